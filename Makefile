@@ -35,6 +35,7 @@ test: setup ## Run the tests (PYTEST_ARGS=)
 lint: setup ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.language
 
 format: setup ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .

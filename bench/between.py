@@ -1,4 +1,4 @@
-"""What the measures between two processes share: one command, which is also that of its other half."""
+"""Shared by the measures between two processes: one command, which also runs the other process."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 from turnledger import Limits
 
 WITHOUT_TIMERS = Limits(lease_time=10_000.0)
-"""So that nothing but the notice of the other's write ends a wait."""
+"""Only the notice of the other's write can end a wait."""
 
 Half = Callable[[Path, int], Coroutine[Any, Any, None]]
 Measure = Callable[[Path, int], Coroutine[Any, Any, tuple[list[float], list[float]]]]
 
 
 def other_half(module: str, path: Path, rounds: int) -> list[str]:
-    """The arguments with which the interpreter runs the other process."""
+    """Return the interpreter's arguments for the other process."""
     return ["-m", module, "--other-half", str(path), "--rounds", str(rounds)]
 
 
 def run(module: str, what: str, other: Half, measure: Measure, title: str, names: tuple[str, str]) -> None:
-    """Run one half as the arguments say, and print the times of two things, in milliseconds."""
+    """Run one half, by the arguments, and print two sets of times, in milliseconds."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=what)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")

@@ -1,4 +1,4 @@
-"""What branching costs on a long history, and after many edits, against a fresh one."""
+"""The cost of branching on a long history, and after many edits, against a fresh one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ PAGE = 50
 
 
 async def branching(folder: Path, length: int, edits: int, rounds: int) -> list[Line]:
-    """Fork, edit and the last page: of a long chat and of an often edited one, against a chat of one page."""
+    """Measure fork, edit and the last page: in a long chat and in an often edited one, against a chat of one
+    page."""
     ledger = await Ledger.open(f"sqlite:///{folder}/branches.db")
     fresh, long, edited = [await ledger.conversation() for _ in range(3)]
     for _ in range(PAGE):
@@ -24,7 +25,7 @@ async def branching(folder: Path, length: int, edits: int, rounds: int) -> list[
     for _ in range(length):
         await one_turn(long)
     for _ in range(edits):
-        # One deeper each time: the edited turn is the last one of the branch that the last edit made.
+        # One level deeper each time: the edited turn is the last one of the previous edit's branch.
         await _edit(edited)
         await one_turn(edited)
     lines = []
@@ -66,7 +67,7 @@ async def _read(chat: Chat) -> object:
 
 
 async def memory(folder: Path, messages: int, conversations: int) -> list[Line]:
-    """What a cached conversation takes in memory, of the JSON of its items."""
+    """Measure the memory of a cached conversation, relative to the JSON of its items."""
     ledger = await Ledger.open(f"sqlite:///{folder}/memory.db")
     chats = [await ledger.conversation() for _ in range(conversations)]
     for chat in chats:

@@ -1,7 +1,7 @@
-"""What lists and search cost: `python -m bench.catalogue [--quick]`. Prints a table of ratios.
+"""The cost of lists and search: `python -m bench.catalogue [--quick]`. Prints a table of ratios.
 
-One file holds an owner with very many chats and one with few, made in turns; pages of both are read in turns.
-Then turns that write what lists and followers are told are run in turns with turns that leave it out.
+One file holds an owner with very many chats and one with few; pages of both are read alternately. Then turns
+that write the rows for lists and followers alternate with turns that do not.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.url import open_store
 
 MANY, FEW = "many", "few"
-"""The two owners."""
 PAGE = 20
 RARE = 40
-"""Chats of each owner that have the rare word and the rare tag."""
+"""Chats of each owner with the rare word and the rare tag."""
 FILLED_AT_ONCE = 1_000
 WORDS = 20_000
-"""That people use: the n-th so often as n-th words are."""
+"""Distributed as in a natural language."""
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 LISTS: dict[str, dict[str, Any]] = {
     "all": {},
@@ -57,14 +56,13 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 @cache
 def language() -> tuple[list[str], list[float]]:
-    """Words, and how often they come, added up."""
+    """Return words, and their cumulative weights."""
     dice = random.Random(0)
     words = ["".join(dice.choices(LETTERS, range(26, 0, -1), k=dice.randint(2, 9))) for _ in range(WORDS)]
     return words, list(accumulate(1 / (place + 2) for place in range(WORDS)))
 
 
 def row_of(owner: str, number: int, count: int, dice: random.Random) -> tuple[Conversation, Turn]:
-    """A chat with one turn, the n-th of so many."""
     id = ConversationId.trusted(dice.randbytes(16))
     branch, turn = BranchId.trusted(dice.randbytes(16)), TurnId.trusted(dice.randbytes(16))
     vocabulary, often = language()
@@ -116,7 +114,7 @@ async def fill(tables: Tables, rows: Sequence[tuple[Conversation, Turn]]) -> Non
 
 
 async def filled(folder: Path, many: int, few: int) -> Ledger:
-    """A ledger with both owners, all of it findable."""
+    """Return a ledger with both owners, fully indexed for search."""
     store = await open_store(f"sqlite:///{folder}/catalogue.db")
     dice = random.Random(1)
     for first in range(0, many, FILLED_AT_ONCE):
@@ -129,7 +127,6 @@ async def filled(folder: Path, many: int, few: int) -> Ledger:
 
 
 async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
-    """Pages of both owners, in turns."""
     ledger = await filled(folder, many, few)
     lines = []
     for name, wanted in LISTS.items():
@@ -143,12 +140,12 @@ async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
 
 
 async def _list(ledger: Ledger, wanted: dict[str, Any], owner: str) -> None:
-    page = await ledger.catalogue.list(owner=owner, limit=PAGE, **wanted)
+    page = await ledger.for_owner(owner).list(limit=PAGE, **wanted)
     assert len(page.chats) == PAGE
 
 
 async def _search(ledger: Ledger, asked: dict[str, Any], owner: str) -> None:
-    page = await ledger.search(owner=owner, limit=PAGE, **asked)
+    page = await ledger.for_owner(owner).search(limit=PAGE, **asked)
     assert len(page.hits) == PAGE
 
 
@@ -163,17 +160,17 @@ async def _compare(page: Callable[[str], Awaitable[None]], rounds: int) -> float
 
 
 async def share_of_a_commit(folder: Path, rounds: int) -> list[Line]:
-    """How much of a commit is the preview, and what followers are told, in a chat that has its title."""
+    """Measure the share of preview and change feed in a commit, in a chat that has its title."""
     ledger = await Ledger.open(f"sqlite:///{folder}/commits.db")
     chat = await ledger.conversation(title="Named")
     await one_turn(chat)
-    told = commit.preview_of, commit.tell_committed
+    originals = commit.preview_of, commit.tell_committed
     took: tuple[list[float], list[float]] = ([], [])
     for run in range(2 * rounds):
         side = run % 2
-        commit.preview_of, commit.tell_committed = told if side else (_no_preview, _tell_nobody)  # type: ignore[assignment]
+        commit.preview_of, commit.tell_committed = originals if side else (_no_preview, _tell_nobody)  # type: ignore[assignment]
         took[side].append((await one_turn(chat))[1])
-    commit.preview_of, commit.tell_committed = told
+    commit.preview_of, commit.tell_committed = originals
     await ledger.close()
     share = 1 - median(took[0]) / median(took[1])
     return [Line("the catalogue, of a commit, p50", share, 0.15)]

@@ -1,9 +1,9 @@
-"""What the Python client costs: `python -m bench.client [--rounds N]`.
+"""The cost of the Python client: `python -m bench.client [--rounds N]`.
 
-A small server in another process answers every request with the same stream of fifty chunks. It is read by
-bare httpx2, as one writes it, and by the client, in turns; the CPU time of this process is compared. Then the
-client is imported by fresh interpreters, whose CPU time is compared with that of empty ones; and a first one
-is made, which loads httpx2.
+A small server in another process answers every request with the same stream of fifty chunks. Bare httpx2 and
+the client read it alternately; the CPU time of this process is compared. Then fresh interpreters import the
+client, and their CPU time is compared with that of empty ones; and a first client is created, which loads
+httpx2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from turnledger.client import AsyncClient, Client
 
 CHUNKS = 50
 SLICE = 40
-"""Streams in one slice: about a tenth of a second."""
+"""Streams per slice: about a tenth of a second."""
 TURN = "turn_01890000000070008000000000000001"
 CHAT = "conv_01890000000070008000000000000002"
 MOST = 1.30
@@ -35,7 +35,6 @@ MADE = f"{IMPORTED}; Client()"
 
 
 def chunks() -> list[bytes]:
-    """A turn of fifty events."""
     texts = [f'"v":1,"number":{number},"text":" word{number}"' for number in range(2, CHUNKS)]
     events = ['{"type":"turn.started","v":1,"number":1}']
     events += [f'{{"type":"text.delta",{text}}}' for text in texts]
@@ -47,7 +46,7 @@ def chunks() -> list[bytes]:
 
 
 async def serve() -> None:
-    """Answer every request with that, one chunk after the other; print the port."""
+    """Answer every request with these chunks, one after the other; print the port."""
     head = (
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n"
         f"x-turn-id: {TURN}\r\nx-conversation-id: {CHAT}\r\nx-conversation-state: continued\r\n\r\n"
@@ -108,7 +107,7 @@ async def by_client_awaited(client: AsyncClient) -> None:
 
 
 def blocking(address: str, rounds: int, streams: int) -> float:
-    """The CPU time of the client for one of bare httpx2."""
+    """Return the client's CPU time, relative to bare httpx2."""
     ratios = []
     with httpx2.Client() as http, Client(address, model="m") as client:
         for _ in range(rounds):
@@ -123,7 +122,7 @@ def blocking(address: str, rounds: int, streams: int) -> float:
 
 
 async def awaited(address: str, rounds: int, streams: int) -> float:
-    """The same of the other edge."""
+    """Do the same for the awaiting client."""
     ratios = []
     async with httpx2.AsyncClient() as http, AsyncClient(address, model="m") as client:
         for _ in range(rounds):
@@ -138,7 +137,7 @@ async def awaited(address: str, rounds: int, streams: int) -> float:
 
 
 def seconds_more(what: str, rounds: int) -> float:
-    """How much more CPU time an interpreter takes that does this: what else runs does not count."""
+    """Return how much more CPU time an interpreter takes to run this code than an empty one."""
 
     def run(what: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

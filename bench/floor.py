@@ -11,8 +11,8 @@ import apsw
 
 
 class Floor:
-    """The same SQLite library on the same tables, without an engine, a thread or a check. The
-    interpreter's own library may be too old for the schema."""
+    """The same SQLite library on the same tables, without engine, threads or checks. The interpreter's own
+    library may be too old for the schema."""
 
     def __init__(self, folder: Path, body: bytes) -> None:
         self._connection = apsw.Connection(str(folder / "floor.db"))
@@ -34,7 +34,6 @@ class Floor:
         )
 
     def commit(self) -> float:
-        """Run one transaction; return the seconds it took."""
         self._number += 1
         id = os.urandom(16)
         execute = self._connection.execute

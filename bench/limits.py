@@ -1,7 +1,7 @@
-"""What it costs to be guarded: `python -m bench.limits [--quick]`. Prints a table of ratios of CPU time.
+"""The cost of limits and tokens: `python -m bench.limits [--quick]`. Prints a table of ratios of CPU time.
 
-A refusal is held against a turn, in one server; and turns with a token against turns without, in servers that
-get the same load at the same time. What is measured is the CPU time of the servers, of all their threads.
+A refusal is compared with a turn, in one server; and turns with a token with turns without, in servers that
+get the same load at the same time. The CPU time of all threads of the servers counts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bench.http.load import Client, connect, request
 from bench.http.upstream import CHUNKS
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
+from turnledger.hosting import Host
 from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
 from turnledger.server.app import make_app
@@ -30,14 +31,14 @@ CLIENTS = 16
 
 
 def cpu(server: Running) -> float:
-    """Seconds of CPU that a server has used, finer than its clock ticks."""
+    """Return the CPU seconds used by a server, finer than its clock ticks."""
     tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 @contextmanager
 def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[Running]:
-    """A server with the model `m`, which answers at once, and `held`, which does not."""
+    """Start a server with the model `m`, which answers at once, and `held`, which does not."""
     config = folder / f"{name}.toml"
     config.write_text(
         f'[models.m]\nupstream = "http://127.0.0.1:{upstream}/v1"\n'
@@ -50,14 +51,14 @@ def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[Ru
 
 
 async def make_tokens(folder: Path, name: str, owners: Iterable[str]) -> list[str]:
-    """Tokens of these owners, as headers."""
+    """Return tokens of these owners, as headers."""
     async with await Ledger.open(f"sqlite:///{folder}/{name}.db") as ledger:
-        made = [await ledger.tokens.create(owner=owner, scopes=["turns:run"]) for owner in owners]
+        made = [await Host(ledger).tokens.create(owner=owner, scopes=["turns:run"]) for owner in owners]
     return [f"authorization: Bearer {text}" for _, text in made]
 
 
 class Load:
-    """Clients of one server that ask at once, each in a conversation of its own."""
+    """Concurrent clients of one server, each in its own conversation."""
 
     def __init__(self, server: Running, tokens: Sequence[str] = ()) -> None:
         self._server = server
@@ -65,7 +66,7 @@ class Load:
         self._runs = 0
 
     async def turns(self, each: int, *, stream: bool) -> float:
-        """CPU seconds of a turn, of so many of each client."""
+        """Return the CPU seconds per turn, over `each` turns of every client."""
         self._runs += 1
         asked = body(QUESTION, stream=stream)
         heads = [[f"x-conversation-id: {self._runs}-{place}"] for place in range(CLIENTS)]
@@ -74,7 +75,7 @@ class Load:
         return await self._measured([request(asked, head) for head in heads], each, b"200")
 
     async def refusals(self, each: int, token: str) -> float:
-        """CPU seconds of a refusal, of somebody who has as many turns as he may."""
+        """Return the CPU seconds per refusal, for an owner at their limit of turns."""
         asked = request(body(QUESTION, stream=True), ["x-conversation-id: refused", token])
         return await self._measured([asked] * CLIENTS, each, b"429")
 
@@ -83,7 +84,7 @@ class Load:
             for _ in range(each):
                 await client.ask(asked, status)
 
-        clients = [await connect(self._server.port) for _ in requests]  # anew: the server closes idle ones
+        clients = [await connect(self._server.port) for _ in requests]  # new: the server closes idle ones
         used = cpu(self._server)
         await asyncio.gather(*map(run, clients, requests))
         used = cpu(self._server) - used
@@ -93,7 +94,7 @@ class Load:
 
 
 async def refused(folder: Path, upstream: int, rounds: int, each: int) -> list[str]:
-    """A 429, of a turn that is streamed, and of one that is not."""
+    """Measure a 429 against a streamed turn, and against one that is not."""
     *tokens, full = await make_tokens(folder, "full", map(str, range(CLIENTS + 1)))
     with serving(folder, "full", upstream, "--owner-turns", "1") as server:
         load = Load(server, tokens)
@@ -120,9 +121,9 @@ async def refused(folder: Path, upstream: int, rounds: int, each: int) -> list[s
 
 
 async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> list[str]:
-    """Turns with a token and the limits of its owner, of turns without. A third server, which is like the
-    second, shows how far the figure can be trusted. All run at once: neighbours disturb them alike."""
-    # Of one owner, as those without are: nothing differs but the token.
+    """Measure turns with a token and its owner's limits, against turns without. A third server, equal to the
+    second, shows how reliable the figure is. All run at once: noise affects them alike."""
+    # One owner, as without tokens: only the token differs.
     tokens = await make_tokens(folder, "guarded", ["one"] * CLIENTS)
     lines = []
     with (
@@ -148,7 +149,7 @@ async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> li
 
 
 def checks(rounds: int) -> list[str]:
-    """What it takes to let a turn in, have it begin, and let it go."""
+    """Measure the checks that admit a turn, begin it and release it."""
     lines = []
     shared = SharedBoard.create(parts=4)
     boards: dict[str, Board] = {"one worker": OwnBoard(), "several": SharedBoard(shared.descriptor, 0)}
@@ -165,12 +166,12 @@ def checks(rounds: int) -> list[str]:
 
 
 async def let_in(rounds: int, *, has_token: bool) -> float:
-    """CPU seconds from the headers of a request to a place for its turn, by what is remembered alone."""
+    """Return the CPU seconds from the headers of a request to its admission, from caches alone."""
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
         if has_token:
-            _, text = await ledger.tokens.create(owner="one", scopes=["turns:run"])
+            _, text = await Host(ledger).tokens.create(owner="one", scopes=["turns:run"])
             headers.append((b"authorization", b"Bearer " + text.encode()))
         service, scope = app.service, {"type": "http", "headers": headers}
         await service.admission.admit(RequestHead(scope))
@@ -183,7 +184,7 @@ async def let_in(rounds: int, *, has_token: bool) -> float:
 
 
 async def admitting(rounds: int) -> list[str]:
-    """What a token adds to that: the best of several tries, since nothing but noise makes it more."""
+    """Measure what a token adds to that: the best of several tries, since only noise makes it more."""
     tries = [(await let_in(rounds, has_token=True), await let_in(rounds, has_token=False)) for _ in range(5)]
     added = min(one for one, _ in tries) - min(other for _, other in tries)
     return [f"{'µs of CPU that a token adds to letting a turn in':74} {added * 1e6:6.1f}"]

@@ -1,10 +1,9 @@
-"""What live updates cost: `python -m bench.live [--quick]`. Prints a table of ratios.
+"""The cost of live updates: `python -m bench.live [--quick]`. Prints a table of ratios.
 
-Three servers ask the same upstream and get the same load in turns: one that nobody follows, one with a
-thousand followers of owners of their own, and one where all of them follow the owner who is at work. They
-are in a process of their own, which needs CPU as well, and here shares the cores with the servers: so what a
-turn costs its server is taken from its CPU time; and how long one takes, with one client at work, when there
-is room.
+Three servers use the same upstream and get the same load alternately: one without followers, one with a
+thousand followers of other owners, and one where all of them follow the active owner. The followers run in a
+separate process and share the cores with the servers. So the cost of a turn is taken from its server's CPU
+time, and its duration is measured with one client only.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ from bench.http.__main__ import CLIENTS, QUESTION, Running, body, line, show, st
 from bench.http.load import connect, rate, request
 from turnledger import Ledger
 from turnledger.engine.turn import begin, commit
+from turnledger.hosting import Host
 
 FOLLOWERS = 1_000
 SLICE = 40
-"""Turns of each conversation between two changes of sides."""
+"""Turns of each conversation before the sides change."""
 
 
 class Follower(asyncio.Protocol):
-    """A connection that reads a stream, and does nothing with it."""
+    """A connection that reads a stream, and ignores it."""
 
     def __init__(self, token: str, began: asyncio.Queue[None]) -> None:
         self._asked = f"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n"
@@ -46,7 +46,7 @@ class Follower(asyncio.Protocol):
 
 
 async def follow(port: int, tokens: list[str]) -> None:
-    """Be all followers of a server, until somebody ends it."""
+    """Run all followers of a server, until killed."""
     began: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for token in tokens:
@@ -58,21 +58,24 @@ async def follow(port: int, tokens: list[str]) -> None:
 
 
 async def owners(store: str, count: int, own: bool) -> tuple[str, list[str]]:
-    """Make the owner who is at work, and the tokens of those who follow: his, or of owners of their own."""
+    """Create the active owner, and tokens for the followers: of that owner, or of owners of their own."""
     async with await Ledger.open(store) as ledger:
-        _, worker = await ledger.tokens.create(owner="worker", scopes=["turns:run", "chats:read"])
+        _, worker = await Host(ledger).tokens.create(owner="worker", scopes=["turns:run", "chats:read"])
         followers = [f"owner-{number}" if own else "worker" for number in range(count)]
-        made = [await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[:1]]
+        made = [
+            await Host(ledger).tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[:1]
+        ]
         if own:
             made += [
-                await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[1:]
+                await Host(ledger).tokens.create(owner=owner, scopes=["chats:read"])
+                for owner in followers[1:]
             ]
         texts = [text for _, text in made]
         return worker, texts if own else texts * count
 
 
 class Side:
-    """A server, and who is at work there."""
+    """A server, and the active owner's requests."""
 
     def __init__(self, server: Running, token: str) -> None:
         self.server = server
@@ -84,18 +87,16 @@ class Side:
         self._made = [request(asked, [head, f"x-conversation-id: {place}"]) for place in range(CLIENTS)]
 
     async def load(self, each: int) -> None:
-        """Many conversations at once."""
         used = self.server.cpu()
         self.rates.append(await rate(self.server.port, CLIENTS, each, lambda place, _: self._made[place]))
         self.cpu.append((self.server.cpu() - used) / (CLIENTS * each))
 
     def first(self) -> bytes:
-        """A turn of the first conversation."""
         return self._made[0]
 
 
 async def one_by_one(sides: list[Side], count: int) -> None:
-    """One turn here, one there, with a pause between them, in which those who follow are told."""
+    """Run turns alternately on each side, with a pause in which followers receive their changes."""
     clients = [await connect(side.server.port) for side in sides]
     for _ in range(count):
         for side, client in zip(sides, clients, strict=True):
@@ -109,7 +110,6 @@ async def one_by_one(sides: list[Side], count: int) -> None:
 
 @contextmanager
 def following(port: int, tokens: list[str]) -> Iterator[None]:
-    """Those who follow, in a process of their own."""
     if not tokens:
         yield
         return
@@ -177,18 +177,18 @@ def ratios(bare: Side, followed: Side, name: str) -> list[str]:
 
 
 async def telling(folder: Path, rounds: int, turns: int) -> list[str]:
-    """What the rows cost that a turn writes: rounds of turns with them and turns without, in turns."""
+    """Measure the rows that a turn writes for followers: rounds with and without them, alternately."""
     ledger = await Ledger.open(f"sqlite:///{folder}/telling.db")
     chats = [await ledger.conversation() for _ in range(CLIENTS)]
-    told = begin.tell, commit.tell_committed
+    originals = begin.tell, commit.tell_committed
     cpu: tuple[list[float], list[float]] = ([], [])
     for run in range(rounds):
         for side in (run % 2, 1 - run % 2):
-            begin.tell, commit.tell_committed = told if side else (_tell_nobody, _tell_nobody)  # type: ignore[assignment]
+            begin.tell, commit.tell_committed = originals if side else (_tell_nobody, _tell_nobody)  # type: ignore[assignment]
             used = time.process_time()
             await asyncio.gather(*(_turns(ledger, str(chat.id), turns) for chat in chats))
             cpu[side].append(time.process_time() - used)
-    begin.tell, commit.tell_committed = told
+    begin.tell, commit.tell_committed = originals
     await ledger.close()
     share = median(cpu[1]) / median(cpu[0])
     return [line("CPU of a turn with what is told, of one without", share, "≤ 1.1", share <= 1.1)]

@@ -1,4 +1,4 @@
-"""What matching a resent history costs, against decoding its JSON."""
+"""The cost of matching a resent history, against decoding its JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnledger.model.turn import Turn, TurnKind
 
 
 def resent_history(messages: int, rounds: int) -> list[Line]:
-    """Decode a request of so many messages, then match it, in turns; the stored turns were seen before."""
+    """Decode a request of this many messages, then match it, alternately; the stored turns are cached."""
     line = _line(messages // 2)
     size = len(line)
     asks = [{"role": "system", "content": "Be brief."}, *_chat(line), {"role": "user", "content": "And now?"}]
@@ -40,8 +40,8 @@ def resent_history(messages: int, rounds: int) -> list[Line]:
 
 
 def repeated_messages(messages: int, rounds: int) -> list[Line]:
-    """A chat of the same question and answer over and over, against the same number of different ones: the
-    ambiguity must not make matching slower than the length does."""
+    """Match a chat of one repeated question and answer against one of different messages: ambiguity must not
+    make matching slower than the length does."""
     same = _line(messages // 2, lambda number: "yes")
     other = _line(messages // 2)
     asks = [[*_chat(line)[:-1], {"role": "assistant", "content": "no"}, *_ask()] for line in (same, other)]
@@ -68,14 +68,13 @@ def _ratio(line: Sequence[Turn], sent: list[dict[str, Any]], meaning: type[Meani
 
 
 def _timed(work: Callable[[], Any]) -> float:
-    """Seconds of this thread: there is no disk in it, and what else the machine does is no matter."""
+    """Return CPU seconds of this thread: no disk is involved, and other load does not matter."""
     started = time.thread_time()
     work()
     return time.thread_time() - started
 
 
 def _line(turns: int, text: Callable[[int], str] = str) -> Sequence[Turn]:
-    """Turns as they are kept for matching."""
     ids = IdSource(count(1).__next__, Random(1).getrandbits)
     branch = ids.new(BranchId)
     history = History(

@@ -1,4 +1,4 @@
-"""The measures: each alternates the engine with the floor, or the long history with the short one."""
+"""The measures: each alternates the engine with the floor, or a long history with a short one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER = "It left the warehouse this morning and should reach you by Thursday. "
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: a ratio, and what it should be."""
+    """One line of the table: a ratio, and its target."""
 
     name: str
     ratio: float
@@ -42,7 +42,7 @@ async def one_turn(chat: Chat) -> tuple[float, float]:
 
 
 async def against_the_floor(folder: Path, rounds: int) -> list[Line]:
-    """One writer: a bare transaction and a turn, in turns, so that noise meets both alike."""
+    """Measure one writer: a bare transaction and a turn alternate, so that noise affects both alike."""
     ledger = await Ledger.open(f"sqlite:///{folder}/one.db")
     chat = await ledger.conversation()
     await one_turn(chat)
@@ -63,7 +63,7 @@ async def against_the_floor(folder: Path, rounds: int) -> list[Line]:
 
 
 async def many_at_once(folder: Path, writers: int, rounds: int) -> list[Line]:
-    """Many conversations at once, against the bare loop; slices of both alternate."""
+    """Measure many conversations at once against the bare loop; slices of both alternate."""
     ledger = await Ledger.open(f"sqlite:///{folder}/many.db")
     chats = [await ledger.conversation() for _ in range(writers)]
     await asyncio.gather(*(one_turn(chat) for chat in chats))
@@ -92,7 +92,7 @@ async def _several(chat: Chat, count: int) -> None:
 
 
 async def growth(folder: Path, length: int, rounds: int) -> list[Line]:
-    """A long history against short ones: commit and the last page; and bytes on disk."""
+    """Measure a long history against short ones: commit, the last page, and bytes on disk."""
     path = folder / "long.db"
     ledger = await Ledger.open(f"sqlite:///{path}")
     long = await ledger.conversation()

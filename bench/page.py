@@ -1,11 +1,10 @@
-"""What the chat page costs in a real browser: `python -m bench.page [--rounds N]`.
+"""The cost of the chat page in a real browser: `python -m bench.page [--rounds N]`.
 
 It needs the built page (`make page`) and Chromium (`CHROMIUM` names another than the one on the path). A
 server with one chat of 10,000 turns, one of 10 and one of 200 runs beside a model that sends 1,000 pieces of
-Markdown. The page is opened in fresh profiles; the long chat and the short one are opened in turns; and the
-1,000 pieces are streamed into the thread of 200 while the browser itself notes how long its frames take.
-Frames are also noted in an empty page while the same answer is read by a program: that is what the machine
-does by itself.
+Markdown. The page is opened in fresh profiles; the long chat and the short one are opened alternately; and
+the 1,000 pieces are streamed into the thread of 200 while the browser records its frame times. Frames are
+also recorded in an empty page while a program reads the same answer: that is the noise of the machine.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ OPENED = """
 
 
 class Size(NamedTuple):
-    """Turns of the chats that are opened, and pieces of the answer that is streamed."""
+    """Turns of the opened chats, and pieces of the streamed answer."""
 
     long: int = 10_000
     short: int = 10
@@ -125,39 +124,38 @@ QUICK = Size(long=20, short=5, thread=10, chunks=5)
 
 
 class Frames(NamedTuple):
-    """How long the frames of a while took, in milliseconds."""
+    """Frame times of a period, in milliseconds."""
 
     count: int
     longest: float
     over: int
     """How many took more than 50."""
     busy: list[float]
-    """Of those that the page itself was busy for longer than that, how long."""
+    """Those in which the page itself was busy for longer than that."""
 
 
 def pieces(count: int) -> list[bytes]:
-    """The answer, as the chunks of a chat completion."""
     text = ANSWER * (1 + count * 6 // len(ANSWER))
     deltas = [text[place * 6 : place * 6 + 6] for place in range(count)]
     chunks: list[dict[str, Any]] = [{"index": 0, "delta": {"content": delta}} for delta in deltas]
     chunks.append({"index": 0, "delta": {}, "finish_reason": "stop"})
-    told = [
+    payloads = [
         json.dumps({"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [each]})
         for each in chunks
     ]
-    return [f"data: {each}\n\n".encode() for each in (*told, "[DONE]")]
+    return [f"data: {each}\n\n".encode() for each in (*payloads, "[DONE]")]
 
 
 @contextmanager
 def model(chunks: int) -> Iterator[str]:
-    """A model that says the same each time, piece by piece, in a thread of its own."""
-    loop, said = asyncio.new_event_loop(), pieces(chunks)
+    """Run a model that always gives the same answer, piece by piece, in a thread."""
+    loop, answered = asyncio.new_event_loop(), pieces(chunks)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         if head.startswith(b"post"):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-            for piece in said:
+            for piece in answered:
                 writer.write(piece)
                 await asyncio.sleep(PAUSE)
         writer.close()
@@ -171,11 +169,11 @@ def model(chunks: int) -> Iterator[str]:
 
 
 async def fill(store: str, size: Size) -> dict[int, str]:
-    """Make the chats, by how many turns they have."""
+    """Create the chats; return them by their number of turns."""
     ledger = await Ledger.open(store)
     made = {}
     for length in (size.long, size.short, size.thread):
-        chat = await ledger.conversation(owner="local", title=f"{length} turns")
+        chat = await ledger.for_owner("local").conversation(title=f"{length} turns")
         for number in range(length):
             async with chat.turn(f"Question {number + 1} of {length}") as turn:
                 turn.emit(ANSWER)
@@ -185,7 +183,8 @@ async def fill(store: str, size: Size) -> dict[int, str]:
 
 
 def interactive(browser: Browser, url: str, chat: str) -> tuple[float, float]:
-    """Milliseconds until a fresh profile saw something, and until it could write behind the last turn."""
+    """Return the milliseconds until a fresh profile saw something, and until it could write behind the last
+    turn."""
     context = browser.new_context()
     context.add_init_script(READY)
     page = context.new_page()
@@ -196,8 +195,8 @@ def interactive(browser: Browser, url: str, chat: str) -> tuple[float, float]:
 
 
 def opening(page: Page, url: str, chats: dict[int, str], size: Size, rounds: int) -> tuple[float, float]:
-    """Milliseconds until the end of the long chat is shown, and of the short one, in turns. The page is
-    loaded anew before each, so that nothing is remembered."""
+    """Return the milliseconds until the end of the long chat is shown, and of the short one, alternately. The
+    page is reloaded before each, so that nothing is cached."""
     took: dict[int, list[float]] = {size.long: [], size.short: []}
     for _ in range(rounds):
         for length, times in took.items():
@@ -210,12 +209,12 @@ def opening(page: Page, url: str, chats: dict[int, str], size: Size, rounds: int
 
 def frames_of(page: Page) -> Frames:
     page.evaluate("window.frames_.isOn = false")
-    told = page.evaluate("window.frames_")
-    return Frames(told["count"], told["longest"], told["over"], told["tasks"])
+    recorded = page.evaluate("window.frames_")
+    return Frames(recorded["count"], recorded["longest"], recorded["over"], recorded["tasks"])
 
 
 def streamed(page: Page, url: str, chat: str, turns: int) -> Frames:
-    """The frames of the page while the answer comes."""
+    """Return the frames of the page while the answer arrives."""
     page.goto(f"{url}/#{chat}")
     page.wait_for_selector("[data-turn]")
     while (count := page.locator("[data-turn]").count()) < turns:
@@ -230,7 +229,7 @@ def streamed(page: Page, url: str, chat: str, turns: int) -> Frames:
 
 
 def empty(page: Page, url: str) -> Frames:
-    """The frames of an empty page while a program reads the same answer."""
+    """Return the frames of an empty page while a program reads the same answer."""
     page.goto("about:blank")
     page.evaluate(FRAMES)
     done = threading.Event()

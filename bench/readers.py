@@ -1,4 +1,4 @@
-"""Readers: what a thousand of them cost the turn that they read."""
+"""The cost of a thousand readers to the turn that they read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from turnledger import Chat, Ledger
 
 DELTA = " word"
 PACE = 0.005
-"""Seconds between deltas: a fast model's."""
+"""Seconds between deltas, as of a fast model."""
 
 
 async def read_by_many(folder: Path, count: int, deltas: int, rounds: int) -> list[Line]:
-    """A turn that many read against one that nobody reads, in turns."""
+    """Measure a turn with many readers against one without, alternately."""
     ledger = await Ledger.open(f"sqlite:///{folder}/readers.db")
     chat = await ledger.conversation()
     alone, read = [], []
@@ -28,7 +28,7 @@ async def read_by_many(folder: Path, count: int, deltas: int, rounds: int) -> li
 
 
 async def _turn(chat: Chat, count: int, deltas: int) -> float:
-    """Run a turn with so many readers; return the seconds from its first delta to its commit."""
+    """Run a turn with this many readers; return the seconds from its first delta to its commit."""
     heard: list[int] = []
     async with chat.turn("Tell me.") as turn:
         reading = [asyncio.create_task(_read(chat, turn.id, heard)) for _ in range(count)]

@@ -1,9 +1,8 @@
 """Run a server for minutes under clients of every kind: `python -m bench.soak [--minutes 10]`.
 
-Most of them behave; others leave in the middle, do not read, never end their request, or stop their turn.
-What the server holds and how long a turn takes is told for each quarter of the time; the exit code is 1 if
-the last quarter is worse than the first, if an answer was not what it had to be, or if something is left at
-the end.
+Most of them behave; others leave in the middle, do not read, never end their request, or stop their turn. The
+memory of the server and the duration of turns are reported for each quarter of the time. The exit code is 1
+if the last quarter is worse than the first, an answer was wrong, or descriptors are left at the end.
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from bench.http.load import request
 
 CLIENTS = 16
 PAUSE = 0.1
-"""Seconds that a client thinks at most: the server shall work, not gasp."""
+"""Longest pause of a client, in seconds: the server is to be busy, not overloaded."""
 HOT = 4
-"""Conversations that many share."""
+"""Conversations that many clients share."""
 TURNS = 40
-"""After so many a conversation is left for a new one: what a model is sent grows with its history."""
+"""Turns before a conversation is replaced: its requests grow with the history."""
 WARMING = 0.1
-"""The share of the time that is not counted: caches fill."""
+"""Share of the time that does not count: caches fill."""
 QUARTERS = 4
 
 
 @dataclass
 class Bound:
-    """What the last quarter may be, given the first: so many times as much, and so much more."""
+    """Bound of the last quarter: `times` the first, plus `more`."""
 
     times: float
     more: float
     unit: str
 
     def holds(self, first: float, last: float, slower: float = 1.0) -> bool:
-        """`slower`: times are allowed for a machine that has become so much slower for all."""
+        """`slower`: the factor by which the machine became slower."""
         allowed = slower if self.unit == "ms" else 1.0
         return last <= (first * self.times + self.more) * allowed
 
@@ -67,21 +66,20 @@ BOUNDS = {
 
 @dataclass
 class Seen:
-    """What was measured, each with the share of the time that had passed."""
+    """Measurements, each with the share of the time that had passed."""
 
     held: list[tuple[float, float, int]] = field(default_factory=list)
     """Megabytes and descriptors."""
     turns: list[tuple[float, float]] = field(default_factory=list)
     """Milliseconds from the question to the end of the answer."""
     signs: list[tuple[float, float]] = field(default_factory=list)
-    """Milliseconds to a sign of life, which needs nothing: they grow only with what else the machine does."""
+    """Milliseconds to a health check, which needs nothing: they grow only with other load on the machine."""
     done: Counter[str] = field(default_factory=Counter)
     odd: list[str] = field(default_factory=list)
-    """Answers that were not what they had to be."""
 
 
 class Client:
-    """Asks in one way after the other, as its dice fall."""
+    """Sends random kinds of requests."""
 
     def __init__(self, port: int, number: int, seen: Seen, began: float, seconds: float) -> None:
         self._port = port
@@ -93,7 +91,6 @@ class Client:
 
     @property
     def passed(self) -> float:
-        """The share of the time that is over."""
         return (time.monotonic() - self._began) / self._seconds
 
     async def run(self) -> None:
@@ -109,7 +106,7 @@ class Client:
                 self._seen.odd.append(f"{way.__name__}: {problem!r}")
             await asyncio.sleep(self._dice.uniform(0, PAUSE))
 
-    # Those who behave.
+    # Clients that behave.
 
     async def has_a_turn(self) -> None:
         began = time.perf_counter()
@@ -143,7 +140,7 @@ class Client:
     async def is_refused(self) -> None:
         await self._whole(self._question(self._cold(), "x-turn-on-busy: perhaps"), b"400 Bad Request")
 
-    # Those who do not.
+    # Clients that do not.
 
     async def leaves_in_the_middle(self) -> None:
         policy = self._dice.choice(("continue", "keep", "discard"))
@@ -187,10 +184,8 @@ class Client:
             writer.close()
 
     async def follows_a_turn_and_leaves(self) -> None:
-        told = await self._whole(self._question(self._cold()), b"[DONE]")
-        await self._left(_get(f"/api/turns/{_turn_of(told)}/events"), b"turn.started")
-
-    # How they do it.
+        response = await self._whole(self._question(self._cold()), b"[DONE]")
+        await self._left(_get(f"/api/turns/{_turn_of(response)}/events"), b"turn.started")
 
     @property
     def _round(self) -> int:
@@ -209,19 +204,19 @@ class Client:
         )
 
     async def _whole(self, asked: bytes, wanted: bytes) -> bytes:
-        """Ask, and read to the end; raises ValueError for another answer than was wanted."""
+        """Send a request, and read to the end; raises ValueError for another answer than wanted."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(asked)
-            told = await reader.read(-1)
+            response = await reader.read(-1)
         finally:
             writer.close()
-        if wanted not in told:
-            raise ValueError(told[:15] + b" ... " + told[-200:])
-        return told
+        if wanted not in response:
+            raise ValueError(response[:15] + b" ... " + response[-200:])
+        return response
 
     async def _left(self, asked: bytes, heard: bytes) -> None:
-        """Ask, and leave when this was heard."""
+        """Send a request, and leave once this was received."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(asked)
@@ -256,10 +251,10 @@ def _get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode()
 
 
-def _turn_of(told: bytes) -> str:
-    found = re.search(rb"x-turn-id: (\S+)", told)
+def _turn_of(response: bytes) -> str:
+    found = re.search(rb"x-turn-id: (\S+)", response)
     if found is None:
-        raise ValueError(told[:200])
+        raise ValueError(response[:200])
     return found[1].decode()
 
 
@@ -268,14 +263,14 @@ def descriptors(server: Running) -> int:
 
 
 async def soak(server: Running, seconds: float) -> Seen:
-    """Put the server under load for so long, and watch it."""
+    """Put the server under load, and watch it."""
     seen, began = Seen(), time.monotonic()
     clients = [Client(server.port, number, seen, began, seconds) for number in range(CLIENTS)]
     running = [asyncio.create_task(client.run()) for client in clients]
     every = max(seconds / 200, 0.1)
     while clients[0].passed < 1 and server.process.poll() is None:
         await asyncio.sleep(every)
-        with suppress(OSError):  # it has died: its clients tell
+        with suppress(OSError):  # it has died, as its clients will report
             seen.held.append((clients[0].passed, server.memory() / 1e6, descriptors(server)))
     async with asyncio.timeout(60):
         await asyncio.gather(*running)
@@ -283,7 +278,7 @@ async def soak(server: Running, seconds: float) -> Seen:
 
 
 async def comes_to_rest(server: Running, before: int, patience: float) -> int:
-    """How many descriptors are left that were not there before; waits a while for them to go."""
+    """Return how many new descriptors are left, after waiting a while for them to close."""
     deadline = time.monotonic() + patience
     while (left := descriptors(server) - before) > 0 and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
@@ -291,7 +286,7 @@ async def comes_to_rest(server: Running, before: int, patience: float) -> int:
 
 
 def by_quarter(values: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """The values of each quarter of the time that counts; NaN where nothing was measured."""
+    """Return the values of each quarter of the time that counts; NaN if there are none."""
     quarters: list[list[float]] = [[] for _ in range(QUARTERS)]
     for passed, value in values:
         if WARMING <= passed < 1:
@@ -300,7 +295,6 @@ def by_quarter(values: Sequence[tuple[float, float]]) -> list[list[float]]:
 
 
 def upper(values: Sequence[float]) -> float:
-    """What 95% are below."""
     return sorted(values)[int(len(values) * 0.95)]
 
 
@@ -318,7 +312,7 @@ def table(seen: Seen) -> list[tuple[str, list[float]]]:
 
 
 def report(seen: Seen, left: int, checked: str) -> bool:
-    """Print what came of it; whether all is well."""
+    """Print the results; return whether all is well."""
     print(
         f"{sum(seen.done.values())} requests: "
         + ", ".join(f"{count} {way}" for way, count in seen.done.items())
@@ -330,14 +324,14 @@ def report(seen: Seen, left: int, checked: str) -> bool:
     rows = dict(table(seen))
     signs = rows["sign of life"]
     for name, values in rows.items():
-        told = f"{name:14}" + "".join(f"{value:12.1f}" for value in values)
+        row = f"{name:14}" + "".join(f"{value:12.1f}" for value in values)
         bound = BOUNDS.get(name)
         if bound is None:
-            print(f"{told} ms  (of the machine)")
+            print(f"{row} ms  (of the machine)")
             continue
         holds = bound.holds(values[0], values[-1], max(1.0, signs[-1] / signs[0]))
         is_well = is_well and holds
-        print(f"{told} {bound.unit:3} {'flat' if holds else 'GROWS'}")
+        print(f"{row} {bound.unit:3} {'flat' if holds else 'GROWS'}")
     print(f"{max(left, 0)} descriptors left at rest; the store: {checked.strip()}")
     return is_well
 
@@ -361,7 +355,6 @@ RUN = "from turnledger.cli import main; main()"
 
 
 def run(folder: Path, minutes: float, patience: float) -> bool:
-    """All of it, in a folder that is empty."""
     store = f"sqlite:///{folder}/chats.db"
     with started("-m", "bench.http.upstream") as upstream:
         config = folder / "turnledger.toml"
@@ -369,9 +362,7 @@ def run(folder: Path, minutes: float, patience: float) -> bool:
         with started("-c", RUN, "serve", "--config", str(config)) as server:
 
             async def measure() -> tuple[Seen, int]:
-                await Client(
-                    server.port, CLIENTS, Seen(), 0, 1
-                ).has_a_turn()  # what is opened once is open now
+                await Client(server.port, CLIENTS, Seen(), 0, 1).has_a_turn()  # warms up
                 before = descriptors(server)
                 return await soak(server, minutes * 60), await comes_to_rest(server, before, patience)
 

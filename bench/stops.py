@@ -1,7 +1,7 @@
 """How long a stop takes from one process to another: `python -m bench.stops [--rounds N]`.
 
-One process runs turns that would never end; this one stops each. Two times are taken: until the running turn
-is told, and until the stop is acknowledged with its outcome. Both processes read the same monotonic clock.
+One process runs endless turns; this one stops each. Two times are taken: until the running turn receives the
+stop, and until the stop is acknowledged with its outcome. Both processes read the same monotonic clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnledger.errors import TurnStopped
 
 
 async def hold(path: Path, rounds: int) -> None:
-    """Run turns that wait to be stopped; print when each one runs, and when it was told to end."""
+    """Run turns that wait to be stopped; print when each one runs, and when it received the stop."""
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
         for _ in range(rounds):
@@ -27,15 +27,16 @@ async def hold(path: Path, rounds: int) -> None:
                     try:
                         await asyncio.get_running_loop().create_future()
                     finally:
-                        told = time.monotonic()
+                        received = time.monotonic()
             except TurnStopped:
-                print(told, flush=True)
+                print(received, flush=True)
 
 
 async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
-    """Stop the turns of another process; return the seconds until each was told, and acknowledged."""
+    """Stop the turns of another process; return the seconds until each received it, and until it was
+    acknowledged."""
     path = folder / "stops.db"
-    told: list[float] = []
+    received: list[float] = []
     acknowledged: list[float] = []
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
@@ -49,9 +50,9 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
             started = time.monotonic()
             await chat.stop(turn)
             acknowledged.append(time.monotonic() - started)
-            told.append(float(await holder.stdout.readline()) - started)
+            received.append(float(await holder.stdout.readline()) - started)
         await holder.wait()
-    return told, acknowledged
+    return received, acknowledged
 
 
 if __name__ == "__main__":

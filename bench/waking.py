@@ -1,9 +1,8 @@
 """How soon a reader of events in another process is woken: `python -m bench.waking [--rounds N]`.
 
-Another process runs turns; this one reads their events from the file that they share. Two times are taken:
-from leaving the block of a turn, whose commit is part of it, until its last event is here; and, of one long
-turn, from emitting a delta until it is here, which waits for its turn to write down what it has told. Both
-processes read the same monotonic clock.
+Another process runs turns; this one reads their events from the shared file. Two times are taken: from
+leaving the block of a turn, including its commit, until its last event is here; and, in one long turn, from
+emitting a delta until it is here, after the turn has journaled it. Both read the same monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ from bench.between import WITHOUT_TIMERS, other_half, run
 from turnledger import Chat, Ledger, TextDelta, TurnFinished
 
 LONGEST_PAUSE = 0.1
-"""Seconds, chosen anew each time, so that what is told falls anywhere between two looks of the reader."""
+"""Longest pause in seconds, random each time, so that events fall anywhere between two polls of the
+reader."""
 
 
 async def tell(path: Path, rounds: int) -> None:
-    """Run turns, each when a line comes; print its id, then when it emitted its deltas and was left."""
+    """Run turns, one per input line; print its id, then when it emitted its deltas and ended."""
     random = Random(1)
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
@@ -43,7 +43,7 @@ async def tell(path: Path, rounds: int) -> None:
 
 
 async def listen(chat: Chat, teller: Process) -> tuple[list[float], float]:
-    """Read the next turn of the teller; return how long each of its deltas took, and its end."""
+    """Read the next turn of the other process; return how long each of its deltas took, and its end."""
     assert teller.stdin is not None
     assert teller.stdout is not None
     turn = (await teller.stdout.readline()).decode().strip()

@@ -1,10 +1,10 @@
 """Two workers against one: `python -m bench.workers [--quick]`. Prints a table of ratios.
 
-Both servers ask the same upstream and get the same load in turns. Clients and upstream need CPU as well, and
-here they share the cores with the workers: of two cores, two workers can make 2·S/(S+L) of what one makes,
-where S is the CPU that the server needs for a request and L what clients and upstream do; it is printed. What
-is left out of account by that is how evenly the work is spread, and what the workers cost each other: the
-second ratio is taken from the CPU times alone, and holds on a busy machine, too.
+Both servers use the same upstream and get the same load alternately. Clients and upstream share the cores
+with the workers: on two cores, two workers can reach 2·S/(S+L) of the rate of one, where S is the server's
+CPU time per request and L that of clients and upstream; it is printed. This ignores how evenly the work is
+spread, and what the workers cost each other. The second ratio is taken from CPU times alone, and holds on a
+busy machine, too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ EXCHANGES = 20
 SAID = "The parcel that I sent for last week has not come, and nobody can tell me where it is. " * 2
 
 Make = Callable[[int], bytes]
-"""The request of a client, by its number."""
 
 
 class Asking(asyncio.Protocol):
-    """A connection that asks as soon as it has its answer. Costs less than one that is awaited: what clients
-    need, the workers lack."""
+    """A connection that repeats its request as soon as it is answered. Cheaper than awaiting: clients compete
+    with the workers for CPU time."""
 
     def __init__(self, asked: bytes, times: int, done: Callable[[], None]) -> None:
         self._asked = asked
@@ -66,7 +65,7 @@ class Asking(asyncio.Protocol):
 
 
 async def rate(port: int, each: int, make: Make) -> float:
-    """Requests per second of all clients, that ask so often each."""
+    """Return requests per second of all clients, with `each` requests per client."""
     loop = asyncio.get_running_loop()
     is_over, left = asyncio.Event(), CLIENTS
 
@@ -87,7 +86,7 @@ async def rate(port: int, each: int, make: Make) -> float:
 
 
 class Spent:
-    """CPU seconds, of each worker and of everybody else."""
+    """CPU seconds of each worker, and of all other processes."""
 
     def __init__(self, server: Running, upstream: Running) -> None:
         self._workers = workers_of(server.process.pid)
@@ -103,13 +102,12 @@ class Spent:
 
 
 def workers_of(supervisor: int) -> list[int]:
-    """The processes that answer: the children, or the server itself if it has none."""
+    """Return the processes that answer: the children, or the server itself if it has none."""
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     return [int(child) for child in children] or [supervisor]
 
 
 def cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
     runtime = Path(f"/proc/{pid}/schedstat").read_text().split()[0]  # nanoseconds of its first thread
     others = sum(
         int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
@@ -121,7 +119,6 @@ def cpu(pid: int) -> float:
 
 @contextmanager
 def serving(folder: Path, upstream: Running, workers: int) -> Iterator[Running]:
-    """A server with so many workers."""
     store = f"sqlite:///{folder}/bench-{workers}.db"
     url = f"http://127.0.0.1:{upstream.port}/v1"
     flags = ("--port", "0", "--store", store, "--upstream", url, "--log-level", "warning")
@@ -141,26 +138,26 @@ print(counted)
 
 
 def counted(processes: int, seconds: float) -> int:
-    """How far so many processes count in this time, together."""
+    """Return how far this many processes count in this time, together."""
     command = [sys.executable, "-c", COUNTING, str(seconds)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     return sum(int(each.communicate()[0]) for each in running)
 
 
 def passed_through(_: int) -> Make:
-    """Requests of clients that bring their whole history, and keep it themselves."""
-    said = [
+    """Return requests of clients that send their whole history."""
+    history = [
         b'{"role":"%s","content":"%s"}' % (role, SAID.encode())
         for _ in range(EXCHANGES)
         for role in (b"user", b"assistant")
     ]
-    messages = b",".join([*said, b'{"role":"user","content":"And now?"}'])
+    messages = b",".join([*history, b'{"role":"user","content":"And now?"}'])
     asked = request(b'{"model":"m","messages":[%s],"stream":false}' % messages)
     return lambda _: asked
 
 
 def in_conversations(run: int) -> Make:
-    """Requests of clients that have a conversation each; a fresh one for each run."""
+    """Return requests of clients with a conversation each; a fresh one for each run."""
     body = b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":false}' % SAID.encode()
     made = [request(body, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
     return made.__getitem__
@@ -175,7 +172,6 @@ async def compare(
     each: int,
     make: Callable[[int], Make],
 ) -> list[str]:
-    """One worker and two, in turns."""
     rates: tuple[list[float], list[float]] = ([], [])
     busiest: tuple[list[float], list[float]] = ([], [])
     needs: list[float] = []
@@ -184,7 +180,7 @@ async def compare(
             spent = Spent(server, upstream)
             carried = await rate(server.port, each, make(run))
             workers, others = spent.since()
-            if run:  # the first is to warm up
+            if run:  # the first warms up
                 rates[side].append(carried)
                 busiest[side].append(max(workers))
                 needs.append(others / sum(workers))

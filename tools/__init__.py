@@ -1,1 +1,1 @@
-"""Programs for those who work on Turnledger; none of them is part of what is installed."""
+"""Programs for developers of Turnledger; none is installed."""

@@ -1,8 +1,8 @@
-"""`make audit`: ask OSV, an open database, for known vulnerabilities in what is locked.
+"""`make audit`: ask OSV, an open database, for known vulnerabilities in locked packages.
 
-It asks for everything in the bill of materials at once, packages of Python and of Node alike. A vulnerability
-in something that users install fails; one in a development tool is reported. Where the database cannot be
-reached, it says so and does not fail.
+It checks the whole bill of materials at once, Python and Node packages. A vulnerability in something that
+users install fails; one in a development tool is reported. If the database cannot be reached, it says so and
+does not fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.sbom import EXCLUDED, ROOT, bill
 DATABASE = "https://api.osv.dev/v1/querybatch"
 PATIENCE = 20.0
 IGNORED: dict[str, str] = {}
-"""Ids of vulnerabilities that do not touch us, and why."""
+"""Ids of vulnerabilities that do not affect us, and why."""
 
 
 def vulnerabilities(components: list[dict[str, Any]], database: str) -> dict[str, list[str]]:
@@ -39,7 +39,6 @@ def vulnerabilities(components: list[dict[str, Any]], database: str) -> dict[str
 
 
 def main(root: Path = ROOT, database: str = DATABASE) -> int:
-    """Return the exit code."""
     components = bill(root)["components"]
     try:
         found = vulnerabilities(components, database)

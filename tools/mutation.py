@@ -52,7 +52,7 @@ CORE = (
     *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.takeover"),
     *("attempt.idempotency", "lane.queue", "sqlite.threads", "sqlite.tables.tables"),
 )
-"""The protocol: what runs by default."""
+"""The protocol, mutated by default."""
 
 SCHEDULES = {"memory": 60, "sqlite": 15}
 """Seeds of the simulator, by store."""
@@ -103,12 +103,9 @@ class Untrusted(Exception):
     """The run cannot judge mutants; the message says why."""
 
 
-# Mutants.
-
-
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one function, which its key identifies without line numbers or the module."""
+    """One change of one function. Its key identifies it without line numbers or the module."""
 
     module: str
     function: str
@@ -116,10 +113,9 @@ class Mutant:
     """The first line of the changed statement."""
     change: str
     nth: int
-    """Which of those that are otherwise alike."""
+    """Its number among mutants that are otherwise alike."""
     file: str
     lines: range
-    """Of the changed statement."""
     install: Callable[[], None] = field(compare=False)
 
     @property
@@ -132,7 +128,7 @@ class Mutant:
 
 
 def modules() -> dict[str, str]:
-    """Every module that can be mutated: the name for the command line, and the one to import."""
+    """Return every module that can be mutated: its name on the command line → the one to import."""
     found = {}
     for package in PACKAGES:
         inside = importlib.import_module(package)
@@ -143,7 +139,6 @@ def modules() -> dict[str, str]:
 
 
 def mutants(name: str, module: ModuleType) -> Iterator[Mutant]:
-    """All mutants of the functions of a module."""
     file = str(module.__file__)
     text = Path(file).read_text("utf-8")
     tree, lines = ast.parse(text), text.splitlines()
@@ -167,7 +162,7 @@ def mutants(name: str, module: ModuleType) -> Iterator[Mutant]:
 
 
 def install_unchanged(modules: Iterable[ModuleType]) -> None:
-    """Replace the code of all functions by the same code, in the way of a mutant."""
+    """Replace the code of all functions by the same code, compiled as for a mutant."""
     for module in modules:
         tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
         for path, _ in _functions(module, tree):
@@ -175,7 +170,7 @@ def install_unchanged(modules: Iterable[ModuleType]) -> None:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[Any], None]]]:
-    """The possible changes of a node: what it becomes, and a function that changes a copy of it."""
+    """Yield the possible changes of a node: what it becomes, and a function that changes a copy of it."""
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in _SWAPPED:
             yield "swapped", lambda at: setattr(at, "ops", [_SWAPPED[type(operator)]()])
@@ -209,7 +204,7 @@ class _LeaveOut(ast.NodeTransformer):
 
 
 def _install(module: ModuleType, tree: ast.Module, path: str, place: int | None, becomes: str) -> None:
-    """Give a function the code of a mutant; without a place, its own, compiled anew."""
+    """Give a function the code of a mutant; without a place, its own, compiled again."""
     changed = tree if place is None else copy.deepcopy(tree)
     if place is not None:
         node, _ = _nodes(dict(_functions(module, changed))[path])[place]
@@ -224,7 +219,7 @@ def _install(module: ModuleType, tree: ast.Module, path: str, place: int | None,
 
 
 def _functions(module: ModuleType, tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """The functions and methods that the module has: of several of one name, the last."""
+    """Yield the functions and methods of a module; of several with one name, the last."""
     for path, node in _defined(tree):
         function = _function(module, path)
         first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -267,7 +262,7 @@ def _is_of(code: CodeType, function: FunctionType) -> bool:
 
 
 def _nodes(function: ast.AST) -> list[tuple[ast.AST, ast.stmt]]:
-    """All nodes of a function's body, each with the statement it is part of."""
+    """Return all nodes of a function's body, each with its statement."""
     found: list[tuple[ast.AST, ast.stmt]] = []
 
     def visit(node: ast.AST, statement: ast.stmt) -> None:
@@ -282,7 +277,7 @@ def _nodes(function: ast.AST) -> list[tuple[ast.AST, ast.stmt]]:
 
 
 def _lines(statement: ast.stmt) -> range:
-    """The lines of a statement, without the statements inside it."""
+    """Return the lines of a statement, without the statements inside it."""
     inside = [
         each.lineno for each in ast.walk(statement) if isinstance(each, ast.stmt) and each is not statement
     ]
@@ -291,7 +286,7 @@ def _lines(statement: ast.stmt) -> range:
 
 
 def _short(node: ast.AST) -> str:
-    """The text of a node, without the statements inside it."""
+    """Return the text of a node, without the statements inside it."""
     match node:
         case ast.If(test=test) | ast.While(test=test):
             text = f"{type(node).__name__.lower()} {ast.unparse(test)}"
@@ -300,16 +295,11 @@ def _short(node: ast.AST) -> str:
     return " ".join(text.split())[:90]
 
 
-# Checks: schedules of the simulator, and tests.
-
-
 @dataclass
 class Check:
-    """A test, or a schedule of the simulator."""
-
     name: str
     fails: Callable[[Check | None], bool]
-    """Run it, knowing the one that comes next; return whether it failed."""
+    """Runs it, given the next one; returns whether it failed."""
     item: pytest.Item | None = None
     seconds: float = 0.0
     lines: frozenset[tuple[str, int]] = frozenset()
@@ -317,7 +307,7 @@ class Check:
 
 
 def tests_for(name: str, module: str) -> list[str]:
-    """The contract on the store in question, the engine tests, and the unit tests about the module."""
+    """Return the contract of the store, the engine tests, and the unit tests of the module."""
     if name.startswith("sqlite."):
         return ["tests/contract/test_sqlite.py", "tests/unit/stores/sqlite"]
     shared, folder = ["tests/contract/test_memory.py"], "tests/unit/stores/memory"
@@ -341,7 +331,7 @@ def _imported(file: Path) -> set[str]:
 
 
 def _schedules_on(name: str) -> str:
-    """How the names of the schedules begin that judge a module."""
+    """Return the prefix of the schedules that judge a module."""
     return "sqlite seed" if name.startswith("sqlite.") else "memory seed"
 
 
@@ -371,17 +361,14 @@ def _test_fails(item: pytest.Item, then: Check | None) -> bool:
     return any(report.failed for report in reports)
 
 
-# Processes.
-
-
 def _judged(
     install: Callable[[], None],
     checks: Sequence[Check],
     patience: float,
     traced: frozenset[str] = frozenset(),
 ) -> tuple[Verdict, str, list[dict[str, Any]]]:
-    """Fork, have the child become the mutant and run the checks until one fails. Returns the verdict, which
-    check decided it, and what was recorded about each."""
+    """Fork, turn the child into the mutant, and run the checks until one fails. Return the verdict, the check
+    that decided it, and the records of all."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -449,16 +436,16 @@ def _await_verdict(
             return Verdict.BROKEN, current, recorded
         *lines, rest = (rest + more).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            if "begins" in told:
-                check = checks[told["begins"]]
+            message = json.loads(line)
+            if "begins" in message:
+                check = checks[message["begins"]]
                 current, limit = check.name, max(patience, SLOWER * check.seconds)
-            elif "place" in told:
-                recorded.append(told)
-            elif "verdict" in told:
-                return Verdict[told["verdict"]], told.get("problem", current), recorded
+            elif "place" in message:
+                recorded.append(message)
+            elif "verdict" in message:
+                return Verdict[message["verdict"]], message.get("problem", current), recorded
             else:
-                return Verdict.BROKEN, f"{current}: {told['problem']}", recorded
+                return Verdict.BROKEN, f"{current}: {message['problem']}", recorded
 
 
 @contextlib.contextmanager
@@ -484,33 +471,29 @@ def _tracing(files: frozenset[str]) -> Iterator[set[tuple[str, int]]]:
             threading.settrace(None)  # type: ignore[arg-type]
 
 
-# The run.
-
-
 @dataclass
 class Run:
-    """Judges mutants by checks, and counts."""
-
     mutants: Sequence[Mutant]
     checks: list[Check]
     modules: Sequence[ModuleType]
     ends_at: float
     patience: float
     tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By module, the tests that judge it; without, all do."""
+    """The tests that judge a module; without an entry, all do."""
     verdicts: list[tuple[Mutant, Verdict]] = field(default_factory=list)
     _kills: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def control(self) -> None:
-        """Record what each check executes, then see the unmodified code pass as a mutant would."""
+        """Record which lines each check executes, then check that the unmodified code passes as a mutant
+        would."""
         began = time.monotonic()
         files = frozenset(str(module.__file__) for module in self.modules)
         verdict, where, recorded = _judged(lambda: None, self.checks, CONTROL_PATIENCE, files)
         self._demand_survival(verdict, where)
-        for told in recorded:
-            check = self.checks[told["place"]]
-            check.seconds = told["seconds"]
-            check.lines = frozenset((file, line) for file, line in told["lines"])
+        for record in recorded:
+            check = self.checks[record["place"]]
+            check.seconds = record["seconds"]
+            check.lines = frozenset((file, line) for file, line in record["lines"])
         self.checks = sorted((each for each in self.checks if each.lines), key=lambda each: each.seconds)
         if not self.checks:
             raise Untrusted("no test executes any of these modules")
@@ -557,7 +540,7 @@ class Run:
 
 
 class _Plugin:
-    """Has pytest collect the tests once, and runs the mutants instead of them."""
+    """Lets pytest collect the tests once, and runs the mutants instead of them."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -579,7 +562,7 @@ class _Plugin:
 
 
 def _execute(run: Run, tests: Sequence[str]) -> None:
-    """Raises Untrusted if there is nothing to judge by."""
+    """Run the mutants. Raises Untrusted if there is nothing to judge by."""
     plugin = _Plugin(run)
     folder = tempfile.mkdtemp(prefix="mutants-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
     try:
@@ -598,18 +581,16 @@ def _execute(run: Run, tests: Sequence[str]) -> None:
         raise Untrusted(f"{reasons.get(code, 'pytest failed')} (exit code {int(code)})")
 
 
-# The command.
-
-
 def explained() -> dict[str, str]:
-    """Survivors that are known, and why each is harmless: blocks of a line with the name, and the reason."""
+    """Return the known survivors, and why each is harmless: blocks of a line with the name, and the
+    reason."""
     blocks = EXPLAINED.read_text("utf-8").split("\n\n") if EXPLAINED.exists() else []
     lines = [block.strip().split("\n") for block in blocks if block.strip() and not block.startswith("#")]
     return {name: " ".join(reason) for name, *reason in lines}
 
 
 def found_again(killed: Sequence[dict[str, Any]], there: Sequence[Mutant]) -> tuple[list[Mutant], list[str]]:
-    """The mutants that a list of earlier ones names, and those it names that are no more. They are found by
+    """Return the mutants that a list of earlier ones names, and the names without one. They are found by
     function and text; after a rename, by a text that only one function has."""
     by_key: dict[Key, list[Mutant]] = {}
     by_text: dict[tuple[str, str, int], list[Mutant]] = {}
@@ -715,8 +696,8 @@ def _report(run: Run) -> None:
     for name in dict.fromkeys(mutant.module for mutant in run.mutants):
         counts = Counter(verdict for mutant, verdict in run.verdicts if mutant.module == name)
         waiting = sum(mutant.module == name for mutant in run.mutants) - counts.total()
-        told = [f"{counts[each]} {each.value}" for each in Verdict if counts[each]]
-        print(f"{name}: {', '.join(told + ([f'{waiting} not tried'] if waiting else []))}")
+        totals = [f"{counts[each]} {each.value}" for each in Verdict if counts[each]]
+        print(f"{name}: {', '.join(totals + ([f'{waiting} not tried'] if waiting else []))}")
     counts = Counter(verdict for _, verdict in run.verdicts)
     print(
         f"{counts.total()} mutants: "

@@ -1,6 +1,6 @@
 """A folder that Node builds: installed when its lock file changed, built when its sources did.
 
-Needs nothing but Python, for it also runs where a package is made of a clone.
+Needs only Python: it also runs when a wheel is built from a clone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ Version = tuple[int, int]
 
 
 class CannotBuild(Exception):
-    """It was not built; the message says why, and what to do."""
+    """The build failed; the message has the reason and the remedy."""
 
 
 class NodePackage:
-    """One of them."""
-
     def __init__(
         self,
         name: str,
@@ -43,11 +41,10 @@ class NodePackage:
         self.name = name
         self.folder = root / folder
         self.into = root / into
-        """Where what was built is."""
         self._root = root
         self._sources = sources
         self._node = node
-        # Somebody may read it meanwhile: then it is built beside it, and put into its place when it is whole.
+        # If the result may be in use: build beside it, then swap.
         self._swaps = swaps
         self._has_notices = has_notices
 
@@ -57,29 +54,33 @@ class NodePackage:
 
     @property
     def is_there(self) -> bool:
-        """Whether it was built, of whatever sources."""
+        """Whether it was built, from any sources."""
         return self._stamp.exists()
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it was built of the sources as they are."""
+        """Whether it was built from the current sources."""
         return self.is_there and self._stamp.read_text().strip() == self._fingerprint()
 
     @property
     def missing(self) -> str | None:
-        """What must be installed before it can be built; None: nothing."""
+        """What must be installed before it can be built, or None."""
         wanted = ".".join(map(str, self._node))
         node, npm = shutil.which("node"), shutil.which("npm")
         if node is None or npm is None:
             return f"{self.name} needs Node {wanted} or newer, with npm, to be built (https://nodejs.org)"
-        told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-        found = re.match(r"v(\d+)\.(\d+)", told)
+        installed = subprocess.run(
+            [node, "--version"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        found = re.match(r"v(\d+)\.(\d+)", installed)
         if found is None or (int(found[1]), int(found[2])) < self._node:
-            return f"{self.name} needs Node {wanted} or newer to be built, not {told} (https://nodejs.org)"
+            return (
+                f"{self.name} needs Node {wanted} or newer to be built, not {installed} (https://nodejs.org)"
+            )
         return None
 
     def build(self) -> bool:
-        """Build it unless it is fresh, one process at a time; whether there was anything to do. Raises
+        """Build it unless it is fresh, one process at a time; return whether there was anything to do. Raises
         CannotBuild."""
         with self._alone():
             if self.is_fresh:
@@ -122,25 +123,24 @@ class NodePackage:
         except ImportError:  # on Windows
             yield
             return
-        with (self.folder / "package.json").open() as lock:  # any file that is there will do
+        with (self.folder / "package.json").open() as lock:  # any existing file will do
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _fingerprint(self) -> str:
-        told = sha256()
+        digest = sha256()
         for path in self.files():
             content = sha256(path.read_bytes()).hexdigest()
-            told.update(f"{path.relative_to(self._root).as_posix()} {content}\n".encode())
-        return told.hexdigest()
+            digest.update(f"{path.relative_to(self._root).as_posix()} {content}\n".encode())
+        return digest.hexdigest()
 
     def files(self) -> list[Path]:
-        """What it is built of."""
         named = (self.folder / each for each in self._sources)
         found = (path for each in named for path in (each.rglob("*") if each.is_dir() else (each,)))
         return sorted({path.resolve() for path in found if path.is_file()})
 
     def _is_installed(self) -> bool:
-        """Whether everything is installed that the lock file names, but what other machines need."""
+        """Whether all packages of the lock file are installed, except those for other platforms."""
         hidden = self.folder / "node_modules" / ".package-lock.json"
         if not hidden.exists():
             return False

@@ -1,4 +1,4 @@
-"""Licences of the npm packages in a bundle, as one text: what their authors ask to be passed on with it."""
+"""Licences of the npm packages in a bundle, as one text, which has to accompany it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _NAMES = ("license", "licence", "copying", "notice")
 
 
 class NoLicence(Exception):
-    """A package does not say under which licence it is."""
+    """A package names no licence."""
 
 
 def notices(folder: Path) -> str:
-    """Return the licences of all packages that the one in this folder brings along, by their names. Raises
-    NoLicence."""
+    """Return the licences of all packages bundled with the one in this folder, by name. Raises NoLicence."""
     parts = [_HEAD]
     for name, about, home in _bundled(folder):
         licence = about.get("license")
@@ -31,7 +30,7 @@ def notices(folder: Path) -> str:
 
 
 def _bundled(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path]]:
-    """Packages of the lock file that are neither for building nor for types alone."""
+    """Yield the packages of the lock file that are not only for building or for types."""
     locked = json.loads((folder / "package-lock.json").read_text("utf-8"))["packages"]
     for place, about in sorted(locked.items()):
         name = place.rpartition("node_modules/")[2]

@@ -1,6 +1,6 @@
-"""`make page`: build the chat page, if its sources are other than those that it was built of.
+"""`make page`: build the chat page if its sources have changed.
 
-With --if-possible, as `make serve` asks for it: where it cannot be built, say so in a line, and be done.
+With --if-possible, as `make serve` calls it: if it cannot be built, only say so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from tools.node_package import PAGE, CannotBuild, NodePackage
 
 
 def main(arguments: Sequence[str], page: NodePackage = PAGE) -> int:
-    """The exit code."""
     is_optional = "--if-possible" in arguments
     if is_optional and page.missing is not None and not page.is_fresh:
         state = "is older than its sources" if page.is_there else "is not built; the APIs work without it"

@@ -1,6 +1,6 @@
-"""What hatchling runs before it makes a wheel or a source distribution: none is made without the chat page.
+"""Run by hatchling before it builds a wheel or a source distribution: none is built without the chat page.
 
-From a source distribution the page is taken as it is: its sources are those that it was built of.
+A source distribution already holds the page built from its sources.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ WITHOUT = "TURNLEDGER_WITHOUT_PAGE"
 
 
 class PageHook(BuildHookInterface[Any]):
-    """Builds the page where it has to be built."""
-
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Raise SystemExit with the remedy if there is no page, and none can be built."""
+        """Raise SystemExit with the remedy if there is no page, and it cannot be built."""
         if version == "editable" or os.environ.get(WITHOUT) == "1":
             return
         sys.path.insert(0, self.root)

@@ -1,7 +1,7 @@
 """`make sbom`: a bill of materials in CycloneDX, made from the lock files. Needs no network.
 
-It lists what an installation with each extra brings along, what is bundled into the chat page, and what only
-development needs (`excluded`). The same locks give the same bytes.
+It lists the packages of an installation with each extra, those bundled into the chat page, and those for
+development only (`excluded`). The same locks give the same bytes.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ Component = dict[str, Any]
 
 
 def extras(root: Path = ROOT) -> list[str]:
-    """Return the names of the extras of the package."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     return list(project["optional-dependencies"])
 
 
 def pinned(lock: Path) -> dict[str, tuple[str, list[str]]]:
-    """Return what a lock of Python packages pins: by name, the version and the hashes of its files."""
+    """Return the packages that a Python lock pins: name → version, and the hashes of its files."""
     found = _PINNED.findall(lock.read_text("utf-8"))
     return {name.lower(): (version, _HASH.findall(rest)) for name, version, rest in found}
 
 
 def bill(root: Path = ROOT) -> dict[str, Any]:
-    """Return the bill of materials, as a document of CycloneDX."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     components: dict[str, Component] = {}
     for component in (*_python(root), *_node(root)):
@@ -117,7 +115,7 @@ def _component(purl: str, name: str, version: str, scope: str, lock: str) -> Com
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """Write it to the file that is named, or to the usual one."""
+    """Write it to the named file, or to the default one."""
     into = root / (arguments[0] if arguments else INTO)
     into.parent.mkdir(parents=True, exist_ok=True)
     made = bill(root)

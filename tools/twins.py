@@ -1,7 +1,8 @@
-"""Write the blocking client from the awaiting one: `make twins`.
+"""Generate the blocking client from the awaiting one: `make twins`.
 
-Each module of `client/aio` becomes one of `client/sync`: `async` and `await` go, names and prose follow the
-tables below. Where threads and tasks differ beyond that, both have a module `edge.py`, written by hand.
+Each module of `client/aio` becomes one of `client/sync`: `async` and `await` are removed, names and prose
+follow the tables below. Where threads and tasks differ further, both have a module `edge.py`, written by
+hand.
 """
 
 from __future__ import annotations
@@ -30,18 +31,17 @@ NAMES = {
     "__aiter__": "__iter__",
     "__anext__": "__next__",
 }
-"""Beside these, a class loses its prefix: AsyncChat becomes Chat."""
+"""Also, classes lose their prefix: AsyncChat becomes Chat."""
 PROSE = {
     r"\bAsync(?=[A-Z])": "",
     r"\btasks of one loop\b": "threads",
     r"\btask(s?)\b": r"thread\1",
     r"\bawait(ed|ing)\b": "blocking",
 }
-"""What changes in docstrings and comments."""
 
 
 def twin(source: str) -> str:
-    """The blocking form of an awaiting module, not yet formatted."""
+    """Return the blocking form of an awaiting module, not yet formatted."""
     lines = source.splitlines(keepends=True)
     for token in reversed(list(tokenize.generate_tokens(StringIO(source).readline))):
         text = token.string
@@ -59,7 +59,6 @@ def twin(source: str) -> str:
 
 
 def twins() -> dict[Path, str]:
-    """The text of each generated module."""
     made = {}
     for module in sorted(SOURCE.glob("*.py")):
         if module.name not in BY_HAND:
@@ -82,7 +81,7 @@ def twins() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write them; with `--check`, only report those that are not what the generator writes."""
+    """Write them; with `--check`, only report outdated ones."""
     stale = [path for path, text in twins().items() if not path.exists() or path.read_text("utf-8") != text]
     if "--check" in sys.argv[1:]:
         if stale:

@@ -1,7 +1,7 @@
 """Count the modules that a reader of one turn passes: `python -m tools.walk`.
 
-Runs one `chat.turn()` on a ledger, and one streamed chat completion through a real server, each after
-one that warms up. Prints the modules of this package in the order in which their code runs first.
+Runs one `chat.turn()` on a ledger, and one streamed chat completion through a real server, each after a
+warm-up. Prints the modules of this package in the order in which their code first runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BODY = b'{"model": "demo", "stream": true, "messages": [{"role": "user", "conten
 
 
 class Walk:
-    """The modules whose code runs while it is on, by first call, in all threads started after it."""
+    """Records the modules whose code runs while it is on, by first call, in all threads started after it."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
@@ -81,7 +81,7 @@ async def served(settings: Settings) -> Any:
 
 
 def complete(port: int, walk: Walk) -> None:
-    """Ask for two completions on one connection, and watch the second."""
+    """Request two completions on one connection, and watch the second."""
     connection = HTTPConnection("127.0.0.1", port)
     for walk.is_on in (False, True):
         headers = {"content-type": "application/json", "x-conversation-id": "walk"}

@@ -1,4 +1,4 @@
-"""The floor: a pass-through as one writes it, Starlette and aiohttp, that keeps nothing.
+"""The floor: a plain pass-through with Starlette and aiohttp that stores nothing.
 
 `python -m bench.http.bare UPSTREAM` prints its port.
 """
@@ -19,8 +19,6 @@ from starlette.routing import Route
 
 
 def make_bare(upstream: str) -> Starlette:
-    """The application."""
-
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

@@ -1,4 +1,4 @@
-"""The load: connections that ask, read the whole answer, and ask again. Written to cost little."""
+"""The load: connections that send a request, read the whole response, and repeat. Written to cost little."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import cast
 
 
 class Client(asyncio.Protocol):
-    """One connection, kept alive."""
-
     def __init__(self) -> None:
         self._waiting: asyncio.Future[None] | None = None
         self._received = bytearray()
@@ -22,7 +20,7 @@ class Client(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     async def ask(self, request: bytes, status: bytes = b"200") -> bytes:
-        """Send a request, and return the answer with its head; raises if it has another status."""
+        """Send a request, and return the response with its head; raises if it has another status."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._received.clear()
         self.first_at = 0.0
@@ -54,7 +52,6 @@ class Client(asyncio.Protocol):
 
 
 def request(body: bytes, headers: Sequence[str] = ()) -> bytes:
-    """A POST to the chat completions."""
     lines = [
         "POST /v1/chat/completions HTTP/1.1",
         "host: 127.0.0.1",
@@ -70,7 +67,8 @@ async def connect(port: int) -> Client:
 
 
 async def rate(port: int, clients: int, each: int, make: Callable[[int, int], bytes]) -> float:
-    """Requests per second of so many clients that ask so often each; `make` makes the n-th of a client."""
+    """Return requests per second of `clients` clients that send `each` requests; `make` makes the n-th of a
+    client."""
     connected = [await connect(port) for _ in range(clients)]
 
     async def run(place: int) -> None:

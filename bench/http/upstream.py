@@ -1,6 +1,6 @@
-"""An upstream that costs as little as it can: canned answers, whole or in chunks that leave one by one.
+"""An upstream that costs as little as possible: canned answers, whole or in chunks sent one by one.
 
-`python -m bench.http.upstream` prints its port. The path says how it answers: `/v1/chat/completions` at once,
+`python -m bench.http.upstream` prints its port. `/v1/chat/completions` answers at once,
 `/held/chat/completions` with one chunk, and the rest when the connection is closed.
 """
 
@@ -37,8 +37,6 @@ _END = _chunk(_LAST) + _chunk(b"[DONE]") + b"0\r\n\r\n"
 
 
 class Upstream(asyncio.Protocol):
-    """One connection."""
-
     def __init__(self) -> None:
         self._received = b""
         self._loop = asyncio.get_running_loop()
@@ -65,7 +63,7 @@ class Upstream(asyncio.Protocol):
             self._loop.call_soon(self._say, CHUNKS - 1)
 
     def _say(self, left: int) -> None:
-        # One write for each, as a model's tokens come; a receiver that is busy finds several at once.
+        # One write per chunk, like a model's tokens; a busy receiver finds several at once.
         if self._transport.is_closing():
             return
         if left:

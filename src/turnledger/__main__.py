@@ -1,4 +1,4 @@
-"""`python -m turnledger` is the command line."""
+"""Run the command line with `python -m turnledger`."""
 
 from turnledger.cli import main
 

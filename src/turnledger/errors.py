@@ -1,50 +1,50 @@
 """Every error Turnledger raises, as one tree.
 
 TurnledgerError
-├── InvalidInput                what was asked cannot be done; nothing changed
+├── InvalidInput                the request is not valid; nothing changed
 │   ├── InvalidId
 │   ├── NoNewInput
 │   ├── MissingToolResults
 │   ├── MalformedItems
 │   ├── EmptyTurn
 │   └── IdempotencyMismatch
-├── ConversationUnavailable     the id or conversation_key names nothing that can be continued
+├── ConversationUnavailable     the id or conversation_key names no usable conversation
 │   ├── ConversationNotFound
 │   ├── ConversationDeleted
 │   └── ConversationExpired
-├── HistoryUnavailable          the turn or branch is not there to go on from
+├── HistoryUnavailable          the turn or branch cannot be continued from
 │   ├── TurnNotFound
 │   ├── BranchNotFound
 │   └── HistoryDiverged
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
-├── StorageFull                 the owner stores as much as may be
-├── TooManyReaders              as many event streams are read as may be
-├── RevisionConflict            title or metadata changed since it was read
-├── TokenRefused                what was asked of a token cannot be; nothing changed
+├── StorageFull                 the owner's storage quota is reached
+├── TooManyReaders              the limit of event readers is reached
+├── RevisionConflict            title or metadata changed after they were read
+├── TokenRefused                the token does not permit it; nothing changed
 │   ├── TokenNotFound
 │   ├── TokenEnded
 │   ├── TokenTooWide
 │   └── TooManyTokens
-├── ShareRefused                what was asked of a share link cannot be; nothing changed
+├── ShareRefused                the share link does not permit it; nothing changed
 │   ├── ShareNotFound
 │   ├── LinkNotValid
 │   ├── TooManyShares
 │   └── TooManyVisitors
-├── AdmissionMoved              who is let in has changed since it was looked up
-├── TurnEnded                   the turn is final, and not as this caller hoped
-│   ├── TurnReplayed            it was committed before: here is its answer
-│   ├── TurnAttached            not yet: it runs elsewhere, and can be followed there
+├── AdmissionMoved              tokens changed after the caller was authenticated
+├── TurnEnded                   the turn ended in another way than by this call's commit
+│   ├── TurnReplayed            it was committed before; holds its answer
+│   ├── TurnAttached            it is still running, and can be followed
 │   ├── TurnFailed
 │   ├── TurnStopped
 │   └── Superseded
-├── ModelError                  the model gave no whole answer; the history is as it was
+├── ModelError                  the model gave no complete answer; the history is unchanged
 │   ├── ModelUnavailable
 │   ├── ModelTimeout
 │   ├── ModelRefused
 │   └── MalformedAnswer
-├── StoreError                  the store could not do it; nothing was written
+├── StoreError                  the store failed; nothing was written
 │   ├── StoreUnavailable
 │   ├── StoreFull
 │   ├── StoreReadOnly
@@ -52,18 +52,17 @@ TurnledgerError
 │   ├── NotAStore
 │   ├── StoreTooNew
 │   ├── UnsafeSqlite
-│   └── OutcomeUnknown          the one exception: the write may or may not be there
+│   └── OutcomeUnknown          the exception: the write may have succeeded
 │       └── CommitOutcomeUnknown
-├── RequestFailed               told by a client alone: its server said no, or cannot be heard
+├── RequestFailed               raised by clients only: the server refused, or is unreachable
 │   ├── NotAdmitted
 │   ├── TooManyRequests
 │   └── ServerUnavailable
-├── LedgerElsewhere             opened in another process or event loop: nothing was done
+├── LedgerElsewhere             opened in another process or event loop
 └── LedgerClosed
 
 The docstring of a class is its message when none is given; `code` is the word that programs match on.
-A cancellation is not in the tree: it stays the CancelledError that asyncio knows. `turn_of` says what is in
-the history after one.
+A cancellation stays asyncio's CancelledError; `turn_of` returns the turn that it left in the history.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class TurnledgerError(Exception):
     code: ClassVar[str] = "error"
     status: int | None = None
     request_id: str | None = None
-    """With which status a server told it, and under which name its log has that request, where one did."""
+    """The HTTP status of a server's response, and the id of the request in its log."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
@@ -164,7 +163,7 @@ class ConversationDeleted(ConversationUnavailable):
             )
         super().__init__(message)
         self.restorable_until = restorable_until
-        """Milliseconds since 1970; None if it is gone for good."""
+        """Milliseconds since 1970; None if it was purged."""
 
 
 class ConversationExpired(ConversationUnavailable):
@@ -174,7 +173,7 @@ class ConversationExpired(ConversationUnavailable):
 
 
 class HistoryUnavailable(TurnledgerError):
-    """That part of the history is not there to go on from."""
+    """That part of the history is not available."""
 
     code = "history_unavailable"
 
@@ -192,7 +191,7 @@ class BranchNotFound(HistoryUnavailable):
 
 
 class HistoryDiverged(HistoryUnavailable):
-    """The history that was sent is not the one that is stored. Read it again, or let it become a branch."""
+    """The history sent is not the stored one. Read it again, or let it become a branch."""
 
     code = "history_diverged"
 
@@ -210,7 +209,7 @@ class QueueFull(ConversationBusy):
 
 
 class WaitEnded(ConversationBusy):
-    """The turns before this one did not end within the wait. Nothing was run."""
+    """The turns before this one took too long. Nothing was run."""
 
     code = "wait_ended"
 
@@ -221,7 +220,7 @@ class StorageFull(TurnledgerError):
     code = "storage_full"
 
     def __init__(self, limit: int | None, unit: str = "bytes") -> None:
-        """`limit`: None where the caller is not to know it."""
+        """`limit`: None where the caller must not learn it."""
         quota = "Storage quota" if limit is None else f"Storage quota of {limit} {unit}"
         super().__init__(f"{quota} reached. Purge conversations, then try again. Nothing was run.")
         self.limit = limit
@@ -239,7 +238,7 @@ class RevisionConflict(TurnledgerError):
     code = "revision_conflict"
 
     def __init__(self, current: int) -> None:
-        super().__init__(f"The conversation is at revision {current} by now. Read it again, then update.")
+        super().__init__(f"The conversation is now at revision {current}. Read it again, then update.")
         self.current = current
 
 
@@ -262,13 +261,13 @@ class TokenEnded(TokenRefused):
 
 
 class TokenTooWide(TokenRefused):
-    """A token cannot give what it has not. Ask for less, or use one that has it."""
+    """A token cannot grant scopes it lacks. Ask for less, or use another token."""
 
     code = "token_too_wide"
 
 
 class TooManyTokens(TokenRefused):
-    """This owner has as many tokens as there may be. Revoke some that are not needed any more."""
+    """This owner has reached the limit of tokens. Revoke some first."""
 
     code = "too_many_tokens"
 
@@ -286,27 +285,25 @@ class ShareNotFound(ShareRefused):
 
 
 class LinkNotValid(ShareRefused):
-    """This link is not valid, or not any more: it may have been used up, have expired or been revoked. Ask
-    whoever gave it to you for another one."""
+    """This link is invalid, used up, expired or revoked. Ask its sender for a new one."""
 
     code = "link_not_valid"
 
 
 class TooManyShares(ShareRefused):
-    """This owner has as many share links as there may be. Revoke some that are not needed any more."""
+    """This owner has reached the limit of share links. Revoke some first."""
 
     code = "too_many_shares"
 
 
 class TooManyVisitors(ShareRefused):
-    """As many visitors came by this link as may come at a time. Try again in a minute."""
+    """Too many visitors are using this link. Try again in a minute."""
 
     code = "too_many_visitors"
 
 
 class AdmissionMoved(TurnledgerError):
-    """Who is let in has changed since this caller was. Nothing was run; look his token up again, and if it
-    is still valid, ask again."""
+    """Tokens changed after authentication. Authenticate again; nothing was run."""
 
     code = "admission_moved"
 
@@ -342,7 +339,7 @@ class TurnAttached(TurnEnded):
 
 
 class TurnFailed(TurnEnded):
-    """The turn failed. The history is as it was before."""
+    """The turn failed. The history is unchanged."""
 
     code = "turn_failed"
 
@@ -358,13 +355,13 @@ class TurnStopped(TurnEnded):
 
 
 class Superseded(TurnEnded):
-    """This attempt lost its lane to another: it can write nothing any more."""
+    """Another attempt took over the lane. This one can no longer write."""
 
     code = "superseded"
 
 
 class ModelError(TurnledgerError):
-    """The model gave no whole answer. The history is as it was before."""
+    """The model gave no complete answer. The history is unchanged."""
 
     code = "model_error"
 
@@ -391,15 +388,17 @@ class ModelRefused(ModelError):
     def __init__(
         self, status: int, error: Mapping[str, Any] | None = None, retry_after: float | None = None
     ) -> None:
-        told = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
-        super().__init__(f"The model refused the request with status {status}{': ' if told else ''}{told}.")
+        reason = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
+        super().__init__(
+            f"The model refused the request with status {status}{': ' if reason else ''}{reason}."
+        )
         self.status = status
         self.error: Mapping[str, Any] = error or {}
         self.retry_after = retry_after
 
 
 class MalformedAnswer(ModelError):
-    """The model sent something that is not a whole answer. Nothing of it was kept."""
+    """The model sent an incomplete answer. Nothing of it was kept."""
 
     code = "malformed_answer"
 
@@ -453,41 +452,40 @@ class UnsafeSqlite(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The store failed while it was finishing a write: it may be there or not."""
+    """The store failed while finishing a write. It may or may not be stored."""
 
     code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
-    """What the store ran into, where it could tell: StoreCorrupt, for one."""
+    """The cause, where the store knows it, for example StoreCorrupt."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):
-    """Whether the turn is in the history is not known yet. The conversation stays closed until it is;
-    retry with the same idempotency_key to learn the outcome."""
+    """It is not known yet whether the turn was committed. Retry with the same idempotency_key to learn it."""
 
     code = "commit_outcome_unknown"
 
 
 class RequestFailed(TurnledgerError):
-    """The server refused the request. `code` is its own word for it, where there is no class for that."""
+    """The server refused the request; `code` says why."""
 
     code = "request_failed"
 
 
 class NotAdmitted(RequestFailed):
-    """The server does not let this request in. Check the api_key, and what its token may do."""
+    """The server rejected the token. Check the api_key and its scopes."""
 
     code = "not_admitted"
 
 
 class TooManyRequests(RequestFailed):
-    """The server was asked more than it allows at a time. Try again later."""
+    """A limit of the server is reached. Try again later."""
 
     code = "too_many_requests"
 
 
 class ServerUnavailable(RequestFailed):
-    """The server cannot be reached, or gave no whole answer, however often it was asked. Check that it runs
-    there. What was asked under `idempotency_key` happens once: ask again with the same."""
+    """The server cannot be reached, or sent no complete answer. Check that it is running; retrying with the
+    same `idempotency_key` is safe."""
 
     code = "server_unavailable"
 

@@ -1,4 +1,4 @@
-"""Share links as a server and its operator handle them: made, exchanged, listed, revoked."""
+"""Share links, for a server and its operator."""
 
 from __future__ import annotations
 
@@ -37,13 +37,12 @@ from turnledger.tokens import bounds_of, check_models, end_of
 
 
 class Visit(NamedTuple):
-    """What a visitor is given."""
+    """The token of a visitor, with the link that was exchanged for it."""
 
     token: Token
     text: str
-    """The secret that lets the visitor in."""
+    """The secret that authenticates the visitor."""
     share: Share
-    """The link that was used."""
 
 
 class Shares:
@@ -74,26 +73,26 @@ class Shares:
         bytes: int | None = None,
         chats: int | None = None,
     ) -> tuple[Share, str]:
-        """Make a link, and return it with its code: the secret that belongs into the fragment of a URL. The
-        code is kept nowhere, and is told this once.
+        """Create a link, and return it with its code: the secret for the fragment of a URL. The code is not
+        stored and returned only here.
 
-        To a `scope`: each visitor is a fresh owner there, who may ask `models`, and sees only their own
-        chats. To a `chat`, which is the id of a conversation of the owner: visitors read it, and nothing
-        else. It takes `max_uses` visitors, for `lifetime` seconds, `per_minute` at most; each may stay for
-        `visitor_lifetime` seconds, and none longer than the link is good for. `parent` is the id of the token
-        that makes it, which bounds it and says whose it is; without one, it is made by who runs the store.
-        From the first link on, as from the first token, nobody is let in without a token.
+        A link to a `scope` makes each visitor a fresh owner there, who may use `models` and sees only their
+        own chats. A link to a `chat`, the id of a conversation of the owner, lets visitors read it and
+        nothing else. It admits `max_uses` visitors, for `lifetime` seconds, `per_minute` at most. Each visit
+        lasts `visitor_lifetime` seconds, but not longer than the link. `parent` is the id of the token that
+        creates it, which bounds it and determines its owner; without one, the operator of the store creates
+        it. Once there is a link, as with the first token, callers without a token are refused.
 
         A visitor's request may ask for answers of at most `max_tokens` tokens, and for at most `n` of them.
-        All visitors together may have so many `turns` open, ask for so many `turns_per_minute`, and store so
-        many `bytes` and `chats`; what is not given is bounded for all of them as for one owner.
+        All visitors together may have so many `turns` open, start so many `turns_per_minute`, and store so
+        many `bytes` and `chats`; a bound that is not given is that of one owner.
 
         Raises InvalidInput; TokenEnded or TokenTooWide, because of the parent; ConversationNotFound,
         ConversationDeleted or ConversationExpired; TooManyShares.
         """
         process, now = self._process, self._process.clock.now_ms()
         if (scope is None) == (chat is None):
-            raise InvalidInput("A link leads to a scope or to a chat. Give one of them.")
+            raise InvalidInput("A link needs a scope or a chat, not both.")
         if scope is not None and not check_scope("scope", scope):
             raise InvalidInput("A link to a scope needs its name.")
         if owner is not None:
@@ -131,11 +130,12 @@ class Shares:
         return await process.persist(create, request), code
 
     async def exchange(self, code: str, nonce: str, *, arrives: Callable[[], None] | None = None) -> Visit:
-        """Let a visitor in who brings the code of a link, and a nonce that the page has made of at least 128
-        random bits. The same nonce returns the same for a minute, and counts once. `arrives` is called for a
-        new visitor that may come in, and keeps them out by what it raises.
+        """Exchange the code of a link for a visitor's token. `nonce` holds at least 128 random bits, made by
+        the page.
 
-        Raises LinkNotValid, whatever the reason is; TooManyVisitors; InvalidInput for what is no nonce.
+        The same nonce returns the same for a minute, and counts once. `arrives` is called before a new
+        visitor is admitted, and may raise to refuse. Raises LinkNotValid, whatever the reason;
+        TooManyVisitors; InvalidInput for an invalid nonce.
         """
         if not NONCE.fullmatch(nonce):
             raise InvalidInput("nonce must be 22 to 128 letters, digits, - or _, made of 128 random bits.")
@@ -150,7 +150,7 @@ class Shares:
             now=process.clock.now_ms(),
             due=process.clock.due_ms(),
         )
-        # What is refused is refused by reading alone: guesses hold up nobody who writes.
+        # Refusals need only a read: guessed codes do not hold up writers.
         arrival = await process.store.read(look, request)
         if not arrival.is_again:
             if arrives is not None:
@@ -167,8 +167,8 @@ class Shares:
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[Share]:
-        """A page of links, in whatever state, the last made first: those of one owner, or of all, that lead
-        to nothing beyond what is seen `within`. `before` is the last id of the page before."""
+        """Return a page of links in any state, the newest first: those of one owner, or of all, that lead to
+        nothing outside `within`. `before` is the last id of the previous page."""
         cursor = None if before is None else ShareId(before)
         request = ListShares(SharesSeen(owner, within, only_chats), cursor, check_limit(limit))
         return await self._process.store.read(list_shares, request)
@@ -182,10 +182,13 @@ class Shares:
         only_chats: bool = False,
         by: Token | None = None,
     ) -> Share:
-        """End a link at once, and with it all tokens that were got by it; see Tokens.revoke. What is revoked
-        already stays as it is. Raises ShareNotFound; to an `owner`, or to who is narrowed, there are no
-        others. `by` is the token that asks for it: one that another token made revokes links to chats of its
-        owner, and those that it or a descendant made."""
+        """Revoke a link and all tokens that were exchanged for it; see Tokens.revoke. Revoking it again
+        changes nothing.
+
+        Raises ShareNotFound, also for links that the `owner` or the caller's `within` does not see. `by` is
+        the calling token: one made by another token revokes links to chats of its owner, and those that it or
+        a descendant made.
+        """
         seen = SharesSeen(owner, within, only_chats)
         request = RevokeShare(ShareId(id), seen, self._process.clock.now_ms(), by)
         return await self._process.persist(revoke, request)

@@ -1,4 +1,4 @@
-"""Tokens as a server and its operator handle them: made, found, listed, revoked."""
+"""Tokens, for a server and its operator."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ class Tokens:
         max_tokens: int | None = None,
         n: int | None = None,
     ) -> tuple[Token, str]:
-        """Make a token, and return it with its text: the secret that lets its bearer in. The text is kept
-        nowhere, and is told this once.
+        """Create a token, and return it with its text: the secret that authenticates its bearer. The text is
+        not stored and returned only here.
 
-        It opens the conversations of its owner. `chat_scope` narrows it to those of one scope, `conversation`
-        to a single one, which it can only read, `models` to some models; it ends at `expires_at`, in
-        milliseconds since 1970, or after a `lifetime` in seconds. `parent` is the id of the token that makes
-        it, and bounds it: what is not given is as the parent has it. Without a parent it is made by who runs
-        the store, for any owner. The first one of all shuts out those who come without. A request may ask for
-        answers of at most `max_tokens` tokens, and for at most `n` of them.
+        It gives access to the conversations of its owner. `chat_scope` narrows it to one scope,
+        `conversation` to a single conversation, read-only, `models` to some models. It ends at `expires_at`,
+        in milliseconds since 1970, or after a `lifetime` in seconds. `parent` is the id of the token that
+        creates it, and bounds it: whatever is not given is taken from the parent. Without a parent, the
+        operator of the store creates it, for any owner. Once there is a token, callers without one are
+        refused. A request may ask for answers of at most `max_tokens` tokens, and for at most `n` of them.
 
-        Raises InvalidInput; ConversationNotFound, ConversationDeleted or ConversationExpired, if there is no
-        such conversation of its owner; TokenEnded, if the parent is not valid any more; TokenTooWide, if it
+        Raises InvalidInput; ConversationNotFound, ConversationDeleted or ConversationExpired, if its owner
+        has no such conversation; TokenEnded, if the parent is no longer valid; TokenTooWide, if the parent
         lacks `admin` or something that the new one is to have; TooManyTokens.
         """
         process, text, now = self._process, new_token_text(self._secret_bits), self._process.clock.now_ms()
@@ -104,7 +104,7 @@ class Tokens:
         return await self._process.store.read(find, FindRequest(digest, self._tokenless))
 
     async def find_all(self, digests: Collection[bytes]) -> dict[bytes, Token]:
-        """Look up many tokens at once, in whatever state; what there is none of is left out."""
+        """Look up many tokens at once, in any state; leaves out unknown ones."""
         return await self._process.store.read(find_all, digests)
 
     async def list(
@@ -115,8 +115,8 @@ class Tokens:
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[Token]:
-        """A page of tokens, in whatever state, the last made first: those of one owner, or of all, that
-        give nothing beyond what is seen `within`. `before` is the last id of the page before."""
+        """Return a page of tokens in any state, the newest first: those of one owner, or of all, that give no
+        access outside `within`. `before` is the last id of the previous page."""
         cursor = None if before is None else TokenId(before)
         request = ListTokens(owner, within, cursor, check_limit(limit))
         return await self._process.store.read(list_tokens, request)
@@ -124,23 +124,23 @@ class Tokens:
     async def revoke(
         self, id: str, *, owner: str | None = None, within: Within = EVERYWHERE, by: str | None = None
     ) -> tuple[Token, ...]:
-        """End a token at once, and with it all that it made, and what those made; return them, itself first.
+        """Revoke a token and all its descendants; return them, itself first.
 
-        When it returns, no turn begins any more that asks with `admitted`, whichever process it is in. What
-        is revoked already stays as it is. Raises TokenNotFound; to an `owner`, or to who is narrowed
-        by `within`, there are no others. `by` is the id of the token that asks for it: one that another
-        token made revokes itself and its descendants only.
+        Once this returns, no process begins a turn that was `admitted` with one of them. Revoking again
+        changes nothing. Raises TokenNotFound, also for tokens that the `owner` or the caller's `within` does
+        not see. `by` is the id of the calling token: one made by another token revokes only itself and its
+        descendants.
         """
         revoker = None if by is None else TokenId(by)
         request = RevokeToken(TokenId(id), owner, within, self._process.clock.now_ms(), revoker)
         return await self._process.persist(revoke, request)
 
     async def store_secret(self) -> bytes:
-        """32 bytes that nobody knows who has not got the store, and that all who open it have in common."""
+        """Return 32 secret bytes that all processes with access to the store share."""
         return await self._process.store.read(secret_of, None)
 
     async def note_uses(self, uses: Mapping[TokenId, int]) -> None:
-        """Note when tokens were last used, many at once; in milliseconds since 1970, and only forward."""
+        """Record when tokens were last used, many at once; in milliseconds since 1970, and only forward."""
         if uses:
             await self._process.persist(note_uses, uses, Sync.PROCESS)
 
@@ -156,7 +156,7 @@ def _scopes(given: Iterable[TokenScope | str]) -> frozenset[TokenScope]:
 
 
 def check_models(given: Iterable[str]) -> tuple[str, ...]:
-    """The models that somebody is narrowed to, each once."""
+    """Return the models that a token or link is narrowed to, each once."""
     names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
     for each in names:
         check_name("models", each)
@@ -166,7 +166,7 @@ def check_models(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def bounds_of(**given: int | None) -> Bounds:
-    """Return the bounds of a token or link. Raises InvalidInput for what is no count."""
+    """Return the bounds of a token or link. Raises InvalidInput for an invalid count."""
     for name, value in given.items():
         if value is not None and not 1 <= value <= MOST:
             raise InvalidInput(f"{name} must be 1 to {MOST}.")
@@ -174,7 +174,7 @@ def bounds_of(**given: int | None) -> Bounds:
 
 
 def end_of(expires_at: int | None, lifetime: float | None, now: int, name: str = "lifetime") -> int | None:
-    """The time at which something ends that has this end, or lasts for so many seconds from now."""
+    """Return `expires_at`, or the time `lifetime` seconds from now."""
     if lifetime is None:
         if expires_at is not None and not 0 <= expires_at <= now + LONGEST * 1000:
             raise InvalidInput(f"expires_at must be a time within {LONGEST:g} seconds from now.")

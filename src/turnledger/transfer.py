@@ -1,4 +1,4 @@
-"""Chats as files: taken out of a ledger, and put into one."""
+"""Chats as lines of JSON: exported from a ledger, and imported into one."""
 
 from __future__ import annotations
 
@@ -38,65 +38,51 @@ from turnledger.engine.transfer.import_write import (
     look_up,
     place_of,
 )
-from turnledger.engine.turn.validation import check_may_make, check_name, check_scope, scope_in
+from turnledger.engine.turn.validation import check_may_make
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
-from turnledger.model.conversation import EVERYWHERE, Conversation, Within
+from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import LONGEST_WHY, ChatLine, Did, ImportReport
 
 Refuses: TypeAlias = Callable[[str], str | None]
-"""Says of a scope why no chat is taken in there; None where some are."""
+"""Returns the reason why a scope takes no imported chats, or None if it does."""
 
 LONG, LARGE = 200, 1024 * 1024
-"""Turns or branches, and bytes, from which a plan takes so long that others would notice."""
+"""Turns or branches, and bytes, from which planning would visibly block the event loop."""
 AHEAD = 24 * 3600 * 1000
-"""Milliseconds by which another machine's clock may be ahead. A chat that says more would stand before all
-others for ever, and never be old enough to be deleted by its age."""
+"""Milliseconds by which another machine's clock may be ahead. A chat further ahead would stay at the top of
+every list, and never be old enough for retention."""
 LOOKED_UP = 500
-"""Turns of a plan that are looked up at once."""
 CHATS = 100
-"""Chats that are looked up at once."""
 
 
 class Transfer:
-    """The chats of a ledger's store, as lines of JSON."""
+    """Exports and imports of one ledger; see Chats for what its methods promise."""
 
-    def __init__(self, process: Process, owner: str) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
-        self._owner = owner
-        # One large chat at a time: a store may write all that is asked of it in one transaction.
+        # One large chat at a time: a store may write everything queued in one transaction.
         self._writing = asyncio.Lock()
 
-    async def export(
-        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
-    ) -> AsyncIterator[bytes]:
-        """Tell one chat: a line for itself, then one for each turn of all its branches, parents first.
-
-        The lines are those of one moment; turns that are committed meanwhile are not among them. Raises
-        ConversationNotFound, ConversationDeleted or ConversationExpired at the first line.
-        """
+    async def export(self, chat: str, owner: str, within: Within) -> AsyncIterator[bytes]:
         process = self._process
-        request = ExportRequest(owner or self._owner, ConversationId(chat), process.clock.due_ms(), within)
+        request = ExportRequest(owner, ConversationId(chat), process.clock.due_ms(), within)
         outline, lines = await process.store.read(begin_of, request)
         yield outline.header
-        told = 0
+        count = 0
         while lines:
             for line in lines:
                 yield line
-            told += len(lines)
+            count += len(lines)
             if len(lines) < PAGE:
                 return
-            lines = await process.store.read(page_of, ExportPageRequest(outline, told))
+            lines = await process.store.read(page_of, ExportPageRequest(outline, count))
 
-    async def markdown(
-        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
-    ) -> AsyncIterator[str]:
-        """Tell what people see of one chat, for reading: the branch that it shows, as Markdown in which no
-        word of the chat is more than text. It cannot be imported. Raises as `export` does."""
+    async def markdown(self, chat: str, owner: str, within: Within) -> AsyncIterator[str]:
         process = self._process
         now, after = process.clock.due_ms(), 0
-        request = ShownRequest(owner or self._owner, ConversationId(chat), now, within)
+        request = ShownRequest(owner, ConversationId(chat), now, within)
         part = await process.store.read(shown_part, request)
         yield markdown_head(part.conversation)
         while part.turns:
@@ -106,25 +92,18 @@ class Transfer:
             request = replace(request, branch=part.branch, after=after)
             part = await process.store.read(shown_part, request)
 
-    async def export_all(
-        self, *, owner: str | None = None, scope: str | None = None, within: Within = EVERYWHERE
-    ) -> AsyncIterator[bytes]:
-        """Tell all chats of an owner that lists show, of one scope or of all: each as `export` does, one that
-        is deleted before its turn comes not at all. The longest unused come first."""
-        if scope is not None or within.scope is not None:
-            scope = scope_in(scope or "", within)
-        owner = owner or self._owner
-        told: set[ConversationId] = set()
+    async def export_all(self, owner: str, scope: str | None, within: Within) -> AsyncIterator[bytes]:
+        seen: set[ConversationId] = set()
         after: tuple[int, ConversationId] | None = None
         while True:
             request = OwnedRequest(owner, scope, after, CHATS)
             page = await self._process.store.read(owned, request)
             for chat in page:
-                if chat.id in told or not within.sees(chat):
+                if chat.id in seen or not within.sees(chat):
                     continue
-                told.add(chat.id)
+                seen.add(chat.id)
                 try:
-                    async for line in self.export(chat.id, owner=owner, within=within):
+                    async for line in self.export(chat.id, owner, within):
                         yield line
                 except ConversationUnavailable:
                     continue
@@ -135,41 +114,23 @@ class Transfer:
     async def import_lines(
         self,
         source: AsyncIterable[bytes] | Iterable[bytes],
-        *,
-        owner: str | None = None,
-        scope: str | None = None,
-        within: Within = EVERYWHERE,
-        refuses: Refuses = lambda _: None,
-        keep_ids: bool = True,
+        owner: str,
+        scope: str | None,
+        within: Within,
+        refuses: Refuses,
+        keep_ids: bool,
     ) -> AsyncIterator[ImportReport]:
-        """Put chats into the store, and report what was done, line by line.
-
-        `source` is the text of a file in pieces of any size. Each chat is made in one transaction: it is
-        there whole or not at all, also if the process dies. What is there already is never changed: the same
-        chat again is `unchanged`, another one of its id a `conflict`. Chats keep the scope that the file
-        names, unless `scope` says another; where `refuses` says why a scope takes none, none is taken. Ids
-        stay where they are free; without `keep_ids`, those that the owner does not have are replaced in any
-        case, so that the reports do not tell which ids other owners have.
-        Raises no error for what stands in the file; a StoreError ends the import, and what was reported until
-        then is done.
-        """
-        if owner is not None:
-            check_name("owner", owner)
         check_may_make(within)
-        if within.scope is not None:
-            scope = scope_in(scope or "", within)
-        elif scope is not None:
-            check_scope("scope", scope)
         reader = ChatReader(self._process.limits)
         async for piece in _pieces(source):
             for found in reader.feed(piece):
-                for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
+                for report in await self._reports(found, owner, scope, within, refuses, keep_ids):
                     yield report
         for found in reader.close():
-            for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
+            for report in await self._reports(found, owner, scope, within, refuses, keep_ids):
                 yield report
 
-    async def _told(
+    async def _reports(
         self,
         found: ReadChat | ImportReport,
         owner: str,
@@ -204,7 +165,7 @@ class Transfer:
             now, due = process.clock.now_ms(), process.clock.due_ms()
             room = process.limits.room
             request = ImportRequest(plan, now, due, within, room, keeps_ids=keep_ids)
-            # Looked at beside the writer first: the same file again shall hold up nobody.
+            # A read comes first, so that importing the same file again does not hold up the writer.
             imported = await process.store.read(place_of, request)
             if isinstance(imported, ConversationId):
                 draft = await self._drafted(request, imported, in_thread=_is_large(found))
@@ -238,7 +199,7 @@ class Transfer:
 
 
 async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
-    """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
+    """Plan the import of a chat; in a thread if it is long, to keep the event loop free."""
     if _is_large(found):
         return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
     return planned(header, found.line, found.turns, owner, limits)

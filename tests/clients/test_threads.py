@@ -11,8 +11,7 @@ import pytest
 from tests.unit.server.processes import started
 from turnledger.client import Answer, Client, TextDelta, TurnFinished
 from turnledger.errors import RequestFailed
-from turnledger.model.attempt import AttemptState
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 
 ROOMS, TALKERS, STOPPED = 8, 5, 5
 """Chats that several talk in, how many in each, and chats in which one is stopped by another thread."""

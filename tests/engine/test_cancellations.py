@@ -23,8 +23,7 @@ from turnledger.errors import (
     TurnStopped,
     turn_of,
 )
-from turnledger.model.attempt import AttemptState
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract import stage as stages

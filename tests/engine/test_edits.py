@@ -20,10 +20,9 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import TurnId
 from turnledger.model.messages.calls import NOT_ANSWERED, open_calls
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (

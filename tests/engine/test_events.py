@@ -37,10 +37,9 @@ from turnledger.errors import (
     TooManyReaders,
     TurnNotFound,
 )
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TurnFinished
 from turnledger.model.ids import TurnId
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Stage, call, exchange, soon

@@ -21,7 +21,7 @@ from turnledger.errors import (
 from turnledger.model.conversation import ConversationState, Ticket
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.one_key import IDLE, LONG, run_by_key

@@ -32,9 +32,8 @@ from turnledger.errors import (
     TurnFailed,
     TurnledgerError,
 )
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Holder, Stage, StageProcess, asked, exchange, soon

@@ -12,8 +12,7 @@ from turnledger.engine.attempt.stop import news_for, request_stop
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import CommitOutcomeUnknown, TurnStopped
-from turnledger.model.attempt import AttemptState
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, said, soon

@@ -22,7 +22,7 @@ from turnledger import Ledger
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.turn import OnBusy, OnFailure, OnStop
 from turnledger.runners.demo import DemoModel
 from turnledger.server.access.limits import REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.app import App, make_app

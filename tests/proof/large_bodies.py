@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from turnledger.model.text.json_values import MOST_VALUES
+from turnledger.model.codec import MOST_VALUES
 from turnledger.model.transfer import ChatLine, TurnLine
 from turnledger.server.requests.body import SMALL
 

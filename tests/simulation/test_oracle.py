@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, ConversationId, IdSource, TurnId
 from turnledger.model.item import Item, message, result_of
 from turnledger.model.messages.calls import closed
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.simulation.clients.meaning import broken_by_resent
 from turnledger.testing.simulation.clients.readers import Listener
 from turnledger.testing.simulation.clients.transcript import Message, SentHistory, shown_as, words_of

@@ -21,11 +21,10 @@ from turnledger.engine.turn.request import (
 )
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model import event_log
-from turnledger.model.attempt import Failure, OnStop
 from turnledger.model.item import Item, result_of
 from turnledger.model.journal import Journal, finished, started
 from turnledger.model.messages.calls import check_turn
-from turnledger.model.turn import Turn, TurnKind, instructed_after
+from turnledger.model.turn import Failure, OnStop, Turn, TurnKind, instructed_after
 
 PARTS = {"content": TurnContent, "policy": TurnPolicy, "bounds": BeginBounds, "round": Round}
 

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, SCOPES
 from tests.unit.model.shapes import result, user
-from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import Instructions
+from turnledger.model.turn import Failure, Instructions, OnBusy, OnFailure, OnStop
 
 BROKEN = Failure("error", "it broke")
 INPUTS = [(user(),), (user("another"),), (result("01-0"),), (user(" "),), (user(), result("02-0"))]

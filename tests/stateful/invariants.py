@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.stateful.names import CONVERSATIONS, LEASES, OWNERS, TURNS
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import open_calls
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 
 
 def check(before: dict[str, Any], seen: dict[str, Any]) -> None:

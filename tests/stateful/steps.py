@@ -13,7 +13,6 @@ from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TIMES,
 from turnledger.engine.history.line import up_to
 from turnledger.engine.ports import Tables
 from turnledger.model.access.token import Token, TokenScope
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -27,7 +26,7 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import Instructions, Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnStop, Turn, TurnKind
 
 ALL = 1_000
 

@@ -79,12 +79,11 @@ from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.turn.request import MustReachDisk
 from turnledger.engine.turn.running_turn import record
-from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.catalogue import ListPosition, Wanted
 from turnledger.model.conversation import Conversation, Ticket, Within
 from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Failure, OnBusy, OnFailure, OnStop, Turn
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 

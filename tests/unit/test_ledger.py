@@ -22,8 +22,8 @@ from turnledger.errors import (
     StoreUnavailable,
     TurnEnded,
 )
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Fate, GatedStore

@@ -1,1 +1,1 @@
-"""The reference pages, written from the code itself: `make reference` writes them, a test compares them."""
+"""The reference pages, generated from the code: `make reference` writes them, a test compares them."""

@@ -1,4 +1,4 @@
-"""`python -m tools.reference` writes the reference pages anew; with `--check` it says which have to be."""
+"""`python -m tools.reference` writes the reference pages; with `--check` it names the outdated ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tools.reference.pages import FOLDER, PAGES
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write what has changed, or with `--check` name it; 1 if something had to be named."""
-    outdated = [name for name, page in PAGES.items() if _stands(FOLDER / name) != page()]
+    """Write outdated pages, or with `--check` name them; return 1 if some were named."""
+    outdated = [name for name, page in PAGES.items() if _written(FOLDER / name) != page()]
     for name in outdated:
         if "--check" in arguments:
             print(f"{name} is not what the code says: make reference")
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if outdated and "--check" in arguments else 0
 
 
-def _stands(path: Path) -> str | None:
+def _written(path: Path) -> str | None:
     return path.read_text("utf-8") if path.exists() else None
 
 

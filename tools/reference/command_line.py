@@ -1,4 +1,4 @@
-"""The reference of the command line, from the commands: what they do, take and default to."""
+"""The reference of the command line: commands, options and defaults."""
 
 from __future__ import annotations
 
@@ -26,23 +26,22 @@ KINDS = {
     "float range": "NUMBER",
     "path": "PATH",
 }
-"""What typer calls the value of an option, and what people do."""
+"""Typer's names for values of options, and ours."""
 
 
 def page() -> str:
-    """The whole page."""
     root: Any = typer.main.get_command(app)
-    return sections([head("Reference: the command line", SAYS), *_told(root, None, "turnledger")])
+    return sections([head("Reference: the command line", SAYS), *_sections(root, None, "turnledger")])
 
 
-def _told(command: Any, parent: Any, path: str) -> Iterator[str]:
+def _sections(command: Any, parent: Any, path: str) -> Iterator[str]:
     context = type(command).context_class(command, parent=parent, info_name=path.rpartition(" ")[2])
     if command.hidden:
         return
     yield _section(command, context, path)
     if hasattr(command, "list_commands"):
         for name in command.list_commands(context):
-            yield from _told(command.get_command(context, name), context, f"{path} {name}")
+            yield from _sections(command.get_command(context, name), context, f"{path} {name}")
 
 
 def _section(command: Any, context: Any, path: str) -> str:
@@ -54,8 +53,8 @@ def _section(command: Any, context: Any, path: str) -> str:
             name = " ".join(each.get_usage_pieces(context)).strip("{}[].")
             arguments.append((f"`{name}`", each.help or ""))
         else:
-            name, told = each.get_help_record(context)
-            options.append((f"`{_spelled(name)}`", told))
+            name, text = each.get_help_record(context)
+            options.append((f"`{_spelled(name)}`", text))
     usage = command.get_usage(context).removeprefix("Usage: ").replace("{", "").replace("}...", "")
     return sections(
         [

@@ -1,4 +1,4 @@
-"""The reference of the Python client, from what `turnledger.client` exports and what that leads to."""
+"""The reference of the Python client: what `turnledger.client` exports, and the classes that leads to."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ TOLD = (
     "turnledger.api",
     *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")),
 )
-"""Where the classes are from that a reader wants to know more of."""
+"""The packages whose classes the page explains."""
 SAYS = (
     "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). What can be relied on: "
     "[the Python client](../python-client.md). Of a class "
-    "for asyncio, only what its twin has not is told."
+    "for asyncio, the page lists only the differences from its twin."
 )
 
 
 MADE_BY_USERS = ("Client", "AsyncClient")
-"""All others are given out by something else, or are plain values with the fields that are listed."""
+"""All others are returned by something else, or are plain values with the listed fields."""
 
 
 def page() -> str:
-    """The whole page."""
     package = importlib.import_module(PACKAGE)
     kinds = sorted(reachable(package, TOLD), key=_rank)
     parts = [section(kind, kinds) for kind in kinds if not issubclass(kind, TurnledgerError)]
@@ -49,8 +48,8 @@ def page() -> str:
 
 
 def reachable(package: ModuleType, within: tuple[str, ...]) -> Iterator[type]:
-    """The classes that a package exports, each followed by those that its public members lead to; what its
-    users make comes first."""
+    """Yield the exported classes, each followed by those that its public members lead to; those that users
+    create come first."""
     seen: set[type] = set()
     names = [*filter(package.__all__.__contains__, MADE_BY_USERS), *package.__all__]
     waiting = [kind for name in names if isinstance(kind := getattr(package, name), type)]
@@ -59,22 +58,22 @@ def reachable(package: ModuleType, within: tuple[str, ...]) -> Iterator[type]:
         if kind not in seen:
             seen.add(kind)
             yield kind
-            waiting[:0] = [each for each in _led_to_by(kind) if each.__module__.startswith(within)]
+            waiting[:0] = [each for each in _annotated_classes(kind) if each.__module__.startswith(within)]
 
 
 def _rank(kind: type) -> int:
-    """What one works with comes first, then its twins for asyncio, then the values that it gives."""
+    """Order classes to work with first, then their asyncio twins, then values."""
     if kind.__name__.startswith("Async"):
         return 1
     return 2 if issubclass(kind, msgspec.Struct | Enum | dict) else 0
 
 
-def _led_to_by(kind: type) -> Iterator[type]:
-    """The classes that stand in the annotations of what a class has."""
+def _annotated_classes(kind: type) -> Iterator[type]:
+    """Yield the classes in the annotations of a class's members."""
     for owner, name, member in members(kind):
-        told = [inspect.get_annotations(owner).get(name, "")]
-        told += getattr(_function_of(member), "__annotations__", {}).values()
-        yield from _classes(owner, " ".join(map(str, told)))
+        annotations = [inspect.get_annotations(owner).get(name, "")]
+        annotations += getattr(_function_of(member), "__annotations__", {}).values()
+        yield from _classes(owner, " ".join(map(str, annotations)))
     for _, made, _ in set_when_made(kind):
         yield from _classes(kind, made)
 
@@ -87,22 +86,21 @@ def _classes(owner: type, annotations: str) -> Iterator[type]:
 
 
 def members(kind: type) -> Iterator[tuple[type, str, Any]]:
-    """The public members of a class, also inherited ones, in the order in which they stand: whose each is,
-    its name, and what it is; None for a field without a value."""
-    told: set[str] = set()
+    """Yield the public members of a class, also inherited ones, in source order: owner, name and value; None
+    for a field without one."""
+    seen: set[str] = set()
     for owner in kind.__mro__:
         if owner.__module__.partition(".")[0] in ("builtins", "msgspec", "abc", "typing", "enum"):
             continue
-        # How an enum orders what it has differs from one Python to the next.
+        # Enums order their members differently from one Python to the next.
         first = getattr(owner, "__members__", {})
         for name in [*first, *inspect.get_annotations(owner), *vars(owner)]:
-            if not name.startswith("_") and name not in told:
-                told.add(name)
+            if not name.startswith("_") and name not in seen:
+                seen.add(name)
                 yield owner, name, vars(owner).get(name)
 
 
 def section(kind: type, kinds: Sequence[type]) -> str:
-    """What is to be said of a class."""
     title = f"## {kind.__name__}"
     made = (
         code(signatures(kind.__name__, vars(kind)["__init__"]), "py")
@@ -111,7 +109,7 @@ def section(kind: type, kinds: Sequence[type]) -> str:
     )
     twin = next((each for each in kinds if f"Async{each.__name__}" == kind.__name__), None)
     if twin is not None:
-        return sections([title, made, _says(kind), _differences(kind, twin)])
+        return sections([title, made, _docs(kind), _differences(kind, twin)])
     declared = {name for _, name, _ in members(kind)}
     fields = [
         (f"`{name}`", f"`{made}`" if made else "", prose(says))
@@ -122,16 +120,16 @@ def section(kind: type, kinds: Sequence[type]) -> str:
     for owner, name, member in members(kind):
         function = _function_of(member)
         if isinstance(member, property | cached_property):
-            fields.append((f"`{name}`", _returned(function), _says(function)))
+            fields.append((f"`{name}`", _returned(function), _docs(function)))
         elif function is not None:
             methods.append(_method(kind, name, function))
         else:
             fields.append(_field(kind, owner, name))
-    return sections([title, made, _says(kind), table(["", "", ""], fields), *methods])
+    return sections([title, made, _docs(kind), table(["", "", ""], fields), *methods])
 
 
 def _method(kind: type, name: str, function: Any) -> str:
-    return sections([f"### {kind.__name__}.{name}", code(signatures(name, function), "py"), _says(function)])
+    return sections([f"### {kind.__name__}.{name}", code(signatures(name, function), "py"), _docs(function)])
 
 
 def _field(kind: type, owner: type, name: str) -> tuple[str, str, str]:
@@ -152,7 +150,7 @@ def _field(kind: type, owner: type, name: str) -> tuple[str, str, str]:
 
 
 def _plain(annotation: Any) -> str:
-    """A type as people write it, without the modules of its names."""
+    """Format a type without the modules of its names."""
     if get_origin(annotation) is Union:
         return " | ".join(map(_plain, get_args(annotation)))
     shown = "None" if annotation is NoneType else inspect.formatannotation(annotation)
@@ -160,9 +158,11 @@ def _plain(annotation: Any) -> str:
 
 
 def _description(annotation: Any) -> str:
-    """What an annotation says of its field, itself or by a part of it."""
-    told = [each.description for each in getattr(annotation, "__metadata__", ()) if each.description]
-    return told[-1] if told else next(filter(None, map(_description, get_args(annotation))), "")
+    """Return the description in an annotation, or in a part of it."""
+    descriptions = [each.description for each in getattr(annotation, "__metadata__", ()) if each.description]
+    return (
+        descriptions[-1] if descriptions else next(filter(None, map(_description, get_args(annotation))), "")
+    )
 
 
 def _function_of(member: Any) -> Any:
@@ -176,35 +176,35 @@ def _function_of(member: Any) -> Any:
 
 
 def _returned(function: Any) -> str:
-    told = str(getattr(function, "__annotations__", {}).get("return", "")).strip("'\"")
-    return f"`{told}`" if told else ""
+    annotation = str(getattr(function, "__annotations__", {}).get("return", "")).strip("'\"")
+    return f"`{annotation}`" if annotation else ""
 
 
-def _says(told: Any) -> str:
-    return prose(inspect.cleandoc(told.__doc__ or ""))
+def _docs(documented: Any) -> str:
+    return prose(inspect.cleandoc(documented.__doc__ or ""))
 
 
 def _differences(kind: type, twin: type) -> str:
-    """The members that only one of the two has."""
+    """Describe the members that only one of the two has."""
     own, others = ({name for _, name, _ in members(each)} for each in (kind, twin))
-    said = f"The members of [{twin.__name__}](#{twin.__name__.lower()}), for asyncio."
+    text = f"The members of [{twin.__name__}](#{twin.__name__.lower()}), for asyncio."
     alone = [f"`{name}`" for name in sorted(own - others)]
     missing = [f"`{name}`" for name in sorted(others - own)]
     if alone:
-        said += f" It alone has {', '.join(alone)}."
+        text += f" It alone has {', '.join(alone)}."
     if missing:
-        said += f" It has no {', '.join(missing)}."
-    return said
+        text += f" It has no {', '.join(missing)}."
+    return text
 
 
 def _functions(package: ModuleType) -> Iterator[str]:
     for name in package.__all__:
         if isinstance(exported := getattr(package, name), FunctionType):
-            yield sections([f"## {name}", code(signatures(name, exported), "py"), _says(exported)])
+            yield sections([f"## {name}", code(signatures(name, exported), "py"), _docs(exported)])
 
 
 def _aliases(parts: Sequence[str]) -> str:
-    """What short names in the annotations above stand for."""
+    """Explain the short names in the annotations above."""
     words = set(re.findall(r"\w+", " ".join(parts)))
     rows = [
         (f"`{name}`", f"`{stands_for}`", prose(says))
@@ -215,16 +215,15 @@ def _aliases(parts: Sequence[str]) -> str:
 
 
 def _errors() -> str:
-    """The tree of errors, with their codes."""
     rows = [
-        (f"{'· ' * depth}`{kind.__name__}`", f"`{kind.code}`", _says(kind))
+        (f"{'· ' * depth}`{kind.__name__}`", f"`{kind.code}`", _docs(kind))
         for depth, kind in _tree(TurnledgerError, 0)
     ]
-    told = (
+    intro = (
         "All are in `turnledger.errors`. Each has a `code`; `status` and `request_id` are of the answer that "
         "told it, and None where there was none."
     )
-    return sections(["## Errors", told, table(["error", "code", ""], rows)])
+    return sections(["## Errors", intro, table(["error", "code", ""], rows)])
 
 
 def _tree(kind: type[TurnledgerError], depth: int) -> Iterator[tuple[int, type[TurnledgerError]]]:

@@ -1,4 +1,4 @@
-"""Signatures of Python functions, as a reader of a reference wants them."""
+"""Signatures of Python functions, for the reference."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramet
 
 
 def signatures(name: str, function: Callable[..., Any]) -> str:
-    """All ways in which it may be called, a line or a block for each."""
+    """Return all overloads, a line or a block for each."""
     ways = list(get_overloads(function)) or [function]
     returned = [str(each.__annotations__.get("return")) for each in ways if hasattr(each, "__annotations__")]
-    told = [
+    lines = [
         _signature(name, each)
         for each in ways
         if len(ways) < 3 or each.__annotations__.get("return") != " | ".join(returned[:-1])
     ]
-    return "\n".join(dict.fromkeys(told))
+    return "\n".join(dict.fromkeys(lines))
 
 
 def _signature(name: str, function: Callable[..., Any]) -> str:
@@ -65,8 +65,8 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 def value(default: object) -> str:
-    """A default as it would be written; what has no such way is left open."""
+    """Return a default as it would be written; an ellipsis if it cannot be."""
     if isinstance(default, Enum):
         return f"{type(default).__name__}.{default.name}"
-    told = f'"{default}"' if isinstance(default, str) and '"' not in default else repr(default)
-    return "…" if default is ... or told.startswith("<") else told
+    text = f'"{default}"' if isinstance(default, str) and '"' not in default else repr(default)
+    return "…" if default is ... or text.startswith("<") else text

@@ -1,4 +1,4 @@
-"""What only a source tells: the texts below fields, what is set when an instance is made, type aliases."""
+"""Facts that only the source has: texts below fields, attributes set by `__init__`, type aliases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """What stands below the fields of a class, or behind them."""
+    """Return the texts below the fields of a class, or behind them."""
     source = textwrap.dedent(inspect.getsource(kind))
     comments = {
         token.start[0]: token.string.lstrip("# ")
@@ -29,8 +29,7 @@ def field_docs(kind: type) -> dict[str, str]:
 
 
 def set_when_made(kind: type) -> Iterator[tuple[str, str, str]]:
-    """The public attributes that `__init__` sets: name, the class it is an instance of where that is plain to
-    see, and what stands below."""
+    """Yield the public attributes that `__init__` sets: name, class if obvious, and the text below."""
     for statement in _class_of(kind).body:
         if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
             docs = dict(_documented(statement.body))
@@ -39,7 +38,7 @@ def set_when_made(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def aliases(package: str) -> dict[str, tuple[str, str]]:
-    """The type aliases of a package's modules: what each stands for, and what is said of it."""
+    """Return the type aliases of a package's modules: what each stands for, and its text."""
     found: dict[str, tuple[str, str]] = {}
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         body = ast.parse(inspect.getsource(importlib.import_module(module.name))).body

@@ -1,4 +1,4 @@
-"""The reference of the TypeScript client, from what its entry points export."""
+"""The reference of the TypeScript client: what its entry points export."""
 
 from __future__ import annotations
 
@@ -17,40 +17,37 @@ SAYS = (
 )
 ROOT_OF_ERRORS = "TurnledgerError"
 MADE_BY_USERS = ("Client", "Outbox", "UnkeptChat")
-"""All other classes are given out by something else."""
+"""All other classes are returned by something else."""
 
 
 def page() -> str:
-    """The whole page."""
-    told = list({each.name: each for entry in ENTRIES for each in exported(entry)}.values())
-    errors = [each for each in told if is_error(each, told)]
-    others = [each for each in told if each not in errors or each.name == ROOT_OF_ERRORS]
+    declarations = list({each.name: each for entry in ENTRIES for each in exported(entry)}.values())
+    errors = [each for each in declarations if is_error(each, declarations)]
+    others = [each for each in declarations if each not in errors or each.name == ROOT_OF_ERRORS]
     ordered = sorted(others, key=_rank)
     return sections([head("Reference: the TypeScript client", SAYS), *map(section, ordered), _tree(errors)])
 
 
 def _rank(declaration: Declaration) -> int:
-    """What one makes comes first, then what one works with, then the shapes of values."""
+    """Order classes that users create first, then others to work with, then shapes of values."""
     if declaration.name in MADE_BY_USERS:
         return 0
     return 1 if declaration.kind in ("class", "function") else 2
 
 
 def parent_of(declaration: Declaration) -> str:
-    """The class that it extends, or nothing."""
+    """Return the class that it extends, or an empty text."""
     _, _, above = declaration.declared.partition(" extends ")
     return above.partition(" ")[0]
 
 
-def is_error(declaration: Declaration, told: Sequence[Declaration]) -> bool:
-    """Whether it is of the tree of errors."""
+def is_error(declaration: Declaration, declarations: Sequence[Declaration]) -> bool:
     if declaration.name == ROOT_OF_ERRORS:
         return True
-    return any(each.name == parent_of(declaration) and is_error(each, told) for each in told)
+    return any(each.name == parent_of(declaration) and is_error(each, declarations) for each in declarations)
 
 
 def section(declaration: Declaration) -> str:
-    """What is to be said of one thing that is exported."""
     fields = [each for each in declaration.members if not each.is_method]
     methods = [
         each
@@ -75,10 +72,10 @@ def _row(member: Member) -> tuple[str, str, str]:
 
 
 def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
-    """A part for each method; ways of calling it that stand together are told together."""
-    told: dict[str, list[Member]] = {}
+    """Return a part for each method, with all its overloads."""
+    overloads: dict[str, list[Member]] = {}
     for method in methods:
-        told.setdefault(method.name, []).append(method)
+        overloads.setdefault(method.name, []).append(method)
     return [
         sections(
             [
@@ -87,12 +84,11 @@ def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
                 "\n\n".join(prose(each.says) for each in ways if each.says),
             ]
         )
-        for name, ways in told.items()
+        for name, ways in overloads.items()
     ]
 
 
 def _tree(errors: Sequence[Declaration]) -> str:
-    """The errors, each below the one that it is a kind of."""
     rows = [
         (f"{'· ' * depth}`{each.full_name}`", prose(each.says))
         for depth, each in _below(ROOT_OF_ERRORS, errors, 0)

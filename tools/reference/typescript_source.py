@@ -1,5 +1,5 @@
-"""A reader of TypeScript sources: what a module exports, with the comments above it. It goes by the layout in
-which the sources are formatted, two spaces a level, and knows no more of the language than that."""
+"""A reader of TypeScript sources: exports with the comments above them. It relies on the formatted layout,
+two spaces a level, and does not parse the language."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ _NAME = re.compile(
 
 @dataclass
 class Member:
-    """A field or method: its name, how it is declared, and what is said of it."""
-
     name: str
     declared: str
     says: str
@@ -30,30 +28,27 @@ class Member:
 
     @property
     def is_method(self) -> bool:
-        """Whether it is called, not read."""
         return re.match(r"(async |static |\*\s*)*(\[[^\]]+\]|\w+)\??[<(]", self.declared) is not None
 
 
 @dataclass
 class Declaration:
-    """Something that is exported."""
-
     kind: str
     name: str
     declared: str
     says: str
     members: list[Member] = field(default_factory=list)
     namespace: str = ""
-    """What its name has to be sought in, if it is not exported by itself."""
+    """The namespace of its name, if it is not exported by itself."""
 
     @property
     def full_name(self) -> str:
-        """As it is written by who imports the package."""
+        """As written by users of the package."""
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
 
 def exported(index: Path) -> Iterator[Declaration]:
-    """What a module exports, first what it passes on from others, in the order in which it stands there."""
+    """Yield what a module exports, first its re-exports, in source order."""
     source = index.read_text("utf-8")
     for named, module in _FORWARDED.findall(source):
         path = index.parent / f"{module}.ts"
@@ -69,7 +64,6 @@ def exported(index: Path) -> Iterator[Declaration]:
 
 
 def declarations(source: str) -> Iterator[Declaration]:
-    """The declarations that a source exports."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
         found = _EXPORTED.match(line)
@@ -84,7 +78,7 @@ def declarations(source: str) -> Iterator[Declaration]:
 
 
 def _block(lines: Sequence[str]) -> list[str]:
-    """The lines of one declaration: up to the next that stands at the margin and does not close it."""
+    """Return the lines of one declaration: up to the next line at the margin that does not close it."""
     block = [lines[0]]
     for line in lines[1:]:
         if line and not line.startswith((" ", "}", ")", "]", "|")):
@@ -98,7 +92,6 @@ def _block(lines: Sequence[str]) -> list[str]:
 
 
 def _head(block: Sequence[str], kind: str) -> str:
-    """How it is declared, without what it does."""
     first = block[0].removeprefix("export ").removeprefix("declare ")
     if kind in ("class", "interface", "enum"):
         return re.sub(r"\s*\{\}?$", "", first)
@@ -110,7 +103,7 @@ def _head(block: Sequence[str], kind: str) -> str:
 
 
 def _signature(lines: Sequence[str]) -> tuple[str, bool]:
-    """A declaration up to its body or its end, and whether it has a body."""
+    """Return a declaration up to its body or its end, and whether it has a body."""
     taken: list[str] = []
     for line in lines:
         taken.append(line)
@@ -128,8 +121,7 @@ def _is_balanced(text: str) -> bool:
 
 
 def _members(lines: Sequence[str]) -> Iterator[Member]:
-    """The members in the body of a class or interface."""
-    told: list[Member] = []
+    members: list[Member] = []
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -145,12 +137,12 @@ def _members(lines: Sequence[str]) -> Iterator[Member]:
             continue
         if "=" in declared and not re.match(r".*[(<]", declared.partition("=")[0]):
             declared = declared.partition(" =")[0]
-        told.append(Member(name[1], declared, says, has_body))
-    yield from _without_implementations(told)
+        members.append(Member(name[1], declared, says, has_body))
+    yield from _without_implementations(members)
 
 
 def _without_implementations(members: Sequence[Member]) -> Iterator[Member]:
-    """Of a method that is declared in several ways, those ways; not the one that carries it out."""
+    """Yield the overloads of a method, not its implementation."""
     for place, member in enumerate(members):
         before = members[place - 1] if place else None
         if (
@@ -165,7 +157,7 @@ def _without_implementations(members: Sequence[Member]) -> Iterator[Member]:
 
 
 def _comment_before(lines: Sequence[str]) -> tuple[str, bool]:
-    """What the comment directly above says, and whether it is for those within only."""
+    """Return the text of the comment directly above, and whether it is marked internal."""
     if not lines or not lines[-1].rstrip().endswith("*/"):
         return "", False
     start = len(lines) - 1

@@ -1,4 +1,4 @@
-/** One chat: its turns, its branches, and what people say of it. */
+/** One chat: its turns, branches and details. */
 
 import { camel, camels } from "./field-names.js";
 import { errorOf } from "./error-of.js";
@@ -23,41 +23,39 @@ import { lineCutter } from "./server-sent-events.js";
 import { newFollowedTurn, stopAt, TurnEvents, TurnStream, type StopOptions } from "./turn-stream.js";
 import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
-/** What may be said of a turn besides its input. */
+/** Options of a turn. */
 export interface TurnOptions extends CallOptions {
-  /** Who answers. */
   model?: string;
-  /** In force from this turn on; an empty text ends those in force. */
+  /** Apply from this turn on; an empty text ends the current ones. */
   instructions?: Input;
-  /** A history that is shown to the model before what is stored, in this turn only. It is never stored. */
+  /** History shown to the model before the stored one, in this turn only. It is never stored. */
   primer?: Input;
-  /** What else the model is asked with: `temperature`, `tools`, … */
+  /** Further fields for the model: `temperature`, `tools`, … */
   settings?: Readonly<Record<string, unknown>>;
   /** While another turn runs. */
   onBusy?: OnBusy;
-  /** What becomes of it when it is stopped. */
+  /** When the turn is stopped. */
   onStop?: OnStop;
-  /** And when it fails. */
+  /** When it fails. */
   onFailure?: OnFailure;
-  /** And when nobody reads it any more. */
+  /** When no client reads it any more. */
   onDisconnect?: OnDisconnect;
-  /** Refuse to make a chat: one opened by a conversationKey that has none is an error then. */
+  /** Throw an error instead of creating a chat for an unknown conversationKey. */
   mustExist?: boolean;
-  /** Names the request, so that it happens once however often it is sent; else a fresh one is made. */
+  /** Names the request, so that it is carried out once however often it is sent; by default a fresh one. */
   idempotencyKey?: string;
-  /** Waited for before it is sent once more, if no server has begun it: who sends several has them get there in
-   * order. */
+  /** Awaited before a retry if no server has begun the turn: keeps several messages in order. */
   beforeRetry?: () => Promise<void>;
 }
 
-/** The same, for events as they come. */
+/** For events as they arrive. */
 export type StreamOptions = TurnOptions & { stream: true };
-/** The same, for an answer once it is whole. */
+/** For a complete answer. */
 export type AnswerOptions = TurnOptions & { stream?: false };
 
-/** What is to be different about a chat; what is left out stays as it is. */
+/** Changes to a chat; fields that are left out stay. */
 export interface ChatChanges {
-  /** Null or empty: called by its first words again. */
+  /** Null or empty: its first words again. */
   title?: string | null;
   metadata?: Readonly<Record<string, string>> | null;
   tags?: readonly string[] | null;
@@ -65,16 +63,16 @@ export interface ChatChanges {
   archived?: boolean;
 }
 
-/** Which chat: by its id, or whichever has a conversationKey in a scope. */
+/** A chat by its id, or the one with a conversationKey in a scope. */
 export type ChatName = { id: string } | { conversationKey: string; scope?: string };
 
-/** Made by `client.chats`. Any number may be made of one chat; they hold nothing but its name. */
+/** Returned by `client.chats`. It holds only the name of a chat, so there may be any number of one chat. */
 export class Chat {
   declare readonly conversationKey: string | null;
   declare readonly scope: string | null;
   readonly #wire: Wire;
   readonly #goesByKey: boolean;
-  /** What was asked for here, and has not ended as far as is known. */
+  /** Turns requested here that have not ended, as far as known. */
   readonly #asked = new Set<TurnStream>();
   #id: string | null;
 
@@ -91,14 +89,12 @@ export class Chat {
     this.scope = scope;
   }
 
-  /** Null until it is known, of a chat that was opened by its conversationKey: then, where the last turn went. */
+  /** Null until known, if opened by a conversationKey; then the id of the last turn's chat. */
   get id(): string | null {
     return this.#id;
   }
 
-  // Turns.
-
-  /** Ask for a turn behind the last one. It happens once, whatever becomes of connections. */
+  /** Request a turn behind the last one. It happens once, whatever happens to connections. */
   send(input: Input, options: StreamOptions): TurnStream;
   send(input: Input, options?: AnswerOptions): Promise<Answer>;
   send(input: Input, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
@@ -106,7 +102,7 @@ export class Chat {
     return this.#ask({ ...(this.#goesByKey ? this.#byKey() : this.#place()), input }, options);
   }
 
-  /** Ask for a turn in the place of another, on a branch of its own. */
+  /** Request a turn in place of another, on a new branch. */
   edit(turn: Identified, input: Input, options: StreamOptions): TurnStream;
   edit(turn: Identified, input: Input, options?: AnswerOptions): Promise<Answer>;
   edit(turn: Identified, input: Input, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
@@ -114,7 +110,7 @@ export class Chat {
     return this.#ask({ ...this.#place(), input, replaces: idOf("turn", turn) }, options);
   }
 
-  /** Ask the input of a turn once more; without one, of the last. */
+  /** Request another answer to the input of a turn, or of the last one. */
   regenerate(turn: Identified | null | undefined, options: StreamOptions): TurnStream;
   regenerate(turn?: Identified | null, options?: AnswerOptions): Promise<Answer>;
   regenerate(turn?: Identified | null, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
@@ -122,27 +118,27 @@ export class Chat {
     return this.#ask({ ...this.#place(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
-  /** Stop a turn, or whichever runs in this chat; where none does, what was asked for here, as soon as it begins.
-   * Resolves when it is final; null if there was nothing to stop. */
+  /** Stop a turn, or the running one of this chat; if none runs, those requested here, as soon as they begin. Resolves
+   * when it is final; null if there was nothing to stop. */
   async stop(options: StopOptions & { turn?: Identified } = {}): Promise<Ended | null> {
     const { turn, signal } = options;
     if (turn) return stopAt(this.#wire, `turns/${idOf("turn", turn)}`, options);
-    const waiting = [...this.#asked]; // some of which may have begun when the server has answered
+    const waiting = [...this.#asked]; // some may begin before the server answers
     let ended: Ended | null = null;
     for (const stream of waiting) {
       if (stream.turnId && this.#asked.delete(stream) && (ended = await stream.stop(options))) return ended;
     }
     try {
-      // Asked again after a lost answer, it would stop the next turn in line, too.
+      // A repeated request would also stop the next turn in line.
       ended = await stopAt(this.#wire, `chats/${await this.#known(signal)}`, options, true);
     } catch (problem) {
-      if (this.#id || !(problem instanceof ConversationNotFound)) throw problem; // its first one has not begun
+      if (this.#id || !(problem instanceof ConversationNotFound)) throw problem; // its first turn has not begun
     }
     if (!ended) for (const stream of waiting) ended = await stream.stop(options);
     return ended;
   }
 
-  /** The events of a turn, running or not, behind the one of this number. */
+  /** Read the events of a turn, running or not, behind this number. */
   events(turn: Identified, { after = 0, signal }: CallOptions & { after?: number } = {}): TurnEvents {
     return new TurnEvents(this.#wire, newFollowedTurn({ turn: idOf("turn", turn), last: after }), signal);
   }
@@ -158,7 +154,7 @@ export class Chat {
     const body = async (): Promise<Asked> => ({
       path: "/api/turns",
       headers,
-      // Made once: whatever happens, the same bytes are sent.
+      // Encoded once: every retry sends the same bytes.
       body: JSON.stringify({
         model: model ?? (await this.#wire.model()),
         ...said,
@@ -186,14 +182,12 @@ export class Chat {
     return { conversation_key: this.conversationKey, scope: this.scope ?? undefined };
   }
 
-  // Reading.
-
-  /** What is known of it besides its turns. */
+  /** Read the chat without its turns. */
   async info(options: CallOptions = {}): Promise<ChatInfo> {
     return (await this.read({ limit: 1, ...options })).chat;
   }
 
-  /** Some of its turns, the oldest of them first: the last ones, or those before a number. */
+  /** Read some turns, the oldest first: the last ones, or those before a number. */
   async read(options: CallOptions & { before?: number; limit?: number; branch?: Identified } = {}): Promise<ChatPage> {
     const { before: end, limit = 50, branch, signal } = options;
     const query = queryOf({ before: end, limit, branch: branch && idOf("branch", branch) });
@@ -201,15 +195,15 @@ export class Chat {
     return { chat, turns: camels(turns), before, attempts: camels(attempts) };
   }
 
-  /** All its turns, the newest first, read page by page: where no branch is named, those of the one that it shows when
-   * the first page is read, whatever it shows later. */
+  /** Read all turns, the newest first, page by page. Without a named branch, those of the branch shown when the first
+   * page is read, even if the chat shows another one later. */
   turns(options: CallOptions & { branch?: Identified; limit?: number } = {}): Pages<Turn> {
     return new Pages(async (cursor, limit = 50) => {
       let [before, branch] = cursor?.split(" ") ?? [];
       const asked = { ...options, limit, ...(before && { before: Number(before) }) };
       const page = await this.read({ ...asked, ...(branch && { branch }) }).catch((problem) => {
         if (!branch || !(problem instanceof BranchNotFound)) throw problem;
-        // It is gone; or this is a reader by a link, who sees what the chat shows, and names no branch.
+        // The branch is gone; or this caller came by a share link and cannot name branches.
         branch = "";
         return this.read(asked);
       });
@@ -218,7 +212,7 @@ export class Chat {
     }, options.limit);
   }
 
-  /** Its branches, the last made first. */
+  /** List the branches, the newest first. */
   branches({ signal }: CallOptions = {}): Pages<Branch> {
     return new Pages(async (before, limit) => {
       const told = await this.#json<Listed>(signal, "/branches" + queryOf({ before, limit }));
@@ -226,14 +220,14 @@ export class Chat {
     });
   }
 
-  /** The turns that were made in the place of one that it shows, itself included, the first made first. */
+  /** Read the turns in the place of this one, itself included, the oldest first. */
   async siblings(turn: Identified, { signal }: CallOptions = {}): Promise<Sibling[]> {
     const told = await this.#json<Listed>(signal, `/turns/${idOf("turn", turn)}/siblings`);
     return camels<Sibling>(told.data).map((each) => ({ ...each, turn: camel(each.turn) }));
   }
 
-  /** The chat as the lines of a file: for `client.importChats`, or Markdown for people. One that is cut off while it is
-   * read throws ServerUnavailable: what was read is not whole. */
+  /** Export the chat as lines of a file: for `client.importChats`, or Markdown for people. Throws ServerUnavailable if
+   * it breaks off: then it is incomplete. */
   async *export(
     options: CallOptions & { format?: "jsonl" | "markdown" } = {},
   ): AsyncGenerator<string, void, undefined> {
@@ -241,10 +235,8 @@ export class Chat {
     yield* linesOf(this.#wire, `/api/chats/${await this.#known(signal)}/export${queryOf({ format })}`, signal);
   }
 
-  // What people say of it.
-
-  /** Change it in one step; with a revision, only if that is still the one that was read: else RevisionConflict, whose
-   * `details.chat` is how it is by now. */
+  /** Change details in one transaction; with a revision, only if that is still current. Otherwise throws
+   * RevisionConflict, with the current chat in `details.chat`. */
   update(changes: ChatChanges, options: CallOptions & { revision?: number } = {}): Promise<ChatInfo> {
     const { revision, signal } = options;
     const match = revision === undefined ? revision : `"${revision}"`;
@@ -263,20 +255,18 @@ export class Chat {
     return this.update({ archived }, options);
   }
 
-  // Which turns it shows.
-
-  /** Make a chat that begins as this one does, up to a turn or to the last. */
+  /** Start a chat with the history of this one, up to a turn or to its end. */
   async fork(options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {}): Promise<Chat> {
     const { at, title } = options;
     return new Chat(this.#wire, await this.#move("/fork", { turn: at && idOf("turn", at), title }, options));
   }
 
-  /** Show another branch. */
+  /** Show another branch, and continue there. */
   switch(branch: Identified, options: MoveOptions = {}): Promise<ChatInfo> {
     return this.#move("/switch", { branch: idOf("branch", branch) }, options);
   }
 
-  /** Take back the last turn. Name it, and of two who do so at once one is told HistoryDiverged. */
+  /** Take back the last turn; with `turn`, only if that is the last. Otherwise throws HistoryDiverged. */
   undo(options: MoveOptions & { turn?: Identified; forget?: boolean } = {}): Promise<ChatInfo> {
     const { turn, forget } = options;
     return this.#move("/undo", { turn: turn && idOf("turn", turn), forget }, options);
@@ -286,14 +276,12 @@ export class Chat {
     return this.#json(signal, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy });
   }
 
-  // Its end.
-
-  /** Delete it, so that it can be restored for a while; or for good. */
+  /** Delete it; it can be restored for a while, unless purged. */
   async delete({ purge, signal }: CallOptions & { purge?: boolean } = {}): Promise<void> {
     await this.#json(signal, queryOf({ purge }), undefined, undefined, "DELETE");
   }
 
-  /** Bring it back. */
+  /** Restore it after it was deleted. */
   restore({ signal }: CallOptions = {}): Promise<ChatInfo> {
     return this.#json(signal, "/restore", {});
   }
@@ -309,7 +297,7 @@ export class Chat {
     return this.#wire.json({ method, path, headers, said }, signal);
   }
 
-  /** Its id, looked up where only the conversationKey is known. */
+  /** Return the id, looked up if only the conversationKey is known. */
   async #known(signal: AbortSignal | undefined): Promise<string> {
     if (this.#id) return this.#id;
     const path = "/api/chats" + queryOf(this.#byKey());
@@ -319,7 +307,7 @@ export class Chat {
   }
 }
 
-/** What may be said of an undo and a switch. */
+/** Options of undo and switch. */
 export interface MoveOptions extends CallOptions {
   onBusy?: OnBusy;
   idempotencyKey?: string;
@@ -336,17 +324,17 @@ interface Told {
   readonly attempts: readonly object[];
 }
 
-/** What stands behind the path; what is undefined is left out. */
+/** Build the query, without undefined fields. */
 export function queryOf(fields: object): string {
   return "?" + new URLSearchParams(defined(fields));
 }
 
-/** The header that makes a request happen once, under this name or a fresh one. */
+/** Build the header that makes a request happen once, under this key or a fresh one. */
 export function onceUnder(idempotencyKey: string = freshKey()): { "idempotency-key": string } {
   return { "idempotency-key": encodeURIComponent(idempotencyKey) };
 }
 
-/** The lines of a file. It is asked for again until the first ones have come. */
+/** Read the lines of a file. The request is repeated only before the first line. */
 export async function* linesOf(
   wire: Wire,
   path: string,

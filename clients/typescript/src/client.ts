@@ -1,4 +1,4 @@
-/** The client: a server, and how to reach it. */
+/** The client of a server. */
 
 import { camel, camels, snake } from "./field-names.js";
 import { Chat, linesOf, onceUnder, queryOf, type ChatName, type TurnOptions } from "./chat.js";
@@ -23,15 +23,15 @@ import {
   type Unsent,
 } from "./wire.js";
 
-/** One may be shared by a whole program. It holds no connection of its own. */
+/** The client of one server. It holds no connection; share one per program. */
 export class Client {
-  /** The chats of whoever the token belongs to. */
+  /** The chats of the token's owner. */
   declare readonly chats: Chats;
   declare readonly tokens: Tokens;
   declare readonly shares: Shares;
   readonly #wire: Wire;
 
-  /** `baseUrl`: where the server is; an empty text: where the page came from. */
+  /** `baseUrl`: the server's address; empty: the origin of the page. */
   constructor(baseUrl = "http://127.0.0.1:8383", options: ClientOptions = {}) {
     const wire = (this.#wire = new Wire(baseUrl, options));
     this.tokens = new Tokens(wire);
@@ -39,41 +39,40 @@ export class Client {
     this.chats = new Chats(wire);
   }
 
-  /** Where the server is. */
   get baseUrl(): string {
     return this.#wire.base;
   }
 
-  /** Ask again for a turn that was written down before, under its idempotencyKey. */
+  /** Send a recorded turn again, under its idempotencyKey. */
   resend(unsent: Unsent, options: CallOptions & Pick<TurnOptions, "beforeRetry"> = {}): TurnStream {
     const { signal, beforeRetry } = options;
     const asked = Promise.resolve({ path: "/api/turns", ...unsent });
     return new TurnStream(this.#wire, unsent.idempotencyKey, asked, signal, undefined, false, beforeRetry);
   }
 
-  /** What happens to the chats, as it happens, from now on or behind a position. It reconnects by itself, for ever;
-   * close it, or leave the loop. Throws if the server lets one in no more, or was never heard. */
+  /** Follow changes to the chats, from now on or behind a position. Reconnects by itself, without end; close it, or
+   * leave the loop. Throws if the server refuses the token, or was never reached. */
   events(options: CallOptions & { after?: string } = {}): Stream<Change> {
     return new Stream((ending) => changes(this.#wire, options.after, ending), options.signal);
   }
 
-  /** Drop what is read and take it up on connections anew, and try at once what waits for its next try: for a device
-   * that is online again, whose connections may be dead without anybody knowing. */
+  /** Drop all connections and reconnect, and retry at once instead of waiting: for a device that is online again, whose
+   * connections may be dead without notice. */
   reconnect(): void {
     for (const end of [...this.#wire.waits]) end();
   }
 
-  /** The models that may be asked. */
+  /** List the models that the caller may use. */
   async models({ signal }: CallOptions = {}): Promise<Model[]> {
     return (await this.#wire.json<{ data: Model[] }>({ path: "/v1/models" }, signal)).data;
   }
 
-  /** All chats, or those of a scope, as the lines of a file. */
+  /** Export all chats, or those of a scope, as lines of a file. */
   export({ scope, signal }: CallOptions & { scope?: string } = {}): AsyncGenerator<string, void, undefined> {
     return linesOf(this.#wire, "/api/export" + queryOf({ scope }), signal);
   }
 
-  /** Take in the chats of a file, whole or by its lines. What is there is never changed, so it may be repeated. */
+  /** Import the chats of a file, whole or by its lines. Existing chats are never changed, so it may be repeated. */
   importChats(
     lines: string | Blob | readonly string[],
     { scope, signal }: CallOptions & { scope?: string } = {},
@@ -85,24 +84,22 @@ export class Client {
   }
 }
 
-/** Which chats to list. */
 export interface ListOptions extends CallOptions {
-  /** Those where this was said, or that are called so: see `search`. Each comes with its snippet. */
+  /** Search in titles and messages, see `search`. Each chat has its snippet. */
   q?: string;
   scope?: string;
   tag?: string;
   /** `null`: archived or not. */
   archived?: boolean | null;
   pinned?: boolean | null;
-  /** Those that can be restored, in place of the others. */
+  /** Those that can be restored, instead of the others. */
   deleted?: boolean;
-  /** So many at most. */
   limit?: number;
 }
 
-/** What a chat is to be. */
+/** Details of a new chat. */
 export interface NewChat {
-  /** A name of your own: one chat of a scope has it, which is found rather than made again. */
+  /** A name of your own, unique in its scope: if a chat has it, that one is found. */
   conversationKey?: string;
   scope?: string;
   title?: string;
@@ -117,19 +114,19 @@ export class Chats {
     this.#wire = wire;
   }
 
-  /** Make a chat, once; or find the one that has the conversationKey. */
+  /** Create a chat, once; or find the one with the conversationKey. */
   async create(options: NewChat & CallOptions & { idempotencyKey?: string } = {}): Promise<Chat> {
     const { signal, idempotencyKey, ...said } = options;
     const asked = { path: "/api/chats", headers: onceUnder(idempotencyKey), said: snake(said) };
     return this.#chat(await this.#wire.json(asked, signal));
   }
 
-  /** A chat that is there, by its id or by its conversationKey. Asks nobody. Throws InvalidId. */
+  /** Name a chat by its id or conversationKey, without a request. Throws InvalidId. */
   open(name: string | ChatName): Chat {
     return new Chat(this.#wire, typeof name === "string" ? { id: name } : name);
   }
 
-  /** The chats, the last used first; with `q`, those that were found. */
+  /** List the chats, the last used first; with `q`, those that a search finds. */
   list(options: ListOptions = {}): Pages<ChatInfo> {
     const { q, scope, tag, archived = false, pinned = null, deleted, limit: most, signal } = options;
     return new Pages(async (cursor, limit) => {
@@ -149,13 +146,13 @@ export class Chats {
     }, most);
   }
 
-  /** Where words stand: titles first, then the newest message, one hit for each chat. */
+  /** Find chats by words: titles first, then the newest message, one hit per chat. */
   search(q: string, options: CallOptions & { scope?: string; limit?: number } = {}): Pages<Hit> {
     const { scope, limit: most, signal } = options;
     return new Pages((cursor, limit) => this.#hits({ q, scope, cursor, limit }, signal), most);
   }
 
-  /** Give a conversationKey to a fresh chat, if it still names the one that is replaced. */
+  /** Give a conversationKey to a fresh chat, if it still names the replaced one. */
   async reset(
     conversationKey: string,
     { replaces, scope, signal }: CallOptions & { replaces: string; scope?: string },
@@ -193,7 +190,7 @@ async function* changes(
       for await (const { id, type, data } of eventsOf(reply.pieces)) {
         if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") });
         tries.progress();
-        tries.isEndless = true; // who has heard a server waits for it to come back
+        tries.isEndless = true; // a server that answered once will come back
         position = id || position;
         if (data) yield { ...camel<Change>(parsed(data)), position: position as string };
       }

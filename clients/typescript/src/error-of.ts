@@ -1,4 +1,4 @@
-/** From a code to the error that is thrown. */
+/** Maps a code to the error to throw. */
 
 import { camelName } from "./field-names.js";
 import * as errors from "./errors.js";
@@ -6,10 +6,9 @@ import type { ErrorFacts, TurnledgerError } from "./errors.js";
 
 type ErrorClass = new (code: string, message: string, facts?: ErrorFacts) => TurnledgerError;
 
-/** What a class is called. */
 export type ErrorName = keyof typeof errors;
 
-/** The error of a code: of its class, or of `otherwise` where this version knows none of that code. */
+/** Create the error for a code: of its class, or of `otherwise` for an unknown code. */
 export function errorOf(
   code: string,
   message: string,
@@ -18,7 +17,7 @@ export function errorOf(
 ): TurnledgerError {
   const all: Readonly<Record<string, ErrorClass>> = errors;
   const called = camelName("_" + code);
-  // Bundlers shorten the names of classes, which people read in logs.
+  // Bundlers shorten class names, which people read in logs.
   const name = all[called] ? called : otherwise;
   return Object.assign(new (all[name] as ErrorClass)(code, message, facts), { name });
 }

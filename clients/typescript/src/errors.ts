@@ -1,24 +1,21 @@
-/**
- * Every error that the client throws, as one tree: the one of the Python package, by the same names, without those that
- * no server tells. Programs match on the class, or on `code`.
- */
+/** Every error that the client throws, as one tree: that of the Python package, by the same names, without errors that
+ * no server sends. Match on the class, or on `code`. */
 
 import type { ChatInfo } from "./shapes.js";
 
-/** What a server says of an error. */
+/** The body of a server's error. */
 export interface ErrorDetails {
   readonly error?: {
     readonly code?: string | number | null;
     readonly message?: string;
     readonly type?: string;
-    /** Which part of the request it is about. */
+    /** The part of the request that is wrong. */
     readonly param?: string | null;
   };
-  /** Of a RevisionConflict: the chat as it is by now. */
+  /** Of a RevisionConflict: the current chat. */
   readonly chat?: ChatInfo;
 }
 
-/** What is known of an error besides its code and its words. */
 export interface ErrorFacts {
   status?: number | null;
   requestId?: string | null;
@@ -31,19 +28,19 @@ export interface ErrorFacts {
 
 /** Turnledger could not do what was asked. */
 export class TurnledgerError extends Error {
-  /** The word that programs match on, as the server says it. */
+  /** For programs to match on, as sent by the server. */
   declare readonly code: string;
-  /** The HTTP status; null where no server spoke, or where it spoke within a stream. */
+  /** The HTTP status; null without a response, or within a stream. */
   declare readonly status: number | null;
-  /** Under which the server's log tells more; null where no server spoke. */
+  /** The id of the request in the server's log; null without a response. */
   declare readonly requestId: string | null;
-  /** The whole answer: `error`, and of a revision conflict the `chat` as it is by now. */
+  /** The whole body: `error`, and for a revision conflict the current `chat`. */
   declare readonly details: ErrorDetails;
-  /** Whether the same request may succeed later. By then the client has tried as often as it may. */
+  /** Whether the same request may succeed later. The client's own retries have failed. */
   declare readonly isRetryable: boolean;
-  /** Milliseconds after which it is worth another try, where the server says so. */
+  /** Milliseconds before another try, if the server names them. */
   declare readonly retryAfter: number | null;
-  /** Ask again with it, and what was done is not done twice; null where there is none. */
+  /** Repeat the request under it, and it is carried out once; null if there is none. */
   declare idempotencyKey: string | null;
 
   constructor(code: string, message: string, facts: ErrorFacts = {}) {
@@ -61,7 +58,7 @@ export class TurnledgerError extends Error {
   }
 }
 
-/** What was asked cannot be done; nothing changed. */
+/** The request is not valid; nothing changed. */
 export class InvalidInput extends TurnledgerError {}
 export class InvalidId extends InvalidInput {}
 export class NoNewInput extends InvalidInput {}
@@ -70,13 +67,13 @@ export class MalformedItems extends InvalidInput {}
 export class EmptyTurn extends InvalidInput {}
 export class IdempotencyMismatch extends InvalidInput {}
 
-/** The id or conversation_key names nothing that can be continued. */
+/** The id or conversation_key names no usable conversation. */
 export class ConversationUnavailable extends TurnledgerError {}
 export class ConversationNotFound extends ConversationUnavailable {}
 export class ConversationDeleted extends ConversationUnavailable {}
 export class ConversationExpired extends ConversationUnavailable {}
 
-/** The turn or branch is not there to go on from. */
+/** The turn or branch cannot be continued from. */
 export class HistoryUnavailable extends TurnledgerError {}
 export class TurnNotFound extends HistoryUnavailable {}
 export class BranchNotFound extends HistoryUnavailable {}
@@ -87,63 +84,63 @@ export class ConversationBusy extends TurnledgerError {}
 export class QueueFull extends ConversationBusy {}
 export class WaitEnded extends ConversationBusy {}
 
-/** The owner stores as much as may be. */
+/** The owner's storage quota is reached. */
 export class StorageFull extends TurnledgerError {}
-/** As many event streams are read as may be. */
+/** The limit of event readers is reached. */
 export class TooManyReaders extends TurnledgerError {}
-/** Title or metadata changed since they were read; `details.chat` is how they are by now. */
+/** Title or metadata changed after they were read; `details.chat` has the current ones. */
 export class RevisionConflict extends TurnledgerError {}
 
-/** What was asked of a token cannot be; nothing changed. */
+/** The token does not permit it; nothing changed. */
 export class TokenRefused extends TurnledgerError {}
 export class TokenNotFound extends TokenRefused {}
 export class TokenEnded extends TokenRefused {}
 export class TokenTooWide extends TokenRefused {}
 export class TooManyTokens extends TokenRefused {}
 
-/** What was asked of a share link cannot be; nothing changed. */
+/** The share link does not permit it; nothing changed. */
 export class ShareRefused extends TurnledgerError {}
 export class ShareNotFound extends ShareRefused {}
 export class LinkNotValid extends ShareRefused {}
 export class TooManyShares extends ShareRefused {}
 export class TooManyVisitors extends ShareRefused {}
 
-/** Who is let in has changed since it was looked up. */
+/** Tokens changed after the caller was authenticated. */
 export class AdmissionMoved extends TurnledgerError {}
 
-/** The turn is final, and not as this caller hoped. */
+/** The turn ended in another way than by a commit. */
 export class TurnEnded extends TurnledgerError {}
-/** It failed, and the history is as it was; `code` is why. */
+/** It failed, and the history is unchanged; `code` is the reason. */
 export class TurnFailed extends TurnEnded {}
 /** It was stopped, and nothing of it is kept. */
 export class TurnStopped extends TurnEnded {}
 export class Superseded extends TurnEnded {}
 
-/** The model gave no whole answer; the history is as it was. */
+/** The model gave no complete answer; the history is unchanged. */
 export class ModelError extends TurnledgerError {}
 export class ModelUnavailable extends ModelError {}
 export class ModelTimeout extends ModelError {}
 export class ModelRefused extends ModelError {}
 export class MalformedAnswer extends ModelError {}
 
-/** The store could not do it; nothing was written. */
+/** The store failed; nothing was written. */
 export class StoreError extends TurnledgerError {}
 export class StoreUnavailable extends StoreError {}
 export class StoreFull extends StoreError {}
 export class StoreReadOnly extends StoreError {}
 export class StoreCorrupt extends StoreError {}
-/** The one exception: the write may or may not be there. */
+/** The exception: the write may have succeeded. */
 export class OutcomeUnknown extends StoreError {}
 export class CommitOutcomeUnknown extends OutcomeUnknown {}
 
 export class LedgerElsewhere extends TurnledgerError {}
 export class LedgerClosed extends TurnledgerError {}
 
-/** The server said no, in a word that this version has no class for. */
+/** The server refused, with a code that this version has no class for. */
 export class RequestFailed extends TurnledgerError {}
-/** It lets nobody in with this token, or not to this. */
+/** The server refuses this token, or does not authorize it for this. */
 export class NotAdmitted extends RequestFailed {}
-/** It has as much open as it may have. */
+/** A limit of the server is reached. */
 export class TooManyRequests extends RequestFailed {}
-/** It cannot be reached, is about to end, or gave no whole answer, after all retries. */
+/** The server cannot be reached, is shutting down, or gave no complete response, after all retries. */
 export class ServerUnavailable extends RequestFailed {}

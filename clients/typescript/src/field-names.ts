@@ -1,5 +1,4 @@
-/** Convert field names between the wire and TypeScript. Only those of the outermost object: nested ones may be user
- * data. */
+/** Converts field names between the wire and TypeScript, of the outermost object only: nested ones may be user data. */
 
 type Fields = Record<string, unknown>;
 
@@ -16,7 +15,7 @@ export function camels<Shape>(all: readonly unknown[]): Shape[] {
   return all.map(camel<Shape>);
 }
 
-/** `turnCount` becomes `turn_count`; what is undefined is left out when it is made JSON. */
+/** `turnCount` becomes `turn_count`; JSON leaves undefined fields out. */
 export function snake(fields: object): Fields {
   return renamed(fields as Fields, (name) => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase()));
 }

@@ -1,4 +1,4 @@
-/** A record of messages whose end is not known, so that a page or program can end and send them later, once. */
+/** Records messages of unknown outcome, so that a page or program can end and send them later, once. */
 
 import type { Client } from "./client.js";
 import { errorOf } from "./error-of.js";
@@ -6,7 +6,7 @@ import { NotAdmitted, ServerUnavailable, TurnledgerError } from "./errors.js";
 import type { Answer } from "./shapes.js";
 import type { Recorder, Unsent } from "./wire.js";
 
-/** Where it is written down: `localStorage` is one. What is set must be there when the program has ended. */
+/** Storage such as `localStorage`: values must survive the end of the program. */
 export interface OutboxStorage {
   readonly length: number;
   key(place: number): string | null;
@@ -15,10 +15,10 @@ export interface OutboxStorage {
   removeItem(name: string): void;
 }
 
-/** Milliseconds by which a message may seem to be from the future: clocks are set back a little all the time. */
+/** Milliseconds by which a message may be in the future: clocks are set back a little all the time. */
 const SKEW = 60_000;
 
-/** A message, and what became of it. */
+/** A message, and its outcome. */
 export interface Sent {
   readonly unsent: Unsent;
   readonly answer?: Answer;
@@ -26,35 +26,35 @@ export interface Sent {
 }
 
 export interface OutboxOptions {
-  /** Milliseconds after its record within which it is safe to send a message again: servers remember it for a day. */
+  /** Milliseconds in which it is safe to send a recorded message again: servers remember it for a day. */
   safeFor?: number;
-  /** So many messages at most. */
+  /** Maximum number of messages. */
   most?: number;
   now?: () => number;
 }
 
-/** Give it to the client: `new Client(url, { outbox })`. A message is written down before its first byte leaves, and
- * removed when its end is known. Pages that share a storage share it. No token is ever in it. */
+/** Pass it to the client: `new Client(url, { outbox })`. A message is recorded before its first byte is sent, and
+ * removed once its outcome is known. Pages with the same storage share it. It never contains a token. */
 export class Outbox implements Recorder {
   readonly #storage: OutboxStorage;
   readonly #prefix: string;
   readonly #options: Required<OutboxOptions>;
   #last = 0;
 
-  /** `sender`: whose messages they are. Nobody sends those of others. */
+  /** `sender`: the owner of the messages; a sender sends only its own. */
   constructor(storage: OutboxStorage, sender: string, options: OutboxOptions = {}) {
     this.#storage = storage;
     this.#prefix = `turnledger:${encodeURIComponent(sender)}:`;
     this.#options = { safeFor: 23 * 3_600_000, most: 1_000, now: Date.now, ...options };
   }
 
-  /** Write a message down. One that is there stays as it is. Throws StoreFull: then it is not sent. */
+  /** Record a message. An existing one stays as it is. Throws StoreFull: then it is not sent. */
   record(unsent: Omit<Unsent, "recordedAt">): void {
     const name = this.#prefix + unsent.idempotencyKey;
     try {
       if (this.#storage.getItem(name) !== null) return;
       if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
-      // No two at the same time: they are sent in this order.
+      // Unique times: messages are sent in this order.
       this.#last = Math.max(this.#options.now(), this.#last + 1);
       this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#last }));
     } catch (problem) {
@@ -62,20 +62,20 @@ export class Outbox implements Recorder {
     }
   }
 
-  /** Remove a message, whatever became of it. */
+  /** Remove a message, whatever its outcome. */
   forget(idempotencyKey: string): void {
     this.#storage.removeItem(this.#prefix + idempotencyKey);
   }
 
-  /** All of them, the first recorded first; also those that are on their way at this moment. */
+  /** Return all of them, the oldest first, including those that are being sent. */
   pending(): Unsent[] {
     const found = this.#names().flatMap((name) => messageOf(this.#storage.getItem(name)));
     return found.sort((one, other) => one.recordedAt - other.recordedAt);
   }
 
-  /** Send those of this client's server again, in their order, each under its idempotencyKey, so that it happens once.
-   * Leaves out in each chat what comes behind one that stays. What may be too old for the server to know it again is
-   * not sent, and told as OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others
+  /** Send the messages for this client's server again, in order, each under its idempotencyKey, so that it is carried
+   * out once. Skips, in each chat, those behind one that stays. A message that the server may have forgotten is not
+   * sent: its outcome is OutcomeUnknown. Stops at the first that finds no server or is not authorized; the others
    * stay. */
   async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {
     const sent: Sent[] = [];
@@ -88,7 +88,7 @@ export class Outbox implements Recorder {
       } catch (error) {
         if (!(error instanceof TurnledgerError)) throw error;
         sent.push({ unsent, error });
-        // What is forbidden may be so in one chat only, or with one model.
+        // A refusal (403) may concern one chat or model only.
         if (error instanceof ServerUnavailable || (error instanceof NotAdmitted && error.status !== 403)) break;
         if (this.#isSafe(unsent) && this.#names().includes(this.#prefix + unsent.idempotencyKey)) held.add(place);
       }
@@ -114,7 +114,7 @@ export class Outbox implements Recorder {
   }
 }
 
-/** The message that was written down; none, if it is something else. */
+/** Parse a recorded message; none if it is something else. */
 function messageOf(text: string | null): Unsent[] {
   try {
     const found = JSON.parse(text ?? "null") as Unsent | null;
@@ -124,7 +124,6 @@ function messageOf(text: string | null): Unsent[] {
   }
 }
 
-/** The chat that a message is for. */
 function placeOf({ body }: Unsent): string {
   const { chat, conversation_key, scope } = JSON.parse(body) as Record<string, unknown>;
   return String([chat, conversation_key, scope]);

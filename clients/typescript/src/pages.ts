@@ -1,33 +1,33 @@
-/** What comes page by page, as one row of entries. */
+/** Lists that arrive page by page. */
 
-/** Some entries, and where to go on. */
+/** Some entries, and the cursor of the next ones. */
 export interface Page<Entry> {
   readonly data: readonly Entry[];
-  /** The cursor of the next page; null behind the last. */
+  /** Null behind the last page. */
   readonly next: string | null;
-  /** Of a list of chats: follow `client.events({ after })` from here, and nothing falls between the two. */
+  /** For a list of chats: `client.events({ after })` continues from here without a gap. */
   readonly asOf?: string;
-  /** Of a search: whether all that was committed before can be found. */
+  /** For a search: whether everything committed before can be found. */
   readonly complete?: boolean;
 }
 
-/** Read the entries one by one with `for await`: pages are asked for as they are needed, anew each time. */
+/** Iterate over the entries with `for await`. Each iteration reads the pages again, as needed. */
 export class Pages<Entry> implements AsyncIterable<Entry> {
   readonly #look: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>;
   readonly #limit: number;
 
-  /** `limit`: so many entries at most, of all pages together. */
+  /** `limit`: maximum number of entries of all pages. */
   constructor(look: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>, limit = Infinity) {
     this.#look = look;
     this.#limit = limit;
   }
 
-  /** The same, page by page. */
+  /** Iterate page by page. */
   async *pages(): AsyncGenerator<Page<Entry>, void, undefined> {
     let left = this.#limit;
     let cursor: string | undefined;
     do {
-      // Servers give no fewer than 20 at a time, where nobody says how many.
+      // Without a limit, servers return at least 20 at a time.
       const page = await this.#look(cursor, left > 20 ? undefined : left);
       const data = page.data.slice(0, left);
       left -= data.length;
@@ -40,7 +40,7 @@ export class Pages<Entry> implements AsyncIterable<Entry> {
     for await (const page of this.pages()) yield* page.data;
   }
 
-  /** All of them, in a list. */
+  /** Read all entries into a list. */
   async all(): Promise<Entry[]> {
     const entries: Entry[] = [];
     for await (const entry of this) entries.push(entry);

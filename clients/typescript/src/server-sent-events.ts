@@ -1,13 +1,13 @@
-/** Streams of text taken apart: into lines, and into server-sent events. */
+/** Splits streams of text into lines, and into server-sent events. */
 
 export interface ServerSentEvent {
   readonly id: string;
   readonly type: string;
-  /** Empty for a heartbeat, which may bring an id. */
+  /** Empty for a heartbeat, which may have an id. */
   readonly data: string;
 }
 
-/** Cuts pieces of a text into whole lines. A long line in many pieces is joined once, not for each piece. */
+/** Split pieces of text into complete lines. A long line in many pieces is joined once, not for each piece. */
 export function lineCutter(): (piece: string) => string[] {
   let rest = "";
   return (piece) => {
@@ -18,7 +18,7 @@ export function lineCutter(): (piece: string) => string[] {
   };
 }
 
-/** The events of a stream, each when its last line has come. One that is cut off is none. */
+/** Parse the events of a stream, each when it is complete. A truncated one is dropped. */
 export async function* eventsOf(pieces: AsyncIterable<string>): AsyncGenerator<ServerSentEvent, void, undefined> {
   const cut = lineCutter();
   let id = "";

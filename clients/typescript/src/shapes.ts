@@ -1,4 +1,4 @@
-/** What the server tells, as types. Times are milliseconds since 1970. Later versions may add fields. */
+/** Shapes of the server's responses. Times are milliseconds since 1970. Later versions may add fields. */
 
 /** An item of a turn, of the shape of the OpenAI Responses API: a message, a call, a result, reasoning. */
 export interface Item {
@@ -14,7 +14,7 @@ export interface ItemPart {
   readonly [field: string]: unknown;
 }
 
-/** What is new: a text, or items of the Responses shape, or chat messages; results of tools among them. */
+/** A text, or items of the Responses shape, or chat messages; also results of tools. */
 export type Input = string | readonly (string | Readonly<Record<string, unknown>>)[];
 
 export type OnBusy = "queue" | "reject" | "interrupt" | "rollback";
@@ -23,49 +23,49 @@ export type OnFailure = "settle" | "keep" | "forget";
 export type OnDisconnect = "continue" | "keep" | "discard";
 export type AttemptState = "running" | "completed" | "kept" | "failed" | "discarded" | "settled" | "resumed";
 
-/** What is known of a chat besides its history. */
+/** A chat without its history. */
 export interface ChatInfo {
   readonly id: string;
   readonly conversationKey: string | null;
   readonly scope: string | null;
   readonly title: string | null;
-  /** Who gave it its title. */
+  /** The source of its title. */
   readonly namedBy: "person" | "words" | "model" | null;
   readonly metadata: Readonly<Record<string, string>>;
   readonly tags: readonly string[];
   readonly pinned: boolean;
   readonly archived: boolean;
-  /** Of title, metadata, tags, pinned and archived. */
+  /** Counts changes of title, metadata, tags, pinned and archived. */
   readonly revision: number;
   /** The branch that it shows. */
   readonly branch: string;
   readonly createdAt: number;
   readonly touchedAt: number;
-  /** When one that is deleted goes for good. */
+  /** When a deleted one is removed. */
   readonly purgeAt: number | null;
-  /** How many turns it shows. Not told of chats that were found by a search, nor of restored ones. */
+  /** The number of turns it shows. Absent in search results and restored chats. */
   readonly turnCount?: number;
-  /** How its last text begins. */
+  /** The beginning of its last text. */
   readonly preview?: string;
   readonly isRunning?: boolean;
-  /** Where what was sought stands; only of chats that were found by a search. */
+  /** The passage that a search found; only in search results. */
   readonly snippet?: string;
   readonly marks?: readonly Mark[];
-  /** The conversation_key that it had, where that names another chat by now; only of restored ones. */
+  /** The conversation_key that it had, if another chat has it now; only for restored chats. */
   readonly formerConversationKey?: string | null;
 }
 
-/** The first character of what was sought in a snippet, and the one behind the last; see `cutAt`. */
+/** First character of a match in a snippet, and the one behind its last; see `cutAt`. */
 export type Mark = readonly [start: number, end: number];
 
-/** A chat that was found, and where. */
+/** A chat that a search found, and where. */
 export interface Hit {
   readonly chat: ChatInfo;
-  /** Where it was found; null: in the title. */
+  /** The turn with the match; null: the title. */
   readonly turn: string | null;
   /** The branch that shows it. */
   readonly branch: string;
-  /** Plain text that somebody wrote, on one line: escape it before it is shown. */
+  /** Plain text from users or models, on one line: escape it before showing it. */
   readonly snippet: string;
   readonly marks: readonly Mark[];
 }
@@ -74,16 +74,16 @@ export interface Hit {
 export interface Turn {
   readonly id: string;
   readonly number: number;
-  /** `interrupted`: kept as far as it got. `settled`: it failed, and what its tools did is kept. */
+  /** `interrupted`: kept as far as it got. `settled`: it failed, and the effects of its tools are kept. */
   readonly kind: "completed" | "interrupted" | "settled";
   readonly parent: string | null;
   readonly createdAt: number;
   readonly committedAt: number;
   readonly input: readonly Item[];
   readonly output: readonly Item[];
-  /** The places of items that are not for the user's eyes, counted from 0 through `input` and then `output`. */
+  /** Places of items that are hidden from the user, counted from 0 through `input` and then `output`. */
   readonly hidden: readonly number[];
-  /** What its runner left with it, such as model and usage. */
+  /** Set by its runner, such as model and usage. */
   readonly details: Readonly<Record<string, unknown>>;
 }
 
@@ -108,7 +108,7 @@ export interface Attempt {
 export interface ChatPage {
   readonly chat: ChatInfo;
   readonly turns: readonly Turn[];
-  /** Ask for the turns before it; null: there are none. */
+  /** Cursor of earlier turns; null: there are none. */
   readonly before: number | null;
   readonly attempts: readonly Attempt[];
 }
@@ -116,10 +116,10 @@ export interface ChatPage {
 export interface Branch {
   readonly id: string;
   readonly isCurrent: boolean;
-  /** How many turns it has, and how many of them from the branch it was made from. */
+  /** The number of its turns, and how many of them it shares with its parent branch. */
   readonly turns: number;
   readonly shared: number;
-  /** The turn it was made from, and its last one. */
+  /** The turn it starts from, and its last one. */
   readonly base: string | null;
   readonly head: string | null;
   readonly isRunning: boolean;
@@ -128,35 +128,33 @@ export interface Branch {
 
 export interface Sibling {
   readonly turn: Turn;
-  /** A branch that shows it. */
   readonly branch: string;
   readonly isCurrent: boolean;
 }
 
-/** A turn that was committed. */
+/** A committed turn. */
 export interface Answer {
   readonly turn: Turn;
   readonly chat: ChatInfo;
   readonly branch: string;
-  /** Whether its chat was made by it, was there, or shows another branch with it. */
+  /** Whether the turn created its chat, continued it, or made it show another branch. */
   readonly state: "created" | "continued" | "branched";
-  /** Whether it had been committed before it was asked for. */
+  /** Whether the same idempotencyKey was answered before. */
   readonly isReplayed: boolean;
-  /** What the assistant said. */
+  /** The text of the assistant. */
   readonly text: string;
 }
 
-/** How a turn ended that was stopped. */
+/** The end of a stopped turn. */
 export interface Ended {
-  /** Its id. */
   readonly turn: string;
   readonly state: AttemptState;
-  /** Whether anything of it is in the history. */
+  /** Whether some of it was kept. */
   readonly committed: boolean;
   readonly failure: Failure | null;
 }
 
-/** What a turn tells, numbered from 1 without gaps, each once. */
+/** Events of a turn, numbered from 1 without gaps, each once. */
 export type TurnEvent =
   | { readonly type: "turn.started"; readonly number: number }
   | { readonly type: "text.delta"; readonly number: number; readonly text: string }
@@ -167,12 +165,12 @@ export type TurnEvent =
       readonly state: AttemptState;
       readonly failure?: Failure | null;
     }
-  /** The process that ran it died, and another attempt runs, or less was kept than was told: what was told so far is
-   * void, and numbers begin at 1 again. */
+  /** The process died, and another attempt runs, or less was kept than was sent: text received so far is void, and
+   * numbers start at 1 again. */
   | { readonly type: "turn.restarted"; readonly turn: string; readonly attempt: number };
 
 interface ChangeFacts {
-  /** Go on behind it: `client.events({ after })`. */
+  /** Continue behind it: `client.events({ after })`. */
   readonly position: string;
   readonly at: number;
 }
@@ -196,7 +194,7 @@ interface AboutTurn extends AboutChat {
   readonly turn: string;
 }
 
-/** What happened to the chats of an owner. After `gap`, read everything anew: something was missed. */
+/** Changes to an owner's chats. After `gap`, read everything again: some changes were missed. */
 export type Change =
   | (ChangeFacts & { readonly type: "start" | "gap" })
   | (ChatTold & { readonly type: "chat.created" | "chat.changed" | "chat.restored" | "chat.switched" })
@@ -230,9 +228,9 @@ export interface Token {
   readonly usedAt: number | null;
   readonly parent: string | null;
   readonly share: string | null;
-  /** Tokens that one answer may have. */
+  /** Maximum tokens of one answer. */
   readonly maxTokens: number | null;
-  /** Answers that one request may ask for. */
+  /** Maximum answers of one request. */
   readonly n: number | null;
 }
 
@@ -255,7 +253,7 @@ export interface Share {
   readonly parent: string | null;
   readonly maxTokens: number | null;
   readonly n: number | null;
-  /** Turns that all visitors together may have open; so with what follows. */
+  /** Maximum open turns of all visitors together; the next three are of all visitors, too. */
   readonly turns: number | null;
   readonly turnsPerMinute: number | null;
   readonly bytes: number | null;
@@ -264,7 +262,7 @@ export interface Share {
   readonly storedChats: number;
 }
 
-/** What a visitor gets for the code of a link. */
+/** The result of exchanging the code of a link. */
 export interface Visit {
   /** The text of the visitor's token: the `apiKey` of a client. */
   readonly token: string;
@@ -282,7 +280,7 @@ export interface ImportReport {
   readonly line: number;
   readonly did: "imported" | "unchanged" | "conflict" | "refused" | "renamed" | "repaired" | "dropped";
   readonly chat?: string | null;
-  /** The id of the turn, in the file. */
+  /** The id of the turn in the file. */
   readonly turn?: string | null;
   readonly turns?: number;
   readonly why?: string;

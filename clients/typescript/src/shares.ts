@@ -1,4 +1,4 @@
-/** Links that let visitors in. */
+/** Share links for visitors. */
 
 import { freshKey, idOf } from "./ids.js";
 import type { Pages } from "./pages.js";
@@ -6,7 +6,7 @@ import type { Share, Visit } from "./shapes.js";
 import { listById, createOnce } from "./tokens.js";
 import type { CallOptions, Wire } from "./wire.js";
 
-/** What a link is to be: to a scope, where each visitor is a fresh owner; or to a chat, to read it. */
+/** A new link: to a scope, where each visitor is a fresh owner, or to a chat, read-only. */
 export interface NewShare {
   scope?: string;
   chat?: string;
@@ -16,19 +16,19 @@ export interface NewShare {
   expiresIn?: number;
   perMinute?: number;
   models?: readonly string[];
-  /** Seconds that each visitor may stay. */
+  /** Seconds of each visit. */
   visitorExpiresIn?: number;
-  /** Tokens that one answer to a visitor may have. */
+  /** Maximum tokens of one answer. */
   maxTokens?: number;
-  /** Answers that one request of a visitor may ask for. */
+  /** Maximum answers of one request. */
   n?: number;
-  /** Turns that all visitors together may have open. */
+  /** Maximum open turns of all visitors together. */
   turns?: number;
-  /** Turns that all visitors together may ask for within a minute. */
+  /** Maximum turns per minute of all visitors together. */
   turnsPerMinute?: number;
-  /** Bytes that all visitors together may store. */
+  /** Maximum bytes stored by all visitors together. */
   bytes?: number;
-  /** Chats that all visitors together may have. */
+  /** Maximum chats of all visitors together. */
   chats?: number;
 }
 
@@ -39,24 +39,24 @@ export class Shares {
     this.#wire = wire;
   }
 
-  /** Make a link. Its `code` is told now and never again, so a request whose answer was lost is not repeated. `path` is
-   * what follows the address of the server in the link. */
+  /** Create a link. Its `code` is sent only once, so the request is not repeated after a lost response. `path` follows
+   * the server's address in the link. */
   create(options: NewShare & CallOptions): Promise<Share & { readonly code: string; readonly path: string }> {
     return createOnce(this.#wire, "/api/shares", options);
   }
 
-  /** The links, the newest first. */
+  /** List the links, the newest first. */
   list({ limit, signal }: CallOptions & { limit?: number } = {}): Pages<Share> {
     return listById(this.#wire, "/api/shares", {}, limit, signal);
   }
 
-  /** End a link, and the tokens of all who came by it. */
+  /** Revoke a link, and the tokens of all its visitors. */
   async revoke(share: string, { signal }: CallOptions = {}): Promise<Share> {
     return this.#wire.json({ method: "DELETE", path: `/api/shares/${idOf("share", share)}` }, signal);
   }
 
-  /** Follow a link: exchange its code for a token, once for each visitor, however often that is asked for. Take the
-   * code from the fragment of the address, and remove it there before anything else. */
+  /** Exchange the code of a link for a token, once per visitor, however often it is repeated. Take the code from the
+   * fragment of the address, and remove it there first. */
   exchange(code: string, { nonce = freshKey(), signal }: CallOptions & { nonce?: string } = {}): Promise<Visit> {
     return this.#wire.json({ path: "/api/shares/exchange", said: { code, nonce } }, signal);
   }

@@ -1,24 +1,23 @@
-/** What comes bit by bit, until it ends or somebody closes it. */
+/** A stream of events, read until it ends or is closed. */
 
 import { chain } from "./wire.js";
 
-/** Read it with `for await`. Leaving the loop closes it; so does its signal, which throws its reason there. */
+/** Read it with `for await`. Leaving the loop closes it. Aborting its signal does, too, and throws the reason there. */
 export class Stream<Told> implements AsyncIterableIterator<Told> {
-  /** Whether nothing more is read. */
   isClosed = false;
-  /** What it ended with, if not well. */
+  /** The error that it ended with, if any. */
   protected problem: unknown;
   readonly #controller = new AbortController();
   readonly #unchain: () => void;
   readonly #source: AsyncGenerator<Told, void, undefined>;
   #first: Promise<IteratorResult<Told, void>> | undefined;
 
-  /** It begins now, not when it is first read. */
+  /** Starts now, not at the first read. */
   constructor(make: (signal: AbortSignal) => AsyncGenerator<Told, void, undefined>, signal: AbortSignal | undefined) {
     this.#unchain = chain(signal, (reason) => this.#controller.abort(reason));
     this.#source = make(this.#controller.signal);
     this.#first = this.#source.next();
-    this.#first.catch(() => {}); // who reads it is told
+    this.#first.catch(() => {}); // its reader receives the error
   }
 
   async next(): Promise<IteratorResult<Told, undefined>> {
@@ -39,7 +38,7 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
     return { done: true, value: undefined };
   }
 
-  /** Read no more, also if somebody waits for the next. What it tells of goes on. */
+  /** Stop reading, even while waiting for the next event. The turn itself continues. */
   close(): void {
     this.isClosed = true;
     this.#unchain();

@@ -1,4 +1,4 @@
-/** Tokens: who is let in, and to what. All of this needs a token with `admin`, but for giving up one's own. */
+/** Authentication tokens. All methods need a token with `admin`, except for revoking one's own. */
 
 import { camels, snake } from "./field-names.js";
 import { idOf } from "./ids.js";
@@ -7,7 +7,7 @@ import { Pages } from "./pages.js";
 import type { Token, TokenScope } from "./shapes.js";
 import type { CallOptions, Wire } from "./wire.js";
 
-/** What a token is to be. What is left out is as the one has it that makes it. */
+/** A new token. Fields that are left out are taken from the calling token. */
 export interface NewToken {
   scopes: readonly TokenScope[];
   owner?: string;
@@ -17,13 +17,13 @@ export interface NewToken {
   models?: readonly string[];
   /** Seconds from now. */
   expiresIn?: number;
-  /** Tokens that one answer may have. */
+  /** Maximum tokens of one answer. */
   maxTokens?: number;
-  /** Answers that one request may ask for. */
+  /** Maximum answers of one request. */
   n?: number;
 }
 
-/** What is told of whoever asks, also where no token is needed. */
+/** The caller's rights, even if no token is needed. */
 export type OwnToken = Pick<Token, "owner" | "scopes"> & { readonly keeps: boolean };
 
 export class Tokens {
@@ -33,35 +33,34 @@ export class Tokens {
     this.#wire = wire;
   }
 
-  /** Make a token. Its text, `token`, is told now and never again, so a request whose answer was lost is not
-   * repeated. */
+  /** Create a token. Its text, `token`, is sent only once, so the request is not repeated after a lost response. */
   create(options: NewToken & CallOptions): Promise<Token & { readonly token: string }> {
     return createOnce(this.#wire, "/api/tokens", options);
   }
 
-  /** The tokens, the newest first. */
+  /** List the tokens, the newest first. */
   list({ owner, limit, signal }: CallOptions & { owner?: string; limit?: number } = {}): Pages<Token> {
     return listById(this.#wire, "/api/tokens", { owner }, limit, signal);
   }
 
-  /** Who asks, what he may do, and whether the server keeps his chats: those of a scope, if one is named. */
+  /** Return the caller's token and rights, and whether the server stores their chats: those of a scope, if named. */
   own({ scope, signal }: CallOptions & { scope?: string } = {}): Promise<Partial<Token> & OwnToken> {
     return this.#wire.json({ path: "/api/tokens/self" + (scope ? queryOf({ scope }) : "") }, signal);
   }
 
-  /** End a token and all that were made with it; `self`: the one that is asked with. */
+  /** Revoke a token and all its descendants; `self`: your own. */
   async revoke(token: string, { signal }: CallOptions = {}): Promise<Token[]> {
     const path = `/api/tokens/${token === "self" ? token : idOf("tok", token)}`;
     return camels((await this.#wire.json<{ data: object[] }>({ method: "DELETE", path }, signal)).data);
   }
 }
 
-/** Make what is told now and never again. */
+/** Create something with a secret that is sent only once. */
 export function createOnce<Told>(wire: Wire, path: string, { signal, ...said }: CallOptions): Promise<Told> {
   return wire.json({ path, said: snake(said), isOnce: true }, signal);
 }
 
-/** What is listed by the id of the last one that was told. */
+/** List entries, with the last id of a page as the cursor. */
 export function listById<Entry extends { readonly id: string }>(
   wire: Wire,
   path: string,

@@ -1,4 +1,4 @@
-/** Follow a turn to its end, through lost connections and restarted servers. */
+/** Follows a turn to its end, across lost connections and restarted servers. */
 
 import { errorOf } from "./error-of.js";
 import { NotAdmitted, TurnledgerError, TurnNotFound } from "./errors.js";
@@ -6,7 +6,7 @@ import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
 import { parsed, stranger, told, Tries, unanswered, unless, type Asked, type Reply, type Wire } from "./wire.js";
 
-/** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
+/** Failures of the process that ran a turn, not of the model: the turn is requested again. */
 const OF_THE_PROCESS = [
   "process_died",
   "cancelled",
@@ -27,38 +27,37 @@ const OF_THE_PROCESS = [
 
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
-/** A turn on its way, as far as it is known. */
+/** A turn in progress, as far as known. */
 export interface FollowedTurn {
-  /** How it is asked for, the same each time; without it, the turn is only read. */
+  /** The request, the same each time; without it, the turn is only read. */
   asked?: Promise<Asked>;
   readonly idempotencyKey?: string;
-  /** Whether that was made for it, so that nobody has asked by it before. */
+  /** Whether the key was made for this turn, and never used before. */
   readonly isFresh?: boolean | undefined;
-  /** Waited for before it is asked for once more, if no server has begun it. */
+  /** Awaited before the turn is requested again, if no server has begun it. */
   readonly beforeRetry?: (() => Promise<void>) | undefined;
   turn: string | null;
-  /** The head of the answer that told of it first. */
+  /** The headers of the first response. */
   head?: Headers;
-  /** The number of the last event that was given out. */
+  /** The number of the last event that was yielded. */
   last: number;
   text: string;
   attempt: number;
-  /** Whether an event was given out. */
+  /** Whether an event was yielded. */
   isHeard?: boolean;
-  /** Whether the attempt is over and another one has to be asked for; or, by who only reads, sought from its
-   * beginning. */
+  /** Whether the attempt is over: request another one, or, if the turn is only read, read it from its beginning. */
   isVoid?: boolean;
   isFinished?: boolean;
-  /** Ends when it is to be read on: nobody reads it meanwhile. */
+  /** Resolves when reading continues. */
   held?: Promise<void> | undefined;
-  /** Lets go of the connection by which it is read. */
+  /** Releases the current connection. */
   letGo?: () => void;
-  /** Called when the turn is known, whenever it is another, and at the end. */
+  /** Called when the turn's id is known, when it changes, and at the end. */
   known?(): void;
 }
 
-/** The events of the turn, each once and in order. Ends behind the last one. Of a turn that was asked for here, throws
- * how it failed, behind the event that tells so. */
+/** Yield the events of the turn, each once and in order. If a turn that was requested here failed, throws its error
+ * after the last event. */
 export async function* followTurn(wire: Wire, followed: FollowedTurn, signal: AbortSignal | undefined): Events {
   const tries = new Tries(wire, signal);
   try {
@@ -68,7 +67,7 @@ export async function* followTurn(wire: Wire, followed: FollowedTurn, signal: Ab
       let reply: Reply | undefined;
       let isLetGo = false;
       try {
-        // What nobody has yet is sent: only then can it be read later.
+        // A request that no server has received is sent even while held: only then can the turn be read later.
         if (!isAsking) await unless(signal, followed.held);
         else if (tries.count && !followed.turn) await unless(signal, followed.beforeRetry?.());
         reply = await wire.open(isAsking ? asked : readRequest(followed), signal);
@@ -98,31 +97,31 @@ export async function* followTurn(wire: Wire, followed: FollowedTurn, signal: Ab
   }
 }
 
-/** The events of one connection that were not given out before. Returns whether there are no more to wait for. */
+/** Yield the new events of one connection. Returns whether no more are to come. */
 async function* readEvents(reply: Reply, followed: FollowedTurn, tries: Tries, times: number): Events<boolean> {
   const requestId = reply.headers.get("x-request-id");
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
-    // There is no status any more: whose token has ended is told so in words.
+    // A stream has no status: only the words of the error show that the token has ended.
     if (type === "error") throw told(data, { requestId }, /token/.test(data) ? "NotAdmitted" : "ServerUnavailable");
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
     const isOld = !(number > followed.last);
     if (isOld && !(isLast && followed.isHeard)) {
-      followed.isVoid ||= !followed.asked; // no empty answer, but one with nothing new
+      followed.isVoid ||= !followed.asked; // not an empty response, but one without new events
       continue;
     }
     if (number > followed.last + 1) throw unanswered();
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= Math.min(times, 10)) {
       followed.isVoid = true;
-      tries.count = followed.attempt - 1; // however much was told in between
-      throw failure; // and what comes next takes its place: nobody is told of this end
+      tries.count = followed.attempt - 1; // however many events came in between
+      throw failure; // the next attempt replaces this end, which is not yielded
     }
     if (isOld) {
-      // Its process died, and less of it was kept than was told: that is told from the beginning.
+      // Its process died, and less was kept than was sent: start over with the kept part.
       followed.isVoid = true;
       yield restarted(followed);
       return false;
@@ -137,17 +136,17 @@ async function* readEvents(reply: Reply, followed: FollowedTurn, tries: Tries, t
     if (failure) throw failure;
     if (followed.isFinished) return false;
   }
-  // A turn that died with its process told more than was written down: reading on finds nothing there.
+  // A turn that died with its process sent more than was stored: there is no event to read on from.
   const { asked, isVoid } = followed;
   followed.isVoid = isEmpty || !!asked;
-  // It was withdrawn before it began, or all of it was heard before. Browsers take an answer that broke off within its
-  // head for an empty one, too: it is read once more.
+  // Withdrawn before it began, or read completely before. Browsers also take a response that broke off within its head
+  // for an empty one, so read it once more.
   return isEmpty && !asked && !!isVoid;
 }
 
-/** The problem; one of reading that asking again mends is as good as a lost connection. */
+/** Return the problem; a failed read that a repeated request solves counts as a lost connection. */
 function asLostConnection(problem: unknown, followed: FollowedTurn): unknown {
-  // Its store lost the turn together with its power; or this caller may run turns, and not read them.
+  // The store lost the turn in a power cut; or the token may run turns, but not read them.
   const isMendable = problem instanceof TurnNotFound || problem instanceof NotAdmitted;
   if (!followed.asked || !isMendable) return problem;
   followed.isVoid = true;
@@ -159,18 +158,18 @@ function readRequest(followed: FollowedTurn): Asked {
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
-/** Forget what was told, and tell that. */
+/** Void what was yielded, and return the event for it. */
 function restarted(followed: FollowedTurn): TurnEvent {
   followed.last = 0;
   followed.text = "";
   return { type: "turn.restarted", turn: followed.turn as string, attempt: followed.attempt };
 }
 
-/** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
+/** Note the turn in the headers of a response; return whether it differs from the one yielded so far. */
 function note(followed: FollowedTurn, headers: Headers): boolean {
   const before = followed.turn;
   const turn = headers.get("x-turn-id");
-  if (!turn || turn.length < 37) throw stranger(headers); // a part of an id is none
+  if (!turn || turn.length < 37) throw stranger(headers); // a truncated id
   followed.head ??= headers;
   followed.turn = turn;
   followed.isVoid = false;
@@ -180,7 +179,7 @@ function note(followed: FollowedTurn, headers: Headers): boolean {
   return followed.last > 0;
 }
 
-/** How the turn failed, if this is the event that tells so. */
+/** Return the error of a failed turn, if this is its last event. */
 function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError | undefined {
   if (event.type !== "turn.finished" || /^(completed|kept)$/.test(event.state)) return undefined;
   const { state, failure } = event;
@@ -194,7 +193,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   return error;
 }
 
-/** The problem, with what can be done about it. */
+/** Add the remedy to the problem. */
 export function withRemedy(problem: unknown, followed: FollowedTurn): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
     const { isRetryable, status } = problem;
@@ -202,7 +201,7 @@ export function withRemedy(problem: unknown, followed: FollowedTurn): unknown {
     if (isRetryable && !followed.isFinished) {
       problem.message += " The turn may still run: send it again under its idempotencyKey.";
     }
-    // Refused for good: that is an end, too, if it is the turn that was refused, and not who asks for it.
+    // A final refusal is an outcome, too, if it refuses the turn and not the caller.
     const isRefused = !isRetryable && problem.details.error && /^(4(?!0[13])|5)/.test(`${status}`);
     if (isRefused) followed.isFinished = true;
   }

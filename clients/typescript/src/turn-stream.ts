@@ -1,4 +1,4 @@
-/** A turn that was asked for, as it is told. */
+/** The events of a requested turn, and its answer. */
 
 import { camel } from "./field-names.js";
 import { errorOf } from "./error-of.js";
@@ -9,7 +9,7 @@ import { Stream } from "./stream.js";
 import { unless, type Asked, type CallOptions, type Unsent, type Wire } from "./wire.js";
 
 export interface StopOptions extends CallOptions {
-  /** What becomes of it; else as it was asked for. */
+  /** Overrides the `onStop` of the turn. */
   policy?: OnStop;
 }
 
@@ -23,23 +23,23 @@ export class TurnEvents extends Stream<TurnEvent> {
     this.#followed = followed;
   }
 
-  /** Let go of the connection, of which browsers have few, and have whoever waits for the next event wait. The turn
-   * goes on, unless its `onDisconnect` says otherwise. One that no server has begun is still asked for. */
+  /** Release the connection, of which browsers have few; readers wait. The turn continues, unless its `onDisconnect`
+   * says otherwise. One that no server has begun is still requested. */
   pause(): void {
     this.#followed.held ??= new Promise((resolve) => (this.#release = resolve));
     this.#followed.letGo?.();
   }
 
-  /** Read on where it was. */
+  /** Continue to read. */
   resume(): void {
     this.#followed.held = undefined;
     this.#release();
   }
 }
 
-/** A turn that was asked for when this was made. */
+/** A turn that is requested when this is created. */
 export class TurnStream extends TurnEvents {
-  /** The id of the turn as soon as the server says it; null if it never began. */
+  /** The id of the turn once known; null if it never began. */
   declare readonly begun: Promise<string | null>;
   readonly #wire: Wire;
   readonly #followed: FollowedTurn;
@@ -69,7 +69,7 @@ export class TurnStream extends TurnEvents {
       known: () => {
         known();
         found?.(this, followed.isFinished);
-        // That an answered message cannot be removed is no reason to keep the answer back: sent again, it happens once.
+        // Failing to remove an answered message must not hold back its answer: sent again, it is carried out once.
         if (followed.isFinished) (async () => outbox?.forget(idempotencyKey))().catch(() => {});
       },
     });
@@ -80,7 +80,7 @@ export class TurnStream extends TurnEvents {
     this.#signal = signal;
   }
 
-  /** The id of the turn; null until the server has begun it. After `turn.restarted` it is another. */
+  /** The id of the turn; null until the server has begun it. Another one after `turn.restarted`. */
   get turnId(): string | null {
     return this.#followed.turn;
   }
@@ -90,30 +90,29 @@ export class TurnStream extends TurnEvents {
     return this.#followed.head?.get("x-conversation-id") ?? null;
   }
 
-  /** What was said so far. */
   get text(): string {
     return this.#followed.text;
   }
 
-  /** The name of this request. Who sends it again under the same name is told of the same turn. */
+  /** The same request under the same key is carried out once. */
   get idempotencyKey(): string {
     return this.#followed.idempotencyKey as string;
   }
 
-  /** Stop the turn. Resolves when it is final; null if there was nothing to stop any more. Of a turn that still waits
-   * for others, it waits until that has begun. Read on to hear how it ended. */
+  /** Stop the turn. Resolves when it is final; null if there was nothing left to stop. If the turn is queued, waits
+   * until it has begun. Read on to learn how it ended. */
   async stop(options: StopOptions = {}): Promise<Ended | null> {
     const turn = await unless(options.signal, this.begun);
     return turn ? stopAt(this.#wire, `turns/${this.turnId}`, options) : null;
   }
 
-  /** The turn once it is committed, whether its events were read or not. Throws how it failed. */
+  /** Return the committed turn, whether its events were read or not. Throws the error of a failed turn. */
   async answer(): Promise<Answer> {
     if (this.isClosed) for await (const _ of followTurn(this.#wire, this.#followed, this.#signal));
     else while (!(await this.next()).done);
     if (this.problem) throw this.problem;
     const told = await this.#committed();
-    if (!told.turn) throw errorOf("turn_failed", "The turn failed."); // or was taken back since
+    if (!told.turn) throw errorOf("turn_failed", "The turn failed."); // or was undone since
     const committed = camel<Turn>(told.turn);
     const chat = camel<ChatInfo>(told.chat);
     const { head, isFresh } = this.#followed;
@@ -122,7 +121,7 @@ export class TurnStream extends TurnEvents {
       chat,
       branch: told.branch,
       state: (head?.get("x-conversation-state") ?? "continued") as Answer["state"],
-      // A name that was made for it was told to nobody before: what is replayed then is its own.
+      // A fresh key cannot be replayed: it is the turn's own retry.
       isReplayed: !isFresh && head?.get("idempotency-replayed") === "true",
       text: textOf(committed.output),
     };
@@ -133,19 +132,17 @@ export class TurnStream extends TurnEvents {
       return await this.#wire.json({ path: `/api/turns/${this.turnId}` }, this.#signal);
     } catch (problem) {
       if (!(problem instanceof NotAdmitted)) throw withRemedy(problem, this.#followed);
-      // Who may run turns, and not read them, is told the answer to what he has asked.
+      // A token that may run turns, but not read, gets the answer to its own request.
       const asked = (await this.#followed.asked) as Asked;
       return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } }, this.#signal);
     }
   }
 }
 
-/** What is known of a turn that nobody has told of yet. */
 export function newFollowedTurn(given: Partial<FollowedTurn>): FollowedTurn {
   return { turn: null, last: 0, text: "", attempt: 1, ...given };
 }
 
-/** Stop what is named by the path. */
 export async function stopAt(
   wire: Wire,
   path: string,
@@ -157,12 +154,12 @@ export async function stopAt(
   return told.state && told;
 }
 
-/** What the assistant says in the items of an answer. */
+/** Return the assistant's text in the items of an answer. */
 export function textOf(items: readonly Item[]): string {
   return items.map((item) => (item.role === "assistant" ? wordsOf(item) : "")).join("");
 }
 
-/** What a message says. */
+/** Return the text of a message. */
 export function wordsOf({ type, content }: Item): string {
   if (type !== "message" || !content) return "";
   return typeof content === "string" ? content : content.map((part) => part.text || part["refusal"] || "").join("");

@@ -1,4 +1,4 @@
-/** A chat that is not kept: what was said is in the memory of this program, and nowhere else. */
+/** A chat that is not stored: it lives only in the memory of this program. */
 
 import { errorOf } from "./error-of.js";
 import { eventsOf } from "./server-sent-events.js";
@@ -19,21 +19,21 @@ import {
   type Reply,
 } from "./wire.js";
 
-/** Milliseconds. Nobody says that a model still thinks: the server gives it up sooner than this. */
+/** Milliseconds. There are no heartbeats while a model thinks; the server gives up on it sooner than this. */
 const SILENCE = 600_000;
 
 export interface UnkeptOptions extends ClientOptions {
-  /** The scope of chats that it belongs to: a server may have other rules for it, and a token may be for it alone. */
+  /** The scope of the chat: a server may have other rules for it, and a token may be limited to it. */
   scope?: string | undefined;
 }
 
-/** A message, of the shape of the chat completions API. */
+/** A message of the chat completions API. */
 export interface UnkeptMessage {
   readonly role: "user" | "assistant" | "tool";
   readonly content: string | readonly Readonly<Record<string, unknown>>[] | null;
-  /** What the assistant asks to be called. */
+  /** Tool calls of the assistant. */
   readonly tool_calls?: readonly UnkeptCall[];
-  /** Of a result: which call it is of. */
+  /** For a result: the id of its call. */
   readonly tool_call_id?: string;
 }
 
@@ -43,37 +43,34 @@ export interface UnkeptCall {
   readonly function: { readonly name: string; readonly arguments: string };
 }
 
-/** What may be said besides the message. */
 export interface UnkeptSendOptions extends CallOptions {
-  /** Who answers. */
   model?: string | undefined;
-  /** In force from this message on; an empty text ends those in force. */
+  /** Apply from this message on; an empty text ends the current ones. */
   instructions?: string | undefined;
-  /** What else the model is asked with: `temperature`, `tools`, … */
+  /** Further fields for the model: `temperature`, `tools`, … */
   settings?: Readonly<Record<string, unknown>> | undefined;
-  /** What becomes of it when it is stopped: `keep` has the message and what was said so far in `messages`, if anything
-   * was; by default nothing of it stays. */
+  /** When it is stopped: `keep` adds the message and the answer so far, if any, to `messages`; by default neither
+   * stays. */
   onStop?: "keep" | "discard" | undefined;
 }
 
-/** What an answer tells, as it comes. */
+/** Events of an answer. */
 export type UnkeptEvent =
   | { readonly type: "text.delta"; readonly text: string }
   | { readonly type: "reasoning.delta"; readonly text: string }
-  /** A call of a tool of yours, whole: `type` is `function_call`, with `call_id`, `name` and `arguments`. */
+  /** A complete call of one of your tools: `type` is `function_call`, with `call_id`, `name` and `arguments`. */
   | { readonly type: "item.done"; readonly item: Item }
-  /** It is whole, and in `messages`. */
+  /** The answer is complete, and in `messages`. */
   | {
       readonly type: "turn.finished";
-      /** In the model's word: `stop`, `length`, `tool_calls`, … */
+      /** The model's finish reason: `stop`, `length`, `tool_calls`, … */
       readonly reason: string;
-      /** Null where the model does not tell. */
+      /** Null if the model does not report it. */
       readonly usage: Readonly<Record<string, unknown>> | null;
     };
 
 type Events = AsyncGenerator<UnkeptEvent, void, undefined>;
 
-/** What a server says at a time. */
 interface Chunk {
   readonly error?: object;
   readonly usage?: Readonly<Record<string, unknown>> | null;
@@ -95,37 +92,37 @@ interface CallPiece {
   readonly function?: { readonly name?: string | null; readonly arguments?: string | null } | null;
 }
 
-/** Asks with all of its messages each time. It is gone when this object is, and no server has it. */
+/** Sends all of its messages each time. It ends with this object, and no server stores it. */
 export class UnkeptChat {
   readonly #wire: Wire;
   readonly #scope: string | undefined;
   readonly #open = new Set<Stream<UnkeptEvent>>();
   #messages: readonly UnkeptMessage[] = [];
   #instructions = "";
-  /** Ends with the last one that was sent. */
+  /** Settles with the last message that was sent. */
   #last: Promise<unknown> = Promise.resolve();
 
-  /** `baseUrl`: where the server is; an empty text: where the page came from. Throws InvalidInput if it is none. */
+  /** `baseUrl`: the server's address; empty: the origin of the page. Throws InvalidInput for an invalid one. */
   constructor(baseUrl = "http://127.0.0.1:8383", options: UnkeptOptions = {}) {
     const timeouts = { silence: SILENCE, ...options.timeouts };
     this.#wire = new Wire(baseUrl, { ...options, timeouts });
     this.#scope = options.scope;
   }
 
-  /** What was said, without the instructions. It is another list whenever it has changed. */
+  /** The messages, without the instructions. A new list after each change. */
   get messages(): readonly UnkeptMessage[] {
     return this.#messages;
   }
 
-  /** Those in force; empty: none. */
+  /** The current ones, or empty. */
   get instructions(): string {
     return this.#instructions;
   }
 
-  /** Say something, a text or whole messages, results of tools among them. One is answered at a time: another waits
-   * until this one was read to its end or closed. Whoever closes it stops it. If it fails or is stopped, `messages` are
-   * as they were before. A request that was not answered is repeated; once something was said, nothing can be taken up
-   * again, and a lost connection is thrown as ServerUnavailable. */
+  /** Send a text or messages, also results of tools. One is answered at a time: another waits until this one was read
+   * to its end or closed. Closing it stops it. If it fails or is stopped, `messages` are as before. A request without
+   * an answer is repeated. Once the answer has begun, it cannot be resumed, and a lost connection throws
+   * ServerUnavailable. */
   send(input: string | readonly UnkeptMessage[], options: UnkeptSendOptions = {}): Stream<UnkeptEvent> {
     const said: readonly UnkeptMessage[] = typeof input === "string" ? [{ role: "user", content: input }] : input;
     const answering = new Answering();
@@ -146,7 +143,7 @@ export class UnkeptChat {
     const answer = (asked: Asked, ending: AbortSignal): Events =>
       this.#answer(asked, answering, ending, () => settle("whole"));
     const stream = new Stream(async function* (ending): Events {
-      // At once, and not when it is read on: whoever stops it may send the next one right then.
+      // At once, not at the next read: the caller may stop it and send the next one right away.
       chain(ending, () => settle("stopped"));
       try {
         yield* answer(await ask(ending), ending);
@@ -159,7 +156,7 @@ export class UnkeptChat {
     return stream;
   }
 
-  /** Forget what was said. What is on its way is stopped, and nothing of it stays. */
+  /** Clear the messages. Stops the current answer, and keeps nothing of it. */
   forget(): void {
     for (const stream of this.#open) stream.close();
     this.#messages = [];
@@ -176,7 +173,7 @@ export class UnkeptChat {
     return { path: "/v1/chat/completions", headers, body: JSON.stringify(body) };
   }
 
-  /** What was said before; calls that nobody has answered are answered so, since models refuse them otherwise. */
+  /** Return the messages so far. Open calls get a placeholder result: models refuse them otherwise. */
   #before(said: readonly UnkeptMessage[]): readonly UnkeptMessage[] {
     const calls = this.#messages.at(-1)?.tool_calls ?? [];
     const open = calls.filter(({ id }) => !said.some((each) => each.tool_call_id === id));
@@ -196,7 +193,7 @@ export class UnkeptChat {
       try {
         reply = await this.#wire.open(asked, signal);
         const { headers, pieces } = reply;
-        // Who does not say that it is not kept has not heard that it should not be.
+        // A server that does not confirm it may have stored the chat.
         if (headers.get("x-conversation-state") !== "unkept") throw stranger(headers);
         for await (const { data } of eventsOf(pieces)) {
           if (data === "[DONE]") {
@@ -219,16 +216,16 @@ export class UnkeptChat {
   }
 }
 
-/** One answer, as far as it was heard. */
+/** One answer, as far as it was received. */
 class Answering {
   text = "";
   hasBegun = false;
   #reason = "";
   #usage: Chunk["usage"];
-  /** By the index that the model gives, which may be anything: a list of them could be longer than all memory. */
+  /** By the model's index, which may be any number: an array could exceed the memory. */
   readonly #calls = new Map<unknown, { id: string; name: string; arguments: string }>();
 
-  /** Take in what was said, and tell it. */
+  /** Add a chunk, and yield its events. */
   *heard(chunk: Chunk | null): Generator<UnkeptEvent> {
     this.#usage = chunk?.usage ?? this.#usage;
     for (const choice of chunk?.choices ?? []) {
@@ -253,7 +250,7 @@ class Answering {
     call.arguments += named?.arguments ?? "";
   }
 
-  /** What is to be told at the end. Throws EmptyTurn: it has said nothing. */
+  /** Return the last events. Throws EmptyTurn if there was no output. */
   finished(): UnkeptEvent[] {
     const calls = this.#whole();
     if (!this.text && !calls.length) throw errorOf("empty_turn", "The model said nothing.");
@@ -264,7 +261,7 @@ class Answering {
     return [...items, { type: "turn.finished", reason: this.#reason, usage: this.#usage ?? null }];
   }
 
-  /** As the next request tells it. Calls of one that was stopped may not be whole, and are left out. */
+  /** Return the message for the next request. Calls of a stopped answer may be incomplete, and are left out. */
   message(isWhole: boolean): UnkeptMessage {
     const calls = isWhole ? this.#whole() : [];
     return { role: "assistant", content: this.text || null, ...(calls.length && { tool_calls: calls }) };

@@ -1,119 +1,118 @@
-/** Requests and their answers: one try, and as many as it takes. */
+/** Requests and their responses: a single try, and with retries. */
 
 import { camel } from "./field-names.js";
 import { errorOf, type ErrorName } from "./error-of.js";
 import { ServerUnavailable, TurnledgerError, type ErrorDetails, type ErrorFacts } from "./errors.js";
 
-/** How long to wait, in milliseconds. */
+/** In milliseconds. */
 export interface Timeouts {
-  /** For the next byte of an answer, the first one included. A server that has nothing to say says so sooner. What is
-   * sent has time of its own. */
+  /** For the next byte of a response, including the first. Servers send heartbeats more often. Uploads have extra
+   * time. */
   silence: number;
 }
 
-/** How often to try again what failed on its way; progress begins the count anew. */
+/** How often to retry after lost connections; progress resets the count. */
 export interface Retries {
-  /** At most so often; 0: not at all. Infinity, and that of `patience`, wait for a server for ever; a turn that ends
-   * its process each time is not asked for more than ten times all the same. */
+  /** Maximum number; 0: never. With Infinity, here and in `patience`, retries never end; but a turn that kills its
+   * process each time is requested at most ten times. */
   times: number;
   /** Milliseconds before the first retry, doubled for each further one. */
   first: number;
-  /** At most so many milliseconds before one. */
+  /** Maximum milliseconds before a retry. */
   most: number;
-  /** No retry is begun so many milliseconds after the first failure. */
+  /** Milliseconds from the first failure after which no retry begins. */
   patience: number;
 }
 
-/** A message whose end is not known. */
+/** A message of unknown outcome. */
 export interface Unsent {
   readonly idempotencyKey: string;
   readonly baseUrl: string;
-  /** What was to be sent, as JSON. */
+  /** The request's body, as JSON. */
   readonly body: string;
-  /** Those headers that belong to it; none that lets anybody in. */
+  /** Its headers, without authorization. */
   readonly headers: Readonly<Record<string, string>>;
   /** Milliseconds since 1970. */
   readonly recordedAt: number;
 }
 
-/** Keeps messages whose end is not known. What it throws while it records one is thrown instead of sending it. */
+/** Keeps messages of unknown outcome. If `record` throws, the message is not sent, and the error is thrown instead. */
 export interface Recorder {
   record(unsent: Omit<Unsent, "recordedAt">): void | Promise<void>;
   forget(idempotencyKey: string): void | Promise<void>;
 }
 
-/** What a client is made with. */
 export interface ClientOptions {
-  /** The text of a token; or what gives it, asked for each request, so that a page can renew it. */
+  /** The text of a token; or a function that returns it for each request, so that a page can renew it. */
   apiKey?: string | (() => string | Promise<string>) | undefined;
-  /** Send the token over plain http to other machines, too: where the way to the server is private. */
+  /** Send the token over plain http to other machines, too: for a private network. */
   allowHttp?: boolean;
-  /** Who answers where a request does not say; by default the only one that the server has. */
+  /** The default model; otherwise the only one of the server. */
   model?: string | undefined;
   timeouts?: Partial<Timeouts>;
   retries?: Partial<Retries>;
-  /** Where messages are written down before they are sent: see `Outbox`. */
+  /** Records messages before they are sent: see `Outbox`. */
   outbox?: Recorder;
-  /** Told when a request or stream of this client finds no server, and when one answers it again; each once. Calls go
-   * on trying meanwhile: this is for showing it, after a moment, since a restarted server is back soon. */
+  /** Called when a request or stream finds no server, and when the server answers again; each once. Retries continue
+   * meanwhile. Show it with a delay: a restarted server is back soon. */
   onConnection?: (isLost: boolean) => void;
-  /** Instead of the one that is there: for tests, or to add what a proxy of yours asks for. */
+  /** Replaces the global one: for tests, or to add a proxy's headers. */
   fetch?: (url: string, request: RequestInit) => Promise<Response>;
-  /** Call back after so many milliseconds, unless what it returns is called before. */
+  /** Calls back after this many milliseconds, unless the returned function is called before. */
   timer?: (milliseconds: number, then: () => void) => () => void;
-  /** A number from 0 up to 1. */
+  /** Returns a number from 0 up to 1. */
   random?: () => number;
-  /** Milliseconds, since whenever. */
+  /** Returns milliseconds since any moment. */
   now?: () => number;
 }
 
-/** What every verb takes besides its own. */
+/** Options of every method. */
 export interface CallOptions {
-  /** Ends the call; a turn that runs goes on, unless its `onDisconnect` says otherwise. */
+  /** Ends the call; a running turn continues, unless its `onDisconnect` says otherwise. */
   signal?: AbortSignal | undefined;
 }
 
-/** One request, as often as it is sent. */
+/** One request, however often it is sent. */
 export interface Asked {
-  /** By default POST where there is something to say, else GET. */
+  /** By default POST with a body, else GET. */
   readonly method?: "PATCH" | "DELETE" | undefined;
   readonly path: string;
   readonly body?: string | Blob;
-  /** The body as a value, to be made JSON. */
+  /** The body as a value, to be encoded as JSON. */
   readonly said?: object | undefined;
   readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
-  /** Whether it can do harm when it is sent twice. */
+  /** Whether sending it twice may do harm. */
   readonly isOnce?: boolean;
 }
 
-/** The beginning of an answer, and its text as it comes. It is closed when that was read to its end. */
+/** The headers of a response, and its text as it arrives. Closed when read to its end. */
 export interface Reply {
   readonly headers: Headers;
   close(): void;
   readonly pieces: AsyncGenerator<string, void, undefined>;
 }
 
-/** What a server of ours answers with. */
+/** Content types of our server. */
 const OURS = /json|event-stream|markdown/;
-/** Plain http to another machine: what goes there can be read on the way. */
+/** Plain http to another machine, which others can read. */
 const EXPOSED = /^http:..(?!(([^/]+\.)?localhost|127\.[\d.]+|\[::1])(:|\/|$))/;
-/** What no repetition mends: it is the model's own, or the store's. */
+/** Failures of the model or the store, which a retry does not solve. */
 const FOR_GOOD = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
 
 export class Wire {
   declare readonly retries: Retries;
   declare readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
   declare readonly base: string;
-  /** Ends what waits for a server: the pause before a try, or the reading of an answer, which fails then. */
+  /** Functions that end a pause before a retry, or the reading of a response, which then fails. */
   readonly waits = new Set<() => void>();
   #model: string | undefined;
   #isLost = false;
 
-  /** Throws InvalidInput if the address is none. */
+  /** Throws InvalidInput for an invalid address. */
   constructor(base: string, options: ClientOptions) {
     this.base = base.replace(/\/+$/, "");
     if (!/^(https?:\/\/[^\s/?#@]+)?(\/[^\s?#]*)?$/.test(this.base)) {
-      // It is not repeated: there may be a password in it.
+      // Do not repeat it: it may contain a password.
       throw errorOf("invalid_input", "baseUrl is an address, as in http://127.0.0.1:8383.");
     }
     const { random = Math.random, timer = after, now = () => performance.now(), retries = {} } = options;
@@ -122,7 +121,7 @@ export class Wire {
     this.retries = { times, first, most, patience };
   }
 
-  /** The model that answers where a request does not say. Throws InvalidInput if there are several. */
+  /** Return the default model. Throws InvalidInput if there are several. */
   async model(): Promise<string> {
     return (this.#model ||= this.options.model || (await this.#onlyModel()));
   }
@@ -135,8 +134,7 @@ export class Wire {
     throw errorOf("invalid_input", `Name a model: ${names.join(", ")}.`);
   }
 
-  /** Send it once. Throws the error that the server answers with, ServerUnavailable if none does, and the reason of
-   * the signal. */
+  /** Send it once. Throws the server's error, ServerUnavailable without a response, and the reason of the signal. */
   async open(asked: Asked, signal?: AbortSignal): Promise<Reply> {
     const controller = new AbortController();
     const unchain = chain(signal, (reason) => controller.abort(reason));
@@ -164,9 +162,9 @@ export class Wire {
     try {
       const headers = await unless(controller.signal, this.#headers(asked));
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
-      // 16 bytes are on their way after a millisecond, also where it is slow: nobody is told how far an upload is.
+      // Even a slow line sends 16 bytes per millisecond; there is no event for upload progress.
       arm(((body as Blob | null)?.size ?? (body as string | null)?.length ?? 0) / 16);
-      // What is said is for this server, and for none that it points to.
+      // A redirect leads to another server, which must not receive the request.
       const sent = { method, headers, body, cache: "no-store", redirect: "manual" } as const;
       response = await this.options.fetch(this.base + path, { ...sent, signal: controller.signal });
       disarm();
@@ -205,7 +203,7 @@ export class Wire {
   async #headers({ body, headers }: Asked): Promise<Record<string, string>> {
     const { apiKey } = this.options;
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
-    // Who would refuse it later repeats it in an error.
+    // `fetch` would repeat it in its error.
     if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is no token.");
     if (token && !this.options.allowHttp && EXPOSED.test(this.base)) {
       throw errorOf("invalid_input", "Use https, or set allowHttp.");
@@ -217,7 +215,7 @@ export class Wire {
     });
   }
 
-  /** Send it until it is answered, and return what `read` makes of the answer. */
+  /** Send it until it is answered, and return what `read` returns for the response. */
   async ask<Told>(asked: Asked, signal: AbortSignal | undefined, read: (reply: Reply) => Promise<Told>): Promise<Told> {
     const tries = new Tries(this, signal);
     for (;;) {
@@ -233,18 +231,18 @@ export class Wire {
     }
   }
 
-  /** Ask for a JSON object; its own fields are named as TypeScript does. */
+  /** Request a JSON object, with its field names in camel case. */
   json<Told>({ said, ...asked }: Asked, signal?: AbortSignal): Promise<Told> {
     const whole = said ? { ...asked, body: JSON.stringify(said) } : asked;
     return this.ask(whole, signal, async (reply) => camel(parsed(await joined(reply.pieces))));
   }
 }
 
-/** The tries of one call since its last progress. */
+/** Counts the tries of one call. */
 export class Tries {
-  /** How many went wrong since there was progress. */
+  /** Failed tries since the last progress. */
   count = 0;
-  /** Whether it goes on however often it fails. */
+  /** Whether to retry without end. */
   isEndless = false;
   #since: number | undefined;
   readonly #wire: Wire;
@@ -260,14 +258,14 @@ export class Tries {
     this.#since = undefined;
   }
 
-  /** Wait before the next try. Throws the problem if there shall be none, and the reason of the signal. */
+  /** Wait before the next try. Throws the problem if there is none, and the reason of the signal. */
   async again(problem: unknown): Promise<void> {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
     const { times, first, most, patience } = this.#wire.retries;
     const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
-    // Clients that lost one server at once shall not come back all at once; none sooner than it was told.
+    // Clients that lost one server together must not reconnect together, nor sooner than the server asks.
     const spread = 0.5 + this.#wire.options.random() / 2;
     const pause = Math.max((problem.retryAfter ?? 0) * (0.5 + spread), Math.min(most, first * 2 ** count) * spread);
     if (!this.isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
@@ -289,31 +287,31 @@ export class Tries {
   }
 }
 
-/** Nobody answered, or not to the end. */
+/** The error for a missing or incomplete response. */
 export function unanswered(why = "The answer was not whole.", cause?: unknown): TurnledgerError {
   return errorOf("server_unavailable", why, { isRetryable: true, cause });
 }
 
-/** Something answered that knows nothing of turns: a page for logging in, for one. Or the connection broke within the
- * head of the answer: browsers take what there is of that for all of it. */
+/** The error for another server's response, such as a login page. Or the connection broke within the head: browsers
+ * take that for a complete one. */
 export function stranger(headers: Headers): TurnledgerError {
   const isRetryable = !headers.get("content-type")?.includes("html");
   return errorOf("request_failed", "That is no Turnledger server: check baseUrl.", { isRetryable });
 }
 
-/** Whether it may have been done, though nobody said so. There are statuses by which a server says that it was not. */
+/** Whether it may have been carried out, its response lost. Some statuses exclude that. */
 function isLost(problem: unknown): problem is TurnledgerError {
   return problem instanceof TurnledgerError && problem.isRetryable && !/408|425|429|503/.test(`${problem.status}`);
 }
 
-/** The whole of a text that comes in pieces. */
+/** Join the pieces of a text. */
 export async function joined(pieces: AsyncIterable<string>): Promise<string> {
   let whole = "";
   for await (const piece of pieces) whole += piece;
   return whole;
 }
 
-/** The value of a JSON text. Throws ServerUnavailable: it was cut off. */
+/** Parse JSON. Throws ServerUnavailable: it was truncated. */
 export function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -322,14 +320,14 @@ export function parsed(text: string): unknown {
   }
 }
 
-/** The error that an answer or an event tells. Within a stream there is no status: the type says whose fault it is. */
+/** Return the error in a response or event. A stream has no status: there the type shows whether to retry. */
 export function told(body: string, facts: ErrorFacts, otherwise?: ErrorName): TurnledgerError {
   let said: ErrorDetails = {};
   try {
     said = (JSON.parse(body) as ErrorDetails | null) ?? said;
     if (said.chat) said = { ...said, chat: camel(said.chat) };
   } catch {
-    // Something in between answered, in words of its own.
+    // A proxy answered.
   }
   const { code, message, type = "server_error" } = said.error ?? {};
   const { isRetryable = /^(server|rate_limit)_error$/.test(type), status = "unknown" } = facts;
@@ -347,7 +345,7 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
   const facts = {
     status,
     requestId: headers.get("x-request-id"),
-    // Nobody is sent away for longer than a day: timers of weeks would be over at once.
+    // At most a day: timers of weeks would fire at once.
     retryAfter: seconds >= 0 ? Math.min(seconds * 1e3, 864e5) : null,
     isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
@@ -356,24 +354,24 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
   return told(body, facts, /40[13]/.test(`${status}`) ? "NotAdmitted" : otherwise);
 }
 
-/** The same without what is undefined. */
+/** Copy without undefined fields. */
 export function defined(fields: object): Record<string, string> {
   return JSON.parse(JSON.stringify(fields)) as Record<string, string>;
 }
 
 function after(milliseconds: number, then: () => void): () => void {
-  const timer = setTimeout(then, Math.min(milliseconds, 2 ** 31 - 1)); // more than that would be none at all
+  const timer = setTimeout(then, Math.min(milliseconds, 2 ** 31 - 1)); // a longer one would fire at once
   return () => clearTimeout(timer);
 }
 
-/** What is promised, unless the signal ends the waiting for it: then throws its reason. */
+/** Await the promise, unless the signal aborts: then throws its reason. */
 export async function unless<Told>(signal: AbortSignal | undefined, promised: Told | Promise<Told>): Promise<Told> {
   let unchain = (): void => {};
   const ended = new Promise<never>((_, reject) => (unchain = chain(signal, reject)));
   return Promise.race([ended, promised]).finally(unchain);
 }
 
-/** Have it called when the signal ends, until what it returns is called. */
+/** Call `end` when the signal aborts, until the returned function is called. */
 export function chain(signal: AbortSignal | undefined, end: (reason: unknown) => void): () => void {
   const abort = (): void => end(signal?.reason);
   if (signal?.aborted) abort();

@@ -1,4 +1,4 @@
-"""Tokens and share links as the API sends them, and what requests say of them."""
+"""Tokens and share links as the API sends them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """A token: all that is known of it but its text."""
+    """A token without its text."""
 
     id: TokenId
     owner: str = ""
@@ -33,20 +33,20 @@ class Token(Struct, frozen=True, kw_only=True):
 
     @property
     def token(self) -> str | None:
-        """Its text, the secret: told once, to the caller that has it made."""
+        """The secret. The server returns it once, to the caller that creates the token."""
         return None
 
     @property
     def keeps(self) -> bool | None:
-        """Of the caller's own: whether the server keeps chats of its scope."""
+        """Of the caller's own token: whether the server stores chats of its scope."""
         return None
 
     def __repr__(self) -> str:
-        return f"Token(id={self.id!r}, name={self.name!r})"  # a secret is not shown
+        return f"Token(id={self.id!r}, name={self.name!r})"  # never the secret
 
 
 class NewToken(Token, frozen=True, kw_only=True):
-    """A token that was made."""
+    """A token that was just created."""
 
     token: Annotated[str, schema("Its text: the secret.")] = ""
 
@@ -58,7 +58,7 @@ class OwnToken(Token, frozen=True, kw_only=True):
 
 
 class NoToken(Struct, frozen=True, kw_only=True):
-    """A caller without a token, where none is needed."""
+    """A caller without a token, on a server that needs none."""
 
     id: None = None
     scopes: Annotated[tuple[Annotated[str, one_of(TokenScope)], ...], schema(minItems=1)]
@@ -67,7 +67,7 @@ class NoToken(Struct, frozen=True, kw_only=True):
 
 
 class Share(Struct, frozen=True, kw_only=True):
-    """A share link: all that is known of it but its code."""
+    """A share link without its code."""
 
     id: ShareId
     kind: Annotated[str, one_of(ShareKind)] = ""
@@ -97,12 +97,12 @@ class Share(Struct, frozen=True, kw_only=True):
 
     @property
     def code(self) -> str | None:
-        """The secret of the link: told once, to the caller that has it made."""
+        """The secret of the link. The server returns it once, to the caller that creates the link."""
         return None
 
     @property
     def path(self) -> str | None:
-        """What follows the address of the server in the link: told once, too."""
+        """The part of the link after the server's address; returned once, with the code."""
         return None
 
     def __repr__(self) -> str:
@@ -110,14 +110,14 @@ class Share(Struct, frozen=True, kw_only=True):
 
 
 class NewShare(Share, frozen=True, kw_only=True):
-    """A link that was made."""
+    """A link that was just created."""
 
     code: Annotated[str, schema("The secret of the link.")] = ""
     path: Annotated[str, schema("What follows the address of the server in the link.")] = ""
 
 
 class Visit(Struct, frozen=True, kw_only=True):
-    """What a visitor gets for the code of a link."""
+    """What a visitor receives for the code of a link."""
 
     token: Annotated[str, schema("The text of the visitor's token: the secret.")]
     kind: Annotated[str, one_of(ShareKind)]

@@ -1,4 +1,4 @@
-"""Chats as the API sends them, in lists and by themselves, and what requests say of chats."""
+"""Chats as the API sends them, alone and in lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Mark: TypeAlias = tuple[Count, Count]
 
 
 class ChatInfo(Struct, frozen=True, kw_only=True):
-    """What is known of a chat besides its turns."""
+    """A chat without its turns."""
 
     id: ConversationId
     conversation_key: str | None = None
@@ -36,32 +36,32 @@ class ChatInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def turn_count(self) -> int | None:
-        """How many turns it shows; None of chats that a search found or that were restored."""
+        """Turns of the branch it shows; None for chats from a search or a restore."""
         return None
 
     @property
     def preview(self) -> str:
-        """How its last text begins."""
+        """The beginning of its last text."""
         return ""
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn runs there."""
+        """Whether a turn is running in it."""
         return False
 
     @property
     def snippet(self) -> str:
-        """Of a chat that a search found: the part of its text that was found."""
+        """Of a search result: the matching part of its text."""
         return ""
 
     @property
     def marks(self) -> tuple[tuple[int, int], ...]:
-        """What was sought in the snippet: first character, and the one behind the last."""
+        """The matches in the snippet, each as the offsets of its first character and of the one after it."""
         return ()
 
     @property
     def former_conversation_key(self) -> str | None:
-        """Of a restored chat: the key it had, if another chat has that key now."""
+        """Of a restored chat: its old key, if another chat has taken it."""
         return None
 
 
@@ -74,7 +74,7 @@ class ListedChat(ChatInfo, frozen=True, kw_only=True):
 
 
 class RestoredChat(ChatInfo, frozen=True, kw_only=True):
-    """A chat that was brought back."""
+    """A restored chat."""
 
     former_conversation_key: (
         Annotated[str, schema("The key it had, if another chat has that key now.")] | None
@@ -82,7 +82,7 @@ class RestoredChat(ChatInfo, frozen=True, kw_only=True):
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
-    """A chat that was deleted."""
+    """A deleted chat."""
 
     id: ConversationId
     state: Annotated[str, schema(enum=[str(ConversationState.DELETED), str(ConversationState.PURGED)])]
@@ -90,7 +90,7 @@ class Deleted(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """A chat that was found, and where."""
+    """A chat that a search found, and the place of the match."""
 
     chat: ChatInfo
     turn: Annotated[TurnId, schema("Where it was found; null: in the title.")] | None = None
@@ -114,34 +114,34 @@ class Listing(Struct, Generic[Entry_co], frozen=True):
 
 
 class Page(Listing[Entry_co], Generic[Entry_co], frozen=True):
-    """Some of the entries that were asked for."""
+    """A page of entries."""
 
     next: Annotated[str, schema("The cursor of the next page; null behind the last.")] | None = None
 
     @property
     def as_of(self) -> str | None:
-        """Of chats: `after` for `client.events`, by which nothing is missed in between."""
+        """Of chats: pass it as `after` to `client.events` to miss no change since this page."""
         return None
 
     @property
     def complete(self) -> bool:
-        """Of a search: whether all that was committed before can be found."""
+        """Of a search: whether the index covers every turn committed before it."""
         return True
 
 
 class ChatList(Page[ListedChat], frozen=True):
-    """Chats, the last used first."""
+    """Chats, most recently used first."""
 
     as_of: Annotated[str, schema("`Last-Event-ID` for `/api/events`: nothing is missed in between.")] = ""
 
 
 class SearchPage(Page[Entry_co], Generic[Entry_co], frozen=True):
-    """What a search found."""
+    """A page of search results."""
 
     complete: Annotated[bool, schema("Whether all that was committed before can be found.")] = True
 
 
 class Conflict(Error, frozen=True, kw_only=True):
-    """An error, and the chat as somebody else has changed it."""
+    """An error, with the current state of the chat that another caller changed."""
 
     chat: ListedChat

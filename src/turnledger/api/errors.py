@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class ErrorDetails(Struct, frozen=True, kw_only=True):
-    """What is wrong: `code` is the word to match on."""
+    """The details of an error; programs match on `code`."""
 
     message: str
     type: str
@@ -15,6 +15,6 @@ class ErrorDetails(Struct, frozen=True, kw_only=True):
 
 
 class Error(Struct, frozen=True, kw_only=True):
-    """The one shape of errors, that of the OpenAI API."""
+    """The one shape of errors, as in the OpenAI API."""
 
     error: ErrorDetails

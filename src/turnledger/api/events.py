@@ -1,4 +1,4 @@
-"""What happens to the chats of an owner, as `/api/events` sends it."""
+"""Changes to an owner's chats, as `/api/events` sends them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What happened to a chat or a turn: thin, follow it up by its ids. `start` and `gap` are about the
-    stream, and about no chat."""
+    """A change to a chat or a turn. It carries little: fetch the rest by its ids. `start` and `gap` concern
+    the stream, not a chat."""
 
     type: str
     at: int = 0
     position: str = ""
-    """`after` for `client.events`, to go on behind this one. It is sent as the id of the event."""
+    """Pass it as `after` to `client.events` to continue after this change. It is the id of the event."""
     chat: ConversationId | None = None
     scope: str | None = None
     turn: TurnId | None = None

@@ -1,4 +1,4 @@
-"""Types of fields, and what their JSON Schema says beyond the Python type. Decoding checks none of it."""
+"""Types of fields with their JSON Schema beyond the Python type. Decoding checks none of it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ def schema(description: str | None = None, **keywords: Any) -> Meta:
 
 
 def id_pattern(kind: type[Id]) -> str:
-    """The pattern of ids of this kind."""
     return f"^{kind.prefix}{UUID7.pattern}$"
 
 
 def id_of(kind: type[Id], description: str | None = None) -> Meta:
-    """A text that names something of this kind."""
+    """Describe a text that is an id of this kind."""
     return schema(description, pattern=id_pattern(kind))
 
 
 def one_of(kind: type[StrEnum], description: str | None = None) -> Meta:
-    """One of the words of an enumeration, to which later versions may add."""
+    """Describe a word of an enumeration; later versions may add words."""
     return schema(description, enum=[str(each) for each in kind])
 
 
 Count: TypeAlias = Annotated[int, schema(minimum=0)]
 Time: TypeAlias = Annotated[int, schema("Milliseconds since 1970.", minimum=0)]
 RawItems: TypeAlias = tuple[Annotated[Raw, schema(type="object")], ...]
-"""Items as they are stored: each is an object of the shape that its `type` says."""
+"""Items as stored: objects whose shape depends on their `type`."""

@@ -1,4 +1,4 @@
-"""JSON of the shapes: ids are the texts they are, items stay as they were given."""
+"""JSON of the shapes: ids as plain texts, items byte for byte as given."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def decoder_of(shape: type[Shape]) -> msgspec.json.Decoder[Shape]:
-    """The decoder of a shape, which checks ids."""
+    """Return the cached decoder of a shape; it validates ids."""
     decoder = _decoders.get(shape)
     if decoder is None:
         decoder = _decoders[shape] = msgspec.json.Decoder(shape, dec_hook=_id_of)

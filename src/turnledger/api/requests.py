@@ -1,4 +1,5 @@
-"""What requests say. A bound is described here, and checked where it matters, with a message of its own."""
+"""The bodies of requests. Bounds are only described here; the code that uses a value checks it and words
+the error."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from turnledger.api.fields import id_of, schema
 from turnledger.model.access.share import NONCE, PER_MINUTE, VISIT
 from turnledger.model.access.token import MOST, MOST_MODELS, TokenScope
-from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import KEY_LENGTH, LONGEST, METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import OnStop
 
 NAME: dict[str, Any] = {"minLength": 1, "maxLength": KEY_LENGTH}
 SCOPE: dict[str, Any] = {"maxLength": KEY_LENGTH, "pattern": r"^[^\u0000-\u001f]*$"}
@@ -24,15 +25,15 @@ Metadata: TypeAlias = Annotated[dict[str, Text], schema(maxProperties=METADATA_P
 Bound: TypeAlias = Annotated[int, schema(minimum=1, maximum=MOST)]
 Seconds: TypeAlias = Annotated[float, schema(exclusiveMinimum=0, maximum=LONGEST)]
 Tag: TypeAlias = Annotated[str, schema(minLength=1, maxLength=TAG_LENGTH)]
-"""Never empty; one of white space alone is refused where it is used."""
+"""Not empty. The code that uses a tag rejects white space alone."""
 Tags: TypeAlias = Annotated[list[Tag], schema(maxItems=TAGS)]
 Unsaid: TypeAlias = UnsetType | None
 Said: TypeAlias = str | list[str | dict[str, Any]]
-"""A text, or items of the Responses shape, or chat messages."""
+"""A text, items of the Responses shape, or chat messages."""
 
 
 class NewChatBody(Struct, forbid_unknown_fields=True):
-    """What a chat is to be."""
+    """A chat to create."""
 
     conversation_key: Annotated[Name, schema("A name of your own: one chat has it.")] | None = None
     scope: Scope | None = None
@@ -42,7 +43,7 @@ class NewChatBody(Struct, forbid_unknown_fields=True):
 
 
 class ChatChangesBody(Struct, forbid_unknown_fields=True):
-    """What is to be different; what is left out stays as it is."""
+    """Changes to a chat; a field that is left out keeps its value."""
 
     title: Annotated[Text, schema("Null or empty: called by its first words again.")] | Unsaid = UNSET
     metadata: Annotated[Metadata, schema("All of it; null: none.")] | Unsaid = UNSET
@@ -51,18 +52,18 @@ class ChatChangesBody(Struct, forbid_unknown_fields=True):
     archived: bool | UnsetType = UNSET
 
     def changes(self) -> dict[str, Any]:
-        """What is said, by the names of Chat.update."""
+        """Return the given fields as arguments of Chat.update."""
         emptied: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
-        said = {name: getattr(self, name) for name in self.__struct_fields__}
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
         return {
             name: emptied[name] if value is None else value
-            for name, value in said.items()
+            for name, value in given.items()
             if value is not UNSET
         }
 
 
 class ForkBody(Struct, forbid_unknown_fields=True):
-    """How far a new chat begins as another one, and what it is called."""
+    """A fork: the last turn it shares with the original, and its own details."""
 
     turn: Annotated[str, id_of(TurnId, "The last turn that both have.")] | None = None
     title: Text | None = None
@@ -71,7 +72,7 @@ class ForkBody(Struct, forbid_unknown_fields=True):
 
 
 class ResetBody(Struct, forbid_unknown_fields=True):
-    """Which conversation_key goes to a fresh chat."""
+    """The conversation_key that moves to a new chat."""
 
     conversation_key: Name
     scope: Scope | None = None
@@ -79,7 +80,7 @@ class ResetBody(Struct, forbid_unknown_fields=True):
 
 
 class TurnBody(Struct, forbid_unknown_fields=True):
-    """The turn that is asked for."""
+    """A turn to run."""
 
     model: str
     input: Annotated[
@@ -114,26 +115,26 @@ class TurnBody(Struct, forbid_unknown_fields=True):
 
 
 class StopBody(Struct, forbid_unknown_fields=True):
-    """What becomes of the stopped turn."""
+    """What to do with the text of a stopped turn."""
 
     policy: OnStop | None = None
 
 
 class SwitchBody(Struct, forbid_unknown_fields=True):
-    """Which branch a chat shows."""
+    """The branch that a chat is to show."""
 
     branch: Annotated[str, id_of(BranchId)]
 
 
 class UndoBody(Struct, forbid_unknown_fields=True):
-    """Which turn is taken back, and how."""
+    """The turn to undo, and how."""
 
     turn: Annotated[str, id_of(TurnId, "Only if this is the last turn.")] | None = None
     forget: Annotated[bool, schema("Whether it goes with what its tools did.")] = False
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):
-    """What a token is to be. What is left out is as in the token that it is made with."""
+    """A token to create. Fields that are left out are taken from the token that creates it."""
 
     scopes: Annotated[list[TokenScope], schema("What it may do.", minItems=1)]
     owner: Annotated[Name, schema("Whose chats it opens.")] | None = None
@@ -152,7 +153,7 @@ class TokenBody(Struct, forbid_unknown_fields=True):
 
 
 class ShareBody(Struct, forbid_unknown_fields=True):
-    """What a link is to be."""
+    """A share link to create."""
 
     scope: (
         Annotated[str, schema("Each visitor is a fresh owner in this scope of chats.", **SCOPE, minLength=1)]
@@ -183,7 +184,7 @@ class ShareBody(Struct, forbid_unknown_fields=True):
 
 
 class ExchangeBody(Struct, forbid_unknown_fields=True):
-    """What a visitor brings."""
+    """The code of a link, to exchange for a token."""
 
     code: Annotated[str, schema("What stands behind the # of the link.")]
     nonce: Annotated[

@@ -1,4 +1,4 @@
-"""Turns, attempts and branches as the API sends them, and what requests say of turns."""
+"""Turns, attempts and branches as the API sends them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from msgspec import Struct, field
 
 from turnledger.api.chats import ListedChat, Page
 from turnledger.api.fields import Count, RawItems, Time, one_of, schema
-from turnledger.model.attempt import QUEUED, AttemptState, Began, Failure
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import QUEUED, AttemptState, Began, Failure, TurnKind
 
 
 class Turn(Struct, frozen=True, kw_only=True, dict=True):
@@ -38,12 +37,12 @@ class Turn(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def input(self) -> tuple[Item, ...]:
-        """What was asked."""
+        """The items that were sent."""
         return tuple(Item(raw) for raw in self.raw_input)
 
     @cached_property
     def output(self) -> tuple[Item, ...]:
-        """Everything done in answer to it."""
+        """The items of the answer, tool calls and results included."""
         return tuple(Item(raw) for raw in self.raw_output)
 
     @property
@@ -53,7 +52,7 @@ class Turn(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True, dict=True):
-    """An attempt that runs, failed or was discarded: it is not in the history."""
+    """An attempt that is running, failed or was discarded. It is not part of the history."""
 
     id: TurnId
     state: AttemptState
@@ -66,24 +65,24 @@ class Attempt(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def input(self) -> tuple[Item, ...]:
-        """What was asked."""
+        """The items that were sent."""
         return tuple(Item(raw) for raw in self.raw_input)
 
     @cached_property
     def steps(self) -> tuple[Item, ...]:
-        """Items that it has finished."""
+        """The items that it has finished."""
         return tuple(Item(raw) for raw in self.raw_steps)
 
 
 class ChatHistory(ListedChat, frozen=True, kw_only=True):
-    """A chat with its last turns, in order."""
+    """A chat with its last turns, oldest first."""
 
     turns: tuple[Turn, ...] = ()
     before: Annotated[int, schema("Where the page before this one ends.", minimum=2)] | None = None
 
 
 class ShownChat(ChatHistory, frozen=True, kw_only=True):
-    """A chat with its last turns, and the attempts that are not in its history."""
+    """A chat with its last turns, and the attempts outside its history."""
 
     attempts: tuple[Attempt, ...] = ()
 
@@ -102,13 +101,13 @@ class Branch(Struct, frozen=True, kw_only=True):
 
 
 class BranchPage(Page[Branch], frozen=True):
-    """Branches of a chat, the last made first."""
+    """Branches of a chat, newest first."""
 
     next: BranchId | None = None
 
 
 class Sibling(Struct, frozen=True, kw_only=True):
-    """A turn at the place of another, and a branch that shows it."""
+    """An alternative to a turn, and a branch that shows it."""
 
     turn: Turn
     branch: BranchId
@@ -116,7 +115,7 @@ class Sibling(Struct, frozen=True, kw_only=True):
 
 
 class TurnAnswer(Struct, frozen=True, kw_only=True):
-    """A turn that was asked for, as it was committed, and its chat as that left it."""
+    """A committed turn, and its chat after the commit."""
 
     turn: Turn
     chat: ListedChat
@@ -125,7 +124,7 @@ class TurnAnswer(Struct, frozen=True, kw_only=True):
 
 
 class TurnState(Struct, frozen=True, kw_only=True):
-    """Where a turn stands."""
+    """The state of a turn."""
 
     turn: Turn | None = None
     state: Annotated[str, schema(enum=[QUEUED, *map(str, AttemptState)])]
@@ -135,7 +134,7 @@ class TurnState(Struct, frozen=True, kw_only=True):
 
 
 class StopAnswer(Struct, frozen=True, kw_only=True):
-    """How a turn that was stopped ended; `state` is null if there was nothing to stop."""
+    """How a stopped turn ended; `state` is null if there was nothing to stop."""
 
     turn: Annotated[TurnId, schema("The one that was stopped, if there was any.")] | None = None
     state: AttemptState | None

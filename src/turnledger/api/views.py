@@ -1,5 +1,5 @@
-"""What a store keeps, as the API shows it. Where several classes show one thing, the first argument says
-which; `others` are the fields that the store does not know."""
+"""Turn stored objects into shapes of the API. The first argument is the class to make where several can show
+the same object; `others` are fields that the store does not have."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from turnledger.api.turns import Attempt, Turn
 from turnledger.model import codec
 from turnledger.model.access.share import Share as StoredShare
 from turnledger.model.access.token import Token as StoredToken
-from turnledger.model.attempt import Attempt as StoredAttempt
-from turnledger.model.attempt import Failure
 from turnledger.model.catalogue import Listed
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.item import Item
+from turnledger.model.turn import Attempt as StoredAttempt
+from turnledger.model.turn import Failure
 from turnledger.model.turn import Turn as StoredTurn
 
 Shape = TypeVar("Shape", bound=Struct)
@@ -35,13 +35,13 @@ DETAIL: Mapping[ChangeKind, str] = {
     ChangeKind.TURN_FAILED: "code",
     ChangeKind.CHAT_DELETED: "reason",
 }
-"""What the word is called that comes with a change."""
+"""The field of the API that holds the detail of a change."""
 _OF_CHATS = ("title", "metadata", "tags", "pinned", "archived", "revision")
 _LEFT_OUT: Mapping[str, Any] = dict.fromkeys(Change.__struct_fields__, UNSET)
 
 
 def view(shape: type[Shape], kept: object, /, **others: Any) -> Shape:
-    """Show what has its fields by the same names, but for the others."""
+    """Copy the fields of the same name, and set the others."""
     names = [name for name in shape.__struct_fields__ if name not in others]
     return shape(**{name: getattr(kept, name) for name in names}, **others)
 
@@ -52,7 +52,7 @@ def show_chat(shape: type[AnyChat], conversation: Conversation, /, **others: Any
 
 def show_listed(listed: Listed) -> ListedChat:
     chat = listed.conversation
-    # By hand, for there are many in a list: looking up the names takes thrice the time.
+    # Field by field: lists are long, and looking the names up takes three times as long.
     return ListedChat(
         id=chat.id,
         conversation_key=chat.conversation_key,
@@ -79,8 +79,8 @@ def show_listed_as(shape: type[AnyListed], listed: Listed, /, **others: Any) -> 
 
 
 def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
-    """A turn, and which of its items its user does not see."""
-    items, said = codec.raws(turn.items), len(turn.input)
+    """Return the turn, with the places of the items that its user does not see."""
+    items, count = codec.raws(turn.items), len(turn.input)
     return Turn(
         id=turn.id,
         number=turn.number,
@@ -88,16 +88,16 @@ def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
         parent=turn.parent,
         created_at=turn.created_at,
         committed_at=turn.committed_at,
-        raw_input=items[:said],
-        raw_output=items[said:],
+        raw_input=items[:count],
+        raw_output=items[count:],
         hidden=tuple(hidden),
         details=turn.details,
     )
 
 
 def show_attempt(attempt: StoredAttempt, steps: Iterable[Item], failure: Failure | None) -> Attempt:
-    said, done = codec.raws(attempt.input), codec.raws(steps)
-    return view(Attempt, attempt, raw_input=said, raw_steps=done, failure=failure)
+    asked, done = codec.raws(attempt.input), codec.raws(steps)
+    return view(Attempt, attempt, raw_input=asked, raw_steps=done, failure=failure)
 
 
 def show_token(shape: type[AnyToken], token: StoredToken, /, **others: Any) -> AnyToken:
@@ -129,18 +129,18 @@ def show_share(shape: type[AnyShare], share: StoredShare, /, **others: Any) -> A
 
 
 def show_change(change: LiveChange) -> Change:
-    """A change, without the fields that mean nothing for its kind; a chat is shown as it is now."""
-    told: dict[str, Any] = {"type": change.kind, "at": change.at}
+    """Return the change without the fields that do not apply to its kind; its chat is the current one."""
+    fields: dict[str, Any] = {"type": change.kind, "at": change.at}
     if change.conversation is not None:
-        told |= {"chat": change.conversation, "scope": change.scope or None}
+        fields |= {"chat": change.conversation, "scope": change.scope or None}
     if change.turn is not None:
-        told["turn"] = change.turn
+        fields["turn"] = change.turn
     if change.branch is not None:
-        told["branch"] = change.branch
+        fields["branch"] = change.branch
     if change.kind in DETAIL:
-        told[DETAIL[change.kind]] = change.detail
+        fields[DETAIL[change.kind]] = change.detail
     chat = change.chat
     if chat is not None:
-        told.setdefault("branch", chat.branch)
-        told |= {name: getattr(chat, name) for name in _OF_CHATS}
-    return Change(**{**_LEFT_OUT, **told})
+        fields.setdefault("branch", chat.branch)
+        fields |= {name: getattr(chat, name) for name in _OF_CHATS}
+    return Change(**{**_LEFT_OUT, **fields})

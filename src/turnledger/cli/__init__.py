@@ -9,7 +9,6 @@ from io import TextIOWrapper
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
 NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
 INTERRUPTED = 130
-"""Exit code: Ctrl-C."""
 
 
 def main() -> None:
@@ -22,13 +21,13 @@ def main() -> None:
 
 
 def _open_what_was_closed() -> None:
-    """Redirect closed standard streams to nowhere. Otherwise a file or connection that is opened later gets
-    such a number, and output ends up there, or the event loop fails."""
+    """Redirect closed standard streams to /dev/null. Otherwise a file or connection opened later gets such a
+    number, and output goes there, or the event loop fails."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
@@ -40,10 +39,10 @@ def _run() -> None:
         if problem.name != "typer":
             raise
         command = next((each for each in sys.argv[1:] if not each.startswith("-")), None)
-        # What the server needs includes what the command line does.
+        # The server's packages include those of the command line.
         print(NEEDS_SERVER if command in {"serve", "doctor"} else NEEDS_TYPER, file=sys.stderr)
         sys.exit(2)
-    # Letters that this terminal lacks are escaped.
+    # Characters that this terminal lacks are escaped.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="turnledger")

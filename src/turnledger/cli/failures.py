@@ -1,4 +1,4 @@
-"""Errors of all commands: printed on one line with the remedy, and reflected by the exit code."""
+"""Errors of all commands: printed on one line with the remedy, and mapped to the exit code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from turnledger.cli.output.streams import say
 from turnledger.errors import TurnledgerError
 
 NOT_DONE = 2
-"""Exit code: it could not be done, or not all of it. 0: it was."""
+"""Exit code: failed, at least in part. 0: success."""
 NOBODY_READS = 141
-"""Exit code: the reader of the output has ended, as `head` does; as shells report it of other programs."""
+"""Exit code: the reader of the output has ended, as `head` does; shells report it so for other programs."""
 
 NEEDS_CLI = "The command line needs more packages. Install them with: pip install 'turnledger[cli]'"
 NEEDS = {
@@ -25,11 +25,10 @@ NEEDS = {
         ("httptools", "prometheus_client", "starlette", "structlog", "uvicorn", "uvloop"), NEEDS_SERVER
     ),
 }
-"""What to install, by the missing package."""
 
 
 class CommandGroup(TyperGroup):
-    """All commands. Handles what they raise."""
+    """All commands. Handles their errors."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -42,7 +41,7 @@ class CommandGroup(TyperGroup):
 
 
 def tell(problem: BaseException) -> int:
-    """Print what is wrong, and return the exit code. Raises the problem if it is a bug of ours."""
+    """Print the problem, and return the exit code. Raises it again if it is a bug of ours."""
     if isinstance(problem, TurnledgerError):
         say(f"{problem.code}: {problem}")
         return NOT_DONE
@@ -65,7 +64,7 @@ def tell(problem: BaseException) -> int:
 
 
 def _read_no_more() -> None:
-    """Discard what is still to be written: Python writes it at exit, and would complain."""
+    """Discard unwritten output: Python would write it at exit, and complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

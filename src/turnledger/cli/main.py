@@ -1,6 +1,6 @@
 """All commands, in the order in which `turnledger --help` lists them.
 
-What a command needs is imported when it runs: a shell asks for completions at every Tab.
+Each imports its packages when it runs: a shell asks for completions at every Tab.
 """
 
 from __future__ import annotations

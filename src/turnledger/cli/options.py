@@ -13,7 +13,7 @@ from turnledger.cli.backend.completion import chats_beginning_with, ids_of_delet
 from turnledger.errors import InvalidInput
 
 PAGE = 50
-"""Chats or turns that are shown by default."""
+"""Chats or turns shown by default."""
 
 Server = Annotated[
     str | None,
@@ -56,24 +56,24 @@ _SECONDS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 def expiry_of(text: str, now: int) -> int:
-    """Parse a span from now on, or a date, in UTC unless it says otherwise; return milliseconds since 1970.
-    Raises InvalidInput."""
+    """Parse a span from now on, or a date, in UTC by default; return milliseconds since 1970. Raises
+    InvalidInput."""
     span = _SPAN.fullmatch(text)
     if span is not None:
         return now + int(span[1]) * _SECONDS[span[2]] * 1000
     try:
-        told = datetime.fromisoformat(text)
-        told = told.replace(tzinfo=UTC) if told.tzinfo is None else told
-        return round(told.timestamp() * 1000)
+        date = datetime.fromisoformat(text)
+        date = date.replace(tzinfo=UTC) if date.tzinfo is None else date
+        return round(date.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"--expires is {text!r}. Write a span, as in 90m, 12h, 30d or 8w, or a date, as in 2027-01-31 or "
-            "2027-01-31T18:00+01:00."
+            f"--expires is {text!r}. Use a span (90m, 12h, 30d, 8w) or a date (2027-01-31, "
+            "2027-01-31T18:00+01:00)."
         ) from None
 
 
 def date_of(time: int) -> str:
-    """A time for people, in UTC; as a number if it is out of the calendar's range."""
+    """Format a time for people, in UTC; as a number if it is out of the calendar's range."""
     try:
         return datetime.fromtimestamp(time / 1000, UTC).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""The client of a server: it heals what connections and servers break, and never sends a turn twice.
+"""The client of a server: survives lost connections and restarts, and never sends a turn twice.
 
 client = Client("http://127.0.0.1:8383")
 chat = client.chats.create()
@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-if find_spec("httpx2") is None:  # which is loaded with the first client
+if find_spec("httpx2") is None:  # it is loaded with the first client
     raise ModuleNotFoundError(
         "turnledger.client needs one more package, httpx2. Install it with: pip install 'turnledger[client]'",
         name="httpx2",
@@ -99,7 +99,7 @@ _AWAITED = {
     "AsyncTurnStream": "aio.chat",
     "AsyncUnsentMessages": "aio.outbox",
 }
-"""What is loaded at the first look: who blocks needs no asyncio, which takes a sixth of the import."""
+"""Loaded at first use: the blocking client needs no asyncio, which takes a sixth of the import."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""From an error of a server to the exception: by its `code`, in the tree of turnledger.errors."""
+"""Maps a server's error to an exception of turnledger.errors, by its `code`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from turnledger import errors
 from turnledger.client.core.steps import Reply
 from turnledger.errors import RequestFailed, TurnledgerError
-from turnledger.model.attempt import Failure
+from turnledger.model.turn import Failure
 
 DAY = 86400.0
 RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -18,11 +18,11 @@ OF_THE_MODEL = frozenset({errors.MalformedAnswer.code, errors.TurnFailed.code, e
 _FOR_GOOD = frozenset(
     each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
 )
-"""Sent without a status, in a stream, and not mended by repetition."""
-_NOT_LET_IN = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
-"""Sent in a stream to a caller whose token has ended."""
-_NO_WORD = "status_"
-"""The prefix of codes of answers that have none."""
+"""Sent in a stream, without a status; a retry does not help."""
+_TOKEN_ENDED = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
+"""Sent in a stream when the caller's token has ended."""
+_NO_CODE = "status_"
+"""Prefix of the code of a response without one."""
 _PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
 OF_THE_PROCESS = frozenset(
     {
@@ -58,8 +58,8 @@ _FIELDS: dict[type[TurnledgerError], dict[str, Any]] = {
     errors.ModelRefused: {"error": {}, "retry_after": None},
     errors.ServerUnavailable: {"idempotency_key": None},
 }
-"""Further attributes of errors: a server sends them only within the message."""
-_NOT_FROM_HERE = (errors.TurnReplayed, errors.TurnAttached)
+"""Further attributes of errors, which a server sends only within the message."""
+_NEVER_SENT = (errors.TurnReplayed, errors.TurnAttached)
 """Errors that carry turns of the library; no server sends them."""
 
 
@@ -77,8 +77,6 @@ _bodies = msgspec.json.Decoder(_Body)
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An error, and whether to ask again."""
-
     error: TurnledgerError
     is_passing: bool
     retry_after: float | None = None
@@ -91,15 +89,15 @@ def _tree(kind: type[TurnledgerError]) -> Iterator[type[TurnledgerError]]:
             yield from _tree(each)
 
 
-_CLASSES = {kind.code: kind for kind in _tree(TurnledgerError) if kind not in _NOT_FROM_HERE}
+_CLASSES = {kind.code: kind for kind in _tree(TurnledgerError) if kind not in _NEVER_SENT}
 
 
 def error_of(
     code: str, message: str, *, status: int | None = None, request_id: str | None = None
 ) -> TurnledgerError:
-    """The error for a code; for an unknown one a class by status, or RequestFailed."""
+    """Return the error for a code; for an unknown one a class by status, or RequestFailed."""
     kind = _CLASSES.get(code) or _class_of_status(code, status)
-    # Not by the constructors: the server has made the message.
+    # Not by the constructors: the server made the message.
     error = kind.__new__(kind)
     Exception.__init__(error, message or " ".join((kind.__doc__ or "").split()))
     for name, value in _FIELDS.get(kind, {}).items():
@@ -121,14 +119,13 @@ def _class_of_status(code: str, status: int | None) -> type[TurnledgerError]:
 
 
 def told_by(reply: Reply) -> Told:
-    """The error in an answer."""
     request_id = reply.headers.get("x-request-id")
     try:
-        said = _bodies.decode(reply.body).error
+        error_body = _bodies.decode(reply.body).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        said = _Error()
-    code = str(said.code or f"{_NO_WORD}{reply.status}")
-    message = said.message or (
+        error_body = _Error()
+    code = str(error_body.code or f"{_NO_CODE}{reply.status}")
+    message = error_body.message or (
         f"The server answered with status {reply.status}, in no words of Turnledger. "
         "Check the address, and what stands between."
     )
@@ -142,19 +139,18 @@ def told_by(reply: Reply) -> Told:
 
 
 def told_in_stream(data: bytes, request_id: str | None) -> Told:
-    """The error in an `error` event, which has no status."""
+    """Return the error in an `error` event, which has no status."""
     try:
-        said = _bodies.decode(data).error
+        error_body = _bodies.decode(data).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        said = _Error(type="server_error")
-    code = str(said.code or "error_in_stream")
-    is_passing = said.type in _PASSING_TYPES and code not in _FOR_GOOD and not is_of_the_model(code)
-    status = 401 if code in _NOT_LET_IN else None
-    return Told(error_of(code, said.message or "", status=status, request_id=request_id), is_passing)
+        error_body = _Error(type="server_error")
+    code = str(error_body.code or "error_in_stream")
+    is_passing = error_body.type in _PASSING_TYPES and code not in _FOR_GOOD and not is_of_the_model(code)
+    status = 401 if code in _TOKEN_ENDED else None
+    return Told(error_of(code, error_body.message or "", status=status, request_id=request_id), is_passing)
 
 
 def failed_with(failure: Failure | None) -> TurnledgerError:
-    """The error of a failed turn."""
     if failure is None:
         return errors.TurnFailed()
     kind = _CLASSES.get(failure.code, errors.TurnFailed)
@@ -165,16 +161,16 @@ def failed_with(failure: Failure | None) -> TurnledgerError:
     return error
 
 
-def like(told: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
+def like(source: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
     """Copy status, code and request id from one error to another."""
-    error.status, error.request_id = told.status, told.request_id
-    error.code = told.code  # type: ignore[misc]
+    error.status, error.request_id = source.status, source.request_id
+    error.code = source.code  # type: ignore[misc]
     return error
 
 
 def is_of_a_stranger(problem: TurnledgerError) -> bool:
-    """Whether it is no error of Turnledger's: something stands between, and no server got the request."""
-    return problem.code == RequestFailed.code or problem.code.startswith(_NO_WORD)
+    """Whether the error is not Turnledger's: a proxy answered, and no server received the request."""
+    return problem.code == RequestFailed.code or problem.code.startswith(_NO_CODE)
 
 
 def closed() -> TurnledgerError:
@@ -184,7 +180,7 @@ def closed() -> TurnledgerError:
 
 
 def is_of_the_model(code: str) -> bool:
-    """Whether the model gave no whole answer: asking again costs, and is up to the caller."""
+    """Whether the model gave no complete answer: a retry costs money, and is up to the caller."""
     return code.startswith("model_") or code in OF_THE_MODEL
 
 

@@ -1,4 +1,4 @@
-"""What the client makes of the answers of a server, whose shapes are in turnledger.api."""
+"""Shapes that the client makes from responses; those of the responses are in turnledger.api."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from turnledger.api import json
 from turnledger.api.chats import ChatInfo, Mark
 from turnledger.api.turns import Attempt, Turn
 from turnledger.errors import RequestFailed
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import AttemptState, Failure
 
 Shape = TypeVar("Shape")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """A turn that was asked for, as it was committed, and its chat as that left it."""
+    """A requested turn as committed, and its chat after it."""
 
     turn: Turn
     chat: ChatInfo
@@ -27,11 +27,10 @@ class Answer(Struct, frozen=True, kw_only=True):
     state: str = "continued"
     """Where it began: `created`, `continued` or `branched`."""
     is_replayed: bool = False
-    """Whether it was there before: the same idempotency_key was answered already."""
+    """Whether the same idempotency_key was answered before."""
 
     @property
     def text(self) -> str:
-        """The visible text of the answer."""
         return self.turn.text
 
 
@@ -40,15 +39,15 @@ class Ended(Struct, frozen=True, kw_only=True):
 
     state: AttemptState
     committed: bool
-    """Whether something of it was kept."""
+    """Whether some of it was kept."""
     failure: Failure | None = None
     turn: TurnId | None = None
 
 
 class TurnRestarted(Struct, frozen=True, kw_only=True, tag="turn.restarted"):
-    """Made by the client: the attempt that was followed ended with its process, and the request was sent
-    again under its idempotency_key; or, by its policies, was kept with less than was told. What was told of
-    text so far is void, and numbers begin at 1 again."""
+    """Made by the client: text received so far is void, and event numbers start at 1 again. The attempt ended
+    with its process, and the request was sent again under its idempotency_key; or it was kept by its policies
+    with less than was sent."""
 
     turn: TurnId
     attempt: int
@@ -58,12 +57,12 @@ TurnEvent: TypeAlias = Event | TurnRestarted
 
 
 class ChatPage(Struct, frozen=True, kw_only=True):
-    """Turns of a chat, the first made first, and what is not in its history."""
+    """Turns of a chat, the oldest first, and attempts outside its history."""
 
     chat: ChatInfo
     turns: tuple[Turn, ...]
     before: int | None
-    """For the page before this one; None if there is none."""
+    """Cursor of the previous page; None if there is none."""
     attempts: tuple[Attempt, ...] = ()
 
 
@@ -75,18 +74,17 @@ class FoundChat(ChatInfo, frozen=True, kw_only=True):
 
 
 class Model(Struct, frozen=True):
-    """A model that may be asked."""
+    """A model that the caller may use."""
 
     id: str
 
 
 def decoded(shape: type[Shape], raw: bytes | msgspec.Raw) -> Shape:
-    """Read what a server told. Fields that a newer server adds are passed over. Raises RequestFailed where it
-    makes no sense."""
+    """Decode a response. Ignores fields that a newer server adds. Raises RequestFailed if it is malformed."""
     try:
         return json.decode(shape, raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise RequestFailed(
-            f"The server's answer is not one that this client understands: {problem}. Check the address, "
-            "and that client and server are of about the same version."
+            f"Unexpected answer from the server: {problem}. Check base_url and the versions of "
+            "client and server."
         ) from None

@@ -3,11 +3,11 @@
 Rooms, from the lowest to the highest; each imports only those before it:
 
     ports, usage, limits, clock, admission   what the engine needs from outside, and its bounds
-    lane          who may run: queue, leases, writes that survive a cancelled caller
+    lane          which turn may run: queue, leases, writes that survive a cancelled caller
     history       turns of a branch, as a turn and its model see them
     feed          changes an owner can follow
     conversations find, list, read, search; flags
-    resend        what a client means by the history it sends along
+    resend        match the history that a client sends with its request
     access        tokens and share links
     attempt       transactions on attempts: keys, retries, stops, ends, takeovers, outcomes
     process       state that the tasks of one process share

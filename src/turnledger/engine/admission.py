@@ -1,6 +1,6 @@
-"""Admission: a change is made only for a caller that is authorized at that very moment.
+"""Admission: make a change only while its caller is still authorized.
 
-A begin compares the admission version by itself; this is for what is one transaction and waits for nothing.
+Begin compares the admission version itself; this module serves operations of a single transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnledger.engine.process import Process
 
 Readmit: TypeAlias = Callable[[], Awaitable[int]]
-"""Returns the admission version under which the caller is authorized now, or raises the error for it."""
+"""Authorize the caller again; return its admission version, or raise."""
 
 
 class Admitted(Protocol):
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 async def check_admitted(tables: Tables, owner: str, admitted: int | None) -> None:
-    """Raise AdmissionMoved if tokens have changed since the caller was authorized. Called first, so that a
+    """Raise AdmissionMoved if tokens have changed since the caller was authorized. Call it first, so that a
     revoked caller learns nothing else."""
     if admitted is not None and admitted != await tables.admission(owner):
         raise AdmissionMoved
@@ -40,13 +40,12 @@ async def check_admitted(tables: Tables, owner: str, admitted: int | None) -> No
 async def persist_admitted(
     process: Process, operation: Operation[AnyRequest, Result], request: AnyRequest, readmit: Readmit | None
 ) -> Result:
-    """Run an operation that checks its caller's admission, and again whenever the caller had to be authorized
-    anew. Raises what `readmit` raises."""
+    """Run an operation that checks admission; if it has moved, authorize the caller and repeat."""
     while True:
         try:
             return await process.persist(operation, request)
         except AdmissionMoved:
             version = None if readmit is None else await readmit()
-            if version in (None, request.admitted):  # looking again would never end
+            if version in (None, request.admitted):  # the same version would fail for ever
                 raise
             request = replace(request, admitted=version)  # type: ignore[type-var]

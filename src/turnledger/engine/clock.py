@@ -1,19 +1,17 @@
-"""The clock of the machine.
-
-The time that the engine writes down, and the time by which it ends and forgets things.
+"""The clock: the time that the engine records, and the time by which it expires and purges.
 
 A wall clock jumps: a time server sets it, a machine wakes up, a battery is dead. The clock that counts from
-the start of the machine does not. While the two disagree, the true time is somewhere between them. So the
-later one is written down, the earlier one decides what ends, and nothing ends before its time.
+boot does not. While the two disagree, the true time is somewhere between them. So the engine records the
+later one and expires by the earlier one, and nothing ends before its time.
 
     trusted ── they disagree by more than the tolerance ──► in doubt ── they agree for long enough ──► trusted
 
-In doubt, time stands still for all that is purged, expires, is reset or is unclaimed.
+In doubt, nothing is purged, expires or is reset, and no claim is dropped.
 
-Some things cannot be known. While nobody looks, a clock may go right and wrong again: a long time between two
-looks of a process does not count as agreement, a short one does, and so does the time between two processes,
-since programs that run for a moment would else never trust the clock again. And for how long the machine was
-off, only the wall clock tells.
+Some jumps cannot be detected. Between two readings a clock may change back and forth: a long gap between
+two readings of a process does not count as agreement, a short one does. The gap between two processes counts,
+since otherwise short-lived programs would never trust the clock again. How long the machine was off is known
+from the wall clock only.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from turnledger.engine.ports import Clock, ClockMark, Tables
 
 
 class SystemClock:
-    """Wall time and monotonic time as the operating system gives them."""
+    """Wall time and monotonic time of the operating system."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -55,15 +53,15 @@ _BOOT_ID = _find_boot_id()  # on import: an event loop must not read files
 log = logging.getLogger("turnledger")
 
 NOISE_MS = 50.0
-"""Two clocks are not read at the same moment."""
+"""The two clocks cannot be read at the same moment."""
 
 
 class TrustedClock:
-    """Judges the wall clock by the clock that counts from the start of the machine. The one place that
-    decides whether time may end anything."""
+    """Checks the wall clock against the clock that counts from boot; decides whether time may end
+    anything."""
 
     def __init__(self, clock: Clock, tolerance: float, agreement: float, unseen: float) -> None:
-        """`unseen`: seconds between two looks beyond which that time does not count as agreement."""
+        """`unseen`: the gap in seconds between two readings above which it does not count as agreement."""
         self._clock = clock
         self._unseen = round(unseen * 1000)
         self._tolerance = round(tolerance * 1000)
@@ -87,19 +85,19 @@ class TrustedClock:
         return self._clock.boot_id()
 
     def now_ms(self) -> int:
-        """The time to write down: in doubt, the later one, so that nothing ends too early by it. It goes back
-        only where a jump of the wall clock ends."""
+        """Return the time to record: in doubt the later one, so that nothing ends too early. Goes back only
+        when a jump of the wall clock ends."""
         self._look()
         return int(self._stamp)
 
     def due_ms(self) -> int:
-        """The time that has certainly come: what is due later than this does not end yet."""
+        """Return the time that has certainly come: anything due later does not end yet."""
         self._look()
         return self._due
 
     @property
     def is_trusted(self) -> bool:
-        """Whether time may end anything at the moment."""
+        """Whether time may currently end anything."""
         self._look()
         return self._is_trusted
 
@@ -131,7 +129,7 @@ class TrustedClock:
             )
         self._is_trusted = False
         self._offset, self._since = wall - boot, boot
-        self._stamp = self._line  # what was written while the clock was ahead does not hold time up
+        self._stamp = self._line  # a clock that ran ahead must not hold time up
 
     def _trust(self, wall: int) -> None:
         log.info("the wall clock is trusted again")
@@ -140,26 +138,26 @@ class TrustedClock:
         self._offset = wall - self._boot
 
     def _follow(self, wall: int, passed: int) -> None:
-        """Go after a wall clock that was set by less than the tolerance, by half a second in each second."""
+        """Approach a wall clock that was set by less than the tolerance, by half a second per second."""
         gap = wall - self._line
         if abs(gap) > NOISE_MS:
             gap = max(-passed / 2, min(gap, passed / 2))
         self._line += gap
 
     def compare(self, mark: ClockMark | None, newest: int | None) -> None:
-        """Judge the wall clock by what the store knows, when a process starts: by the mark of another process
-        since the machine started, by when one last trusted its clock, or else by the newest time there is."""
+        """Check the wall clock against the store when a process starts: against the mark of another process
+        since boot, else the last time at which a clock was trusted, else the newest stored time."""
         wall, boot = self._clock.now_ms(), self._boot_ms()
         self._line = self._stamp = float(wall)
         self._boot = boot
         self._trusted_at = mark.trusted_at if mark is not None else 0
-        # Not the newest time where there is a mark: it may have been written in doubt, before a restart.
+        # With a mark, ignore the newest time: it may have been recorded in doubt, before a restart.
         expected = mark.trusted_at if mark is not None and mark.trusted_at else newest
         if mark is not None and mark.boot and mark.boot == self._clock.boot_id():
             expected = mark.boot_at + boot
             self._since = mark.since
             self._is_trusted = boot - mark.since >= self._agreement
-            self._line = float(expected)  # and not the wall clock, which may have been set since
+            self._line = float(expected)  # the wall clock may have been set since
         if expected is not None:
             self._offset = expected - boot
             if abs(wall - expected) > self._tolerance:
@@ -169,17 +167,15 @@ class TrustedClock:
         else:
             known = [time for time in (newest, expected) if time is not None]
             self._line = self._stamp = float(max(wall, *known))
-            # What was written last may have been written in doubt, too.
+            # The newest time may have been recorded in doubt, too.
             self._due = min(wall, *known, *([mark.trusted_at] if mark is not None else []))
 
     def mark(self) -> ClockMark:
-        """What the next process shall know."""
         self._look()
         return ClockMark(self._clock.boot_id(), self._offset, self._since, self._trusted_at)
 
 
 async def last_marked(tables: Tables, _: None) -> tuple[ClockMark | None, int | None]:
-    """What the store knows of the clocks, and the newest time in it."""
     mark, newest = await tables.clock_mark(), await tables.newest_time()
     times = [time for time in (newest, mark.trusted_at if mark else None) if time]
     return mark, max(times, default=None)

@@ -1,9 +1,9 @@
 """The feed: changes are recorded in the transactions that make them, and sent to those who follow an owner.
 
-A stored change holds ids and a word, nothing that anybody wrote. The chat is looked up when the change is
-read, so that a late reader never receives a title that is gone. One task per process reads what is new, for
-all who follow here, and hands each owner's changes to those who follow that owner. A reader that cannot keep
-up goes on from the store: no reader is waited for.
+A stored change holds only ids and a word of detail. The chat is read when the change is read, so that a late
+reader never receives an outdated title. One task per process reads new changes for all followers here, and
+hands each owner's changes to its followers. A slow follower continues from the store, so none delays the
+others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 PURGED_AT_ONCE = 20_000
-"""Changes removed in one step: they lie side by side, and each turn brings several."""
+"""Changes removed per step: they are stored side by side, and each turn adds several."""
 
 
 async def tell(
@@ -64,8 +64,8 @@ async def tell(
 async def tell_committed(
     tables: Tables, conversation: Conversation | None, turn: Turn, *, has_moved: bool
 ) -> None:
-    """Tell of a turn that became history. The first one makes a chat that a turn began; that of an edit moves
-    it to another branch. The conversation is given as it was before."""
+    """Record that a turn became history. The first turn also creates its chat, and an edit also switches the
+    branch. `conversation` is as it was before."""
     if conversation is None:
         return
     at = turn.committed_at
@@ -85,7 +85,7 @@ async def tell_committed(
 
 
 async def tell_withdrawn(tables: Tables, owner: str, id: ConversationId, turn: TurnId, at: int) -> None:
-    """Tell of a turn that waited and will not run."""
+    """Record that a queued turn will not run."""
     found = await tables.conversation(owner, id)
     if found is not None:
         await tell(tables, ChangeKind.TURN_WITHDRAWN, found, at, turn=turn)
@@ -96,7 +96,7 @@ async def tell_withdrawn(tables: Tables, owner: str, id: ConversationId, turn: T
 
 @dataclass(frozen=True)
 class ResumeRequest:
-    """Ask for what an owner was told of behind a position; from now on, if there is none."""
+    """Asks for the changes of an owner after a position; without one, from now on."""
 
     owner: str
     after: Position | None
@@ -105,13 +105,12 @@ class ResumeRequest:
 
 @dataclass(frozen=True)
 class ChangePage:
-    """Changes in order, and up to where that is all of them."""
+    """Changes in order, complete up to `through`."""
 
     changes: list[LiveChange]
     through: Position
     is_whole: bool
-    """Whether nothing is missing before them: else the position is not known any more, and the page begins
-    now."""
+    """Whether no change is missing; if not, the position is no longer kept, and the page starts now."""
     has_more: bool = False
 
 
@@ -130,15 +129,13 @@ async def resume(tables: Tables, request: ResumeRequest) -> ChangePage:
 
 @dataclass(frozen=True)
 class TailRequest:
-    """Ask for what all of these owners were told of behind a position."""
-
     after: Position
     owners: frozenset[str]
     limit: int
 
 
 async def read_tail(tables: Tables, request: TailRequest) -> ChangePage:
-    """The next changes, of whichever of the owners: one look for all who follow in a process."""
+    """Return the next changes of any of the owners: one read for all followers in a process."""
     after = request.after
     if not await _is_kept(tables, after):
         return ChangePage([], await newest_position(tables), is_whole=False)
@@ -150,57 +147,57 @@ async def read_tail(tables: Tables, request: TailRequest) -> ChangePage:
 
 
 async def newest_position(tables: Tables, _: object = None) -> Position:
-    """The newest position: every later change comes after it."""
+    """Return the position that every later change comes after."""
     return await tables.change_position(None) or Position()
 
 
 async def _is_kept(tables: Tables, position: Position) -> bool:
-    """Whether everything behind the position is there. A number alone does not tell: after a loss of power it
-    may stand for another change than the one that was read."""
+    """Return whether all changes after the position are kept. The number alone does not show it: after power
+    loss it may stand for another change than the one that was read."""
     return await tables.change_position(position.number) == position
 
 
 async def _with_chats(tables: Tables, changes: list[LiveChange]) -> list[LiveChange]:
     chats: dict[ConversationId, Conversation | None] = {}
-    told: list[LiveChange] = []
+    complete: list[LiveChange] = []
     for change in changes:
         id = change.conversation
         if change.kind in ABOUT_CHATS and id is not None:
             if id not in chats:
                 chats[id] = await tables.conversation(change.owner, id)
             change = replace(change, chat=chats[id])
-        told.append(change)
-    return told
+        complete.append(change)
+    return complete
 
 
 log = logging.getLogger("turnledger")
 
 PAGE = 256
-"""Changes that are read at once for one who catches up."""
+"""Changes read at once for a follower that catches up."""
 FULL_PAGES = 16
-"""So many of these are kept, for others who catch up."""
+"""Full pages kept for other followers that catch up."""
 TAIL = 2_048
-"""Changes that are read at once for all."""
+"""Changes read at once for all followers."""
 SETTLING = 0.005
-"""Seconds from a write to the look at it: a short turn is over by then, and is told as a whole."""
+"""Seconds from a write to the read: a short turn has ended by then, and is reported as a whole."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
-"""Seconds between two looks for what is new, so that a busy store is not looked at for each turn."""
+"""Seconds between two reads, so that a busy store is not read for each turn."""
 PAUSE_PER_WOKEN = 0.0005
-"""And so much for each who was told: telling a crowd takes its share of the time, and turns the rest."""
+"""Added per follower that received something: delivery to a crowd must leave time for turns."""
 WOKEN_AT_ONCE = 16
-"""So many are told before others have a turn on the loop."""
+"""Followers served before the loop runs other tasks."""
 
 
 class Stand(Enum):
-    """How one who follows comes by what is new."""
+    """How a follower receives new changes."""
 
-    BEHIND = "behind"  # the store has it: what comes live does not fit on yet
-    READING = "reading"  # the store is being asked: what comes live meanwhile is kept, and may be the same
-    LIVE = "live"  # it is handed over, and fits on to what was read
+    BEHIND = "behind"  # from the store; live changes would leave a gap
+    READING = "reading"  # a read is under way; live changes are kept, and may be duplicates
+    LIVE = "live"  # from the feed, without a gap
 
 
 class ChangeReader:
-    """One who follows the changes of an owner. Used by one task, as a context manager."""
+    """A follower of an owner's changes. Used by one task, as a context manager."""
 
     def __init__(self, process: Process, owner: str, within: Within, after: str | None) -> None:
         self._process = process
@@ -210,7 +207,7 @@ class ChangeReader:
         self._is_first = after is None
         self._is_unknown = after is not None and Position.of(after) is None
         self.position = (Position.of(after) if after else None) or Position()
-        """Everything up to here was told."""
+        """Everything up to here was delivered."""
         self._stand = Stand.BEHIND
         self._coming: deque[Sequence[LiveChange]] = deque()
         self._count = 0
@@ -227,11 +224,11 @@ class ChangeReader:
         self._feed.leave(self)
 
     def hand(self, changes: Sequence[LiveChange]) -> None:
-        """Take what is new, to be told soon; where there is no room, remember that something was missed."""
+        """Queue new changes; if there is no room, fall behind."""
         if self._stand is Stand.BEHIND:
             return
         if self._stand is Stand.LIVE and not self._coming:
-            self._go_on_to(self._feed.handed_out)  # nothing for this reader lies in between
+            self._go_on_to(self._feed.handed_out)  # no change for this reader lies in between
         self._count += len(changes)
         if self._count > self._process.limits.followed_changes:
             self.fall_behind()
@@ -240,20 +237,20 @@ class ChangeReader:
             self._bell.set()
 
     def fall_behind(self) -> None:
-        """Forget what is at hand, and go on from the store."""
+        """Drop the queued changes and continue from the store."""
         self._stand = Stand.BEHIND
         self._coming.clear()
         self._count = 0
         self._bell.set()
 
     def wake(self) -> None:
-        """Wake the reader, though there is nothing new: it learns up to where that is so."""
+        """Wake the reader without a change, so that it learns up to where there is none."""
         self._is_woken = True
         self._bell.set()
 
     async def next_batch(self) -> Sequence[LiveChange]:
-        """The next changes, as soon as there are any; nothing if it was woken before. Cancelled, it has taken
-        none. Raises LedgerClosed, and StoreErrors: a later call goes on from the same place."""
+        """Return the next changes as soon as there are any; empty if it was woken before. A cancelled call
+        takes none. Raises LedgerClosed and StoreErrors; a later call continues at the same place."""
         while not self._process.is_closed:
             batch = self._at_hand() if self._stand is Stand.LIVE else await self._catch_up()
             if batch:
@@ -273,19 +270,19 @@ class ChangeReader:
             self.position = position
 
     def _at_hand(self) -> Sequence[LiveChange]:
-        """The next of what was handed over: where the reader sees all of it, the very object that others get,
-        so that it is serialized only once."""
+        """Return the next queued batch. If the reader sees all of it, this is the same object for all
+        readers, so that it is serialized only once."""
         while self._coming:
             changes = self._coming.popleft()
             self._count -= len(changes)
-            told = changes
-            # What was read from the store may come live once more.
+            seen = changes
+            # Changes read from the store may also arrive live.
             if not self._within.is_everything or changes[0].position.number <= self.position.number:
                 after = self.position.number
-                told = [each for each in changes if each.position.number > after and self._sees(each)]
+                seen = [each for each in changes if each.position.number > after and self._sees(each)]
             self._go_on_to(changes[-1].position)
-            if told:
-                return told
+            if seen:
+                return seen
         return ()
 
     async def _catch_up(self) -> Sequence[LiveChange]:
@@ -321,7 +318,7 @@ class ChangeReader:
 
 
 class Feed:
-    """All who follow in one process. Idle, and at no cost to anybody, while nobody does."""
+    """All followers in one process. Idle and free of cost while there are none."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -329,7 +326,7 @@ class Feed:
         self._owners: frozenset[str] = frozenset()
         self._position = Position()
         self.handed_out = Position()
-        """Everything up to here was handed to those whom it concerns."""
+        """Everything up to here was handed to its followers."""
         self._bell = asyncio.Event()
         self._ready: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
@@ -337,14 +334,14 @@ class Feed:
         self._pages = JointReads(self._read_page, "turnledger page")
         self._full_pages: dict[ResumeRequest, ChangePage] = {}
         self._forgotten = 0
-        """How often pages were forgotten: what was being read meanwhile may be too old as well."""
+        """Counts invalidations: a page read across one may be outdated, too."""
 
     def wake(self) -> None:
-        """Something may have been told, here or elsewhere."""
+        """Note that this or another process may have recorded a change."""
         self._bell.set()
 
     def wake_everyone(self) -> None:
-        """Nobody need wait any longer."""
+        """Wake all followers, as the process closes."""
         self._ready.set()
         for follower in self._everyone():
             follower.wake()
@@ -374,17 +371,17 @@ class Feed:
             self._reading.cancel()
             self._reading = None
             self._full_pages.clear()
-            assert self._store is not None  # noqa: S101 - it was put there by who came first
+            assert self._store is not None  # noqa: S101 - the first follower has set it
             self._process.store = self._store
 
     async def is_ready(self) -> None:
-        """Wait until everything told from now on comes live."""
+        """Wait until all later changes arrive live."""
         await self._ready.wait()
 
     async def page(self, request: ResumeRequest) -> ChangePage:
-        """What the store has behind a position. A crowd that falls behind or comes back asks for the same: it
-        is read once. What is not the last page is kept until a chat of its owner changes; the last one is for
-        those who ask before it is read: it may be too old for who asks later."""
+        """Return the stored changes after a position. Many followers that fall behind or reconnect ask for
+        the same page, so it is read once. A full page is kept until a chat of its owner changes. The last
+        page goes only to those that asked before it was read: it may be outdated for later ones."""
         full = self._full_pages.get(request)
         if full is not None:
             return full
@@ -400,7 +397,7 @@ class Feed:
         return page
 
     async def close(self) -> None:
-        """Let go of the task, whoever still follows."""
+        """Cancel the task, even with followers left."""
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
@@ -420,7 +417,7 @@ class Feed:
                     ready.set()
             except StoreError as error:
                 log.warning("changes are told later: %s", error.code)
-                woken = 1_000  # as if there were a crowd: it is tried again after a while
+                woken = 1_000  # as for a crowd: retry after a pause
                 self._bell.set()
             except LedgerClosed:
                 return
@@ -430,7 +427,7 @@ class Feed:
             await asyncio.sleep(max(SETTLING, min(next_at - self._process.clock.monotonic(), pause)))
 
     async def _wait(self) -> None:
-        # Hints may be lost: somebody looks after a while in any case.
+        # Hints may be lost, so read after a while in any case.
         try:
             async with asyncio.timeout(self._process.limits.lease_time / 4):
                 await self._bell.wait()
@@ -438,7 +435,7 @@ class Feed:
             return
 
     async def _tell_news(self) -> int:
-        """Hand out what is new; returns how many were told of something."""
+        """Hand out new changes; return how many followers received some."""
         request = TailRequest(self._position, self._owners, TAIL)
         page = await self._process.store.read(read_tail, request)
         self._position = page.through
@@ -446,13 +443,13 @@ class Feed:
             self.handed_out = page.through
             self._forget_pages({request.owner for request in self._full_pages})
             for follower in self._everyone():
-                follower.fall_behind()  # each learns from the store whether it has missed something
+                follower.fall_behind()  # each learns from the store whether it missed something
             return len(self._followers)
         if page.has_more:
             self._bell.set()
         for owner in self._owners - request.owners:
             for follower in self._followers[owner]:
-                follower.fall_behind()  # it joined while this was read, which may lack its changes
+                follower.fall_behind()  # it joined during this read, which may lack its changes
         by_owner: dict[str, list[LiveChange]] = {}
         for change in page.changes:
             by_owner.setdefault(change.owner, []).append(change)
@@ -462,7 +459,7 @@ class Feed:
         return woken
 
     def _forget_pages(self, owners: set[str]) -> None:
-        """Pages show chats as they were when they were read: not to who asks when they are others or gone."""
+        """Drop pages of these owners: they show chats as they were when read."""
         if owners:
             self._forgotten += 1
             kept = {at: page for at, page in self._full_pages.items() if at.owner not in owners}
@@ -480,7 +477,7 @@ class Feed:
 
 
 class Noticing:
-    """A store around another, which has somebody woken after each write of this process."""
+    """A store wrapper that calls `wake` after each write of this process."""
 
     def __init__(self, store: Store, wake: Callable[[], None]) -> None:
         self._store = store

@@ -1,10 +1,9 @@
 """Limits on everything that grows or waits, and the storage quota of each owner.
 
-A branch counts the bytes of its own turns, in the row that every commit writes anyway. The owner's row counts
-them in whole blocks, so that few commits write it: all turns of an owner share that row and would wait for
-each other there. Everything else is written more rarely: stores count conversations and branches when they
-save them, and attempts are counted here when they are set aside. What visitors store counts for their link,
-too.
+A branch counts the bytes of its turns, in the row that every commit writes anyway. The owner's row counts
+them in whole blocks, so that few commits write it: all turns of an owner would contend for that row. Stores
+count conversations and branches when they save them; attempts are counted here when they are set aside. Bytes
+of visitors also count for their link.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from msgspec.structs import replace
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, StorageFull
 from turnledger.model.access.token import Bounds
-from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import (
     Branch,
     Conversation,
@@ -31,17 +29,17 @@ from turnledger.model.conversation import (
     of_details,
 )
 from turnledger.model.item import Item, ItemLike
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 
 class Room(Struct, frozen=True):
-    """What an owner may store; None for no bound."""
+    """What an owner may store; None for no limit."""
 
     bytes: int | None = None
     chats: int | None = None
 
     def bounded_by(self, bounds: Bounds) -> Room:
-        """Return the same, with these bounds where they are given."""
+        """Return the same, overridden by these bounds where they are set."""
         most = self.bytes if bounds.bytes is None else bounds.bytes
         return Room(most, self.chats if bounds.chats is None else bounds.chats)
 
@@ -51,7 +49,7 @@ _NOTHING = Usage(bytes=0)
 
 
 async def store_turn(tables: Tables, owner: str, branch: Branch, turn: Turn, log: bytes) -> int:
-    """Insert a turn of a branch, and return the bytes of all its turns. The caller saves the branch."""
+    """Insert a turn of a branch; return the bytes of all its turns. The caller saves the branch."""
     await tables.add_turn(turn, log)
     stored = branch.bytes + len(turn.body) + len(log)
     more = of_branch(stored) - of_branch(branch.bytes)
@@ -61,8 +59,7 @@ async def store_turn(tables: Tables, owner: str, branch: Branch, turn: Turn, log
 
 
 async def counted_aside(tables: Tables, attempt: Attempt) -> Attempt:
-    """Count an attempt that has ended, with its journal and log as they are now; return it with its count.
-    The caller saves it."""
+    """Count an ended attempt with its journal and log; return it with its count. The caller saves it."""
     journal = await tables.journal(attempt.id)
     size = of_aside(attempt, journal, await tables.log_chunks(attempt.id, 0, 1))
     if size != attempt.bytes:
@@ -73,9 +70,9 @@ async def counted_aside(tables: Tables, attempt: Attempt) -> Attempt:
 async def check_room(
     tables: Tables, owner: str, room: Room, *, adds_chat: bool = False, made: Conversation | None = None
 ) -> None:
-    """Raise StorageFull if the owner, or all who came by the same link, store as much as they may; what
-    reaches the limit still fits. `adds_chat`: for a conversation that is about to be inserted. `made`: for
-    one that was inserted in this very transaction."""
+    """Raise StorageFull if the owner, or all visitors of the same link, have reached the quota; a write that
+    reaches it still fits. `adds_chat`: for a conversation about to be inserted. `made`: for one inserted in
+    this transaction."""
     new = _NOTHING
     if made is not None:
         adds_chat, new = True, Usage(bytes=of_branch(0) + of_details(made), chats=of_chat(made))
@@ -91,8 +88,7 @@ async def check_room(
 
 
 def _check(stored: Usage, room: Room, new: Usage, shown: Room, *, adds_chat: bool) -> None:
-    """Raise StorageFull. `shown` has the limits that the caller may know: a visitor those of the link, which
-    are not the operator's for owners."""
+    """Raise StorageFull. `shown` has the limits that the caller may know: a visitor only the link's."""
     if room.bytes is not None and stored.bytes - new.bytes >= room.bytes:
         raise StorageFull(shown.bytes)
     if adds_chat and room.chats is not None and stored.chats - new.chats >= room.chats:
@@ -105,16 +101,16 @@ async def usage(tables: Tables, owner: str) -> Usage:
 
 @dataclass(frozen=True)
 class Limits:
-    """Defaults suit a server for people; each can be set at Ledger.open. Times are in seconds."""
+    """Limits of a ledger, set at Ledger.open; the defaults suit a server for people. Times are in seconds."""
 
     lease_time: float = 10.0
-    """How long a silent process is believed to be alive."""
+    """How long a silent process is taken to be alive."""
     queue_length: int = 32
     """Turns that may wait for one conversation."""
     queue_wait: float = 60.0
     """How long a turn waits for those before it."""
     commit_patience: float = 60.0
-    """How long a finished turn waits for a store that is out of reach before it fails."""
+    """How long a finished turn waits for an unavailable store before it fails."""
     doubt_patience: float = 10.0
     """How long a caller waits for an unknown commit outcome to become known."""
     input_items: int = 1_000
@@ -124,24 +120,22 @@ class Limits:
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
     owner_bytes: int | None = None
-    """What one owner may store, as Ledger.usage tells it: beyond it no turn begins, and no conversation is
-    made. All visitors of a link together may store as much, unless the link says otherwise. None for no
-    bound."""
+    """Bytes that one owner may store, see Ledger.usage: beyond it no turn begins and no conversation is made.
+    Also for all visitors of a link together, unless the link has its own limit. None for no limit."""
     owner_chats: int | None = None
-    """Conversations that one owner may have, deleted ones that can be restored among them; likewise."""
+    """Conversations of one owner, including deleted ones that can be restored; likewise."""
     attempts_kept: float = 7 * 24 * 3600.0
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 176 * 1024 * 1024
-    """Histories kept in memory, in all forms in which turns need them. The branch in use stays, however large
-    it is."""
+    """Histories cached in memory, in all forms. The branch in use stays, however large it is."""
     page_bytes: int = 16 * 1024 * 1024
-    """Pages of the database kept in memory, by stores that have such."""
+    """Database pages cached in memory, in stores that have them."""
     flush_every: float = 0.5
-    """How often a running turn writes down what it has told; shorter ones write it with their commit."""
+    """How often a running turn stores the events it has sent; shorter ones store them with their commit."""
     readers: int = 10_000
-    """Event streams that may be read at once in one process."""
+    """Event streams read at once in one process."""
     reader_events: int = 1_024
-    """Events of a running turn kept at hand for its readers; who is further behind reads from its log."""
+    """Recent events of a running turn kept for its readers; slower readers read from its log."""
     reader_bytes: int = 1024 * 1024
     """Bytes of these."""
     tokens: int = 1_000
@@ -151,53 +145,48 @@ class Limits:
     restore_time: float = 30 * 24 * 3600.0
     """How long a deleted conversation can be restored; then it is purged."""
     retain_for: float | None = None
-    """How long a conversation is kept that nobody uses, and that is not pinned: then it is deleted. None for
-    no bound."""
+    """How long an unused conversation is kept before it is deleted, unless pinned. None for no limit."""
     retain_bytes: int | None = None
-    """What the turns of one owner may take before the oldest conversations are purged, but for pinned ones.
-    None for no bound."""
+    """Bytes of an owner's turns beyond which the oldest unpinned conversations are purged; None: no limit."""
     retain_every: float = 3600.0
-    """How often a process looks for what is older, or more, than that."""
+    """How often a process applies these two limits."""
     unlisted_kept: float = 24 * 3600.0
-    """How long a conversation is kept that was begun, and where no turn was ever committed."""
+    """How long a conversation without a committed turn is kept."""
     shares: int = 1_000
     """Share links of one owner that are neither revoked nor expired."""
     visitors: int = 10_000
-    """Visitors who came by one link and may still be there."""
+    """Visitors of one link at one time."""
     changes_kept: float = 3600.0
-    """How long a reader that was cut off can resume from the last change it received."""
+    """How long a disconnected reader can resume from the last change it received."""
     changes: int = 100_000
-    """Changes of all owners that are kept for that."""
+    """Changes of all owners kept for that."""
     followed_changes: int = 8_192
-    """Changes at hand for one who follows them; who is further behind reads them from the store."""
+    """Changes queued for one follower; a slower one reads them from the store."""
     import_line_bytes: int = 32 * 1024 * 1024
-    """Bytes of one line that is imported."""
+    """Bytes of one imported line."""
     import_chat_bytes: int = 64 * 1024 * 1024
-    """Bytes of all lines of one chat that is imported: it is held in memory until it is written, where it may
-    take twice as much."""
+    """Bytes of all lines of one imported chat, held in memory until written; may take twice as much there."""
     import_turns: int = 20_000
-    """Turns, and branches, of one chat that is imported: it is inserted in one transaction,
-    and all other writes wait for that."""
+    """Turns, and branches, of one imported chat: inserted in one transaction, while other writes wait."""
     purge_rows: int = 500
-    """Rows of each kind removed in one transaction of house-keeping."""
+    """Rows of each kind removed per transaction by the purge."""
     purge_time: float = 1.0
-    """How long one round of house-keeping removes rows; what is left is removed in the next, which begins at
-    once."""
+    """How long one round of the purge removes rows; the rest is left to the next, which begins at once."""
 
     clock_tolerance: float = 3600.0
-    """How far the wall clock may differ from the clock that counts from the start of the machine. Beyond
-    that, nothing is purged, expires, is reset for idleness or is unclaimed."""
+    """How far the wall clock may differ from the clock that counts from boot. Beyond that, nothing is purged,
+    expires or is reset for idleness, claims included."""
     clock_agreement: float = 3600.0
-    """How long they then have to agree before anything is."""
+    """How long they must then agree before that resumes."""
 
     def check_count(self, what: str, likes: ItemLike | Iterable[ItemLike]) -> None:
-        """Raise MalformedItems for more items than one turn can hold, before any of them is made."""
+        """Raise MalformedItems for more items than one turn can hold, before making any of them."""
         is_one = isinstance(likes, str | Mapping | Item)
         if not is_one and isinstance(likes, Sized) and len(likes) > self.input_items:
             raise self._too_large(what)
 
     def check_messages(self, what: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """The same for chat messages, of which each is an item or more: one for each of its calls."""
+        """As check_count, for chat messages, each of which makes one item, or one per call."""
         calls = [message.get("tool_calls") for message in messages[: self.input_items + 1]]
         counts = [len(each) if isinstance(each, list | tuple) else 1 for each in calls]
         if len(messages) > self.input_items or sum(counts) > self.input_items:

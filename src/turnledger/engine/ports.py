@@ -1,11 +1,8 @@
 """What the engine needs from outside: a store, a clock, a runner.
 
 The engine's transactions are coroutines over `Tables`, written once for all stores (begin.py, commit.py,
-end.py, …). A transaction awaits nothing but its tables, so an embedded store may drive it to its end
-in one go, while a networked one awaits its database. `Tables` reads and writes rows and decides nothing.
-
-What the engine asks the rows of a store for when conversations end: which are due, and to remove what they
-leave. A part of `Tables`, see ports.
+end.py, …). A transaction awaits only its tables, so an embedded store can run it to the end at once, while a
+networked one awaits its database. `Tables` reads and writes rows and decides nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from msgspec import Struct
 
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt
 from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
@@ -35,129 +31,124 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.text.search import FoundPlace, Phrase
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn
 
 
 class EndedTables(Protocol):
-    """The conversations of a store whose time is over."""
+    """The part of `Tables` about conversations whose time is over."""
 
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        """Live ones whose time without interaction is over and where no turn runs or waits; of all owners,
-        the first due first."""
+        """Live ones whose time without interaction is over and that are not in use; first due first."""
         ...
 
     async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
-        """Deleted ones whose `purge_at` has come, of all owners, the first due first."""
+        """Deleted ones whose `purge_at` has come, of all owners, first due first."""
         ...
 
     async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        """Live ones that are not listed, were last touched by then, and have nothing that runs, waits, has
-        ended since, or is to be settled; of all owners, the oldest first."""
+        """Live, unlisted ones last touched by then in which no turn runs, waits, has ended since, or is to be
+        settled; of all owners, oldest first."""
         ...
 
     async def owners(self, after: str | None, limit: int) -> list[str]:
-        """Those of whom something is stored, in order, after this one."""
+        """The owners that store anything, in order, after this one."""
         ...
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
-        """Live and listed ones, internal ones among them, that were last touched by then, the oldest first,
-        without those that are pinned, and those where a turn runs, waits, or ended since."""
+        """Live and listed ones, including internal ones, last touched by then, oldest first. Excludes pinned
+        ones, and those where a turn runs, waits, or has ended since."""
         ...
 
     async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
-        """Deleted ones that can be restored, the oldest first."""
+        """Deleted ones that can be restored, oldest first."""
         ...
 
     async def purge_ended(self, limit: int) -> int:
         """Remove up to `limit` turns, attempts and origins of purged and expired conversations, and the
-        previews of their branches; return how many. A turn stays while the line of a branch elsewhere
-        needs it, and an origin while its branch has turns or another was made from it."""
+        previews of their branches; return how many. A turn stays while a branch elsewhere needs it, an origin
+        while its branch has turns or another was made from it."""
         ...
 
     async def bytes_of(self, conversation: ConversationId) -> int:
-        """What the branches of a conversation count, each in whole blocks."""
+        """The bytes counted for the branches of a conversation, each in whole blocks."""
         ...
 
 
 class ClockMark(Struct, frozen=True):
-    """How the wall clock stood against the clock that counts from the start of the machine. Times are in
-    milliseconds."""
+    """The wall clock as compared with the clock that counts from boot. Times are in milliseconds."""
 
     boot: str
-    """Names the start of the machine; empty where that is not known."""
+    """Identifies the boot; empty if unknown."""
     boot_at: int
-    """The wall time of that, as the wall clock has it."""
+    """Its wall time."""
     since: int
-    """How long after the start of the machine the wall clock was first seen to have it so."""
+    """The time since boot at which `boot_at` was first computed."""
     trusted_at: int
-    """The latest wall time that was trusted; 0 for none."""
+    """The latest trusted wall time; 0 for none."""
 
 
 BURIED_KEPT = 1_000
-"""How many leases of dead processes are remembered by a store."""
+"""Leases of dead processes that a store remembers."""
 
 
 class Tables(EndedTables, Protocol):
-    """The rows of a store inside one transaction. Lookups return None for what is not there."""
+    """The rows of a store inside one transaction. Lookups return None for rows that do not exist."""
 
-    # Conversations. The owner is part of every lookup: to anyone else the row does not exist.
+    # Conversations. The owner is part of every lookup: the row does not exist for other owners.
     async def conversation(self, owner: str, id: ConversationId) -> Conversation | None: ...
     async def conversation_by_key(
         self, owner: str, scope: str, conversation_key: str
     ) -> Conversation | None: ...
     async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
-        """Those that are wanted, each with what its current branch says of it, the last touched first, behind
-        a position in that order. Internal ones and those that are not listed are never wanted. Neither many
-        chats, nor a tag that few or many of them have, may make it slow."""
+        """Matching ones with the state of their current branch, last touched first, after a position.
+        Excludes internal and unlisted ones. Must be fast with many chats, and with rare and common tags."""
         ...
 
     async def untouched(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
     ) -> list[Conversation]:
-        """Live and listed ones that are not internal, of one scope or of all, the longest untouched first,
-        behind the one that was last touched at this time and has this id."""
+        """Live, listed, not internal ones of one scope or all, longest untouched first, after the one with
+        this time and id."""
         ...
 
     async def is_taken(self, id: ConversationId) -> bool:
-        """Whether anybody's conversation has this id."""
+        """Whether a conversation of any owner has this id."""
         ...
 
     async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
-        """Those that are ids of anybody's turns, attempts or tickets."""
+        """Those that are ids of turns, attempts or tickets of any owner."""
         ...
 
     async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]:
-        """Those that are ids of anybody's branches."""
+        """Those that are ids of branches of any owner."""
         ...
 
     async def add_conversation(self, conversation: Conversation) -> None:
-        """Insert; if it has a conversation_key, the key names it from now on, and no other of its scope."""
+        """Insert; its conversation_key, if any, must be free in its scope."""
         ...
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Update all but id, owner and scope. One deleted or purged, or saved without a conversation_key,
-        frees its; one that comes back with a conversation_key takes it, if it is free."""
+        """Update all but id, owner and scope. Saving it as deleted or purged, or without a conversation_key,
+        frees the key; saving it live with a key takes the key, if it is free."""
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
-        """Move the time of the last interaction forward, never back: a reader of pages must not meet a chat
-        twice. Nothing else changes."""
+        """Advance the time of the last interaction, never set it back: a reader of pages must not see a chat
+        twice. Changes nothing else."""
         ...
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
-        """Make another branch current, and nothing else, if `was` still is; return whether it was."""
+        """Make `now` the current branch if `was` still is; return whether it was. Changes nothing else."""
         ...
 
-    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
-        """The switches between branches that were last saved for a conversation."""
-        ...
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]: ...
 
     async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None: ...
     async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
-        """The effects that were last saved as forgotten for a conversation, 16 bytes each."""
+        """The effects saved as forgotten for a conversation, 16 bytes each."""
         ...
 
     async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None: ...
@@ -165,8 +156,8 @@ class Tables(EndedTables, Protocol):
     async def branch(self, id: BranchId) -> Branch | None: ...
     async def add_branch(self, branch: Branch) -> None: ...
     async def add_branches(self, made: Sequence[NewBranch]) -> None:
-        """Insert branches of one conversation, just added, with their origins and all their turns. All other
-        writers wait meanwhile, so a store does this in as few steps as it can."""
+        """Insert branches of a conversation that was just added, with their origins and turns. All other
+        writers wait, so a store needs as few steps as possible."""
         ...
 
     async def save_branch(self, branch: Branch) -> None:
@@ -174,30 +165,30 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def first_branch(self, conversation: ConversationId) -> Branch | None:
-        """The one that the conversation was created with."""
+        """The branch that the conversation was created with."""
         ...
 
     async def branches(
         self, conversation: ConversationId, before: BranchId | None, limit: int
     ) -> list[Branch]:
-        """Those of a conversation, the last made first, after `before` in that order."""
+        """Those of a conversation, newest first, after `before` in that order."""
         ...
 
     async def add_origin(self, origin: Origin) -> None: ...
     async def origin(self, branch: BranchId) -> Origin | None: ...
     async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
-        """Those of the branches that a conversation made from this turn, in the order of making."""
+        """Those of the branches that a conversation made from this turn, oldest first."""
         ...
 
     async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
-        """The branches made from this turn, in whatever conversation, that have no turns of their own."""
+        """The branches made from this turn, in any conversation, that have no turns of their own."""
         ...
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
     ) -> tuple[Conversation, Branch, bool, int, int] | None:
-        """A conversation, its current branch, whether there is such a lease, and the flag version and the
-        admission version of the owner: what every begin asks for, in one look."""
+        """A conversation, its current branch, whether the lease exists, and the owner's flag version and
+        admission version: what every begin needs, in one lookup."""
         ...
 
     # Turns: never updated.
@@ -211,46 +202,43 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        """The turns of these stretches that go along to other branches (Turn.goes_along), in order of
-        number. They are few: it must not cost what reading all turns would."""
+        """The turns of these stretches that are carried to other branches (Turn.goes_along), in order of
+        number. They are few: it must cost less than reading all turns."""
         ...
 
-    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
-        """Insert, with the log of its events."""
-        ...
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None: ...
 
     async def turn_log(self, id: TurnId) -> bytes:
-        """The log of a turn's events; empty if it has none."""
+        """The event log of a turn; empty if it has none."""
         ...
 
-    # What owners store, and all visitors of a link together: see Usage.
+    # Storage of owners, and of all visitors of a link together: see Usage.
     async def count_bytes(self, owner: str, more: int) -> None:
-        """Count so many bytes more for the owner and, if that is a visitor, for the link. The store itself
-        counts conversations, their details and their branches where it saves them, and takes off what it
-        purges: turns, branches that are cleared, attempts."""
+        """Add bytes to the count of the owner and, for a visitor, of the link. The store itself counts
+        conversations, their details and their branches when it saves them, and subtracts what it purges:
+        turns, cleared branches, attempts."""
         ...
 
     async def stored(self, owner: str) -> Usage: ...
 
-    # Flags of items, where there are any. They go when their turn is purged.
+    # Flags of items. Purged with their turn.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
-        """Those of these turns; turns without any are left out."""
+        """Those of these turns; turns without flags are left out."""
         ...
 
     async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
-        """Those of the turns of these stretches. They are few: it must not cost what reading all turns
-        would."""
+        """Those of the turns of these stretches. They are few: it must cost less than reading all turns."""
         ...
 
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
-        """Replace those of a turn that is there, and raise the flag version of the owner."""
+        """Replace those of an existing turn, and raise the owner's flag version."""
         ...
 
     async def flag_version(self, owner: str) -> int:
-        """How often flags of this owner were saved; it never goes back."""
+        """How often flags of this owner were saved; never falls."""
         ...
 
-    # Attempts: the running ones and those kept aside. One that commits is removed: the turn speaks for it.
+    # Attempts: running ones and those set aside. One that commits is removed: the turn replaces it.
     async def attempt(self, owner: str, id: TurnId) -> Attempt | None: ...
     async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
         """Those of a conversation, newest first."""
@@ -264,24 +252,24 @@ class Tables(EndedTables, Protocol):
 
     async def drop_attempt(self, id: TurnId) -> None: ...
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
-        """Remove ended attempts of that age with journals and logs, but never one that is unsettled."""
+        """Remove ended attempts of that age with journals and logs, but never an unsettled one."""
         ...
 
-    # The journal: records of one attempt in order.
+    # Journals: the records of an attempt in order.
     async def journal(self, attempt: TurnId) -> list[bytes]: ...
     async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
-        """Insert records numbered from `first`; one that is there already is left as it is."""
+        """Insert records numbered from `first`; keep those that exist."""
         ...
 
     async def drop_journal(self, attempt: TurnId) -> None: ...
 
-    # Event logs: of running attempts, and of those kept aside.
+    # Event logs of running attempts, and of those set aside.
     async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
-        """The chunks numbered from `first`, up to so many, in order."""
+        """At most `limit` chunks numbered from `first`, in order."""
         ...
 
     async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
-        """Insert; one of that number that is there already is left as it is."""
+        """Insert; keep one with that number if it exists."""
         ...
 
     async def drop_log(self, attempt: TurnId) -> None: ...
@@ -299,13 +287,13 @@ class Tables(EndedTables, Protocol):
 
     async def drop_ticket(self, attempt: TurnId) -> None: ...
     async def move_tickets(self, was: BranchId, now: BranchId) -> None:
-        """Put the queue of one branch behind that of another, in its order."""
+        """Append the queue of one branch to that of another, in order."""
         ...
 
     # Claims of idempotency keys.
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None: ...
     async def save_claim(self, claim: Claim) -> None:
-        """Insert, or replace the one of the same owner and idempotency_key."""
+        """Insert, or replace that of the same owner and idempotency_key."""
         ...
 
     async def drop_claim(self, owner: str, idempotency_key: str) -> None: ...
@@ -315,7 +303,7 @@ class Tables(EndedTables, Protocol):
     async def lease(self, id: LeaseId) -> Lease | None: ...
     async def leases(self) -> list[Lease]: ...
     async def beat(self, id: LeaseId) -> None:
-        """Raise the beat of the lease, or insert it."""
+        """Raise the beat of the lease; insert it if there is none."""
         ...
 
     async def drop_lease(self, id: LeaseId) -> None:
@@ -323,59 +311,58 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def bury_lease(self, id: LeaseId) -> None:
-        """Remove the lease of a process that was found dead, but not its last beat: should it come back, its
-        beats go on from there, so that no beat is shown twice. The BURIED_KEPT buried last are remembered."""
+        """Remove the lease of a process found dead, but remember its last beat: should it come back, its
+        beats continue from there, so that no beat occurs twice. Only the last BURIED_KEPT are remembered."""
         ...
 
-    # Tokens. Where the owner is None, those of all owners are meant: only who runs the store asks so.
+    # Tokens. An owner of None stands for all owners: only the operator of the store may use it.
     async def token(self, owner: str | None, id: TokenId) -> Token | None: ...
     async def token_by_digest(self, digest: bytes) -> tuple[Token, int] | None:
-        """A token, and the admission version of its owner: what lets a request in, in one look."""
+        """A token, and the admission version of its owner: what authorizes a request, in one lookup."""
         ...
 
     async def tokens(self, owner: str | None, before: TokenId | None, limit: int) -> list[Token]:
-        """In whatever state, the last made first, after `before` in that order."""
+        """In any state, newest first, after `before` in that order."""
         ...
 
     async def minted_by(self, parent: TokenId) -> list[Token]:
-        """Those that this one made, in whatever state, the first made first."""
+        """Those that this one created, in any state, oldest first."""
         ...
 
     async def count_tokens(self, owner: str, now: int, limit: int) -> int:
-        """How many of the owner are neither revoked nor expired, visitors who came by a link left out;
-        counted up to the limit."""
+        """How many are neither revoked nor expired, without visitors of links; counted up to the limit."""
         ...
 
     async def add_token(self, token: Token) -> None: ...
     async def revoke_token(self, id: TokenId, at: int) -> None:
-        """Mark as revoked, if it is not yet."""
+        """Mark as revoked, unless it is."""
         ...
 
     async def note_use(self, id: TokenId, at: int) -> None:
-        """Move the time of the last use forward, never back."""
+        """Advance the time of the last use, never set it back."""
         ...
 
     async def purge_tokens(self, ended_before: int, limit: int) -> int:
-        """Remove tokens that were revoked or expired before that time; return how many."""
+        """Remove tokens revoked or expired before that time; return how many."""
         ...
 
     async def admission(self, owner: str) -> int:
-        """How often the tokens of this owner have changed; it never goes back."""
+        """How often the tokens of this owner have changed; never falls."""
         ...
 
     async def raise_admission(self, owner: str) -> None:
-        """Have every caller of this owner authorized again."""
+        """Make every caller of this owner authorize again."""
         ...
 
-    # Share links. Where the owner is None, those of all owners are meant.
+    # Share links. An owner of None stands for all owners.
     async def share(self, owner: str | None, id: ShareId) -> Share | None: ...
     async def share_by_digest(self, digest: bytes) -> Share | None: ...
     async def shares(self, owner: str | None, before: ShareId | None, limit: int) -> list[Share]:
-        """In whatever state, the last made first, after `before` in that order."""
+        """In any state, newest first, after `before` in that order."""
         ...
 
     async def shares_made_by(self, parent: TokenId) -> list[Share]:
-        """Those that a token made, in whatever state, the first made first."""
+        """Those that a token created, in any state, oldest first."""
         ...
 
     async def count_shares(self, owner: str, now: int, limit: int) -> int:
@@ -383,122 +370,109 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def add_share(self, share: Share) -> None: ...
-    async def count_use(self, id: ShareId) -> None:
-        """Count one more use of a link."""
-        ...
+    async def count_use(self, id: ShareId) -> None: ...
 
     async def revoke_share(self, id: ShareId, at: int) -> None:
-        """Mark as revoked, if it is not yet."""
+        """Mark as revoked, unless it is."""
         ...
 
     async def revoke_visitors(self, share: ShareId, at: int) -> list[str]:
-        """Mark all tokens as revoked that were got by a link and are not yet; return their owners, each
-        once, in order."""
+        """Revoke all tokens obtained by a link; return the owners of those not revoked before, in order."""
         ...
 
     async def count_visitors(self, share: ShareId, since: int, limit: int) -> int:
-        """How many tokens were got by a link after that time; counted up to the limit."""
+        """How many tokens were obtained by a link after that time; counted up to the limit."""
         ...
 
-    async def purge_shares(self, ended_before: int, limit: int) -> int:
-        """Remove links that were revoked or expired before that time; return how many."""
-        ...
+    async def purge_shares(self, ended_before: int, limit: int) -> int: ...
 
-    # Search. Nothing is made findable in a commit: the store knows what is not yet.
+    # Search. Commits index nothing: the store knows what is not indexed yet.
     async def index_texts(self, limit: int, owner: str | None = None) -> int:
-        """Make up to `limit` turns and titles findable that are not yet as they are; return how many, 0 when
-        all are. With an owner, only those of that owner, as far as they are among the newest of the store. A
-        store that looks at the texts themselves has nothing to do."""
+        """Index up to `limit` turns and titles that are not indexed as they are now; return how many, 0 when
+        all are. With an owner, only those of that owner among the newest of the store. A store that searches
+        the texts themselves has nothing to do."""
         ...
 
     async def is_all_known(self, owner: str | None = None) -> bool:
-        """Whether all that was committed can be found as it is; or all of this owner, as far as the store
-        can tell that soon."""
+        """Whether everything is indexed; or everything of this owner, as far as the store can tell
+        quickly."""
         ...
 
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
     ) -> list[FoundPlace]:
-        """Turns and titles of the owner, in one scope or in all, that have all words of these phrases, in
-        falling order of their places, below `before`; in whatever state their conversations are, but for
-        internal ones. Whether words stand together is not looked at, and one found may have changed since."""
+        """Turns and titles of the owner, in one scope or all, that contain all words of these phrases, in
+        descending order of place, below `before`; of conversations in any state, except internal ones. The
+        order of words is not checked, and a text found may have changed since."""
         ...
 
     async def shown_elsewhere(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
-        """The live conversations, and their branches, that were made from this turn of a branch or from one
-        behind it, directly or not, the first made first."""
+        """The live conversations, with their branches, that were made from this turn of a branch or a later
+        one, directly or not, oldest first."""
         ...
 
-    # Changes: what owners are told of. A store numbers them in the order in which their transactions become
-    # visible, without gaps, and never gives a number again: who has read up to one has missed nothing below.
+    # Changes for the feed. A store numbers them in the order in which their transactions become visible,
+    # without gaps, and never reuses a number: a reader that has read up to one has missed none below.
     async def add_change(self, change: LiveChange) -> None:
-        """Insert with the next number. The chat of it is not stored."""
+        """Insert with the next number, without the chat."""
         ...
 
     async def changes(
         self, after: int, owners: Collection[str], limit: int
     ) -> tuple[list[LiveChange], Position | None]:
-        """Of the next so many changes those of these owners, in order; and the position of the last one that
-        was looked at, if there was any."""
+        """Read the next `limit` changes; return those of these owners in order, and the position of the last
+        one read, if any."""
         ...
 
-    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
-        """The next ones of one owner, in order."""
-        ...
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]: ...
 
     async def secret(self) -> bytes:
-        """32 random bytes that nobody outside knows, the same for as long as there is the store."""
+        """32 random bytes, kept for the life of the store and never disclosed."""
         ...
 
     async def change_position(self, number: int | None) -> Position | None:
-        """The position of the change of this number, or of the newest; None if it is not kept. Before the
-        first one is 0, which is kept while no change was removed."""
+        """The position of the change with this number, or of the newest; None if it is not kept. Number 0,
+        before the first change, is kept while no change was removed."""
         ...
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
-        """Remove those before a time and those beyond so many, from the oldest on and looking at `limit`, up
-        to the first that is neither: behind one that is kept, all are. Never the newest. Return how many."""
+        """Remove changes before a time and those beyond `keep`, oldest first, at most `limit`; never the
+        newest. Stop at the first that stays: all after it stay, too. Return how many."""
         ...
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:
-        """Whose conversation it waits for, to report that a dead process waits no more."""
+        """The owner of the conversation that a ticket waits for, to report its withdrawal."""
         ...
 
-    # The clocks of the machine, as the last process saw them.
+    # The clocks as the last process read them.
     async def clock_mark(self) -> ClockMark | None: ...
-    async def save_clock_mark(self, mark: ClockMark) -> None:
-        """Replace the one that is there."""
-        ...
+    async def save_clock_mark(self, mark: ClockMark) -> None: ...
 
     async def newest_time(self) -> int | None:
-        """The time of the last change or turn that was written; None where there is none."""
+        """The time of the newest change or turn; None if there is none."""
         ...
 
-    # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
-    # cannot be read has a name, too; `after` is the last one of the page before.
+    # Ids of all rows, of all owners, in pages, for a check of the whole store. Unreadable rows are included;
+    # `after` is the last of the previous page.
     async def all_conversations(
         self, after: ConversationId | None, limit: int
-    ) -> list[tuple[str, ConversationId]]:
-        """Each with its owner."""
-        ...
+    ) -> list[tuple[str, ConversationId]]: ...
 
     async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
-        """Each with the owner of its conversation, or None if that is not there; in the order of making."""
+        """Each with the owner of its conversation, or None if that is missing; in order of creation."""
         ...
 
-    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
-        """Each with its owner."""
-        ...
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]: ...
 
     async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
-        """Each with the owner of its conversation, or None if that is not there."""
+        """Each with the owner of its conversation, or None if that is missing."""
         ...
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]: ...
     async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
-        """Each with its owner, in the order of their ids."""
+        """Each with its owner, in order of id."""
         ...
 
     async def needed_through(self, branch: BranchId) -> int:
@@ -506,16 +480,16 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def oddities(self, limit: int) -> list[str]:
-        """What is wrong with this store that its tables do not show, each in a sentence: rows that nothing
-        leads to, books that do not agree, a damaged file."""
+        """What is wrong with this store that its tables do not show, each in a sentence: unreachable rows,
+        inconsistent counts, a damaged file."""
         ...
 
     async def miscounts(self, limit: int) -> list[str]:
-        """Branches and owners that count other bytes than their turns take, each in a sentence."""
+        """Branches and owners whose byte counts do not match their turns, each in a sentence."""
         ...
 
     async def turns_without_checksum(self) -> int:
-        """How many turns are from a version that kept no checksums; 0 where the store keeps none at all."""
+        """How many turns are from a version without checksums; 0 if the store keeps none."""
         ...
 
 
@@ -528,52 +502,50 @@ class Sync(Enum):
     """What a write must survive once it is acknowledged."""
 
     DISK = "disk"  # power loss
-    PROCESS = "process"  # death of the process; power loss may undo it with all that came after
+    PROCESS = "process"  # death of the process; power loss may undo it with all later writes
 
 
 class Store(Protocol):
-    """Keeps the rows. Every error it raises is from the tree in errors.py."""
+    """Stores the rows. Raises only errors of the tree in errors.py."""
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        """Run a writing operation: all of it happens, alone, or nothing.
+        """Run a writing operation atomically and in isolation.
 
-        What the operation raises undoes it and is raised here. Other StoreErrors mean that nothing was
-        written, but for OutcomeUnknown: the write may be there, or may appear until another write by this
+        An error of the operation rolls it back and is raised here. Other StoreErrors mean that nothing was
+        written, except OutcomeUnknown: the write may be there, or may appear until another write by this
         process has succeeded. When the caller is cancelled, the operation may still happen.
         """
         ...
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        """Run a reading operation on one consistent view that includes all acknowledged writes."""
+        """Run a reading operation on one consistent snapshot with all acknowledged writes."""
         ...
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called on the event loop soon after another process may have written.
-        A hint to look again, never a truth: calls may be late, lost or needless."""
+        """Call `changed` on the event loop soon after another process may have written. Only a hint: calls
+        may be late, lost or needless."""
         ...
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
-        """Take the lease and renew it every so many seconds, whatever the event loop is doing, until
-        the store is closed."""
+        """Take the lease and renew it every `every` seconds, even if the event loop is blocked, until
+        closed."""
         ...
 
     def holder_is_gone(self, id: LeaseId) -> bool:
-        """Whether the process of this lease is known to be dead. False means unknown."""
+        """Return whether the process of this lease is known to be dead. False means unknown."""
         ...
 
     async def close(self) -> None:
-        """End the lease and release everything. Operations under way are finished first."""
+        """End the lease and release everything. Operations under way finish first."""
         ...
 
 
 class StoreVisit(Protocol):
-    """A look at a store by somebody who takes no part in it: no lease, nothing written, nothing created."""
+    """A read-only visit to a store: takes no lease, writes nothing, creates nothing."""
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        """Run a reading operation on one consistent view."""
-        ...
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result: ...
 
     async def close(self) -> None: ...
 
@@ -587,15 +559,15 @@ class Clock(Protocol):
         ...
 
     def boot_time(self) -> float:
-        """Since the start of the machine, sleep included where the system counts that."""
+        """Seconds since boot, including sleep where the system counts it."""
         ...
 
     def boot_id(self) -> str:
-        """Names the start of the machine that `boot_time` counts from; empty where that is not known."""
+        """Identifies the boot that `boot_time` counts from; empty if unknown."""
         ...
 
 
 class Runner(Protocol):
-    """Produces a draft: gets the running turn, emits text and adds items, and returns when it is whole."""
+    """Produces a draft: emits text and adds items to the running turn, and returns when it is complete."""
 
     def __call__(self, turn: RunningTurn, /) -> Awaitable[None]: ...

@@ -1,7 +1,7 @@
 """One process of the ledger: its lease, its running turns, and the writes it still owes to the store.
 
-A turn that takes its time writes the events it has sent about twice a second, one row each: readers in other
-processes can follow it, and its output survives its process.
+A longer turn stores the events it has sent about twice a second, one row each: readers in other processes can
+follow it, and its output survives its process.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from turnledger.errors import (
     TooManyReaders,
     TurnledgerError,
 )
-from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, RandomBits, TurnId
+from turnledger.model.turn import OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn
@@ -52,8 +52,8 @@ log = logging.getLogger("turnledger")
 
 
 class Waiter:
-    """Somebody in this process who waits for a conversation. A bell that rang stays rung until it is heard,
-    so that what happens between looking at the store and waiting is never missed."""
+    """A task of this process that waits for a conversation. A ring is remembered until the task waits, so
+    that no change between reading the store and waiting is missed."""
 
     def __init__(
         self,
@@ -70,7 +70,6 @@ class Waiter:
         self._bell.set()
 
     async def wait(self, timeout: float) -> None:
-        """Wait for the bell, at most so many seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._bell.wait()
@@ -80,10 +79,8 @@ class Waiter:
 
 
 class Bells:
-    """Wakes what waits in this process: the first in each lane, and everyone who waits for an outcome.
-
-    Waking is a hint: a waiter reads the store again when woken, and after a while in any case.
-    """
+    """Wakes the tasks that wait in this process: the first in each lane, and all that wait for an outcome.
+    Only a hint: a woken waiter reads the store again, and does so after a while in any case."""
 
     def __init__(self) -> None:
         self._waiters: dict[ConversationId, list[Waiter]] = {}
@@ -96,8 +93,7 @@ class Bells:
         place: tuple[bool, int] | None = None,
         attempt: TurnId | None = None,
     ) -> Iterator[Waiter]:
-        """Listen to a conversation: with a place in the lane of its branch, whichever that is, or for every
-        outcome."""
+        """Wait for a conversation: with a place in its lane, on whichever branch, or for every outcome."""
         waiter = Waiter(conversation, place, attempt)
         self._waiters.setdefault(conversation, []).append(waiter)
         if attempt is not None:
@@ -112,7 +108,7 @@ class Bells:
                 del self._waiters[conversation]
 
     def ring(self, conversation: ConversationId) -> None:
-        """Something ended on this conversation, or somebody left its queue."""
+        """Wake the waiters of a conversation after a turn ended or left the queue."""
         first: Waiter | None = None
         for waiter in self._waiters.get(conversation, ()):
             if waiter.place is None:
@@ -123,7 +119,7 @@ class Bells:
             first.wake()
 
     def ring_all(self) -> None:
-        """Another process may have changed anything."""
+        """Wake all waiters, since another process may have changed anything."""
         for conversation in list(self._waiters):
             self.ring(conversation)
 
@@ -131,11 +127,10 @@ class Bells:
         return list(self._queued)
 
     def lane_of(self, attempt: TurnId) -> ConversationId | None:
-        """The conversation in whose lane an attempt waits; None if it does not."""
         return self._queued.get(attempt)
 
     def wake(self, attempt: TurnId | None) -> None:
-        """Its place in the queue is gone: it was stopped."""
+        """Wake the waiter of an attempt that was stopped in the queue."""
         for waiter in self._all():
             if attempt is not None and waiter.attempt == attempt:
                 waiter.wake()
@@ -145,14 +140,13 @@ class Bells:
             yield from waiters
 
     def wake_everyone(self) -> None:
-        """Nobody need wait any longer."""
         for waiter in self._all():
             waiter.wake()
 
 
 @dataclass(frozen=True)
 class FlushRequest:
-    """One chunk of a log. Repeating the request changes nothing."""
+    """One chunk of a log. Repeating it changes nothing."""
 
     branch: BranchId
     attempt: TurnId
@@ -170,15 +164,15 @@ async def flush(tables: Tables, request: FlushRequest) -> None:
 
 
 class Flushing:
-    """The timer that flushes the turns of a process. It runs while turns do, and passes by those that
-    began since it last looked: most are over before it comes again."""
+    """The timer that flushes the turns of a process. Runs while turns do, and skips those that began since
+    its last round: most end before the next."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._timer: asyncio.Task[None] | None = None
 
     def watch(self) -> None:
-        """A turn runs from now on."""
+        """Start the timer for a turn that begins."""
         if self._timer is None or self._timer.done():
             self._timer = asyncio.create_task(self._run(), name="turnledger flushing")
 
@@ -192,13 +186,13 @@ class Flushing:
         seen = frozenset(running)
         while running:
             await asyncio.sleep(self._process.limits.flush_every)
-            # In the order of their begins: that of a set would be another in each process.
+            # In the order of their begins: the order of a set differs between processes.
             await self.flush([turn for id, turn in running.items() if id in seen])
             seen = frozenset(running)
 
     async def flush(self, turns: Iterable[RunningTurn] | None = None) -> None:
-        """Write down what these turns have told, or all that run here. What fails is tried again the next
-        time, and harms no turn; but one that has lost its lane learns of it."""
+        """Store the events that these turns have sent; by default all that run here. A failure is retried the
+        next time and harms no turn; a turn that has lost its lane is interrupted."""
         due = list(self._process.running.values() if turns is None else turns)
         if len(due) == 1:
             await self._flush(due[0])
@@ -210,7 +204,7 @@ class Flushing:
         if request is None:
             return
         try:
-            # Like the begin of the turn, it may be lost with the machine: what is told is a draft.
+            # Like begin, it need not survive power loss: these events are a draft.
             await self._process.store.transact(flush, request, Sync.PROCESS)
         except Superseded:
             running.lose_lane()
@@ -228,24 +222,22 @@ Found: TypeAlias = Waits | Runs | Over | None
 
 
 TURNS_AT_ONCE = 1_000
-"""Turns of a history that are read in one go: others want to read, too, and the loop has others to serve."""
+"""Turns of a history read at once, so that other readers and the event loop are not held up."""
 FIRST_DELAY, TRIES = 0.05, 5
-"""A write without an answer is repeated so often, each time after twice the delay."""
+"""Delay before a write without a result is repeated, doubled each time, and how often."""
 
 
 class AtWork(NamedTuple):
-    """How much one process has in hand."""
+    """The load of one process."""
 
     running: int
-    """Turns that run."""
     waiting: int
-    """Turns that have a ticket, and wait for those before them."""
+    """Turns with a ticket, waiting for their lane."""
     readers: int
-    """Streams of events that are being read."""
 
 
 class Process:
-    """What the engine's parts share. Everything that matters for the promises is in the store."""
+    """The state that the engine's parts share. Everything that the promises depend on is in the store."""
 
     def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
         self.store: Store = store
@@ -255,7 +247,7 @@ class Process:
             clock,
             limits.clock_tolerance,
             limits.clock_agreement,
-            # The timer looks twice in a lease time.
+            # The timer reads it twice in a lease time.
             unseen=max(limits.clock_agreement / 4, 2 * limits.lease_time),
         )
         self.limits = limits
@@ -265,35 +257,34 @@ class Process:
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = BranchCache(limits.cached_bytes)
         self.mine: dict[TurnId, bool] = {}
-        """Attempts that a task here answers for, and whether they have queued. Any other attempt that
-        names the lease is an orphan."""
+        """Attempts that a task here is responsible for, and whether they have queued. Any other attempt with
+        this lease is an orphan."""
         self.running: dict[TurnId, RunningTurn] = {}
         self.doubts: dict[TurnId, RunningTurn] = {}
-        """Turns whose commit has an unknown outcome, and whose callers have been told so."""
+        """Turns whose commit has an unknown outcome, which was reported to their callers."""
         self.unfinished: dict[TurnId, tuple[EndRequest, RunningTurn | None]] = {}
-        """Ends that the store could not take yet."""
+        """Ends that the store could not write yet."""
         self.early_stops: dict[TurnId, OnStop | None] = {}
-        """Stops of attempts that have begun and do not run yet."""
+        """Stops of attempts that have begun but do not run yet."""
         self.end_unheld: Callable[[RunningTurn, TurnledgerError], None]
-        """Ends a turn that has to be left, and whose block no task is inside of; Tending does."""
+        """Ends a turn whose block no task is inside of; set by Tending."""
         self.flushing = Flushing(self)
         self.deliveries = Deliveries(self)
         self.looks: JointReads[LookRequest, Found] = JointReads(partial(store.read, look), "turnledger look")
         self.feed = Feed(self)
         self.readers = 0
-        """Event streams that are being read here."""
         self.listened: dict[LiveLog, int] = {}
-        """What runs here and is being read, with how many read it."""
+        """Live logs being read, with the number of readers."""
         self.awaited: dict[TurnId, list[Waiter]] = {}
-        """Who waits here for a queued turn to begin."""
+        """Tasks here that wait for a queued turn to begin."""
         self.is_closed = False
         self._somebody_left = asyncio.Event()
 
     async def persist(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        """Run an operation that may be repeated, until its outcome is known or patience ends; a cancelled
-        caller tries once. The outcome is unknown as soon as that of one try is, whatever the others said."""
+        """Run a repeatable operation until its outcome is known or patience ends; a cancelled caller tries
+        once. If the outcome of one try is unknown, so is the outcome of all."""
         is_in_doubt = False
         for tried in range(1, TRIES + 1):
             try:
@@ -308,15 +299,15 @@ class Process:
         raise AssertionError  # the last try returns or raises
 
     async def snapshot(self, owner: str, branch: Branch, place: CommitPlace | None = None) -> History:
-        """The turns that a turn runs on, up to the head or at its place: from the cache as far as it goes,
-        the rest from the store. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
+        """Return the turns that a turn runs on, up to the head or its place, from the cache and the rest from
+        the store. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
         head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
         if (head is None) != (length == 0):
             raise StoreCorrupt(MISSING)
         history = self.cache.prefix(branch.id, head, length)
         if len(history) < length:
             if not history and branch.start:
-                # Fresh from an undo, a switch or a fork: most of it may be here, as another branch's.
+                # After an undo, a switch or a fork, most of it may be cached under another branch.
                 origin = await self.store.read(read_origin, branch.id)
                 history = self.cache.shared(origin.line if origin else (), length)
             while len(history) < length:
@@ -329,7 +320,7 @@ class Process:
         return history.followed_by(place.carried) if place and place.carried else history
 
     def admit_reader(self) -> None:
-        """Count one more stream that is read here. Raises LedgerElsewhere, LedgerClosed or TooManyReaders."""
+        """Count one more stream. Raises LedgerElsewhere, LedgerClosed or TooManyReaders."""
         self.home.check()
         if self.is_closed:
             raise LedgerClosed
@@ -342,7 +333,7 @@ class Process:
         return AtWork(len(self.running), waiting, self.readers)
 
     def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
-        """Whether the caller is in the block of this turn, or of any turn of the conversation."""
+        """Return whether the caller is in the block of this turn, or of any turn of the conversation."""
         return any(
             running.conversation.id == conversation and turn in (None, running.id) and running.is_inside()
             for running in self.running.values()
@@ -358,8 +349,7 @@ class Process:
             self.early_stops[attempt] = policy
 
     def forget_deleted(self, conversation: Conversation) -> None:
-        """The conversation was deleted: its running turn, if it is here, runs for nothing, and who waits for
-        it waits in vain."""
+        """Take the lane from the turn of a deleted conversation that runs here, and wake all waiters."""
         self.cache.forget(conversation.branch)
         for running in list(self.running.values()):
             if running.conversation.id == conversation.id:
@@ -367,7 +357,7 @@ class Process:
         self.bells.ring_all()
 
     def register(self, running: RunningTurn) -> None:
-        """The turn runs from now on; a stop that came before reaches it now."""
+        """Register a turn that runs now, and deliver a stop that came earlier."""
         self.running[running.id] = running
         self.flushing.watch()
         if self.awaited:
@@ -377,20 +367,19 @@ class Process:
             running.interrupt(self.early_stops.pop(running.id))
 
     def let_go(self, attempt: TurnId) -> bool:
-        """No task here answers for the attempt any more; returns whether it had queued."""
+        """Drop the responsibility for an attempt; return whether it had queued."""
         self.early_stops.pop(attempt, None)
         self._somebody_left.set()
         return self.mine.pop(attempt, False)
 
     def wake_everyone(self) -> None:
-        """Nobody here need wait any longer, for a lane, an outcome or an event."""
         self.bells.wake_everyone()
         self.feed.wake_everyone()
         for live in list(self.listened):
             live.wake()
 
     async def drained(self) -> None:
-        """Wait until no task here is on its way into a turn or out of it."""
+        """Wait until no task here is entering or leaving a turn."""
         while any(id not in self.unfinished and id not in self.doubts for id in self.mine):
             self._somebody_left.clear()
             await self._somebody_left.wait()

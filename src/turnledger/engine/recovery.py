@@ -1,5 +1,5 @@
-"""Tending: the timer of a process. It resolves what is in doubt, ends what is orphaned, takes over from the
-dead and removes what nobody can reach, so that every lane comes to rest."""
+"""Recovery: the timer of a process. It resolves doubts, ends orphans, takes over from dead processes and
+purges, so that no lane stays blocked."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.turn import AttemptState, Failure
 
 log = logging.getLogger("turnledger")
 
 MARKED_EVERY_MS = 600_000
-"""How often the time is written down while nothing else about the clocks changes."""
+"""How often the clock mark is stored while only the time has changed."""
 
 UNHELD = Failure("task_ended", "The task that ran the turn ended without leaving its block.")
 NOT_COMMITTED = Failure("not_committed", "its commit was lost")
 
 
 class Tending:
-    """Runs the timer, and answers hints that another process has written."""
+    """Runs the timer, and reacts to hints that another process has written."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -57,7 +57,7 @@ class Tending:
         self._marked: ClockMark | None = None
         self._is_all_findable = True
         self.is_behind = False
-        """Whether the last round left something that is to be purged."""
+        """Whether the last round left rows to purge."""
 
     def start(self) -> None:
         self._process.store.watch(self._changed_elsewhere)
@@ -78,7 +78,7 @@ class Tending:
             await self.tend()
 
     async def tend(self) -> None:
-        """One round. What fails is logged, left to the next round, and keeps nothing else from its turn."""
+        """Do one round. A failing step is logged, retried in the next round, and does not stop the others."""
         for step in (
             self._resolve_doubts,
             self._finish_ends,
@@ -95,7 +95,7 @@ class Tending:
             await self._try(step())
 
     async def bury_dead(self) -> None:
-        """Take over from the dead at once. What fails is logged, and left to the next round."""
+        """Take over from dead processes now. A failure is logged, and retried in the next round."""
         await self._try(self._bury_dead())
 
     async def _try(self, work: Coroutine[Any, Any, None]) -> bool:
@@ -120,7 +120,7 @@ class Tending:
         if certainty.turn is not None:
             ended = Ended(AttemptState.COMPLETED, certainty.turn)
         else:
-            # Its caller was told "unknown" and may have asked again by now: a late commit would be news.
+            # The caller got an unknown outcome and may have retried: a late commit would be a duplicate.
             fence = certainty.fence if certainty.fence is not None else failing.fence
             ended = await process.persist(end, replace(failing, fence=fence))
         del process.doubts[running.id]
@@ -132,7 +132,7 @@ class Tending:
             await self._try(self._finish_end(request, running))
 
     async def _finish_end(self, request: EndRequest, running: RunningTurn | None) -> None:
-        # Ended now, not when its holder first tried: its conversation is in use until then.
+        # With the time of the actual end: its conversation is in use until then.
         request = replace(request, now=self._process.clock.now_ms())
         ended = await self._process.persist(end, request)
         del self._process.unfinished[request.attempt]
@@ -145,8 +145,8 @@ class Tending:
             running.finish(ended.state, ended.turn, ended.failure)
 
     async def _end_unheld_turns(self) -> None:
-        """End what no living task has worked on for a lease time: a task that ended inside an async
-        generator has left its block to any other task, or to none."""
+        """End turns that no living task has worked on for a lease time: a task that ends inside an async
+        generator leaves its block to another task, or to none."""
         process, now = self._process, self._process.clock.monotonic()
         for running in list(process.running.values()):
             if running.is_held():
@@ -162,7 +162,7 @@ class Tending:
             running.ending = asyncio.create_task(work, name="turnledger end")
 
     async def _end_orphans(self) -> None:
-        """End what names the own lease and no task answers for: an answer that came too late, or never."""
+        """End this process's attempts without a responsible task: their begin returned late, or never."""
         await self._take_over_from(self._process.lease, None, spare=self._process.mine)
 
     async def _bury_dead(self) -> None:
@@ -195,8 +195,8 @@ class Tending:
                 process.bells.ring(ticket.conversation)
 
     async def _purge(self) -> None:
-        """Remove all that is due, in small transactions between which others write; or as much as the time of
-        a round allows. The next round then begins at once, so that no rate of traffic outgrows it."""
+        """Remove all that is due, in small transactions between which other writers run, within the time of a
+        round. If some is left, the next round begins at once, so that traffic cannot outgrow the purge."""
         process, limits = self._process, self._process.limits
         ends = process.clock.monotonic() + limits.purge_time
         self.is_behind = False
@@ -207,7 +207,7 @@ class Tending:
             await asyncio.sleep(0)
 
     async def _purge_some(self) -> int:
-        """Do one step. Less than `purge_rows` means that nothing more is due."""
+        """Do one step; return the number of rows. Fewer than `purge_rows` means that no more is due."""
         process = self._process
         clock, limits = process.clock, process.limits
         due = clock.due_ms()
@@ -222,8 +222,8 @@ class Tending:
         return ended + await process.store.transact(purge, request)
 
     async def compare_clocks(self) -> None:
-        """Judge the wall clock by what the store knows, and leave a mark for the next process. Called once,
-        before anything is decided by time."""
+        """Check the wall clock against the store, and store a mark for the next process. Call it once, before
+        time decides anything."""
         process = self._process
         try:
             self._marked, newest = await process.store.read(last_marked, None)
@@ -234,7 +234,7 @@ class Tending:
         await self._try(self._mark_clock())
 
     async def _mark_clock(self) -> None:
-        """Write down how the clocks stand, if that has changed, or was written a while ago."""
+        """Store the clock mark, if it has changed or is old."""
         mark, before = self._process.clock.mark(), self._marked
         is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
         if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
@@ -243,7 +243,7 @@ class Tending:
         self._marked = mark
 
     async def _index(self) -> None:
-        """Make findable what is not yet: some of it while turns run, and for a while where none does."""
+        """Index what is missing: a few steps while turns run, longer while none does."""
         process = self._process
         until = process.clock.monotonic() + process.limits.lease_time / 4
         self._is_all_findable = await make_findable(process.store, STEPS_OF_TENDING)
@@ -260,7 +260,7 @@ class Tending:
             self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")
 
     async def _look_for_stops(self) -> None:
-        # A hint that comes while a look is under way asks for another look; so does a look that failed.
+        # A hint during a check, or a failed check, asks for another one.
         while self._stops_may_be_there and not self._process.is_closed:
             self._stops_may_be_there = False
             if not await self._try(self._check_stops()):
@@ -276,9 +276,9 @@ class Tending:
                 process.interrupt_here(attempt, policy)
         for running in before:
             if running.id not in news.stops:
-                # Taken over or deleted: what it still does is for nothing.
+                # Taken over or deleted: its further work would be lost.
                 running.lose_lane()
         for attempt in queued:
             if attempt not in news.tickets:
-                # Stopped while it waits: it need not be the first in its lane to learn of that.
+                # Stopped in the queue: wake it now, wherever it stands.
                 process.bells.wake(attempt)

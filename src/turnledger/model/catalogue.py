@@ -1,4 +1,4 @@
-"""Lists of chats: which are wanted, what is told of each, and where a page ends."""
+"""Lists of chats: filters, entries, pages and their cursors."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _CURSOR_LENGTH = 36
 
 
 class Listed(Struct, frozen=True):
-    """A chat in a list, as the last commit left it."""
+    """A chat in a list, as of its last commit."""
 
     conversation: Conversation
     turns: int
-    """Of the branch that it shows."""
+    """Turns of the branch that it shows."""
     preview: str
-    """How its last text begins; empty before the first turn."""
+    """The beginning of its last text; empty before the first turn."""
     is_running: bool
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which chats of an owner are to be listed. What is None does not matter."""
+    """Which chats of an owner to list. None means any."""
 
     owner: str
     scope: str | None = None
@@ -38,10 +38,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
     archived: bool | None = False
     pinned: bool | None = None
     deleted: bool = False
-    """Those that can be restored, and no others."""
+    """Only chats that can be restored."""
 
     def fits(self, conversation: Conversation) -> bool:
-        """Whether it is one of those. Internal ones and those that are not listed never are."""
+        """Return whether to list a conversation. Internal and unlisted ones never are."""
         state = ConversationState.DELETED if self.deleted else ConversationState.LIVE
         return (
             conversation.owner == self.owner
@@ -56,7 +56,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class ListPosition(Struct, frozen=True, order=True):
-    """A place in the list, behind which a page goes on: a time and an id, and no row that must be there."""
+    """A place in the list after which a page begins: a time and an id, not a row that must still exist."""
 
     at: int
     id: ConversationId
@@ -67,7 +67,7 @@ class ListPosition(Struct, frozen=True, order=True):
 
     @classmethod
     def of(cls, cursor: str) -> ListPosition:
-        """The place that a cursor names. Raises InvalidInput for what is none."""
+        """Decode a cursor. Raises InvalidInput if it is not one."""
         try:
             if len(cursor) != _CURSOR_LENGTH:
                 raise ValueError
@@ -76,11 +76,11 @@ class ListPosition(Struct, frozen=True, order=True):
                 raise ValueError
             return cls(at, ConversationId.trusted(id))
         except (ValueError, PackingError, binascii.Error):
-            raise InvalidInput("That is no cursor. Give `next` of the page before, or none.") from None
+            raise InvalidInput("Invalid cursor. Pass `next` from the previous page.") from None
 
     @property
     def cursor(self) -> str:
-        """The place as a text that says nothing to who holds it."""
+        """An opaque text."""
         return self._packed(self.at, self.id.raw)
 
     @staticmethod
@@ -93,11 +93,10 @@ def _check(at: int, id: bytes) -> int:
 
 
 class Page(Struct, frozen=True):
-    """Some of the chats that were asked for, the last used first."""
+    """A page of chats, most recently used first."""
 
     chats: tuple[Listed, ...]
     next: str | None = None
-    """The cursor of the page behind; None if this is the last one."""
+    """The cursor of the next page; None for the last."""
     as_of: str = ""
-    """The position among the owner's changes at which it was read: who follows those from here misses nothing
-    that the page does not show."""
+    """The position in the owner's changes as of reading: a client that follows them from here misses none."""

@@ -1,4 +1,4 @@
-"""A change: what an owner is told of as it happens, and the position from which to be told more."""
+"""A change to an owner's chats, and its position in the feed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _TEXT = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{8})")
 
 
 class ChangeKind(StrEnum):
-    """What happened. `start` and `gap` happen to who follows, and to nobody's chats."""
+    """What happened. `start` and `gap` concern the reader of the feed, not a chat."""
 
-    START = "start"  # from here on everything is told
-    GAP = "gap"  # what came before is not known any more: look at everything anew
-    CHAT_CREATED = "chat.created"  # it is there: made by itself, or by its first committed turn
-    CHAT_CHANGED = "chat.changed"  # title, metadata, tags, pinned, archived: how they are by now comes along
-    CHAT_DELETED = "chat.deleted"  # and why
+    START = "start"  # every change from here on follows
+    GAP = "gap"  # earlier changes are lost: reload everything
+    CHAT_CREATED = "chat.created"  # explicitly, or by its first committed turn
+    CHAT_CHANGED = "chat.changed"  # title, metadata, tags, pinned, archived; carries the current values
+    CHAT_DELETED = "chat.deleted"  # the detail is the reason
     CHAT_RESTORED = "chat.restored"
     CHAT_SWITCHED = "chat.switched"  # it shows another branch
-    TURN_QUEUED = "turn.queued"  # it waits for others
+    TURN_QUEUED = "turn.queued"  # waits for its lane
     TURN_RUNNING = "turn.running"
-    TURN_COMMITTED = "turn.committed"  # it is history: completed, interrupted or settled
-    TURN_FAILED = "turn.failed"  # and with which code
-    TURN_STOPPED = "turn.stopped"  # and nothing was kept
-    TURN_WITHDRAWN = "turn.withdrawn"  # it waited, and never ran
+    TURN_COMMITTED = "turn.committed"  # in the history: completed, interrupted or settled
+    TURN_FAILED = "turn.failed"  # the detail is the code
+    TURN_STOPPED = "turn.stopped"  # and discarded
+    TURN_WITHDRAWN = "turn.withdrawn"  # left the queue without running
 
 
 ABOUT_CHATS = frozenset(
@@ -40,12 +40,12 @@ ABOUT_CHATS = frozenset(
         ChangeKind.CHAT_SWITCHED,
     )
 )
-"""Changes that come with their chat as it is by now."""
+"""Changes that carry the current state of their chat."""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A place in the order of all changes: the number of one, and a mark that tells it from any other that
-    may have had this number. Its text is for outside programs, and means nothing to them."""
+    """A place in the order of all changes: a number, and a mark that detects a different change with the same
+    number. Its text is opaque to clients."""
 
     number: int = 0
     mark: int = 0
@@ -55,13 +55,13 @@ class Position(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str) -> Position | None:
-        """The position that a text stands for; None if it is none."""
+        """Parse a position; return None if the text is not one."""
         match = _TEXT.fullmatch(text)
         return cls(int(match[1], 16), int(match[2], 16)) if match else None
 
 
 class LiveChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change, always thin. Follow it up by its ids for more."""
+    """One change. It carries little: fetch the rest by its ids."""
 
     kind: ChangeKind
     owner: str
@@ -70,13 +70,12 @@ class LiveChange(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId | None = None
     branch: BranchId | None = None
     detail: str | None = None
-    """How a turn was committed, the code of a failure, why a chat was deleted."""
+    """How a turn was committed, the code of a failure, or why a chat was deleted."""
     at: int = 0
     position: Position = Position()
     chat: Conversation | None = None
-    """The chat as it was when this was read, of changes about chats; it is not stored with the change."""
+    """The chat as of reading, for changes about chats. It is not stored with the change."""
 
 
 def mark_of(at: int, conversation: bytes, turn: bytes | None) -> int:
-    """What tells a stored change from another one of the same number."""
     return crc32(b"%d" % at + conversation + (turn or b""))

@@ -1,4 +1,4 @@
-"""A finding: one thing that a check found wrong with a store, and where."""
+"""A finding: one problem that a check found in a store."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 
 class Rule(StrEnum):
-    """What a finding breaks."""
+    """The rule that a finding breaks."""
 
-    CHAIN = "chain"  # the turns of a line are numbered without a gap, each made on the one before
+    CHAIN = "chain"  # the turns of a line are numbered without gaps, each based on the one before
     PAIRS = "pairs"  # each call has its result, and a branch knows the calls that its head leaves open
-    DOCUMENT = "document"  # what is stored can be read
-    ORPHAN = "orphan"  # what a row names is there
-    LANE = "lane"  # a branch and the attempt that runs on it know each other, and nobody else does
-    EFFECT = "effect"  # what tools did is in the history, or waits to be settled
-    SETTLED = "settled"  # a branch knows up to where its line has settled turns
-    INSTRUCTIONS = "instructions"  # which instructions are in force follows from the turns
-    ATTEMPT = "attempt"  # an attempt is in the history, or set aside, not both
-    STATE = "state"  # what is deleted is so as far as it says, and what is gone left nothing behind
-    KEY = "key"  # a conversation_key names one conversation, an idempotency_key one that is there
-    TOKEN = "token"  # noqa: S105 - one is found by its text, and gives nothing beyond the one that made it
-    SCOPE = "scope"  # conversations that share turns are of one scope, and a claim within one stays there
-    STORE = "store"  # the store's own books agree
-    NOT_AT_REST = "not_at_rest"  # no damage: somebody is at work, or died and is not buried yet
+    DOCUMENT = "document"  # every stored document can be decoded
+    ORPHAN = "orphan"  # every row that is referred to exists
+    LANE = "lane"  # a branch and the attempt running on it refer to each other, and to no other
+    EFFECT = "effect"  # the effects of tools are in the history, or wait to be settled
+    SETTLED = "settled"  # a branch knows the last settled turn of its line
+    INSTRUCTIONS = "instructions"  # the instructions in force follow from the turns
+    ATTEMPT = "attempt"  # an attempt is either in the history or set aside
+    STATE = "state"  # a deleted conversation matches its state, and a purged one left no rows
+    KEY = "key"  # a conversation_key names one conversation, an idempotency_key an existing one
+    TOKEN = "token"  # noqa: S105 - a token is found by its text, and grants no more than its parent
+    SCOPE = "scope"  # conversations that share turns have one scope, and claims stay within theirs
+    STORE = "store"  # the store's own bookkeeping is consistent
+    NOT_AT_REST = "not_at_rest"  # no damage: a process is at work, or died and was not recovered yet
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong, in a sentence that also says what it means, and the place: as much of it as is known.
+    """A problem, in a sentence that includes what follows from it, and its place as far as known.
 
-    The sentence may hold text from the store: strip control characters before showing it in a terminal.
+    The message may contain text from the store: strip control characters before printing it.
     """
 
     rule: Rule

@@ -1,4 +1,4 @@
-"""Events: what a running turn tells its readers, numbered from 1 without gaps."""
+"""Events that a running turn sends to its readers, numbered from 1 without gaps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from turnledger.model import codec
-from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.turn import AttemptState, Failure
 
 
 class TurnStarted(codec.Document, frozen=True, tag="turn.started"):
@@ -17,21 +17,21 @@ class TurnStarted(codec.Document, frozen=True, tag="turn.started"):
 
 
 class TextDelta(codec.Document, frozen=True, tag="text.delta"):
-    """Text was emitted. The item made of it is told when it is finished, by the next item or by the end."""
+    """Text was emitted. Its item follows when it is finished: before the next item, or at the end."""
 
     number: int
     text: str
 
 
 class ItemDone(codec.Document, frozen=True, tag="item.done"):
-    """An item of the answer is finished: told once for each, those of an attempt that is resumed included."""
+    """An item of the answer is finished. Sent once per item, also for those of a resumed attempt."""
 
     number: int
     item: msgspec.Raw
 
 
 class TurnFinished(codec.Document, frozen=True, tag="turn.finished"):
-    """The last event. It is sent after the store has decided, never before."""
+    """The last event. It is sent only after the store has decided."""
 
     number: int
     state: AttemptState

@@ -1,5 +1,5 @@
-"""Flags: whether an item of a committed turn is shown to the model, and to the user. What is not shown to one
-of them takes its other half along, so that what is shown is well formed."""
+"""Flags: whether an item of a committed turn is shown to the model, and to the user. A call and its result
+are hidden together, so that the rest stays well formed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnledger.model.messages.calls import pairs
 
 
 class Flags(Struct, frozen=True):
-    """Whom an item is shown to. Both, unless somebody said otherwise."""
+    """Who sees an item. Both do by default."""
 
     to_model: bool = True
     to_user: bool = True
@@ -24,10 +24,10 @@ class Flags(Struct, frozen=True):
 SHOWN = Flags()
 
 FlagsOf: TypeAlias = Mapping[TurnId, Mapping[int, Flags]]
-"""Turn → place among its items → flags, of those items that are not shown to everybody."""
+"""Turn → place among its items → flags, for items with a flag."""
 
 Hidden: TypeAlias = Mapping[TurnId, Collection[int]]
-"""Turn → places among its items that are not shown."""
+"""Turn → places of its hidden items."""
 
 
 def hidden_from_model(flags: FlagsOf) -> Hidden:
@@ -43,8 +43,8 @@ def _hidden(places: Mapping[TurnId, Collection[int]]) -> Hidden:
 
 
 def with_their_halves(items: Sequence[Item], hidden: Collection[int]) -> set[int]:
-    """The places that cannot be shown when these are hidden: for a call its result and for a result its call,
-    and reasoning when nothing of what it led to is shown."""
+    """Return these places and those that must be hidden with them: the result of a hidden call, the call of a
+    hidden result, and reasoning if nothing that it led to is shown."""
     gone = set(hidden)
     for call, result in pairs(items):
         if call in gone or result in gone:
@@ -56,8 +56,7 @@ def with_their_halves(items: Sequence[Item], hidden: Collection[int]) -> set[int
 
 
 def gone_in(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]) -> list[set[int]]:
-    """The places in each part of a history that cannot be shown when these are hidden: a call may be answered
-    in a later part than it stands in."""
+    """Apply `with_their_halves` across the parts of a history: a result may come in a later part."""
     firsts = list(accumulate(map(len, parts), initial=0))
     asked = {first + place for first, places in zip(firsts, hidden, strict=False) for place in places}
     gone = with_their_halves([item for part in parts for item in part], asked)
@@ -68,19 +67,18 @@ def gone_in(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
 
 
 def left_of(items: Iterable[Item], gone: Collection[int], first: int = 0) -> tuple[Item, ...]:
-    """The items of a stretch whose places are not among these, if that of the first one is `first`."""
+    """Return the items whose places are not gone; `first` is the place of the first one."""
     return tuple(item for place, item in enumerate(items, first) if place not in gone)
 
 
 def without_hidden(
     parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
 ) -> list[tuple[Item, ...]]:
-    """The parts of a history without the places hidden in each, and without the halves of those."""
     return [left_of(part, gone) for part, gone in zip(parts, gone_in(parts, hidden), strict=True)]
 
 
 def _led_to(items: Sequence[Item]) -> list[tuple[int, range]]:
-    """Each reasoning item, and the places of what it led to: the calls behind it, or else the one item."""
+    """Return each reasoning item with the places of what it led to: the calls after it, or else one item."""
     found: list[tuple[int, range]] = []
     for place, item in enumerate(items):
         if item.is_reasoning:

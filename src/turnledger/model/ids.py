@@ -1,8 +1,7 @@
-"""Typed ids: a prefix that says what it names, then a UUIDv7 in hex.
+"""Typed ids: a prefix for the kind, then a UUIDv7 in hex.
 
-They are strings, so they compare, hash, print and serialise as such; constructing one validates it.
-
-Ids that are made of something else, and the same for the same: what is imported twice is found again.
+They are strings and compare, hash, print and serialise as such. Constructing one validates it. Derived ids
+depend only on their input, so that a second import finds the same rows.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from turnledger.errors import InvalidId
 
 _HEX = 32
 _LOW, _HIGH = (1 << 62) - 1, 0xFFF << 62
-"""The 74 random bits of a UUIDv7: below the variant, and between version and variant."""
+"""The 74 random bits of a UUIDv7: after the variant, and between version and variant."""
 _MARKS = 7 << 76 | 0b10 << 62
 """Its version and its variant."""
-_BLOTTED = {"tlt_": "The text of a token", "tls_": "The code of a link"}
-"""Secrets, by what they begin with."""
+_SECRETS = {"tlt_": "The text of a token", "tls_": "The code of a link"}
+"""Secrets by prefix: error messages must not repeat them."""
 UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 
 class Id(str):
-    """An id with the prefix of its kind. `raw` are its 16 bytes without the prefix, as stores keep it."""
+    """An id with the prefix of its kind. `raw` are its 16 bytes without the prefix, as stores keep them."""
 
     __slots__ = ("raw",)
     prefix: ClassVar[str]
@@ -34,8 +33,8 @@ class Id(str):
 
     def __new__(cls, text: str) -> Self:
         if not text.startswith(cls.prefix) or not UUID7.fullmatch(text, len(cls.prefix)):
-            secrets = (name for mark, name in _BLOTTED.items() if mark in text)
-            named = next(secrets, None) or repr(text[:80])  # a secret is not repeated
+            secrets = (name for mark, name in _SECRETS.items() if mark in text)
+            named = next(secrets, None) or repr(text[:80])
             raise InvalidId(f"{named} is not a valid id of the form {cls.prefix}….")
         id = str.__new__(cls, text)
         id.raw = bytes.fromhex(text[-_HEX:])
@@ -47,8 +46,7 @@ class Id(str):
 
     @classmethod
     def trusted(cls, raw: bytes) -> Self:
-        """The id of bytes that are known to be one: checking each again would take longer than reading the
-        row it stands in."""
+        """Make an id of valid bytes without a check, which would take longer than reading the row."""
         id = str.__new__(cls, cls.prefix + raw.hex())
         id.raw = raw
         return id
@@ -65,7 +63,7 @@ class BranchId(Id):
 
 
 class TurnId(Id):
-    """Names an attempt, and the turn it becomes when it commits."""
+    """An attempt, and the turn that it becomes when it commits."""
 
     __slots__ = ()
     prefix = "turn_"
@@ -77,14 +75,14 @@ class LeaseId(Id):
 
 
 class TokenId(Id):
-    """Names a token. It is public: the secret is the token's text."""
+    """A token. The id is public; the secret is the token's text."""
 
     __slots__ = ()
     prefix = "tok_"
 
 
 class ShareId(Id):
-    """Names a share link. It is public: the secret is the code in the link."""
+    """A share link. The id is public; the secret is the code in the link."""
 
     __slots__ = ()
     prefix = "share_"
@@ -94,11 +92,11 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 
 RandomBits: TypeAlias = Callable[[int], int]
-"""Gives a number of so many random bits."""
+"""Returns a number of this many random bits."""
 
 
 class SystemEntropy:
-    """Random bits of the operating system, fetched in bulk: a call for each id costs more than the id."""
+    """Random bits of the operating system, read in bulk: one call per id costs more than the id."""
 
     def __init__(self, bulk: int = 4096) -> None:
         self._bulk = bulk
@@ -114,7 +112,7 @@ class SystemEntropy:
 
 
 class IdSource:
-    """Makes UUIDv7 ids that rise within a process, from an injected clock and randomness."""
+    """Makes UUIDv7 ids that increase within a process, from an injected clock and randomness."""
 
     def __init__(self, now_ms: Callable[[], int], random_bits: RandomBits) -> None:
         self._now_ms = now_ms
@@ -122,9 +120,9 @@ class IdSource:
         self._last = 0
 
     def new(self, kind: type[AnyId]) -> AnyId:
-        """Return a fresh id of this kind, greater than every earlier one of this source."""
+        """Return a new id, greater than every earlier one of this source."""
         stamp = (self._now_ms() & 0xFFFF_FFFF_FFFF) << 74 | self._random_bits(74)
-        # A clock that stands still or steps back must not make ids that sort before earlier ones.
+        # A clock that stands still or goes back must not make ids that sort before earlier ones.
         if stamp <= self._last:
             stamp = self._last + 1
         self._last = stamp
@@ -133,22 +131,21 @@ class IdSource:
 
 
 _PLACES = 0xF << 76 | 0b11 << 62
-"""Where version and variant stand."""
 _PART = b"\x00"
 
 
 def marked(raw: bytes) -> bytes:
-    """These 16 bytes as those of a UUIDv7."""
+    """Turn any 16 bytes into those of a UUIDv7."""
     return (int.from_bytes(raw) & ~_PLACES | _MARKS).to_bytes(16)
 
 
 def derived(kind: type[AnyId], at: int, *parts: str) -> AnyId:
-    """An id of this kind that belongs to these texts, and sorts by a time in milliseconds since 1970."""
-    told = _PART.join(part.encode(errors="surrogatepass") for part in parts)
-    random = hashlib.sha256(kind.prefix.encode() + _PART + told).digest()
+    """Derive an id from these texts; it sorts by `at`, in milliseconds since 1970."""
+    joined = _PART.join(part.encode(errors="surrogatepass") for part in parts)
+    random = hashlib.sha256(kind.prefix.encode() + _PART + joined).digest()
     return kind.of_bytes(marked((at & 0xFFFF_FFFF_FFFF).to_bytes(6) + random[:10]))
 
 
 def time_of(id: Id) -> int:
-    """When an id was made, in milliseconds since 1970."""
+    """Return when an id was made, in milliseconds since 1970."""
     return int.from_bytes(id.raw[:6])

@@ -27,8 +27,8 @@ _TEXT_PARTS = ("input_text", "output_text")
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 DEEPEST = 100
-"""How deep lists and objects may be nested: whatever is let in, every reader must be able to decode, with
-any number of calls on its stack."""
+"""Nesting of lists and objects that is accepted: readers must be able to decode every stored item, however
+deep their own stack is."""
 
 _objects = msgspec.json.Decoder(dict[str, Any])
 
@@ -45,14 +45,14 @@ class Item:
     _fields: dict[str, Any]
 
     def __init__(self, raw: bytes | msgspec.Raw) -> None:
-        """Take the JSON text of one object; raise MalformedItems when it is not an item."""
+        """Parse the JSON of one object. Raises MalformedItems when it is not an item."""
         self.raw = bytes(raw).strip()
         self._fields = _decoded(self.raw)
         self.type = self._fields["type"]
 
     @classmethod
     def _made(cls, fields: dict[str, Any]) -> Item:
-        """An item of fields made here, which need no checking."""
+        """Make an item of trusted fields, unchecked."""
         item = cls.__new__(cls)
         try:
             item.raw = msgspec.json.encode(fields)
@@ -64,7 +64,7 @@ class Item:
 
     @classmethod
     def of(cls, like: ItemLike) -> Item:
-        """Make an item from what a caller gives: a text is a user message."""
+        """Make an item from a caller's value: a text is a user message."""
         if isinstance(like, Item):
             return like
         if isinstance(like, str):
@@ -78,7 +78,7 @@ class Item:
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The decoded object: a copy for each look, so that nobody can change what others see."""
+        """The decoded object; a fresh copy each time, so that callers cannot change the item."""
         fields: dict[str, Any] = msgspec.json.decode(self.raw)
         return fields
 
@@ -120,7 +120,7 @@ class Item:
 
     @property
     def only_text(self) -> str | None:
-        """The text of a message that is nothing but a role and one text; None for any other item."""
+        """The text of a message that has only a role and one text; None for any other item."""
         fields = self._fields
         if self.type != "message" or len(fields) != 3:
             return None
@@ -136,13 +136,13 @@ class Item:
 
     @property
     def is_blank(self) -> bool:
-        """Whether a message says nothing: no text but white space, and no image, audio or file."""
+        """Whether a message is empty: only white space, and no image, audio or file."""
         content = self._fields.get("content")
         if isinstance(content, str):
             return not content.strip()
         for part in content or ():
-            said = part.get("text") or part.get("refusal") or ""
-            if said.strip() or ("text" not in part and "refusal" not in part):
+            text = part.get("text") or part.get("refusal") or ""
+            if text.strip() or ("text" not in part and "refusal" not in part):
                 return False
         return True
 
@@ -157,7 +157,7 @@ class Item:
 
 
 def message(role: str, text: str, *, status: str | None = None) -> Item:
-    """Make a message item; an assistant's text is output, everybody else's is input."""
+    """Make a message item; only an assistant's text is output."""
     part: dict[str, Any] = {"type": "output_text" if role == "assistant" else "input_text", "text": text}
     if role == "assistant":
         part["annotations"] = []
@@ -172,7 +172,7 @@ def result_of(call: Item, output: str) -> Item:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be encoded: Python also holds halves of characters."""
+    """Return whether the text can be encoded: a Python str may hold lone surrogates."""
     try:
         text.encode()
     except (UnicodeEncodeError, AttributeError):
@@ -181,7 +181,6 @@ def is_unicode(text: str) -> bool:
 
 
 def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
-    """Make items from one text or mapping, or from several."""
     if isinstance(like, str):
         return (message("user", like),)
     if isinstance(like, Mapping | Item):
@@ -199,7 +198,7 @@ def _decoded(raw: bytes) -> dict[str, Any]:
 
 
 def _check_shape(fields: dict[str, Any]) -> None:
-    """Refuse what no reader could place in a history; everything else is the caller's business."""
+    """Reject fields that no reader could place in a history; the caller answers for all others."""
     kind = fields.get("type")
     if not isinstance(kind, str) or not kind:
         raise MalformedItems("An item needs a `type`, for example `message` or `function_call`.")
@@ -232,8 +231,8 @@ def _encode(fields: dict[str, Any]) -> bytes:
 
 
 def check_plain(value: Any, levels: int = DEEPEST) -> None:
-    """Raise ValueError for what cannot be kept as JSON: the encoder would make NaN and the infinities null,
-    and what is nested without end could not be read again."""
+    """Raise ValueError for a value that JSON cannot keep: the encoder would turn NaN and infinities into
+    null, and deep nesting could not be decoded again."""
     if isinstance(value, float):
         if not isfinite(value):
             raise ValueError(f"{value} is not a number in JSON")

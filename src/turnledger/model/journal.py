@@ -1,7 +1,7 @@
 """The journal: what a running attempt has durably recorded of itself, step by step.
 
-A record is a finished item, or the word that a call was started, written before the tool acts.
-Calls are named by their place among the journaled items, since call ids repeat.
+A record is a finished item, or the start of a call, written before the tool acts. Calls are identified by
+their place among the journaled items, since call ids repeat.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from turnledger.model.messages.calls import pairs, without_open_reasoning
 
 
 class JournalRecord(codec.Document, frozen=True):
-    """One record: exactly one of `item` and `started` is there."""
+    """One record, with either `item` or `started`."""
 
     item: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     started: int | msgspec.UnsetType = msgspec.UNSET
     read_only: bool = False
     emitted: bool | msgspec.UnsetType = msgspec.UNSET
-    """Of an item: whether it was made of emitted text."""
 
 
 @dataclass
@@ -49,13 +48,13 @@ class Journal:
             elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
             else:
-                raise StoreCorrupt("A stored journal record says nothing.")
+                raise StoreCorrupt("A stored journal record is empty.")
         return journal
 
     @classmethod
     def taken_up(cls, records: Sequence[bytes]) -> Journal:
-        """The journal as a retry takes it up: without reasoning at its end, whose item never came. The retry
-        itself has emitted nothing of it."""
+        """Read the journal for a retry: without reasoning at its end, whose item never came, and with no item
+        marked as emitted, since the retry has emitted none."""
         journal = cls.of(records)
         journal.emitted = frozenset()
         journal.items = list(without_open_reasoning(journal.items))
@@ -63,7 +62,6 @@ class Journal:
 
     @property
     def records(self) -> list[bytes]:
-        """The records that make this journal."""
         records: list[bytes] = []
         for place, item in enumerate(self.items):
             records.append(finished(item, emitted=place in self.emitted))
@@ -73,15 +71,14 @@ class Journal:
 
     @property
     def has_effects(self) -> bool:
-        """Whether a tool that is not read-only was started: it may have acted on the world."""
+        """Whether a tool that is not read-only was started: it may have had effects."""
         return any(not read_only for read_only in self.started.values())
 
     def answers(self) -> dict[int, Item]:
-        """Place of each answered call → its result. A call id names the last open call that bears it."""
+        """Return the result of each answered call, by place. A call id means the last open call with it."""
         return {call: self.items[result] for call, result in pairs(self.items)}
 
     def unanswered(self) -> list[int]:
-        """Places of the calls without a result, in order."""
         answers = self.answers()
         return [place for place, item in enumerate(self.items) if item.is_call and place not in answers]
 
@@ -91,5 +88,5 @@ def finished(item: Item, *, emitted: bool = False) -> bytes:
 
 
 def started(place: int, *, read_only: bool) -> bytes:
-    """The record that the call at this place is about to act."""
+    """Encode the record that the call at this place is about to act."""
     return codec.encode(JournalRecord(started=place, read_only=read_only))

@@ -1,10 +1,10 @@
 """Chats as lines of JSON: one line for the chat, then one for each of its turns.
 
-They tell the tree of turns, each with its parent, and which branches end where; nothing of how it is stored.
-Every line says which version of this form it is written in. Items stand in it as they were given, only that
-line breaks between their tokens become spaces.
+They hold the tree of turns, each with its parent, and the head of each branch, independent of the store.
+Every line has the version of the format. Items are as given, except that line breaks between tokens become
+spaces.
 
-What an import did with a line, in a word that programs match on and a sentence for people.
+An import reports on lines, with a word for programs and a sentence for people.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Turn, given_to
+from turnledger.model.turn import Failure, Turn, given_to
 
 SCHEMA_VERSION = 1
 
 
 class ResetLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reset policy."""
-
     idle_after: int | None = None
     daily_at: int | None = None
     timezone: str = "UTC"
@@ -39,14 +36,12 @@ class ResetLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BranchLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch, and its last turn."""
-
     id: str
     head: str | None
 
 
 class FlagLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An item that is not shown to everybody: its place among input and output, counted from 0."""
+    """An item that is hidden from the model or the user, by its place among input and output, from 0."""
 
     item: int
     to_model: bool = True
@@ -78,18 +73,16 @@ class ChatLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     expires_after: int | None = None
     reset_policy: ResetLine | None = None
     branches: tuple[BranchLine, ...] = ()
-    """In the order of making. Without any, the turns are one line."""
+    """In the order of creation. Empty: the turns form one line."""
     current: str | None = None
-    """The branch that the chat shows: the last one, where it is not said."""
+    """The branch that the chat shows; the last one by default."""
     forgotten: tuple[str, ...] = ()
-    """The effects that an undo was told to forget, each named by 16 bytes in hexadecimal digits."""
+    """Effects that an undo forgot, each an id of 16 bytes in hex."""
     turns: int | None = None
-    """How many lines of turns follow, where that is known."""
+    """How many turn lines follow, if known."""
 
 
 class TurnLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="turn"):
-    """The line of a turn."""
-
     schema_version: int
     chat: str
     id: str
@@ -98,17 +91,16 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     created_at: int
     committed_at: int
     instructions: tuple[msgspec.Raw, ...] | UnsetType = UNSET
-    """Those that came with it; there and empty where it ended those in force."""
+    """Instructions that came with it; present and empty if it ended those in force."""
     instructions_once: bool = False
-    """Whether they were for this turn only."""
     input: tuple[msgspec.Raw, ...]
     output: tuple[msgspec.Raw, ...]
     details: msgspec.Raw | UnsetType = UNSET
     flags: tuple[FlagLine, ...] = ()
     failure: Failure | None = None
-    """Why it did not come to a good end, if it failed."""
+    """Why it failed or was interrupted."""
     effects: tuple[int, ...] | UnsetType = UNSET
-    """Of an interrupted turn: the places in its output of the calls that may have acted on the world."""
+    """Of an interrupted turn: places in its output of calls that may have had effects."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -124,7 +116,6 @@ def chat_line(
     turns: int,
     forgotten: Iterable[bytes] = (),
 ) -> ChatLine:
-    """The line of a conversation that has so many turns on these branches."""
     policy = conversation.reset_policy
     return ChatLine(
         schema_version=SCHEMA_VERSION,
@@ -156,7 +147,6 @@ def _reset_line(policy: ResetPolicy) -> ResetLine:
 
 
 def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags], failure: Failure | None = None) -> TurnLine:
-    """The line of a turn in the file of a chat that shows it."""
     given = given_to(turn)
     details = turn.raw_details
     return TurnLine(
@@ -179,7 +169,6 @@ def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags], failure: Failur
 
 
 def flag_lines(flags: Mapping[int, Flags]) -> tuple[FlagLine, ...]:
-    """The flags of a turn, in the order of their places."""
     return tuple(
         FlagLine(item=place, to_model=each.to_model, to_user=each.to_user)
         for place, each in sorted(flags.items())
@@ -192,14 +181,14 @@ def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
 
 
 def one_line(raw: bytes) -> msgspec.Raw:
-    """JSON without line breaks. There are none inside of texts, so what it says stays the same."""
+    """Remove line breaks from JSON. They occur only between tokens, so its meaning stays the same."""
     if b"\n" in raw or b"\r" in raw:
         raw = raw.replace(b"\r", b" ").replace(b"\n", b" ")
     return msgspec.Raw(raw)
 
 
 def unknown_fields(fields: Mapping[str, msgspec.Raw], kind: type[ChatLine] | type[TurnLine]) -> list[str]:
-    """The names that such a line does not know, also within its parts: `branches.color`."""
+    """Return the fields that such a line does not have, also of its parts: `branches.color`."""
     unknown = sorted(set(fields) - set(kind.__struct_encode_fields__) - {"type"})
     for name, (part, known) in _PARTS.items():
         if name in fields:
@@ -215,14 +204,13 @@ _PARTS: dict[str, tuple[Any, type[msgspec.Struct]]] = {
     "flags": (list[_Object], FlagLine),
     "failure": (_Object | None, Failure),
 }
-"""Parts of lines that have names of their own."""
 
 
 def _names_in(raw: msgspec.Raw, part: Any) -> set[str]:
     try:
         found = msgspec.json.decode(raw, type=part)
     except (ValueError, RecursionError):
-        return set()  # the line cannot be read, which is told
+        return set()  # the import reports that the line cannot be decoded
     return {name for each in (found if isinstance(found, list) else [found or {}]) for name in each}
 
 
@@ -235,50 +223,49 @@ def instructions_of(line: TurnLine) -> tuple[msgspec.Raw, ...] | None:
 
 
 def decoded(raw: bytes, kind: Any) -> Any:
-    """A line of this kind. Raises msgspec.DecodeError with what is wrong."""
+    """Decode a line. Raises msgspec.DecodeError."""
     return msgspec.json.decode(raw, type=kind)
 
 
 class Did(StrEnum):
-    """What was done."""
+    """The outcome for a chat, or for a part of it."""
 
-    IMPORTED = "imported"  # the chat is there, with all that is not reported otherwise
-    UNCHANGED = "unchanged"  # the chat was there already, and is the same
-    CONFLICT = "conflict"  # the chat was there already, and is another; it is left as it is
-    REFUSED = "refused"  # nothing was taken of this chat, or of this line
+    IMPORTED = "imported"  # the chat is stored, except for parts that are reported
+    UNCHANGED = "unchanged"  # an equal chat exists already
+    CONFLICT = "conflict"  # a different chat with this id exists, and was not changed
+    REFUSED = "refused"  # nothing of this chat or line was stored
     DROPPED = "dropped"  # a part was left out
     REPAIRED = "repaired"  # a part was changed, so that models accept the history
-    RENAMED = "renamed"  # it has another id here
+    RENAMED = "renamed"  # it was stored under another id
 
 
 ENDS = frozenset({Did.IMPORTED, Did.UNCHANGED, Did.CONFLICT, Did.REFUSED})
-"""What becomes of a chat: one of these for each."""
+"""Final outcomes: each chat has exactly one."""
 
 
 LONGEST_WHY = 500
-"""Characters of a sentence: it may repeat what stands in the file."""
+"""Characters of a sentence, which may quote the file."""
 LONGEST_NAME = 80
 MOST_OF_A_CHAT = 1_000
-"""Reports of one chat that are kept: a small file can be wrong in millions of places."""
+"""Reports kept for one chat: a small file can have millions of errors."""
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was done with one line, counted from 1. Each chat has one report that tells its end, on the line
-    that it begins with; what was not taken as it stands has one of its own."""
+    """The outcome for one line, counted from 1. Each chat has one report with its final outcome, on its first
+    line; every part that was changed or left out has a report of its own."""
 
     line: int
     did: Did
     chat: str | None = None
-    """The id that the chat has here, or the one that it has in the file where it is not here."""
+    """The id of the stored chat, or its id in the file if it is not stored."""
     turn: str | None = None
-    """The id of the turn, in the file."""
+    """The id of the turn in the file."""
     turns: int | None = None
-    """How many turns of the chat are here."""
     why: str = ""
 
 
 class Notes:
-    """What is reported of one chat, within bounds: of more than that, how many there are."""
+    """The reports of one chat up to a bound, and the number of those beyond it."""
 
     def __init__(self) -> None:
         self._kept: list[ImportReport] = []
@@ -286,7 +273,6 @@ class Notes:
         self._left_out = 0
 
     def add(self, line: int, did: Did, why: str, *, chat: str | None, turn: str | None = None) -> None:
-        """Note one thing."""
         self._last = line
         if len(self._kept) >= MOST_OF_A_CHAT:
             self._left_out += 1
@@ -295,7 +281,6 @@ class Notes:
         self._kept.append(ImportReport(line=line, did=did, chat=chat, turn=named, why=why[:LONGEST_WHY]))
 
     def all(self) -> list[ImportReport]:
-        """What was noted, in the order of lines."""
         kept = sorted(self._kept, key=lambda report: report.line)
         if self._left_out:
             why = f"{self._left_out} more reports of this chat are left out."

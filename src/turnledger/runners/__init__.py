@@ -1,1 +1,1 @@
-"""What produces drafts: models, and the runner that puts their answers into turns."""
+"""Chat models, and the runner that puts their answers into turns."""

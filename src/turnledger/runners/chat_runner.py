@@ -1,10 +1,10 @@
-"""The chat runner: puts a chat model's answer into a turn, and only a whole one.
+"""The chat runner: puts a chat model's answer into a turn, and only a complete one.
 
     turn = await ledger.run(ChatRunner(DemoModel(), {"model": "demo"}), "Hello")
 
-Tool calls and reasoning are gathered from the pieces in which a model streams them; servers name reasoning
-`reasoning_content` (DeepSeek and its followers) or `reasoning`. Clients join the deltas of a stream, so
-roles, and ids and names of calls, may be sent once only: chunks of models that repeat them are rewritten.
+Tool calls and reasoning are collected from the pieces of a stream; servers name reasoning `reasoning_content`
+(DeepSeek and its followers) or `reasoning`. Clients join the deltas of a stream, so roles, and ids and names
+of calls, may be sent only once: chunks of models that repeat them are rewritten.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ _BODIES = {"function": "arguments", "custom": "input"}
 
 
 _CALL_OVERHEAD = 500
-"""Bytes that an empty call takes."""
 
 
 class CallDeltas:
-    """Gathers calls by their index. Ids, types and names come once; arguments come in pieces; what else a
-    model says of a call is kept as it was last said. `count` is called with the bytes that each takes, and
-    may raise."""
+    """Collects calls by their index. Ids, types and names arrive once, arguments in pieces; of other fields
+    the last value counts. `count` is called with the bytes of each piece, and may raise."""
 
     def __init__(self, count: Callable[[int], None] = lambda _: None) -> None:
         self._count = count
@@ -51,7 +49,7 @@ class CallDeltas:
         self._pieces: dict[int, list[str]] = {}
 
     def add(self, deltas: list[dict[str, Any]]) -> None:
-        """Take the pieces of one chunk; raises MalformedAnswer."""
+        """Add the pieces of one chunk. Raises MalformedAnswer."""
         for delta in deltas:
             index = delta.get("index", 0)
             if type(index) is not int:
@@ -64,8 +62,8 @@ class CallDeltas:
             self._merge(index, call, delta)
 
     def whole(self) -> list[dict[str, Any]]:
-        """The calls as a message has them, in the order of their indexes; raises MalformedAnswer for a call
-        that cannot be answered."""
+        """Return the calls of a message, ordered by index. Raises MalformedAnswer for a call that cannot be
+        answered."""
         calls = []
         for index, call in sorted(self._calls.items()):
             kind = call["type"]
@@ -95,7 +93,7 @@ class CallDeltas:
             if name == growing:
                 if not isinstance(each, str):
                     raise MalformedAnswer(f"The model sent a tool call whose {growing} is not a text.")
-                self._count(len(each) + 50)  # a string of one character takes that many bytes
+                self._count(len(each) + 50)  # the size of a one-character string
                 self._pieces[index].append(each)
             elif name != "name" or "name" not in body:
                 self._keep(body, name, each)
@@ -107,8 +105,6 @@ class CallDeltas:
 
 
 class Thoughts:
-    """Gathers text, up to `most` characters."""
-
     __slots__ = ("_most", "_taken", "_text")
 
     def __init__(self, most: int) -> None:
@@ -120,8 +116,8 @@ class Thoughts:
         return self._text.length > self._taken
 
     def add(self, delta: Delta) -> None:
-        """Take a piece; raises MalformedItems if it is too much. Where both words are said, it is the same
-        text twice; what is no text is somebody else's, and passed on only."""
+        """Add a piece. Raises MalformedItems if it is too much. If both fields are set, they hold the same
+        text; anything but text is only passed on."""
         given = delta.reasoning_content or delta.reasoning
         if not isinstance(given, str):
             return
@@ -130,23 +126,22 @@ class Thoughts:
         self._text.append(given)
 
     def take(self) -> tuple[Item, ...]:
-        """All of it as one item, and nothing is left; no item where there is none."""
+        """Return all of it as one item, and clear it; no item if there is none."""
         text = self._text.between(self._taken, self._text.length)
         self._taken = self._text.length
         if not text:
             return ()
-        if not is_unicode(text):  # halves of characters whose other halves never came
+        if not is_unicode(text):  # halves of characters whose other halves never arrived
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        said = {"type": "reasoning_text", "text": text}
-        return (Item.of({"type": "reasoning", "summary": [], "content": [said]}),)
+        content = {"type": "reasoning_text", "text": text}
+        return (Item.of({"type": "reasoning", "summary": [], "content": [content]}),)
 
 
 MOST_NAMES = 20_000
-"""Roles, ids and names that are remembered of one answer."""
 
 
 class SaidOnce:
-    """What was said in one streamed answer of that which is said once."""
+    """Remembers the roles, ids and names sent in one streamed answer."""
 
     __slots__ = ("_said",)
 
@@ -154,7 +149,7 @@ class SaidOnce:
         self._said: set[tuple[Any, ...]] = set()
 
     def without_repeats(self, payload: bytes) -> bytes:
-        """The next chunk without what it repeats: the very same bytes, if that is nothing, or if they are no
+        """Return the next chunk without repeats; the same bytes if there are none, or if they are not a
         chunk."""
         if b'"role"' not in payload and b'"tool_calls"' not in payload:
             return payload
@@ -166,7 +161,7 @@ class SaidOnce:
         return rewritten(payload, chunk) if any(takes) else payload
 
     def take(self, choice: ChunkChoice) -> bool:
-        """Take what a choice repeats out of its delta; say whether there was anything."""
+        """Remove repeats from the delta of a choice; return whether there were any."""
         delta = choice.delta
         if delta is None or not (delta.role or delta.tool_calls):
             return False
@@ -201,43 +196,41 @@ class SaidOnce:
 
 
 def rewritten(payload: bytes, chunk: ChatChunk) -> bytes:
-    """A payload with the roles and calls that are left in its chunk, and all else as it was."""
-    told = json.loads(payload)
-    for choice, left in zip(told["choices"], chunk.choices or (), strict=True):
+    """Return a payload with the roles and calls left in its chunk, and all else as it was."""
+    fields = json.loads(payload)
+    for choice, left in zip(fields["choices"], chunk.choices or (), strict=True):
         if left.delta is not None:
             _rewrite(choice["delta"], left.delta)
-    # Half a character, which models that count UTF-16 send, stays as it is: escaped.
-    return json.dumps(told, separators=(",", ":")).encode()
+    # Half a character, sent by models that count UTF-16, stays escaped.
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _rewrite(told: dict[str, Any], left: Delta) -> None:
+def _rewrite(delta: dict[str, Any], left: Delta) -> None:
     if left.role is None:
-        told.pop("role", None)
+        delta.pop("role", None)
     if left.tool_calls:
-        told["tool_calls"] = left.tool_calls
+        delta["tool_calls"] = left.tool_calls
 
 
 OnPayloads = Callable[[list[bytes]], None]
 
 _OVERHEAD = 50
-"""Bytes that a text or its place in a list takes beside its characters."""
+"""Bytes of a text or its place in a list, beside its characters."""
 
 
 class ChatRunner:
-    """Asks a model with the messages of the turn. Its text is emitted as it comes; its calls of tools, which
-    are the client's to answer, and its refusals end the turn. What it thinks before it speaks is one item in
-    front of that; what it thinks between texts is passed on, and not kept.
+    """Sends the messages of the turn to a model. Its text is emitted as it arrives; tool calls, which the
+    client answers, and refusals end the turn. Reasoning before the text becomes one item in front of it;
+    reasoning between texts is passed on, and not stored.
 
-    Raises a ModelError for anything but a whole answer: one that ended properly, with a `finish_reason` that
-    is known to mean so (FINISH_REASONS, or the model's own `finish_reasons`). The turn then fails, and the
-    history is as it was. `turn.details` holds the `model`, by the name that it gives itself or else the one
-    it was asked by, the `finish_reason` and, where the model told it, `usage`: with `asks_usage` a stream is
-    asked for it where no `stream_options` are given, unless the model refuses them.
+    Raises a ModelError for an incomplete answer: one without a known `finish_reason` (FINISH_REASONS, or the
+    model's own `finish_reasons`). The turn then fails, and the history is unchanged. `turn.details` holds the
+    `model`, as the answer names it, or else the request, the `finish_reason` and, if reported, `usage`. With
+    `asks_usage`, a stream without `stream_options` requests it, unless the model refuses that.
 
-    `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one that says how
-    the answer ended: from there on they wait in `held`, to be sent when the turn is committed. They are as
-    the model sent them, but for a role, or the id or name of a call, that it says again. One runner runs one
-    turn at a time.
+    `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one with the
+    `finish_reason`. From there on they wait in `held`, to be sent when the turn is committed. They are as the
+    model sent them, except for repeated roles, and ids or names of calls. A runner runs one turn at a time.
     """
 
     def __init__(
@@ -257,16 +250,16 @@ class ChatRunner:
         self._stream_options = {"include_usage": True} if self._asks_usage else stream_options
         self._on_payloads = on_payloads
         self.answer_id = ""
-        """The id that the model gave its answer; empty if it gave none."""
+        """The id of the answer; empty if the model gave none."""
         self.held: list[bytes] = []
         """The payloads of a stream from the one with the `finish_reason` on."""
         self.completion = b""
-        """The whole answer, as the model gave it, where it was not streamed."""
+        """The complete answer, as the model sent it, if it was not streamed."""
         self._answer: _Answer | None = None
 
     @property
     def has_spoken(self) -> bool:
-        """Whether a text, a refusal or a call has come, and not only the announcement of one."""
+        """Whether text, a refusal or a call has arrived, not only its announcement."""
         return self._answer is not None and self._answer.has_spoken
 
     async def __call__(self, turn: RunningTurn, /) -> None:
@@ -290,7 +283,7 @@ class ChatRunner:
     async def _listen(self, asked: ModelRequest, answer: _Answer) -> None:
         try:
             await self._follow(asked, answer)
-        except ModelRefused as refused:  # before anything was said
+        except ModelRefused as refused:  # before any output
             if not self._asks_usage or "stream_options" not in str(refused.error):
                 raise
             await self._follow(msgspec.structs.replace(asked, stream_options=None), answer)
@@ -305,21 +298,19 @@ class ChatRunner:
                         chunk = chunk_of(payload)
                         if answer.has_thought(chunk):
                             await answer.tell_thoughts()
-                        told = rewritten(payload, chunk) if answer.take(chunk) else payload
+                        sent = rewritten(payload, chunk) if answer.take(chunk) else payload
                         if answer.finish_reason is None:
-                            shown.append(told)
+                            shown.append(sent)
                         else:
-                            answer.count(len(told) + _OVERHEAD)
-                            held.append(told)
-                finally:  # also what came before one that breaks the answer off
+                            answer.count(len(sent) + _OVERHEAD)
+                            held.append(sent)
+                finally:  # also those before an error
                     if shown and on_payloads is not None:
                         self.answer_id = answer.id
                         on_payloads(shown)
 
 
 class _Answer:
-    """The answer so far, on its way into a turn."""
-
     __slots__ = (
         "_calls",
         "_finish_reasons",
@@ -354,7 +345,7 @@ class _Answer:
         return self._has_text or self._calls is not None or bool(self._refusal)
 
     def has_thought(self, chunk: ChatChunk) -> bool:
-        """Take what the model thinks; say whether it begins to speak, and has thought before."""
+        """Add the reasoning in a chunk; return whether other output begins here after reasoning."""
         delta = chunk.choices[0].delta if chunk.choices else None
         if delta is None:
             return False
@@ -365,7 +356,7 @@ class _Answer:
         return bool(delta.content or delta.refusal or delta.tool_calls)
 
     async def tell_thoughts(self) -> None:
-        """Add what it has thought so far to the turn, in front of what it says."""
+        """Add the reasoning so far to the turn, in front of the output."""
         if self._thoughts is not None:
             await self._turn.add(*self._thoughts.take())
 
@@ -375,14 +366,14 @@ class _Answer:
         self._thoughts.add(delta)
 
     def count(self, size: int) -> None:
-        """Count what is kept in memory beside texts and thoughts, which have bounds of their own. Raises
-        MalformedAnswer if it is too much."""
+        """Count bytes kept in memory beside text and reasoning, which have their own bounds. Raises
+        MalformedAnswer if there are too many."""
         self._room -= size
         if self._room < 0:
             raise MalformedAnswer(f"The model's answer is longer than {self._turn.most_bytes} bytes.")
 
     def take(self, chunk: ChatChunk) -> bool:
-        """Take one chunk of a stream; say whether it repeats what is to be told once, and is rid of it."""
+        """Add one chunk of a stream; return whether repeats were removed from it."""
         choices = chunk.choices
         repeats = False
         if chunk.error is not None:
@@ -408,20 +399,20 @@ class _Answer:
         return repeats
 
     async def take_whole(self, body: bytes) -> None:
-        """Take an answer that was not streamed."""
+        """Add an answer that was not streamed."""
         completion = completion_of(body)
         if completion.error is not None:
             raise failure_of(completion.error)
         choices = completion.choices or []
         if len(choices) != 1:
             raise MalformedAnswer(f"The model gave {len(choices)} answers; a conversation keeps one.")
-        said = choices[0].message
-        for number, call in enumerate(said.tool_calls or []):
+        message = choices[0].message
+        for number, call in enumerate(message.tool_calls or []):
             call.setdefault("index", number)
-        self._think(said)
-        if self._thoughts and (said.content or said.refusal or said.tool_calls):
+        self._think(message)
+        if self._thoughts and (message.content or message.refusal or message.tool_calls):
             await self.tell_thoughts()
-        self._say(said)
+        self._say(message)
         if choices[0].finish_reason:
             self._end_with(choices[0].finish_reason)
         self._model, self._usage = completion.model, completion.usage
@@ -447,7 +438,7 @@ class _Answer:
             raise MalformedAnswer("The model made a call without an id: send `tools`, not `functions`.")
 
     def end(self) -> None:
-        """The stream ended properly: the answer is whole if the model said how it ended."""
+        """End the stream: the answer is complete if there was a `finish_reason`."""
         if self.finish_reason is None:
             raise failure_of_end(None)
         ending = self._ending()
@@ -463,15 +454,15 @@ class _Answer:
             details["usage"] = self._usage
 
     def _ending(self) -> tuple[Item, ...]:
-        said: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
         if self._refusal:
-            said.append({"role": "assistant", "content": None, "refusal": "".join(self._refusal)})
+            parts.append({"role": "assistant", "content": None, "refusal": "".join(self._refusal)})
         if self._calls is not None:
-            said.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
-        if not said:
+            parts.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
+        if not parts:
             return ()
         led = self._thoughts.take() if self._thoughts is not None else ()
         try:
-            return (*led, *items_of_messages(said))
+            return (*led, *items_of_messages(parts))
         except MalformedItems as problem:
             raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None

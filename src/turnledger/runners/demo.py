@@ -1,9 +1,8 @@
-"""The demo model: a chat model without a network and without chance, to try everything with.
+"""The demo model: a deterministic chat model without a network, to try everything with.
 
-It says what it was asked and what it remembers, so that one can see what became of a turn. Words at the
-beginning of a message make it think, call tools, fail, stall or crawl; `/help` lists them.
-
-The part that the demo model plays: read from the messages it is shown, and wholly decided by them.
+It repeats what it was asked and what it remembers, which shows what became of a turn. Words at the beginning
+of a message make it think, call tools, fail, stall or slow down; `/help` lists them. Its answer depends on
+the messages alone.
 """
 
 from __future__ import annotations
@@ -90,8 +89,6 @@ _QUOTED = 80
 
 
 class Ending(Enum):
-    """How the answer ends."""
-
     WELL = "well"
     FAILS = "fails"
     STALLS = "stalls"
@@ -103,7 +100,7 @@ _ENDINGS = {"fail": Ending.FAILS, "stall": Ending.STALLS, "cut": Ending.CUT}
 
 @dataclass(frozen=True)
 class Part:
-    """What is said, as deltas of a message, and how it ends."""
+    """An answer: the deltas of its message, and how it ends."""
 
     deltas: Sequence[dict[str, Any]]
     finish_reason: str = "stop"
@@ -113,22 +110,22 @@ class Part:
 
     @property
     def usage(self) -> dict[str, int]:
-        """What it is said to use: words, for want of tokens."""
-        said = len(self.deltas)
+        """The reported usage, with words in place of tokens."""
+        words = len(self.deltas)
         return {
             "prompt_tokens": self.prompt_words,
-            "completion_tokens": said,
-            "total_tokens": self.prompt_words + said,
+            "completion_tokens": words,
+            "total_tokens": self.prompt_words + words,
         }
 
 
 def part_of(asked: ModelRequest) -> Part:
-    """Read the part from the messages. Raises ModelRefused, as a model does, for what are no messages."""
+    """Derive the answer from the messages. Raises ModelRefused for malformed messages, as a model does."""
     try:
         messages = checked_messages(asked.messages)
     except MalformedItems as problem:
-        told = {"message": str(problem), "type": "invalid_request_error", "param": "messages", "code": None}
-        raise ModelRefused(400, told) from None
+        error = {"message": str(problem), "type": "invalid_request_error", "param": "messages", "code": None}
+        raise ModelRefused(400, error) from None
     words = sum(len(_text(message).split()) for message in messages)
     return replace(_part(messages, _tools(asked.settings.get("tools"))), prompt_words=words)
 
@@ -179,7 +176,6 @@ def _words(field: str, text: str) -> list[dict[str, Any]]:
 
 
 def _memory(messages: Sequence[Message]) -> str:
-    """What was said last, and what came before it."""
     asked = [message for message in messages if message["role"] == "user"]
     results = _results(messages)
     if results:
@@ -195,7 +191,6 @@ def _memory(messages: Sequence[Message]) -> str:
 
 
 def _thoughts(messages: Sequence[Message]) -> str:
-    """What led to that."""
     asked = [message for message in messages if message["role"] == "user"]
     return (
         f"The user says {_quoted(_text(asked[-1]))}.\n\nI look for what was said before: there are "
@@ -208,7 +203,6 @@ def _counted(messages: int) -> str:
 
 
 def _results(messages: Sequence[Message]) -> list[Message]:
-    """The results of tools that the messages end with."""
     start = len(messages)
     while start and messages[start - 1]["role"] == "tool":
         start -= 1
@@ -256,7 +250,7 @@ def _is_object(arguments: str) -> bool:
 
 
 def decoded(given: Any) -> Any:
-    """A field as its client sent it; None for what nobody can read, as a number beyond all numbers."""
+    """Decode a field as the client sent it; None if it is unreadable, such as a number out of range."""
     if not isinstance(given, msgspec.Raw):
         return given
     try:
@@ -266,7 +260,7 @@ def decoded(given: Any) -> Any:
 
 
 def _tools(given: Any) -> dict[str, str]:
-    """The names of the tools that may be called, each with its kind."""
+    """Return the names of the tools that may be called, each with its kind."""
     given = decoded(given)
     tools: dict[str, str] = {}
     for tool in given if isinstance(given, list) else ():
@@ -277,14 +271,14 @@ def _tools(given: Any) -> dict[str, str]:
     return tools
 
 
-_FAILED = "The demo model failed, as it was asked to."
-_STALLED = "The demo model stalled, as it was asked to."
-_CUT = "The demo model broke off, as it was asked to."
+_FAILED = "The demo model failed, as requested."
+_STALLED = "The demo model stalled, as requested."
+_CUT = "The demo model broke off, as requested."
 
 
 class DemoModel:
     """Answers word by word, one every `pace` seconds; with `/slow`, one every `slow_pace`. A stall ends with
-    ModelTimeout after `patience` seconds. Time is what `sleep` and `now` make it."""
+    ModelTimeout after `patience` seconds. `sleep` and `now` replace the clock."""
 
     def __init__(
         self,
@@ -302,7 +296,7 @@ class DemoModel:
         self._now = now
 
     async def complete(self, asked: ModelRequest) -> bytes:
-        """Say it all at once; see ChatModel."""
+        """Answer at once; see ChatModel."""
         part = part_of(asked)
         if part.is_slow:
             await self._sleep(self._slow_pace * len(part.deltas))
@@ -315,7 +309,7 @@ class DemoModel:
 
     @asynccontextmanager
     async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        """Say it word by word; see ChatModel."""
+        """Answer word by word; see ChatModel."""
         part = part_of(asked)
         if part.ending is Ending.FAILS and not part.deltas:
             raise ModelUnavailable(_FAILED)
@@ -326,16 +320,16 @@ class DemoModel:
             await chunks.aclose()
 
     async def models(self) -> list[dict[str, Any]]:
-        """List the one model there is; see ChatModel."""
+        """List the only model; see ChatModel."""
         return [{"id": "demo", "object": "model", "created": 0, "owned_by": "turnledger"}]
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing."""
 
     async def _chunks(self, asked: ModelRequest, part: Part) -> AsyncGenerator[list[bytes], None]:
         pace = self._slow_pace if part.is_slow else self._pace
         wants_usage = _wants_usage(asked.stream_options)
-        usage: dict[str, Any] = {"usage": None} if wants_usage else {}  # as OpenAI's: null until the last
+        usage: dict[str, Any] = {"usage": None} if wants_usage else {}  # as OpenAI: null until the last
         yield self._chunk(asked, {"role": "assistant", "content": ""}, **usage)
         for delta in part.deltas:
             await self._sleep(pace)
@@ -372,7 +366,6 @@ class DemoModel:
 
 
 def _message(part: Part) -> dict[str, Any]:
-    """The message that the deltas make together."""
     message: dict[str, Any] = {"role": "assistant", "content": None}
     calls = CallDeltas()
     for delta in part.deltas:

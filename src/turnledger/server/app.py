@@ -1,4 +1,4 @@
-"""The server as an ASGI application: guard, routes, errors, and an end that leaves nothing half."""
+"""The server as an ASGI application: guard, routes, errors, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ from turnledger.server.routes import (
 from turnledger.server.service import Service
 
 CLIENT_LEFT = 499
-"""Logged and counted in place of a status when there was nobody to send one to."""
+"""Logged and counted in place of a status when the client left before the response."""
 LOGGED_PATH = 200
-"""So much of a path is logged."""
 NATIVE = "/api/"
 """Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
 CONDITION = b"if-match"
@@ -59,8 +58,8 @@ def make_app(
     sharing: Sharing | None = None,
     built: BuiltPage | None = None,
 ) -> App:
-    """The application over an open ledger, which its opener closes. `sharing` is for one of several workers.
-    `built` replaces the chat page of the package."""
+    """Make the application over an open ledger, which the caller closes. `sharing` is for one of several
+    workers. `built` replaces the chat page of the package."""
     service = Service(ledger, known, settings, sharing, built)
     return App(service, all_endpoints(service))
 
@@ -88,9 +87,9 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 
 
 class App:
-    """Answers requests until it is told to end.
+    """Serves requests until it is shut down.
 
-    Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may leave `turn`,
+    Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may store `turn`,
     `conversation` and the `code` of an error there, for the log.
     """
 
@@ -107,7 +106,7 @@ class App:
         self._pages = frozenset(endpoint.path for endpoint in endpoints if endpoint.page_policy is not None)
         self._apart = {endpoint.path for endpoint in endpoints if endpoint.is_apart}
         self._open: set[asyncio.Task[object]] = set()
-        self._somebody_left = asyncio.Event()
+        self._request_ended = asyncio.Event()
         self._hurries = False
         self._parting: tuple[tuple[bytes, bytes], ...] = ()
         self.is_tokenless = False
@@ -124,27 +123,27 @@ class App:
             finally:
                 self._open.discard(task)
                 self.service.quotas.request_closed()
-                self._somebody_left.set()
+                self._request_ended.set()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
     async def drain(self, grace: float, cleaning: float = 5.0) -> bool:
-        """Take no more requests, and wait until the open ones have ended. After `grace` seconds, or when
-        told to hurry, they are cancelled: turns end by their failure policy, streams with an error. Returns
-        whether all have ended within `cleaning` seconds more."""
+        """Accept no more requests, and wait until the open ones have ended. After `grace` seconds, or a call
+        of `hurry`, they are cancelled: turns end by their failure policy, streams with an error. Return
+        whether all have ended within `cleaning` more seconds."""
         self.service.shutting_down.set()
         self.part()
         timer = asyncio.get_running_loop().call_later(grace, self.hurry)
         try:
             while self._open and not self._hurries:
-                self._somebody_left.clear()
-                await self._somebody_left.wait()
+                self._request_ended.clear()
+                await self._request_ended.wait()
             async with asyncio.timeout(cleaning):
                 while self._open:
-                    self._somebody_left.clear()
-                    await self._somebody_left.wait()
+                    self._request_ended.clear()
+                    await self._request_ended.wait()
         except TimeoutError:
             return False
         finally:
@@ -155,17 +154,17 @@ class App:
         return True
 
     def part(self) -> None:
-        """Close each connection after its next answer: another worker answers the next request."""
+        """Close each connection after its next response: another worker serves the next request."""
         self._parting = ((b"connection", b"close"),)
 
     def hurry(self) -> None:
-        """Cancel the open requests, each once: what they do then to end well goes on."""
+        """Cancel the open requests, each once, so that their cleanup is not cancelled."""
         if self._hurries:
             return
         if self._open:
             log.warning("requests_cancelled", requests=len(self._open))
         self._hurries = True
-        self._somebody_left.set()
+        self._request_ended.set()
         for task in self._open:
             task.cancel()
 
@@ -215,7 +214,7 @@ class App:
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
-            if not answer.status:  # otherwise the endpoint has reported it in its stream
+            if not answer.status:  # otherwise the endpoint has sent the error in its stream
                 await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
             if isinstance(problem, TurnledgerError):
@@ -239,7 +238,7 @@ class App:
         if not answer.status:
             await answer_error(answer, problem, request_id)
         elif isinstance(problem, TurnledgerError):
-            # Half an answer cannot be taken back: the server cuts the connection.
+            # A response that has begun cannot be undone: the server closes the connection.
             log.warning("answer_cut", code=problem.code)
         else:
             unexpected(problem, request_id=request_id)
@@ -248,17 +247,17 @@ class App:
         admission = self.service.admission
         principal = admission.recall(head) if endpoint.checks_version or endpoint.is_stream else None
         if principal is not None and endpoint.is_stream:
-            # Refuse from memory, without the store; a caller that may stay is looked up below.
+            # Refuse from the cache, without the store; an admitted caller is looked up below.
             is_tokenless = principal.token is None
             self.service.quotas.look_at_streams(
                 principal.owner, is_tokenless=is_tokenless, link=principal.link
             )
         if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
-            principal = await admission.admit(head)  # also before refusing: the token may have ended since
+            principal = await admission.admit(head)  # also before a 403: the token may have ended since
         if principal.token is not None or not endpoint.is_open_at_first:
             principal.check(endpoint.needs)
         if principal.is_reader and not endpoint.is_for_readers:
-            message = "A link to a chat grants reading that chat, and nothing else. Ask for it by its id."
+            message = "A link to a chat allows reading that chat only. Request it by its id."
             raise Refused(403, "readers_only_read", message)
         return principal
 
@@ -289,7 +288,7 @@ class App:
             headers = [(b"allow", ", ".join(sorted(allowed)).encode())]
             message = f"This path does not take {scope['method']}, but {', '.join(sorted(allowed))}."
             raise Refused(405, "method_not_allowed", message, headers=headers)
-        raise Refused(404, "unknown_url", "There is nothing at this path. /openapi.json lists what there is.")
+        raise Refused(404, "unknown_url", "Unknown path. /openapi.json lists all paths.")
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         self.service.metrics.answered(status)
@@ -306,9 +305,9 @@ class App:
 
 
 def check_understood(endpoint: Endpoint, scope: Scope) -> None:
-    """Raise Refused (400) for a query parameter that the endpoint does not know, or that is repeated;
-    InvalidInput or Refused for a header that asks for what the endpoint does not do. A misspelt filter would
-    list everything, and a header that is ignored would look like a promise."""
+    """Raise Refused (400) for an unknown or repeated query parameter; InvalidInput or Refused for a header
+    that the endpoint does not support. A misspelt filter would list everything, and an ignored header would
+    look like a promise."""
     if not endpoint.path.startswith(NATIVE):
         return
     if scope["query_string"]:
@@ -323,7 +322,7 @@ def _check_query(endpoint: Endpoint, query: bytes) -> None:
         if name not in endpoint.query:
             known = ", ".join(endpoint.query)
             remedy = f"Known: {known}." if known else "This path takes none."
-            message = f"There is no parameter {name[:_SHOWN]!r} in the query. {remedy}"
+            message = f"Unknown query parameter {name[:_SHOWN]!r}. {remedy}"
             raise Refused(400, "unknown_parameter", message, param=name[:_SHOWN])
         if names.count(name) > 1:
             raise Refused(
@@ -332,20 +331,20 @@ def _check_query(endpoint: Endpoint, query: bytes) -> None:
 
 
 def _check_headers(endpoint: Endpoint, scope: Scope) -> None:
-    """Check the headers that matter where no turn is run; clients send others with everything."""
+    """Check the headers that matter without a turn; clients send others with every request."""
     asked = {name: value for name, value in scope["headers"] if name in (CONDITION, KEEP)}
     if not asked:
         return
     if asked.get(CONDITION, b"*").strip() != b"*" and CONDITION.title().decode() not in endpoint.headers:
-        message = "If-Match is for changes of what is said of a chat, with PATCH. Leave it out here."
+        message = "If-Match works with PATCH on a chat only. Omit it here."
         raise Refused(400, "invalid_if_match", message, param="If-Match")
     if KEEP in asked:
         raise not_for_this({KEEP})
 
 
 class Outgoing:
-    """A `send` that adds the headers of every answer, and knows what was sent. It adds no coroutine between a
-    stream and its connection."""
+    """A `send` that adds the common headers to every response, and records its status. It adds no coroutine
+    between a stream and its connection."""
 
     __slots__ = ("_headers", "_send", "caching", "status")
 
@@ -353,9 +352,9 @@ class Outgoing:
         self._send = send
         self._headers = headers
         self.caching: bytes | None = None
-        """How browsers may cache a good answer; None: not at all."""
+        """How browsers may cache a successful response; None: not at all."""
         self.status = 0
-        """0 until an answer was begun."""
+        """0 until a response has begun."""
 
     def replace(self, header: tuple[bytes, bytes]) -> None:
         others = [each for each in self._headers if each[0] != header[0]]

@@ -1,4 +1,4 @@
-"""The doctor: examines everything that a server needs, and says what to do. It changes nothing."""
+"""The doctor: examines everything that a server needs, with a remedy for each finding. It changes nothing."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from turnledger.stores.url import visit_store
 
 
 class Level(StrEnum):
-    OK = "OK"  # as it should be
-    WARN = "WARN"  # the server runs, but something may surprise
+    OK = "OK"
+    WARN = "WARN"  # the server runs, but may surprise
     FAIL = "FAIL"  # the server does not start, or turns fail
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One finding. None of them holds an api_key or a token."""
+    """One finding. It never contains an api_key or a token."""
 
     subject: str
     level: Level
@@ -69,24 +69,24 @@ def fail(subject: str, told: str, remedy: str) -> Diagnosis:
 SKEW = 60.0
 """Seconds by which clocks may differ."""
 EARLIEST = 1_735_689_600
-"""The year 2025: a clock that shows an earlier one was never set."""
+"""The year 2025: a clock with an earlier date was never set."""
 HEARING = 3.0
-"""Seconds that a server at our port has to answer."""
+"""Seconds for a server at our port to respond."""
 
 
 async def examine(load: Callable[[], Settings], environ: Mapping[str, str]) -> list[Diagnosis]:
-    """Check everything, with the settings that `load` returns."""
+    """Run all checks, with the settings that `load` returns."""
     found = [*check_versions(), *check_sqlite()]
     try:
         settings = load()
     except InvalidSettings as problem:
-        # It names the place and the remedy itself.
+        # The message has the place and the remedy.
         return [*found, fail("settings", str(problem), "Mend this first: all else hangs on it.")]
     return [*found, ok("settings", "understood"), *await Doctor(settings, environ).findings()]
 
 
 class Doctor:
-    """One examination. A check that fails to run is a finding, and does not stop the others."""
+    """One examination. A check that cannot run is itself a finding, and does not stop the others."""
 
     def __init__(
         self, settings: Settings, environ: Mapping[str, str], now: Callable[[], float] = time.time
@@ -140,7 +140,6 @@ def check_versions() -> list[Diagnosis]:
 
 
 def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
-    """Who may use the server."""
     where = f"{settings.host}:{settings.port}"
     if any_tokens:
         return [ok("access", f"at {where}, with a token only")]
@@ -159,7 +158,7 @@ def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
 
 
 def check_open_files(settings: Settings) -> list[Diagnosis]:
-    """Whether the system allows as many connections as the settings do."""
+    """Check that the system allows as many connections as the settings."""
     wanted = needed_for(settings.limits.requests)
     allowed = allowed_files(wanted)
     if allowed >= wanted:
@@ -170,7 +169,7 @@ def check_open_files(settings: Settings) -> list[Diagnosis]:
 
 
 def check_port(settings: Settings) -> list[Diagnosis]:
-    """Check that the port is free, or that a server of ours uses it. Blocks."""
+    """Check that the port is free, or used by our own server. Blocks."""
     try:
         bind(settings).close()
     except PortInUse:
@@ -199,8 +198,7 @@ def _check_listener(settings: Settings) -> list[Diagnosis]:
 
 
 def check_clock(now: float, ahead: list[float], newest_ms: int | None) -> list[Diagnosis]:
-    """Compare the clock with the upstream's and the store's: lists are sorted and conversations expire by
-    it."""
+    """Compare the clock with those of upstream and store: it sorts lists and lets conversations expire."""
     remedy = "Set the clock, and have it kept by NTP."
     if now < EARLIEST:
         return [fail("clock", "it was never set", remedy)]
@@ -218,7 +216,7 @@ def check_clock(now: float, ahead: list[float], newest_ms: int | None) -> list[D
 
 
 TOO_LITTLE, LITTLE = 16 * 2**20, 256 * 2**20
-"""Bytes of free space with which turns soon fail, and with which somebody should look."""
+"""Bytes of free space below which turns soon fail, and below which to warn."""
 LONG_LOG = 512 * 2**20
 TRIAL = bytes(64 * 1024)
 
@@ -231,7 +229,7 @@ def check_sqlite() -> list[Diagnosis]:
 
 
 def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
-    """Check the store that a URL names; return its contents, too. Blocks; leaves the store as it is."""
+    """Check the store of a URL; return its contents, too. Blocks; does not change the store."""
     if url.startswith("memory:"):
         told = "everything is kept in memory, and gone with the server"
         return [
@@ -248,7 +246,7 @@ def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
     try:
         found = examine_file(path)
     except StoreError as problem:
-        diagnose = warn if type(problem) is StoreError else fail  # of an older version: serving mends that
+        diagnose = warn if type(problem) is StoreError else fail  # an older version: serving upgrades it
         return [diagnose("store", str(problem), "See what is said of it."), *around], None
     return [*check_file(place, found), *check_permissions(place), *around], found
 
@@ -281,7 +279,7 @@ def check_participants(found: Examination) -> list[Diagnosis]:
 
 
 def check_disk(folder: Path) -> list[Diagnosis]:
-    """Check that the disk takes a write, and how much more."""
+    """Check that the disk can be written to, and how much space is free."""
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(TRIAL)
@@ -300,7 +298,7 @@ def check_disk(folder: Path) -> list[Diagnosis]:
 
 
 def check_filesystem(folder: Path, mounts: Path = MOUNTS) -> list[Diagnosis]:
-    """Warn about a network filesystem; says nothing where the kind is unknown."""
+    """Warn about a network filesystem; no finding where the kind is unknown."""
     kind = network_filesystem(folder, mounts)
     if kind is None:
         return []
@@ -345,19 +343,19 @@ def _bytes(count: int) -> str:
 
 
 PATIENCE = 10.0
-"""Seconds that an upstream may take to answer."""
+"""Seconds for an upstream to respond."""
 SHOWN = 5
 LARGEST = 4 * 1024 * 1024
 REFUSED = frozenset({401, 402, 403, 407})
 
 
 class UpstreamCheck(msgspec.Struct, frozen=True):
-    """One upstream, and what the settings expect of it."""
+    """An upstream, and what the settings expect of it."""
 
     url: str
     api_key_env: str | None
     models: tuple[str, ...] = ()
-    """Names there that it must know; none where every name is passed on."""
+    """Names that the upstream must know; empty if every name is passed on."""
     proxy: bool | str = True
 
     @property
@@ -372,7 +370,6 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
-    """Each upstream once, with all that the settings expect of it."""
     wanted: dict[tuple[str, str | None, bool | str], list[str]] = {}
     for name, model in settings.models.items():
         way = (model.upstream, model.api_key_env, model.proxy)
@@ -385,7 +382,6 @@ def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
 
 
 async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> list[Answered]:
-    """Check all upstreams at once."""
     asked = upstreams_of(settings)
     if not asked:
         return [Answered([ok("models", "the demo model, which needs no network")])]
@@ -393,7 +389,7 @@ async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> lis
 
 
 async def check_upstream(asked: UpstreamCheck, environ: Mapping[str, str]) -> Answered:
-    """Ask one upstream for its models, which costs nothing."""
+    """Request the models of one upstream, which is free of charge."""
     api_key = environ.get(asked.api_key_env) if asked.api_key_env else None
     try:
         got = await get(asked.url, "/models", api_key, seconds=PATIENCE, limit=LARGEST, proxy=asked.proxy)

@@ -1,4 +1,4 @@
-"""From an error to an HTTP answer: the only place that knows which error has which status."""
+"""Map errors to HTTP responses: the only place that decides the status of an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnledger.server.ops import logs
 Headers = Iterable[tuple[bytes, bytes]]
 
 NO_RETRY = (b"x-should-retry", b"false")
-"""The official OpenAI clients repeat 408, 409, 429 and 5xx by themselves unless they are told not to."""
+"""The official OpenAI clients retry 408, 409, 429 and 5xx unless this header forbids it."""
 INTERNAL = (
     "Something went wrong inside the server. The history is as it was, or as the last answer said. "
     "The server's log has the details under this request's x-request-id."
@@ -39,7 +39,7 @@ class Refused(TurnledgerError):
     ) -> None:
         super().__init__(message)
         self.status = status
-        # There are many refusals, and none in the library: they share a class, and each has its code.
+        # The server's many refusals share one class, and each has its own code.
         self.code = code  # type: ignore[misc]
         self.param = param
         self.headers = tuple(headers)
@@ -52,15 +52,14 @@ class ClientGone(TurnledgerError):
 
 
 def shutting_down() -> Refused:
-    """What a request is told that came too late, only listens, or whose turn outlasted the grace time."""
-    told = "The server is shutting down. A turn that was asked for here has failed, or was not begun."
-    message = f"{told} Try again in a moment."
+    """Return the error for a request that came too late, a stream, or a turn that outlasted the grace
+    time."""
+    what = "The server is shutting down. A turn that was asked for here has failed, or was not begun."
+    message = f"{what} Try again in a moment."
     return Refused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
 
 
 class ErrorKind(NamedTuple):
-    """How errors of one class are answered."""
-
     status: int
     type: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -73,7 +72,7 @@ BROKEN_STORE = ErrorKind(500, SERVER, (NO_RETRY,))
 UNAVAILABLE = ErrorKind(503, SERVER, ((b"retry-after", b"1"),))
 
 PASSED_ON = frozenset({400, 404, 413, 422, 429})
-"""What an upstream says about the request, in its own status; anything else is between it and the server."""
+"""Statuses of an upstream that concern the request and are passed on; others concern only the server."""
 
 KINDS: dict[type[TurnledgerError], ErrorKind] = {
     TurnledgerError: ErrorKind(500, SERVER),
@@ -130,7 +129,7 @@ KINDS: dict[type[TurnledgerError], ErrorKind] = {
     errors.UnsafeSqlite: BROKEN_STORE,
     errors.OutcomeUnknown: UNAVAILABLE,
     errors.CommitOutcomeUnknown: UNAVAILABLE,
-    # Of a server that asks another one with the client.
+    # For a server that calls another one through the client.
     errors.RequestFailed: ErrorKind(502, UPSTREAM),
     errors.NotAdmitted: ErrorKind(502, UPSTREAM),
     errors.TooManyRequests: ErrorKind(502, UPSTREAM),
@@ -138,11 +137,11 @@ KINDS: dict[type[TurnledgerError], ErrorKind] = {
     errors.LedgerElsewhere: UNAVAILABLE,
     errors.LedgerClosed: UNAVAILABLE,
 }
-"""Every class of the tree has its line, so that a new one is answered on purpose."""
+"""Every class of the tree is listed, so that the status of a new one is a decision."""
 
 
 def kind_of(problem: BaseException) -> ErrorKind:
-    """How a problem is answered; what is not of the tree is an internal error."""
+    """Return how to respond to a problem; one outside the tree is an internal error."""
     if isinstance(problem, Refused):
         return ErrorKind(problem.status, _type_of(problem.status), problem.headers)
     if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
@@ -157,12 +156,10 @@ def kind_of(problem: BaseException) -> ErrorKind:
 
 
 def error_body(problem: BaseException) -> bytes:
-    """The problem as it is sent."""
     return msgspec.json.encode(Error(error=error_details(problem)))
 
 
 def error_details(problem: BaseException) -> ErrorDetails:
-    """What is told of a problem."""
     error: dict[str, Any] = {
         "message": INTERNAL,
         "type": kind_of(problem).type,
@@ -174,21 +171,21 @@ def error_details(problem: BaseException) -> ErrorDetails:
     if isinstance(problem, MemoryError):
         error |= {"message": OUT_OF_MEMORY, "code": "out_of_memory"}
     if isinstance(problem, StoreError):
-        # The words of its class: the message names files of the server, and is for its log.
+        # The generic text of its class: the message names files of the server, and goes to the log.
         logs.log.error("store_failed", code=problem.code, details=str(problem))
         error["message"] = str(type(problem)())
     if isinstance(problem, Refused):
         error["param"] = problem.param
     if isinstance(problem, ModelRefused):
-        # Programs match on what the upstream calls it, as in context_length_exceeded.
-        told = problem.error
-        error |= {name: told[name] for name in ("type", "param", "code") if isinstance(told.get(name), str)}
+        # Programs match on the upstream's own codes, such as context_length_exceeded.
+        sent = problem.error
+        error |= {name: sent[name] for name in ("type", "param", "code") if isinstance(sent.get(name), str)}
     return ErrorDetails(**error)
 
 
 async def answer_error(send: Send, problem: BaseException, request_id: str) -> None:
-    """Answer a request, to which nothing was said yet, with its problem. One that is nobody's fault but the
-    server's is logged, and the client learns no more than its request id."""
+    """Respond with an error; no response must have begun. An internal error is logged, and the client
+    receives only its request id."""
     if not isinstance(problem, TurnledgerError):
         logs.unexpected(problem, request_id=request_id)
     kind = kind_of(problem)

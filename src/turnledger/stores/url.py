@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Open a store by its URL."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ KNOWN = (
 
 
 async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
-    """Open the store that the URL names, with so much memory for pages of a database. Raises NotAStore for a
-    URL that is not understood."""
+    """Open the store at the URL; `page_bytes` bounds its page cache. Raises NotAStore for an unknown URL."""
     if url == "memory:" or url.startswith("memory:?"):
         return _open_memory(url)
     if url.startswith("sqlite:"):
         return await SqliteStore.open(
             path_of(url), page_bytes=page_bytes, secure_delete=deletes_securely(url)
         )
-    # Not echoed: what follows the scheme may hold a password.
-    raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+    # Not echoed: the rest of the URL may hold a password.
+    raise NotAStore(f"This URL does not name a store. Known forms: {KNOWN}.")
 
 
 async def visit_store(url: str) -> StoreVisit:
-    """Open the store that the URL names to look at it and no more; raises NotAStore if it is not there."""
+    """Open the store at the URL for reading only; raise NotAStore if it does not exist."""
     if url.startswith("memory:"):
         raise NotAStore("A store in memory cannot be visited: it is gone with its process.")
     if url.startswith("sqlite:"):
         return await SqliteVisit.open(path_of(url))
-    raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+    raise NotAStore(f"This URL does not name a store. Known forms: {KNOWN}.")
 
 
 def back_up_store(url: str, file: str, progress: Progress) -> None:
-    """Copy the store that the URL names, in use or not, into a new file. Blocks. Raises NotAStore for one
-    that is not in a file, InvalidInput if the new file cannot be made, and StoreErrors."""
+    """Copy the store at the URL, in use or not, into a new file. Blocks. Raises NotAStore if it is not in a
+    file, InvalidInput if the new file cannot be made, and StoreErrors."""
     if url.startswith("memory:"):
         raise NotAStore("A store in memory cannot be backed up: it is gone with its process.")
     if not url.startswith("sqlite:"):
-        raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+        raise NotAStore(f"This URL does not name a store. Known forms: {KNOWN}.")
     back_up(path_of(url), file, progress)
 
 

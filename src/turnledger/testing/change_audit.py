@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turnledger.engine.ports import Tables
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 
 ALL = 1_000_000
 ENDS = (ChangeKind.TURN_COMMITTED, ChangeKind.TURN_FAILED, ChangeKind.TURN_STOPPED, ChangeKind.TURN_WITHDRAWN)

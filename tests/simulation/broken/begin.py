@@ -17,8 +17,8 @@ from turnledger.engine.process import Process
 from turnledger.engine.turn import begin, block
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim
+from turnledger.model.turn import AttemptState
 
 # One key, one conversation.
 

@@ -14,9 +14,9 @@ from turnledger.engine.history import line
 from turnledger.engine.lifecycle import moves
 from turnledger.engine.lifecycle.moves import Undo
 from turnledger.engine.turn import begin, commit, validation
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import MemoryTables
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 

@@ -19,8 +19,8 @@ from turnledger.engine.turn import running_turn as journal_module
 from turnledger.engine.turn.commit import Certainty
 from turnledger.engine.turn.running_turn import Draft, RunningTurn
 from turnledger.errors import Superseded, TurnledgerError
-from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, result_of
+from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import MemoryTables
 
 # Rule 4: a raise of the fence names what it saw.

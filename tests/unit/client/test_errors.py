@@ -10,7 +10,7 @@ from turnledger import errors
 from turnledger.client.core.steps import Reply
 from turnledger.client.errors import DAY, OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream
 from turnledger.errors import TurnledgerError
-from turnledger.model.attempt import Failure
+from turnledger.model.turn import Failure
 from turnledger.server.access.auth import missing, why_not
 from turnledger.server.errors import KINDS, Refused, error_body, kind_of
 

@@ -13,12 +13,11 @@ from turnledger.engine.transfer import import_parse, import_plan
 from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
 from turnledger.engine.transfer.import_plan import Plan, planned
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import Failure
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.transfer import BranchLine, ChatLine, Did, FlagLine, ImportReport, ResetLine, TurnLine
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import Failure, TurnKind
 
 AT = 1_700_000_000_000
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}

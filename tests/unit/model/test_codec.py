@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import any_items, call, json_values, repeatable, user
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
-from turnledger.model.attempt import AttemptBody, AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item
 from turnledger.model.journal import JournalRecord
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import TurnBody
+from turnledger.model.turn import AttemptBody, AttemptState, Failure, TurnBody
 
 texts = st.text()
 raw_items = st.builds(lambda item: msgspec.Raw(item.raw), any_items)

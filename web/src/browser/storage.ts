@@ -2,7 +2,6 @@
 
 import type { OutboxStorage } from "turnledger/outbox";
 
-/** The prefix of every key that this page writes. */
 export const STORAGE_PREFIX = "turnledger page:";
 
 /** The part of `localStorage` that the page uses. */
@@ -75,17 +74,14 @@ export class ClosableStorage implements KeyValueStorage {
 /** Shared by the whole page. */
 const inMemory = { browser: new MemoryStorage(), tab: new MemoryStorage() };
 
-/** The storage of this browser, or memory. */
 export function browserStorage(): KeyValueStorage {
   return usable(() => localStorage) ?? inMemory.browser;
 }
 
-/** The storage of this tab, or memory. */
 export function tabStorage(): KeyValueStorage {
   return usable(() => sessionStorage) ?? inMemory.tab;
 }
 
-/** The keys in a storage. */
 export function storedKeys(storage: KeyValueStorage): string[] {
   return Array.from({ length: storage.length }, (_, place) => storage.key(place) ?? "");
 }

@@ -2,7 +2,6 @@
 
 import { effect } from "@preact/signals";
 
-/** Resolve as soon as the condition holds. */
 export async function waitFor(condition: () => boolean): Promise<void> {
   await new Promise<void>((resolve) => {
     let isDone = false;

@@ -46,7 +46,6 @@ export class ChatActions {
     );
   }
 
-  /** Archive a chat, or move it back. */
   async archive(row: ChatRow, archived: boolean): Promise<void> {
     try {
       const work = this.#update(row.id, (chat) => chat.archive(archived));

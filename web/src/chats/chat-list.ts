@@ -27,7 +27,7 @@ export class ChatList {
     this.#main = signal(new ChatPages(session.client, { kind: "chats", scope: this.scopes.chosen.peek() }));
     this.#cleanups.push(
       session.feed.listen((change) => this.#follow(change)),
-      // Read again what failed when the server is back.
+      // Read failed pages again when the server is back.
       session.feed.connection.subscribe((connection) => {
         if (connection === "live" && this.problem.peek() !== null) void this.retry();
       }),
@@ -35,7 +35,6 @@ export class ChatList {
     );
   }
 
-  /** Which list is shown. */
   readonly kind: ReadonlySignal<ChatListKind> = computed(() => this.#shown.value.filter.kind);
   readonly #shown: ReadonlySignal<ChatPages> = computed(() => this.#aside.value ?? this.#main.value);
 
@@ -74,12 +73,11 @@ export class ChatList {
     if (this.#started !== null && pages.problem.peek() === null) await pages.need(count);
   }
 
-  /** Read again what failed. */
+  /** Read failed pages again. */
   async retry(): Promise<void> {
     await this.#shown.peek().refresh();
   }
 
-  /** Show another list. */
   show(kind: ChatListKind): void {
     this.#aside.peek()?.close();
     const scope = this.scopes.chosen.peek();
@@ -100,7 +98,6 @@ export class ChatList {
     if (isNewChat(this.#session)) this.#session.router.openNew();
   }
 
-  /** A chat as the list shows it. */
   row(id: string): ChatRow | undefined {
     const row = this.#main.value.row(id) ?? this.#aside.value?.row(id);
     void this.rows.value; // subscribe the caller to changes
@@ -108,13 +105,11 @@ export class ChatList {
     return row && wish ? { ...row, ...wish } : row;
   }
 
-  /** Update chats. */
   put(...chats: readonly ChatInfo[]): void {
     this.#main.peek().put(...chats);
     this.#aside.peek()?.put(...chats);
   }
 
-  /** Remove a chat. */
   drop(id: string): void {
     this.#main.peek().drop(id);
     this.#aside.peek()?.drop(id);
@@ -133,7 +128,6 @@ export class ChatList {
     }
   }
 
-  /** The user looks at a chat. */
   markSeen(id: string | null): void {
     const unseen = this.#unseen.peek();
     if (id !== null && unseen.has(id)) this.#unseen.value = new Set([...unseen].filter((each) => each !== id));

@@ -16,14 +16,13 @@ import {
 
 export type ChatListKind = "chats" | "archived" | "deleted";
 
-/** Which chats the list holds. */
 interface ChatFilter {
   readonly kind: ChatListKind;
   /** Null: of all scopes. */
   readonly scope: string | null;
 }
 
-/** Changes that came during a read, whose result may be older. */
+/** Changes during a read, whose result may be older. */
 interface Meanwhile {
   readonly told: Set<string>;
   readonly gone: Set<string>;
@@ -74,11 +73,9 @@ export class ChatPages {
     return known.sort(byLastUse);
   });
 
-  /** Whether all chats are known. */
   get isWhole(): ReadonlySignal<boolean> {
     return this.#isWhole;
   }
-  /** Whether the first page was read. */
   get isLoaded(): ReadonlySignal<boolean> {
     return this.#isLoaded;
   }
@@ -117,7 +114,6 @@ export class ChatPages {
     await this.need(this.#needed);
   }
 
-  /** Update chats. */
   put(...chats: readonly ChatInfo[]): void {
     for (const chat of chats) {
       this.#noteMeanwhile(chat.id, "told");
@@ -136,8 +132,6 @@ export class ChatPages {
     this.#ending.abort();
     this.#generation += 1;
   }
-
-  // Reading.
 
   /** Whether some of the needed chats are not current. */
   #lacks(): boolean {
@@ -235,9 +229,6 @@ export class ChatPages {
     }
   }
 
-  // Following.
-
-  /** Apply a change. */
   applyChange(change: Change): void {
     // Deleted chats run no turns, and are not renamed.
     if (this.filter.kind === "deleted" && change.type.startsWith("turn.")) return;

@@ -25,7 +25,6 @@ export function byLastUse(one: ListPosition, other: ListPosition): number {
   return other.touchedAt - one.touchedAt || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0);
 }
 
-/** The position of a row in the list. */
 export type ListPosition = Pick<ChatRow, "touchedAt" | "id">;
 
 /** `otherwise`: whether it runs, if the server does not say. */
@@ -59,7 +58,6 @@ export function mergeRow(known: ChatRow | undefined, read: ChatRow, isTold: bool
     : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
 }
 
-/** When an id was created. */
 export function createdAtOf(id: string): number {
   return parseInt(id.slice(-32, -20), 16);
 }

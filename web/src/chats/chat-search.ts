@@ -7,7 +7,6 @@ import type { Session } from "../session/session";
 /** Milliseconds without a keystroke before the search runs. */
 const PAUSE = 180;
 
-/** A query and its results. */
 interface SearchResults {
   readonly query: string;
   readonly hits: readonly Hit[];
@@ -50,7 +49,6 @@ export class ChatSearch {
     return this.#problem;
   }
 
-  /** The user has typed this. */
   type(text: string): void {
     this.#typed.value = text;
     this.#stop();
@@ -61,7 +59,6 @@ export class ChatSearch {
     }
   }
 
-  /** Search now. */
   async submit(): Promise<void> {
     this.#stop();
     const query = this.#typed.peek().trim();
@@ -72,7 +69,6 @@ export class ChatSearch {
     await this.#read(query, []);
   }
 
-  /** Read more results. */
   async more(): Promise<void> {
     const found = this.#found.peek();
     if (found && !found.isWhole && !this.#isSearching.peek()) await this.#read(found.query, found.hits);
@@ -91,7 +87,6 @@ export class ChatSearch {
     this.#stop();
   }
 
-  /** Abort the running search. */
   #stop(): void {
     clearTimeout(this.#timer);
     this.#asking.abort();

@@ -3,7 +3,6 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 import type { ChatRow } from "./chat-row";
 
-/** One line of the list. */
 export type ChatListLine =
   | { readonly kind: "heading"; readonly id: string; readonly text: string }
   /** `number`: its position among the chats, from 1. */

@@ -6,7 +6,7 @@ import type { Session } from "../session/session";
 
 type Thread = NonNullable<Session["threads"]["current"]["value"]>;
 
-/** How many pages of older turns are searched for one. */
+/** Maximum pages of older turns to search for one. */
 const PAGES = 40;
 /** Milliseconds for which the found turn is highlighted. */
 const FOUND = 2_000;
@@ -16,7 +16,6 @@ export function openNewChat(session: Session): void {
   if (!isNewChat(session)) session.router.openNew();
 }
 
-/** Whether the current chat is new and empty. */
 export function isNewChat({ threads, router, keeps }: Session): boolean {
   const thread = threads.current.peek();
   if (thread === null || router.route.peek()?.kind !== (keeps ? "new" : "unkept")) return false;
@@ -56,7 +55,7 @@ async function reveal(session: Session, thread: Thread, turn: string): Promise<v
   setTimeout(() => found?.classList.remove("found"), FOUND);
 }
 
-/** Wait until the condition holds, or for so many milliseconds. */
+/** Wait until the condition holds, or at most `patience` milliseconds. */
 function waitAtMost(isSo: () => boolean, patience = 10_000): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, patience);

@@ -29,7 +29,6 @@ export class ScopeFilter {
     return this.#chosen;
   }
 
-  /** The options of a new chat. */
   readonly newChat: ReadonlySignal<NewChat> = computed(() => (this.#chosen.value ? { scope: this.#chosen.value } : {}));
 
   choose(scope: string | null): void {
@@ -38,7 +37,6 @@ export class ScopeFilter {
     this.#storage.set("scope", scope);
   }
 
-  /** Add the scopes of some chats. */
   addKnown(scopes: Iterable<string | null>): void {
     const known = this.known.peek();
     const all = new Set([...known, ...[...scopes].map((scope) => scope ?? "")]);
@@ -46,7 +44,7 @@ export class ScopeFilter {
   }
 }
 
-/** `?scope=NAME` of the address; null: it names none. */
+/** `?scope=NAME` of the address, or null. */
 export function scopeFromAddress(search = location.search): string | null {
   return new URLSearchParams(search).get("scope") || null;
 }

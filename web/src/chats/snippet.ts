@@ -1,4 +1,4 @@
-/** Split a search snippet into marked and unmarked parts. */
+/** Splits a search snippet into marked and unmarked parts. */
 
 import type { Mark } from "turnledger";
 import { safeText } from "../markdown/safe-text";
@@ -8,7 +8,7 @@ interface SnippetPart {
   readonly isMarked: boolean;
 }
 
-/** Split a snippet. Marks count code points, some of which take two UTF-16 units. */
+/** Marks count code points, some of which take two UTF-16 units. */
 export function snippetParts(snippet: string, marks: readonly Mark[]): SnippetPart[] {
   const characters = Array.from(snippet);
   const pieces: SnippetPart[] = [];

@@ -10,7 +10,6 @@ import { NEW_CHAT } from "./drafts";
 import { ModelChoice } from "./model-choice";
 import { DEFAULT_POLICY } from "./busy-policies";
 
-/** A message about to be sent. */
 interface Message {
   readonly text: string;
   readonly onBusy: OnBusy;
@@ -19,7 +18,6 @@ interface Message {
 let made = 0;
 
 export class Composer {
-  /** Unique. */
   readonly number = ++made;
   readonly thread: Thread;
   readonly model: ModelChoice;
@@ -79,7 +77,7 @@ export class Composer {
     () => this.thread.isKept && this.#text.value.length > this.#composers.drafts.maxLength,
   );
 
-  /** Why nothing can be sent here; null if it can. A lost connection is no reason: messages wait. */
+  /** Why nothing can be sent here, or null. Messages wait for a lost connection, so that is not a reason. */
   readonly blockedReason: ReadonlySignal<string | null> = computed(() => {
     const problem = this.thread.problem.value;
     if (!this.#session.mayRun) return "You can read here, but not write.";
@@ -94,7 +92,6 @@ export class Composer {
     () => this.blockedReason.value === null && this.#text.value.trim() !== "",
   );
 
-  /** Set the text. */
   write(text: string): void {
     if (text === this.#text.peek()) return;
     this.#recalled = null;
@@ -120,7 +117,6 @@ export class Composer {
     return true;
   }
 
-  /** Stop the running turn. */
   stop(policy: OnStop = "keep"): void {
     void this.thread.stop({ policy });
   }
@@ -181,7 +177,6 @@ export class Composer {
     if (this.thread.isKept) this.#composers.drafts.write(draftOf(this.thread), this.#draft());
   }
 
-  /** Store the draft now. */
   #keep(): void {
     if (this.thread.isKept) this.#composers.drafts.writeNow(draftOf(this.thread), this.#draft());
   }
@@ -257,7 +252,7 @@ export class Composer {
     } else if (this.#text.peek() !== text) this.offer(text);
   }
 
-  /** The failure is gone. If the same text was sent again, remove it from the field. */
+  /** Handle a cleared failure: if the same text was sent again, remove it from the field. */
   #letGo(): void {
     const back = this.#putBack;
     const offers = this.#offers.peek();
@@ -275,12 +270,10 @@ export class Composer {
   }
 }
 
-/** The key of its draft. */
 function draftOf(thread: Thread): string {
   return thread.id.peek() ?? NEW_CHAT;
 }
 
-/** The key of the text offered there. */
 export function offeredDraftOf(place: string): string {
   return `${place} offered`;
 }

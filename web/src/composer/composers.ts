@@ -30,12 +30,10 @@ export class Composers {
     this.#leaving.push(this.#followDeletions(), this.#awaitExpiry());
   }
 
-  /** Whether the token has expired. */
   get isExpired(): ReadonlySignal<boolean> {
     return this.#isExpired;
   }
 
-  /** The composer of a chat; each has one. */
   of(thread: Thread): Composer {
     const composer = this.#composers.get(thread) ?? new Composer(this.#session, this, thread);
     this.#composers.delete(thread); // most recently used last
@@ -54,7 +52,6 @@ export class Composers {
     return this.of(thread).model.name.peek();
   }
 
-  /** Resolve when the server has said which models there are. */
   modelsAreKnown(): Promise<void> {
     return waitFor(() => this.#session.areModelsKnown.value);
   }

@@ -22,7 +22,6 @@ const BOUNDS: DraftLimits = { drafts: 100, characters: 1_000_000 };
 interface Kept {
   readonly text: string;
   readonly at: number;
-  /** The tab that wrote it. */
   readonly by: string;
 }
 
@@ -52,12 +51,10 @@ export class Drafts {
     addEventListener("storage", (event) => this.#hear(event), { signal });
   }
 
-  /** How long a draft may be. */
   get maxLength(): number {
     return this.#bounds.characters;
   }
 
-  /** Read a draft; empty if there is none. */
   read(place: string): string {
     return this.#waiting.get(place) ?? this.#kept(place)?.text ?? "";
   }
@@ -83,13 +80,11 @@ export class Drafts {
     return this.#set(place, text);
   }
 
-  /** Remove the draft of a chat. */
   drop(place: string): void {
     this.#waiting.delete(place);
     this.#storage.set(PREFIX + place, null);
   }
 
-  /** Store all waiting drafts. */
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

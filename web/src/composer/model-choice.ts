@@ -6,7 +6,6 @@ import type { Session } from "../session/session";
 import type { Thread } from "../thread/thread";
 
 export class ModelChoice {
-  /** All models. */
   readonly names: ReadonlySignal<readonly string[]>;
   /** Null if not known yet, or if there is none. */
   readonly name: ReadonlySignal<string | null>;

@@ -26,12 +26,10 @@ export const SHORTCUTS = [
 
 type ShortcutName = (typeof SHORTCUTS)[number]["name"];
 
-/** The part of a keyboard event that matters. */
 export type KeyPress = Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">;
 
 const IS_MAC = /Mac|iP(hone|ad|od)/.test(navigator.userAgent);
 
-/** Whether this event is the shortcut of that name. */
 export function isShortcut(name: ShortcutName, pressed: KeyPress, isMac = IS_MAC): boolean {
   const shortcut = SHORTCUTS.find((each) => each.name === name) as Shortcut;
   return shortcut.keys.some((keys) => isPressed(keys, pressed, isMac));
@@ -54,7 +52,6 @@ function isPressed(keys: string, { key, ctrlKey, metaKey, shiftKey, altKey }: Ke
 
 const SIGNS: Readonly<Record<string, string>> = { ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", Delete: "Del" };
 
-/** The labels of the keys. */
 export function keyLabels(keys: string, isMac = IS_MAC): string[] {
   return keys.split("+").map((each) => (each === "Mod" ? (isMac ? "⌘" : "Ctrl") : (SIGNS[each] ?? each)));
 }

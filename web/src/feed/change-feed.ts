@@ -8,21 +8,20 @@ import { LeaderElection } from "./leader-election";
 export type ConnectionState = "connecting" | "live" | "lost";
 export type ChangeListener = (change: Change) => void;
 
-/** Messages between tabs. */
 type FeedMessage =
   | ({ readonly kind: "change" } & NumberedChange)
-  /** A tab asks for the current position, and says its own. */
+  /** A tab asks for the current position, and sends its own. */
   | { readonly kind: "who"; readonly epoch: string | null; readonly number: number }
   /** The leader answers, after the changes that the asking tab is missing. */
   | { readonly kind: "here"; readonly connection: ConnectionState; readonly heard: FeedPosition | null };
 
 /** Milliseconds between two checks that there is a leader. */
 const WATCH = 4_000;
-/** After so many unanswered questions, this tab takes the lead. */
+/** Unanswered questions after which this tab takes the lead. */
 const UNANSWERED = 2;
 /** Milliseconds before a refused stream is requested again. */
 const AGAIN = 5_000;
-/** Milliseconds in which a restarted server is back. */
+/** Milliseconds within which a restarted server is back. */
 const MOMENT = 1_000;
 
 /** The leader reads the stream and passes it on to the other tabs; the next leader continues after the last change that
@@ -47,7 +46,7 @@ export class ChangeFeed {
   #start: () => void = () => {};
 
   /** `name`: of the storage scope and the credential; tabs with the same name share a stream. `refused`: called when
-   * the server revokes access. Nothing is read before `start`. */
+   * the server revokes access. Reading begins with `start`. */
   constructor(client: Client, name: string, refused: (problem: unknown) => void = () => {}) {
     this.#client = client;
     this.#name = `turnledger live ${name}`;
@@ -97,8 +96,6 @@ export class ChangeFeed {
     this.#leave();
   }
 
-  // Reading.
-
   #join(): void {
     if (this.#ending.signal.aborted || this.#channel !== null || this.#alone !== null) return;
     try {
@@ -129,13 +126,12 @@ export class ChangeFeed {
     this.#channel = null;
   }
 
-  /** The tab became visible or hidden. */
   #visibilityChanged(): void {
     const isSeen = document.visibilityState !== "hidden";
     if (this.#channel !== null) {
       if (isSeen) this.#postQuestion();
     } else if (!isSeen) {
-      this.#alone?.abort(); // of the few connections that all tabs have, it holds none
+      this.#alone?.abort(); // a hidden tab holds none of the few connections that all tabs share
       this.#alone = null;
     } else if (this.#alone === null && !this.#isRefused && !this.#ending.signal.aborted) {
       this.#alone = new AbortController();
@@ -201,8 +197,6 @@ export class ChangeFeed {
     return heard;
   }
 
-  // Messages.
-
   #receive(told: FeedMessage): void {
     switch (told.kind) {
       case "change":
@@ -238,7 +232,7 @@ export class ChangeFeed {
       try {
         listener(change);
       } catch (problem) {
-        reportError(problem); // the others are told all the same
+        reportError(problem); // other listeners still receive it
       }
     }
   }
@@ -264,7 +258,7 @@ export class ChangeFeed {
 }
 
 function freshEpoch(): FeedPosition["epoch"] {
-  // Not a UUID: pages of plain http addresses may make none.
+  // Not a UUID: pages over plain http cannot create one.
   return { name: Math.random().toString(36).slice(2), since: Date.now() };
 }
 

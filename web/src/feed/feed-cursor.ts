@@ -6,7 +6,7 @@
 
 import type { Change } from "turnledger";
 
-/** A run of changes without a gap, and since when (by the clock of the machine) it is complete. */
+/** A run of changes without a gap, complete since that time by the clock of this machine. */
 interface Epoch {
   readonly name: string;
   readonly since: number;
@@ -44,7 +44,6 @@ export class FeedCursor {
     return this.#position;
   }
 
-  /** Begin an epoch at a position. */
   begin(epoch: Epoch, position: string): FeedPosition {
     this.#recent = [];
     return (this.#position = { epoch, number: 0, position });

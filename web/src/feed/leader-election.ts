@@ -38,7 +38,6 @@ export class LeaderElection {
     }
   }
 
-  /** Give up the lead, and stop waiting for it. */
   leave(): void {
     this.#candidacy?.abort();
     this.#candidacy = null;

@@ -13,7 +13,6 @@ export type ExperimentStep =
   | { readonly name: "stop"; readonly at: "running" | "done" | "missed" | "early" }
   | { readonly name: "tabs"; readonly at: "greeting" | "ready" | "done" | "second" | "missed" };
 
-/** The part of a thread that experiments use. */
 export interface ExperimentThread {
   readonly id: ReadonlySignal<string | null>;
   readonly turns: ReadonlySignal<readonly Turn[]>;
@@ -22,7 +21,6 @@ export interface ExperimentThread {
   send(text: string): Promise<void>;
 }
 
-/** What the experiments need to know about the user. */
 export interface ExperimentContext {
   readonly storage: StorageScope;
   readonly models: ReadonlySignal<readonly Model[]>;
@@ -31,7 +29,6 @@ export interface ExperimentContext {
   readonly hasChats: ReadonlySignal<boolean | null>;
 }
 
-/** The demo model. */
 function isDemo({ id, owned_by, ownedBy }: Model): boolean {
   return id === "demo" && (owned_by ?? ownedBy) === "turnledger";
 }
@@ -64,7 +61,6 @@ export class Experiments {
     return this.#tried;
   }
 
-  /** The progress of the last started experiment. */
   get step(): ReadonlySignal<ExperimentStep | null> {
     return this.#step;
   }

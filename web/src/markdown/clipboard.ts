@@ -1,4 +1,4 @@
-/** Copy text, with a fallback where the page may not write to the clipboard. */
+/** Copies text, with a fallback where the page may not write to the clipboard. */
 
 import { button, element } from "./dom";
 
@@ -34,7 +34,6 @@ export async function copyText(text: string): Promise<boolean> {
   }
 }
 
-/** Select all that is in a node. */
 export function selectContents(node: Node): void {
   const selection = getSelection();
   selection?.removeAllRanges();

@@ -11,14 +11,14 @@ import { grammarName, languageLabel } from "./highlight/languages";
 const LONGEST_HIGHLIGHTED = 20_000;
 /** Longer code is cut off until the user asks for all of it. */
 const LONGEST_SHOWN = 50_000;
-/** Laid out in chunks, so that growth at the end does not touch what stands before. */
+/** Laid out in chunks, so that growth at the end does not touch earlier ones. */
 const PART = 4_000;
 /** Milliseconds between highlights of a growing block. */
 const RHYTHM = 300;
 
 const blocks = new WeakMap<Element, CodeBlock>();
 
-/** The blocks of code among these nodes, and in them. */
+/** Return the code blocks among these nodes, and in them. */
 export function codeBlocksIn(nodes: readonly ChildNode[]): CodeBlock[] {
   const elements = nodes.flatMap((node) => {
     if (!(node instanceof Element)) return [];
@@ -162,7 +162,6 @@ export class CodeBlock {
   }
 }
 
-/** A button that toggles line wrapping. */
 function wrapButton(called: string, pre: HTMLElement): HTMLElement {
   const wrap = button("code-button", "Wrap", () => {
     wrap.setAttribute("aria-pressed", String(pre.classList.toggle("wrapped")));

@@ -51,7 +51,7 @@ function decorateLink(link: HTMLAnchorElement): void {
 
 function decoratePicture(place: HTMLElement): void {
   const shown = imageElement(place.getAttribute("data-picture") ?? "", place.getAttribute("data-alt") ?? "");
-  // A button in a link would be two things to press in one.
+  // A button in a link would be two targets in one.
   const around = place.closest("a");
   if (around && shown.querySelector("button")) around.after(shown);
   else place.replaceWith(shown);

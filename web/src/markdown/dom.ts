@@ -10,7 +10,6 @@ export function element<Name extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-/** A button with an action. */
 export function button(kind: string, words: string, pressed: (button: HTMLButtonElement) => void): HTMLButtonElement {
   const made = element("button", { type: "button", class: kind }, words);
   made.addEventListener("click", () => pressed(made));

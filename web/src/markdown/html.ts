@@ -7,17 +7,15 @@ export type LinkDefinitions = Map<string, { readonly href: string; readonly titl
 
 /** The page's own headings rank above those of any text. */
 const HIGHEST = 2;
-/** In lines. */
 const LONGEST_DEFINITION = 9;
 const LINE_BREAK = /^<br *\/?>/i;
 
 class TextTokenizer extends Tokenizer {
-  /** Show HTML as text. */
   override html(): undefined {
     return undefined;
   }
 
-  /** Models break lines in tables like this, having no other way. */
+  /** Models break lines in tables like this: there is no other way. */
   override tag(source: string): Tokens.Tag | undefined {
     const found = LINE_BREAK.exec(source);
     return found ? ({ type: "br", raw: found[0] } as unknown as Tokens.Tag) : undefined;
@@ -124,7 +122,6 @@ function blockHtml(token: MarkedToken): BlockHtml {
   return { start: "", items: [parser.parse([token])], end: "" };
 }
 
-/** The link definitions in some Markdown. */
 export function linkDefinitions(source: string): LinkDefinitions {
   if (!source.includes("]:")) return new Map();
   const lexer = new Lexer(OPTIONS);
@@ -136,7 +133,6 @@ function titled(title: string | null | undefined): string {
   return title ? ` title="${resolvable(title)}"` : "";
 }
 
-/** Escape all. */
 function escaped(text: string): string {
   return text.replace(/[&<>"']/g, reference);
 }

@@ -1,8 +1,6 @@
-/** Images: embedded ones are shown, remote ones load on request.
- *
- * Loading a remote image tells its server who reads this, and when. So it takes a click, and happens in a frame from
- * our own server that may load images and nothing else: the page itself never loads anything remote.
- */
+/** Images: embedded ones are shown, remote ones load on request. Loading a remote image reveals to its server that this
+ * is read, when, and from where. So it takes a click, and happens in a frame from our own server that may load images
+ * and nothing else: the page itself never loads anything remote. */
 
 import { button, element } from "./dom";
 import { safeText } from "./safe-text";
@@ -40,7 +38,7 @@ function asking(url: URL, alt: string): HTMLElement {
   const ask = button("picture-ask", `Load image from ${url.host}`, () =>
     place.replaceChildren(framed(url, alt, place)),
   );
-  // The whole URL goes to its server, including what hides after the host name.
+  // The whole URL goes to its server, including what is hidden behind the host name.
   ask.title = url.href.slice(0, MOST_WORDS);
   place.append(ask);
   if (alt !== "") place.append(element("span", { class: "picture-alt", dir: "auto" }, alt));

@@ -15,7 +15,6 @@ export class PlainBlock {
   readonly #all: HTMLButtonElement;
   #text = "";
   #isWhole = false;
-  /** Where the chunks end. */
   #ends: number[] = [];
 
   constructor(text: string) {
@@ -24,7 +23,7 @@ export class PlainBlock {
     this.show(text);
   }
 
-  /** Show this text, which begins with the shown one. */
+  /** Show this text, which extends the shown one. */
   show(text: string): void {
     this.#text = text;
     const isLong = text.length > LONGEST && !this.#isWhole;

@@ -14,7 +14,7 @@ const PAUSE = 3;
 
 export class MarkdownRenderer {
   readonly #place: HTMLElement;
-  /** The text to show, and how much of it was parsed. */
+  /** The text to show, and the part of it that was parsed. */
   #wanted = "";
   #text = "";
   #segments = new Segments();
@@ -43,7 +43,7 @@ export class MarkdownRenderer {
     else this.#soon();
   }
 
-  /** Render what has come; all of it, if the time is unlimited. */
+  /** Render pending text; all of it, if the time is unlimited. */
   draw(patience = PATIENCE): void {
     this.close();
     const start = performance.now();
@@ -56,7 +56,6 @@ export class MarkdownRenderer {
     this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
   }
 
-  /** Stop rendering. */
   close(): void {
     if (this.#frame !== null) cancelAnimationFrame(this.#frame);
     this.#frame = null;
@@ -102,7 +101,7 @@ export class MarkdownRenderer {
       for (const node of piece.nodes) node.remove();
   }
 
-  /** Parse what was added; only here, since much may come before a frame. */
+  /** Parse added text; only here, since much may arrive before a frame. */
   #take(): void {
     if (!this.#wanted.startsWith(this.#text)) this.#forget();
     const settled = this.#segments.take(this.#wanted.slice(this.#text.length));
@@ -111,7 +110,7 @@ export class MarkdownRenderer {
     this.#define(settled);
   }
 
-  /** Add link definitions, and render again what may refer to them. */
+  /** Add link definitions, and render segments again that may refer to them. */
   #define(segments: readonly Segment[]): void {
     let isNew = false;
     for (const { kind, source } of segments) {

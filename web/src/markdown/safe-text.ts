@@ -33,7 +33,7 @@ export function safeProse(text: string): string {
   return withoutTowers(text.replace(HARMFUL, ""));
 }
 
-/** Code with invisible characters written out. */
+/** Return code with invisible characters written out. */
 export function visibleCode(text: string): string {
   return text.replace(TO_BE_SEEN, (letter) => {
     const code = (letter.codePointAt(0) as number).toString(16).toUpperCase().padStart(4, "0");

@@ -5,9 +5,8 @@
  */
 
 export type Segment =
-  /** Markdown. */
   | { readonly kind: "prose"; readonly source: string }
-  /** A fenced block. `isOpen`: its end has not come. */
+  /** A fenced block. `isOpen`: its end has not arrived. */
   | {
       readonly kind: "code";
       readonly source: string;
@@ -48,17 +47,16 @@ const PICTURE_START = /^!\[([^\]\n]{0,1000})\]\(data:image\/[a-z+.-]{1,20};base6
 interface Fence {
   readonly mark: string;
   readonly language: string;
-  /** Where its code starts. */
   readonly from: number;
 }
 
 export class Segments {
   #text = "";
-  /** Whether the last character that came was the first half of an end of a line. */
+  /** Whether the text so far ends in a carriage return, which may be half of a line ending. */
   #endsInReturn = false;
-  /** Where the part starts that is not settled. */
+  /** Start of the part that is not settled. */
   #start = 0;
-  /** Up to where lines are complete and looked at. */
+  /** End of the complete lines that were scanned. */
   #scanned = 0;
   #fence: Fence | null = null;
   #settled: Segment[] = [];
@@ -69,7 +67,7 @@ export class Segments {
   #signs = 0;
   #isTable = false;
 
-  /** Take what has come, and return the parts that are settled by it. */
+  /** Add text, and return the segments that it settles. */
   take(added: string): readonly Segment[] {
     this.#text += this.#straight(added);
     for (;;) {
@@ -81,7 +79,7 @@ export class Segments {
     return this.#taken();
   }
 
-  /** What is not settled, as it would be if nothing came any more. */
+  /** The segments of the unsettled part, as if the text ended here. */
   get rest(): readonly Segment[] {
     const line = this.#text.slice(this.#scanned);
     if (this.#fence) {
@@ -109,7 +107,7 @@ export class Segments {
     return this.#prose(this.#text.length, isTwisted(line) || this.#signs + signsOf(line) > this.#mostSigns);
   }
 
-  /** Ends of lines are one character, wherever the text was cut. */
+  /** Normalize line endings, wherever the text was cut. */
   #straight(added: string): string {
     if (added === "") return added;
     const whole = this.#endsInReturn && added.startsWith("\n") ? added.slice(1) : added;
@@ -122,7 +120,7 @@ export class Segments {
   #taken(): readonly Segment[] {
     const settled = this.#settled;
     this.#settled = [];
-    // What is settled need not be carried on: each piece that comes would copy all that came before it.
+    // Drop the settled part: each added piece would copy all of it.
     this.#text = this.#text.slice(this.#start);
     this.#scanned -= this.#start;
     if (this.#fence) this.#fence = { ...this.#fence, from: this.#fence.from - this.#start };
@@ -179,7 +177,7 @@ export class Segments {
     if (to - this.#start > (this.#isTable ? LONGEST_TABLE : LONGEST_PROSE)) this.#cut(to + 1);
   }
 
-  /** Whether nothing that stands before can go on in this line. */
+  /** Whether no earlier block can continue in this line. */
   #isNew(line: string, isMarker: boolean, from: number): boolean {
     if (line.startsWith(" ") || line.startsWith("\t")) return false;
     if (HEADING.test(line)) return true;
@@ -199,7 +197,7 @@ export class Segments {
   #code(fence: Fence, to: number, isOpen: boolean): Segment {
     const source = this.#text.slice(this.#start, to);
     const text = this.#text.slice(fence.from, to);
-    // The end of the last line is no part of it.
+    // The last line ending is not part of the code.
     return {
       kind: "code",
       source,
@@ -241,7 +239,7 @@ function isEndOf(fence: Fence, line: string): boolean {
   );
 }
 
-/** Whether a line is deeper in quotations and lists than anybody writes. */
+/** Whether a line is nested deeper in quotes and lists than people write. */
 function isTwisted(line: string): boolean {
   const nesting = NESTING.exec(line)?.[0];
   if (nesting === undefined || RULE.test(line)) return false;

@@ -8,9 +8,9 @@ import { storedKeys, STORAGE_PREFIX, browserStorage, tabStorage, type KeyValueSt
 
 /** The slot of a user's own token. */
 export const OWN_SLOT = "own";
-/** The fingerprint of having no token. */
+/** The fingerprint without a token. */
 const NOBODY = "nobody";
-/** Milliseconds that a tab waits for the storage to show what another tab has announced. */
+/** Milliseconds that a tab waits for the storage to show a token that another tab has announced. */
 const BELIEVED = 2_000;
 
 /** Messages between tabs: never the token itself. */
@@ -48,7 +48,6 @@ export class Credential {
     this.#sweep();
   }
 
-  /** The stored token; null if there is none. */
   get token(): string | null {
     return this.#unkept ?? this.#storage.getItem(this.#name);
   }
@@ -58,7 +57,7 @@ export class Credential {
     return new StorageScope(storageScopeName(this.slot, this.#fingerprint), this.#storage);
   }
 
-  /** Replace the token, or remove it. Nothing of the former one stays, here or in other tabs. */
+  /** Replace the token, or remove it, with all data of the former one, here and in other tabs. */
   replace(token: string | null): void {
     this.#remove((name) => name !== this.#name);
     this.#unkept = null;
@@ -99,7 +98,7 @@ export class Credential {
   #notice({ key, storageArea }: StorageEvent): void {
     if (storageArea !== this.#storage) return;
     if (key === null || key === this.#name) this.#look();
-    // A tab that does not know yet has stored something for the former credential.
+    // A tab that has not noticed yet may have stored data of the former credential.
     else this.#sweep();
   }
 

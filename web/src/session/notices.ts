@@ -28,7 +28,7 @@ export class Notices {
   readonly #told: (problem: unknown) => void;
   #last = 0;
 
-  /** `told`: called for each problem. */
+  /** `told`: called with each problem. */
   constructor(told: (problem: unknown) => void = () => {}) {
     this.#told = told;
   }
@@ -38,12 +38,11 @@ export class Notices {
     return this.#shown;
   }
 
-  /** The last announcements to screen readers, oldest first. */
   get announced(): ReadonlySignal<readonly Spoken[]> {
     return this.#announced;
   }
 
-  /** Announce something to screen readers. Notices are announced anyway. */
+  /** Announce a text to screen readers. Notices are announced anyway. */
   announce(text: string): void {
     const said = { number: ++this.#last, text: safeText(text) };
     this.#announced.value = [...this.#announced.peek().slice(1 - HEARD), said];

@@ -1,11 +1,11 @@
-/** What the page shows, and how the address names it. */
+/** The current route, and its address. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { tabStorage } from "../browser/storage";
 import { StorageScope } from "./storage-scope";
 
-/** A chat; one that is not made yet; or one that is not kept, which no address names. The last two have a number of
- * their own: a second "new chat" is another place. */
+/** A chat; a new one; or one that is not kept, which has no address. The last two are numbered: a second "new chat" is
+ * another route. */
 export type Route =
   | { readonly kind: "chat"; readonly id: string }
   | { readonly kind: "new"; readonly number: number }
@@ -46,7 +46,6 @@ export class Router {
     return this.#leaving;
   }
 
-  /** Show a chat. */
   open(id: string): void {
     this.#go({ kind: "chat", id });
   }
@@ -58,12 +57,10 @@ export class Router {
     if (this.#route.peek() === null) this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
   }
 
-  /** Show a new chat, another one each time. */
   openNew(): void {
     this.#go(this.#fresh());
   }
 
-  /** Show a new chat that is not kept. */
   openUnkept(): void {
     this.#go({ kind: "unkept", number: ++this.#last });
   }
@@ -74,8 +71,8 @@ export class Router {
     this.#storage.set(CREATED, JSON.stringify({ id, at: now() }));
   }
 
-  /** During a reload the old page goes on until the new one has come. A chat that it created meanwhile is the one that
-   * is shown; the address is from before. */
+  /** During a reload the old page runs until the new one has loaded. A chat created meanwhile is the one to show; the
+   * address is older. */
   #correctAddress(): void {
     const { id, at } = JSON.parse(this.#storage.get(CREATED) ?? "{}") as { id?: string; at?: number };
     if (id && at && at >= performance.timeOrigin) history.replaceState(null, "", `#${id}`);
@@ -88,12 +85,10 @@ export class Router {
     if (to) this.#show(to);
   }
 
-  /** Stay here. */
   stay(): void {
     this.#leaving.value = null;
   }
 
-  /** Show what the address names. */
   #read(): void {
     const named = location.hash.slice(1);
     if (this.#only !== null) this.#route.value = { kind: "chat", id: this.#only };
@@ -126,7 +121,7 @@ export class Router {
   }
 }
 
-/** Milliseconds by the clock that also tells when a page began to load. */
+/** Milliseconds by the clock that also measures when a page began to load. */
 function now(): number {
   return performance.timeOrigin + performance.now();
 }

@@ -23,7 +23,7 @@ interface SessionControls {
   signOut(): void;
 }
 
-/** Milliseconds before the models are asked for again. */
+/** Milliseconds before the models are requested again. */
 const PAUSE = 5_000;
 
 const NO_CONTROLS: SessionControls = { apiKey: () => "", signOut: () => {} };
@@ -42,7 +42,7 @@ export class Session {
   readonly composers: Composers;
   readonly models: Signal<readonly Model[]> = signal([]);
   readonly #areModelsKnown = signal(false);
-  /** The model that new turns are asked of; null: not known yet, or there is none. */
+  /** The model for new turns; null: not known yet, or there is none. */
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
 
@@ -107,7 +107,7 @@ export class Session {
     return !this.isReader && this.#has("chats:write");
   }
 
-  /** Whether a server has said which models there are, be it none. */
+  /** Whether a server has listed its models, even if there are none. */
   get areModelsKnown(): ReadonlySignal<boolean> {
     return this.#areModelsKnown;
   }
@@ -154,7 +154,7 @@ export class Session {
 /** Whether the token is no longer valid. */
 export function isAccessRevoked(problem: unknown): boolean {
   if (!(problem instanceof TurnledgerError)) return false;
-  // Within a stream there is no status, but the word is the same.
+  // A stream has no status, but the same code.
   return problem.status === 401 || /^(token_revoked|token_expired|invalid_token|missing_token)$/.test(problem.code);
 }
 

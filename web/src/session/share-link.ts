@@ -4,10 +4,10 @@ import { errors, type Client } from "turnledger";
 import { isLinkCode, fingerprintOf } from "./token-format";
 import { STORAGE_PREFIX, browserStorage, tabStorage } from "../browser/storage";
 
-/** The link that this tab has opened last; and this browser, for a tab that has opened none. */
+/** The link last opened in this tab; or in this browser, for a tab that has opened none. */
 const LAST = `${STORAGE_PREFIX}link`;
 
-/** Take the code of a link from the address, where it must not stay visible; null if there is none. What names a chat
+/** Take the code of a link from the address, where it must not stay visible; null if there is none. The name of a chat
  * stays. */
 export function takeLinkCode(): string | null {
   const fragment = location.hash.slice(1);
@@ -54,7 +54,6 @@ export class ShareLink {
     tried(() => browserStorage().setItem(LAST, this.slot));
   }
 
-  /** Forget this link. */
   forget(): void {
     for (const storage of [tabStorage(), browserStorage()]) {
       if (storage.getItem(LAST) === this.slot) storage.removeItem(LAST);
@@ -62,7 +61,7 @@ export class ShareLink {
     }
   }
 
-  /** Exchange the code for a token; null where the code is not there any more. Throws LinkNotValid, and what passes. */
+  /** Exchange the code for a token; null if the code is gone. Throws LinkNotValid, and errors that may pass. */
   async exchange(client: Client, signal: AbortSignal): Promise<string | null> {
     const code = tabStorage().getItem(this.#code);
     if (code === null) return null;
@@ -102,7 +101,7 @@ export class ShareLink {
   }
 }
 
-/** What a full storage refuses is lost with the page. */
+/** Values that a full storage refuses are lost with the page. */
 function tried(step: () => void): void {
   try {
     step();

@@ -3,9 +3,9 @@
 import type { Session } from "./session";
 
 export type SignInState =
-  /** The server is asked who the caller is. */
+  /** The page asks the server who the caller is. */
   | { readonly kind: "checking" }
-  /** The server is unavailable or overloaded. It is asked again automatically, or when the user asks. */
+  /** The server is unavailable or overloaded. The page retries automatically, or when the user asks. */
   | { readonly kind: "waiting"; readonly title: string; readonly why: string }
   /** A token is required. `hasEnded`: the user was signed in before. `problem`: what was wrong with the last token. */
   | {

@@ -13,7 +13,7 @@ import { isToken } from "./token-format";
 import { isAccessRevoked, Session, type Me } from "./session";
 import { ShareLink, takeLinkCode } from "./share-link";
 
-/** Milliseconds before the server is asked again automatically, doubled each time. */
+/** Milliseconds before an automatic retry, doubled each time. */
 const FIRST_PAUSE = 1_000;
 const LONGEST_PAUSE = 15_000;
 /** Longer timers would fire at once. */
@@ -35,7 +35,7 @@ export class SignIn {
   #link: ShareLink | null = null;
   #noLink = NO_LINK;
   #credential: Credential | null = null;
-  /** Aborts what runs for a credential when it is replaced. */
+  /** Aborts the work of a credential when it is replaced. */
   #step = new AbortController();
   #pause = FIRST_PAUSE;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -92,7 +92,6 @@ export class SignIn {
     }
   }
 
-  /** Sign out, and remove everything. */
   signOut(): void {
     this.#begin();
     this.#credential?.replace(null);
@@ -101,7 +100,6 @@ export class SignIn {
     else this.#move({ kind: "signed out", why: null, hasEnded: false, problem: null });
   }
 
-  /** Ask the server again if it was unavailable. */
   retry(): void {
     if (this.#state.value.kind === "waiting") void this.start();
   }
@@ -155,7 +153,7 @@ export class SignIn {
     return new Client(this.#base, { apiKey: token ?? "", retries: { times: 1 }, allowHttp: true });
   }
 
-  /** Abort what runs, and begin again. */
+  /** Abort running work, and begin again. */
   #begin(state: SignInState = { kind: "checking" }): AbortController {
     clearTimeout(this.#timer);
     this.#step.abort();

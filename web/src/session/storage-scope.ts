@@ -31,7 +31,6 @@ export class StorageScope {
     }
   }
 
-  /** The stored names that begin with this. */
   names(beginning = ""): string[] {
     const wanted = this.#prefix + beginning;
     const found = storedKeys(this.backend).filter((each) => each.startsWith(wanted));
@@ -75,7 +74,6 @@ function senderOf(scope: string): string {
   return `page ${scope}`;
 }
 
-/** The prefix of keys in the outbox. */
 function outboxOf(scope: string, end = ":"): string {
   return `turnledger:${encodeURIComponent(senderOf(scope))}${end}`;
 }

@@ -8,7 +8,6 @@ export function isToken(text: string): boolean {
   return isSecret("tlt_", text);
 }
 
-/** Whether this can be the code of a share link. */
 export function isLinkCode(text: string): boolean {
   return isSecret("tls_", text);
 }

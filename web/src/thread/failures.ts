@@ -35,7 +35,6 @@ const WORDS: Readonly<Record<string, string>> = {
   outcome_unknown: "Nobody knows whether this was answered. Look at the chat before you send it again.",
 };
 
-/** The reason as a sentence. */
 export function failureText(code: string, message: string): string {
   return (Object.hasOwn(WORDS, code) && WORDS[code]) || message;
 }

@@ -3,13 +3,13 @@
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage, type Turn } from "turnledger";
 
-/** How many turns are read first: enough for a large screen. */
+/** Turns to read first: enough for a large screen. */
 const FIRST = 12;
-/** How many older turns are read at once. */
+/** Older turns to read at once. */
 const OLDER = 40;
-/** How many are read to find what is new. */
+/** Turns to read to find new ones. */
 const FEW = 3;
-/** How many are read at most to restore a position after a switch. */
+/** Most turns to read to restore a position after a switch. */
 const MOST = 200;
 
 export class History {
@@ -71,7 +71,7 @@ export class History {
     }
   }
 
-  /** Read older turns. Does nothing while it reads. */
+  /** Read older turns, unless a read is running. */
   async older(): Promise<void> {
     const before = this.#before.peek();
     if (before === null || this.#isReadingOlder) return;

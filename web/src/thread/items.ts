@@ -1,4 +1,4 @@
-/** Items made from what a user says or a model answers, and the messages that an unkept chat sends. */
+/** Items of users and models, and the messages that an unkept chat sends. */
 
 import type { Input, Item, ItemPart } from "turnledger";
 import type { UnkeptMessage } from "turnledger/unkept";
@@ -12,7 +12,6 @@ export function itemsOf(input: Input): readonly Item[] {
   );
 }
 
-/** The messages of a user's items. */
 export function messagesOf(items: readonly Item[]): readonly UnkeptMessage[] {
   return items.map(({ content = "" }) => ({ role: "user", content: contentOf(content) }));
 }

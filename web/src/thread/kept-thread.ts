@@ -1,4 +1,4 @@
-/** A chat that the server keeps: its history, its pending turns, and what failed. */
+/** A chat that the server keeps: its history, its pending turns, and the last failure. */
 
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage, type Input } from "turnledger";
@@ -23,7 +23,6 @@ import { isTabVisible } from "../browser/visibility";
 const PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
-/** Request a turn of a chat. */
 function asked(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
   const { verb, turn = "", input } = said;
   if (verb === "send") return chat.send(input, options);
@@ -128,7 +127,7 @@ export class KeptThread implements Thread {
       this.#problem.value = null;
       this.#isLoaded.value = true;
     } catch (problem) {
-      // What is shown stays: it is correct, if incomplete.
+      // Keep the shown turns: they are correct, if incomplete.
       const isGone = problem instanceof errors.ConversationUnavailable;
       if (!this.#ending.signal.aborted && (isGone || !this.#isLoaded.peek())) this.#problem.value = problem;
     }
@@ -137,8 +136,6 @@ export class KeptThread implements Thread {
   async older(): Promise<void> {
     await this.#history.older().catch((problem: unknown) => this.#report(problem));
   }
-
-  // Requests.
 
   send(input: Input, options: SendOptions = {}): Promise<void> {
     return this.#write({ verb: "send", input }, options);
@@ -223,8 +220,6 @@ export class KeptThread implements Thread {
     this.#failures.dismiss();
   }
 
-  // Branches.
-
   siblings(turn: Turn): ReadonlySignal<Siblings | null> {
     return this.#session.isReader ? NONE : this.#siblings.of(turn);
   }
@@ -260,14 +255,11 @@ export class KeptThread implements Thread {
     }
   }
 
-  // Other tabs.
-
   /** The pending turns that were sent from here. */
   tabMessages(): readonly TabMessage[] {
     return this.#pending.all.peek().flatMap((each) => this.#tabMessage(each));
   }
 
-  /** Another tab reports a turn that it sent in this chat. */
   receive({ turn, input }: TabMessage): void {
     const pending = this.#pending.of(turn);
     if (pending && pending.input.peek().length === 0) pending.input.value = input;
@@ -277,8 +269,6 @@ export class KeptThread implements Thread {
     this.#leave();
     this.#ending.abort();
   }
-
-  // Internals.
 
   /** Send under this name; after a failure it can be retried the same way. */
   async #asking(name: string, ask: (name: string) => Promise<void>): Promise<void> {
@@ -437,7 +427,7 @@ export class KeptThread implements Thread {
     else if (!own) void this.load();
     else if (type === "turn.running") this.#unclear.add(turn);
     else {
-      // A turn sent elsewhere at the same moment is told apart once the server has answered here.
+      // Turns sent elsewhere at the same moment are distinguished once the server has answered here.
       own.guess.value = turn;
       if (own.state.peek() === "sending") own.state.value = "queued";
     }

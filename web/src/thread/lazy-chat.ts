@@ -9,7 +9,6 @@ const PAUSE = 2_000;
 export class LazyChat {
   /** The key that it is created with. */
   readonly name: string;
-  /** Its options. */
   readonly facts: NewChat;
   readonly #client: Client;
   readonly #ending: AbortSignal;

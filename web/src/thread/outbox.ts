@@ -11,7 +11,7 @@ const SAFE = 23 * 3_600_000;
 /** Milliseconds before this tab checks whether another tab sends what it has stored. */
 const LATER = 1_000;
 const WRITTEN = "message ";
-/** Milliseconds until this tab surely sees what another one has removed: locks are faster than storage. */
+/** Milliseconds until this tab surely sees removals by another one: locks are faster than storage. */
 const SEEN = 1_000;
 
 /** A message that was not sent yet: its chat does not exist, or another message goes first. */
@@ -84,7 +84,6 @@ export class TabOutbox {
     });
   }
 
-  /** Store a message before it is sent. */
   write(message: Omit<WrittenMessage, "writtenAt">): WrittenMessage {
     // Times are unique: messages are sent in this order.
     this.#last = Math.max(Date.now(), this.#last + 1);
@@ -147,7 +146,6 @@ export class TabOutbox {
     }
   }
 
-  /** Stored messages, oldest first. */
   #written(): WrittenMessage[] {
     const found = this.#storage.names(WRITTEN).flatMap((name) => writtenOf(this.#storage.get(name)));
     return found.sort((one, other) => one.writtenAt - other.writtenAt);

@@ -30,7 +30,7 @@ export class PendingTurn {
   readonly reasoning = signal("");
   readonly items = signal<readonly Item[]>([]);
   readonly startedAt = signal<number | null>(null);
-  /** Whether the connection is lost. The turn goes on, and is shown again when the connection is back. */
+  /** Whether the connection is lost. The turn continues, and is shown again after a reconnect. */
   readonly isOffline = signal(false);
   /** Whether it was restarted, and what was shown before is void. */
   readonly isRestarted = signal(false);
@@ -38,7 +38,6 @@ export class PendingTurn {
   readonly isOver = signal(false);
   /** How many events it had, except its end. */
   readonly eventCount = signal(0);
-  /** The number of the last event. */
   last = 0;
   /** The turn that the events belong to. */
   #told: string | null;

@@ -10,7 +10,6 @@ export class PendingTurns {
     return this.#all;
   }
 
-  /** Find by turn id. */
   of(turn: string): PendingTurn | undefined {
     return this.#all.peek().find((each) => each.turnId.peek() === turn);
   }

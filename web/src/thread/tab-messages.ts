@@ -6,7 +6,6 @@ import { openChannel } from "../browser/broadcast-channel";
 export interface TabMessage {
   readonly chat: string;
   readonly turn: string;
-  /** The key of the request. */
   readonly name: string;
   readonly input: readonly Item[];
   readonly replaces: string | null;
@@ -29,7 +28,6 @@ export class TabMessages {
     this.#channel?.addEventListener("message", (event: MessageEvent<ChannelMessage>) => this.#receive(event.data));
   }
 
-  /** The message about a turn. */
   of(turn: string): TabMessage | undefined {
     return this.#received.get(turn);
   }

@@ -8,20 +8,17 @@ import type { PendingTurn } from "./pending-turn";
 export interface FailedTurn {
   /** The key of the request, or the id of the attempt. */
   readonly name: string;
-  /** The text of the input. */
   readonly text: string;
   readonly input: readonly Item[];
   /** The turn that it was to replace. */
   readonly replaces: string | null;
   /** The error code, as `model_unavailable`; `turn_stopped` if a user stopped it and nothing was kept. */
   readonly code: string;
-  /** The reason, as a sentence. */
   readonly message: string;
   /** Details from the server; null if none help. */
   readonly detail?: string | null;
   /** The attempt that failed, if the server began one. */
   readonly attempt?: string | null;
-  /** Whether a user stopped it. */
   readonly isStopped: boolean;
   /** Whether this tab sent it since it was loaded: the composer then takes its text back. */
   readonly isHere: boolean;
@@ -38,7 +35,6 @@ export interface SendOptions {
 
 /** The siblings of a turn, and which of them is shown. */
 export interface Siblings {
-  /** The index of the shown one. */
   readonly at: number;
   /** The branch of each, oldest first. */
   readonly branches: readonly string[];
@@ -64,10 +60,9 @@ export interface Thread {
   readonly problem: ReadonlySignal<unknown>;
   readonly isLoaded: ReadonlySignal<boolean>;
 
-  /** The name of a turn while it was pending: the same element goes on showing it. */
+  /** The name of a turn while it was pending: the same element keeps showing it. */
   nameOf(turn: Turn): string;
 
-  /** Read older turns. */
   older(): Promise<void>;
 
   /** Send a message. Resolves when its turn has ended, however it did. Never throws. */
@@ -78,20 +73,16 @@ export interface Thread {
   regenerate(turn: Turn, options?: SendOptions): Promise<void>;
   /** Stop the running turn, or this one; a queued one is withdrawn. */
   stop(options?: { which?: PendingTurn; policy?: OnStop }): Promise<void>;
-  /** Retry the last failure. */
   retry(options?: SendOptions): Promise<void>;
-  /** Dismiss the failure. */
   forgetFailure(): void;
 
   /** Null if there are none, or if not known yet: the first read requests them. */
   siblings(turn: Turn): ReadonlySignal<Siblings | null>;
   /** Show another branch; `from`: the number of the turn that is to stay visible. */
   switch(branch: string, from?: number): Promise<void>;
-  /** Undo the last turn. */
   undo(): Promise<void>;
   /** Fork a chat up to a turn, and return the id of the new one; null if that failed, which is reported. */
   fork(at: Turn): Promise<string | null>;
-  /** Export the whole chat as a file. */
   export(format: ExportFormat): Promise<Blob | null>;
 
   close(): void;

@@ -23,7 +23,6 @@ export class Threads {
   readonly tabMessages: TabMessages;
   /** The options of a new chat. */
   readonly newChat: Signal<NewChat> = signal(newChatFromAddress());
-  /** The thread that is shown. */
   readonly current: ReadonlySignal<Thread | null>;
 
   constructor(session: Session) {
@@ -51,7 +50,7 @@ export class Threads {
     else if (this.#left.has(thread)) this.#reveal(id);
   }
 
-  /** Show the chat of a closed tab to the user who was about to see it, in place of an empty one. */
+  /** Show the chat of a closed tab in place of an empty one, if the user was about to see it. */
   #reveal(id: string): void {
     const { router } = this.#session;
     const shown = this.current.peek();
@@ -137,7 +136,6 @@ function routeName(route: Route): string {
   return route.kind === "chat" ? route.id : `${route.kind} ${route.number}`;
 }
 
-/** Whether the thread is empty. */
 function isBlank({ id, pending, failed }: Thread): boolean {
   return id.peek() === null && pending.peek().length === 0 && failed.peek() === null;
 }

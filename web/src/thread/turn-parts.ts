@@ -1,4 +1,4 @@
-/** The items of a turn as people read them: text, tool steps with results, reasoning, images. */
+/** The items of a turn for display: text, tool steps with results, reasoning, images. */
 
 import type { Item, ItemPart, Turn } from "turnledger";
 import { safeText } from "../markdown/safe-text";
@@ -69,12 +69,10 @@ export function runningParts(items: readonly Item[]): readonly TurnPart[] {
   return partsOfItems(items, [], true);
 }
 
-/** The parts of an input. */
 export function inputParts(input: readonly Item[]): readonly TurnPart[] {
   return partsOfItems(input, [], false);
 }
 
-/** The text of the parts. */
 export function markdownOf(parts: readonly TurnPart[]): string {
   return parts.flatMap((part) => (part.kind === "text" ? [part.text] : [])).join("\n\n");
 }
@@ -187,7 +185,7 @@ function firstOf(item: Item | null, fields: readonly string[]): unknown {
   return found === undefined ? null : item?.[found];
 }
 
-/** The parts of a list; none of anything else. */
+/** Return the parts of a list; none for anything else. */
 function partsIn(value: unknown): ItemPart[] {
   if (!Array.isArray(value)) return [];
   return value.filter((part): part is ItemPart => typeof part === "object" && part !== null);

@@ -1,4 +1,4 @@
-/** Follow a turn to its end. The stream is open only while the chat is visible: a browser allows six connections to a
+/** Follows a turn to its end. The stream is open only while the chat is visible: a browser allows six connections to a
  * server, for all its tabs. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
@@ -10,13 +10,11 @@ export type TurnOutcome =
   | { readonly kind: "committed" | "gone" }
   | { readonly kind: "failed"; readonly problem: unknown };
 
-/** How a turn is requested and read. */
 export interface TurnSource {
   /** Request the turn, with the same key each time, so that it runs once. Undefined: it was requested elsewhere. */
   readonly ask?: () => TurnStream;
   /** Called before a retry: returns whether that may be sent yet. */
   readonly behind?: () => () => boolean;
-  /** Its events after this number. */
   read(turn: string, after: number): Stream<TurnEvent>;
 }
 
@@ -29,7 +27,7 @@ const OF_THE_PROCESS =
 const LOOK = 100;
 /** Milliseconds before an unreachable server is tried again. */
 const PAUSE = 3_000;
-/** How often a turn is requested whose process ended. */
+/** Maximum requests of a turn whose process ended. */
 const TIMES = 10;
 
 export class TurnReader {
@@ -45,12 +43,12 @@ export class TurnReader {
     this.#ending = ending;
   }
 
-  /** Follow a turn, and resolve when it has ended. Waits for a lost connection. Never throws. */
+  /** Follow a turn, and resolve when it has ended. Waits while the connection is lost. Never throws. */
   async follow(pending: PendingTurn, source: TurnSource, withdrawn?: AbortSignal): Promise<TurnOutcome> {
     const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
     let last: TurnOutcome = { kind: "gone" };
     let isAgain = false;
-    // No server has it, nor its place in the queue.
+    // No server has the turn any more.
     const forget = (): void => {
       pending.turnId.value = null;
       isAgain = true;
@@ -144,7 +142,6 @@ export class TurnReader {
     });
   }
 
-  /** Pause, or until the browser is online. */
   async #pause(withdrawn: AbortSignal | undefined): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, PAUSE);

@@ -1,4 +1,4 @@
-/** Send messages in order, and follow each to its end. */
+/** Sends messages in order, and follows each to its end. */
 
 import { effect } from "@preact/signals";
 import type { Item, Stream, TurnEvent, TurnStream } from "turnledger";
@@ -12,7 +12,6 @@ import type { TabOutbox } from "./outbox";
 export interface OutgoingMessage {
   readonly name: string;
   readonly input: readonly Item[];
-  /** The turn that it replaces. */
   readonly replaces: string | null;
   /** Whether a closed tab had already sent it. */
   readonly wasAsked?: boolean;

@@ -7,7 +7,6 @@ interface TurnUsage {
   readonly model: string | null;
   /** In short, as `1,204 tokens · 3.2 s`. */
   readonly words: string;
-  /** In full. */
   readonly explained: string;
 }
 

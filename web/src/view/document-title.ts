@@ -10,7 +10,7 @@ export const PRODUCT = "Turnledger";
 export function currentTitle(session: Session): string | null {
   const thread = session.threads.current.value;
   const id = thread?.id.value;
-  // The list learns of a new title first; a chat outside it knows its own.
+  // The list receives a new title first; a chat outside it has its own.
   const listed = id == null ? undefined : session.chats.rows.value.find((each) => each.id === id);
   return safeText((listed ?? thread?.info.value)?.title ?? "") || null;
 }

@@ -13,7 +13,6 @@ export class Drawer {
   readonly #isBeside: Signal<boolean>;
   /** Whether there is no room for it beside the chat. */
   readonly isNarrow: ReadonlySignal<boolean>;
-  /** Whether it covers the chat. */
   readonly isOver: ReadonlySignal<boolean>;
   readonly isShown: ReadonlySignal<boolean>;
   #next: FocusPlace | null = null;

@@ -1,4 +1,4 @@
-/** Show an error in place of a view that threw; the rest of the page stays. */
+/** Shows an error in place of a view that threw; the rest of the page stays. */
 
 import { Component, type ComponentChildren } from "preact";
 import { RetryIcon, WarningIcon } from "./icons";

@@ -1,4 +1,4 @@
-/** Icons. None is ever the only label of what it stands for. */
+/** Icons. None is the only label of a control. */
 
 import type { JSX } from "preact";
 

@@ -29,11 +29,8 @@ interface MenuProps {
   /** The accessible name of the button; for an icon button the only one. */
   readonly label: string;
   readonly entries: readonly MenuEntry[];
-  /** What the button shows. */
   readonly children: ComponentChildren;
-  /** Of the button. */
   readonly class?: string;
-  /** Called when it opens or closes. */
   readonly onToggle?: (isOpen: boolean) => void;
 }
 

@@ -1,4 +1,4 @@
-/** What a user sees who is not signed in: a form, a reason, or a retry. */
+/** The page of a user who is not signed in: a form, a reason, or a retry. */
 
 import { useEffect, useId, useRef } from "preact/hooks";
 import "../style/sign-in.css";

@@ -6,7 +6,6 @@ const NARROW = matchMedia("(max-width: 832px), (max-width: 1000px) and (max-heig
 const narrow = signal(NARROW.matches);
 NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
 
-/** Whether there is no room for the chats beside the chat. */
 export const isNarrow: ReadonlySignal<boolean> = narrow;
 
 /** Some phones cover the page with their keyboard instead of resizing it: keep the page above it. */

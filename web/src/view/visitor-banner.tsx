@@ -1,4 +1,4 @@
-/** Who a visitor by share link is, what they may do, and until when. */
+/** The name of a visitor by share link, what they may do, and until when. */
 
 import "../style/sign-in.css";
 import { safeText } from "../markdown/safe-text";
@@ -17,7 +17,6 @@ export function VisitorBanner({ session }: { session: Session }) {
   );
 }
 
-/** The banner's text. */
 function wordsOfVisit({ isReader, me }: Session): string {
   const until = me.expiresAt == null ? "" : ` until ${timeOf(me.expiresAt)}`;
   if (isReader) return `You can read this chat${until}.`;

@@ -1,5 +1,4 @@
-"""Where chats are: in a store, which is opened here, or at a server, which is asked. Commands see no
-difference."""
+"""Where chats are: in a store that is opened here, or on a server. Commands see no difference."""
 
 from __future__ import annotations
 
@@ -18,23 +17,22 @@ if TYPE_CHECKING:
     from turnledger.model.transfer import ImportReport
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
-"""Environment variables: the URL of a server, and the token to come with. A token on the command line could
-be read by everybody on the machine."""
+"""Environment variables: the URL of a server, and its token. Everybody on the machine could read a token on
+the command line."""
 ALLOW_HTTP = "TURNLEDGER_ALLOW_HTTP"
 """Environment variable: `1` to send the token over plain http to other machines, too."""
 ID = "conv_"
-"""What an id begins with, and no conversation_key."""
+"""Prefix of an id; no conversation_key has it."""
 
 Done = TypeVar("Done")
 
 
 def allows_http() -> bool:
-    """Whether a token may go over plain http to another machine."""
     return os.environ.get(ALLOW_HTTP) == "1"
 
 
 class Source(Protocol):
-    """A file that is read from the beginning to its end, and again from there if it is `seekable`."""
+    """A file that can be read from the beginning, once or, if `seekable`, again."""
 
     def __iter__(self) -> Iterator[bytes]: ...
     def read(self, size: int, /) -> bytes: ...
@@ -44,8 +42,7 @@ class Source(Protocol):
 
 
 class Backend(Protocol):
-    """What commands do with chats and tokens. A chat is named by its id, or by its conversation_key, which is
-    looked up in `scope`."""
+    """Operations on chats and tokens. A chat is named by its id, or by its conversation_key in `scope`."""
 
     async def list(
         self,
@@ -57,59 +54,44 @@ class Backend(Protocol):
         deleted: bool,
         limit: int,
         cursor: str | None,
-    ) -> Page[ChatInfo]:
-        """A page of chats, the last used first."""
-        ...
+    ) -> Page[ChatInfo]: ...
 
-    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
-        """A page of the chats in which all these words are."""
-        ...
+    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]: ...
 
-    async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
-        """A chat with so many of its last turns."""
-        ...
+    async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory: ...
 
-    async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
-        """Change what people say of a chat: title, pinned, archived."""
-        ...
+    async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
-        """Delete a chat; one that is deleted already can be named by its id."""
+        """Delete a chat; a deleted one can be named by its id."""
         ...
 
-    async def restore(self, id: str) -> ChatInfo:
-        """Bring a deleted chat back."""
-        ...
+    async def restore(self, id: str) -> ChatInfo: ...
 
-    def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
-        """A chat as lines of a file."""
-        ...
+    def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]: ...
 
     def export_all(self, *, scope: str | None) -> AsyncIterator[bytes]:
-        """All chats that lists show, as lines of a file."""
+        """Yield all listed chats as lines of a file."""
         ...
 
-    def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
-        """Take in chats from a file; tell of each what was done."""
-        ...
+    def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]: ...
 
     async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
-        """Make a token; and whether it is the first one, which shuts out those who come without."""
+        """Create a token; also return whether it is the first one, after which callers without a token are
+        refused."""
         ...
 
-    async def list_tokens(self, owner: str | None) -> Sequence[Token]:
-        """All tokens, of an owner or of all, the last made first."""
-        ...
+    async def list_tokens(self, owner: str | None) -> Sequence[Token]: ...
 
     async def revoke_token(self, token: str) -> Sequence[Token]:
-        """End a token, given by its id or its text, and all that it made; itself first."""
+        """Revoke a token, given by its id or its text, with all its descendants; itself comes first."""
         ...
 
 
 class Where:
-    """Which place is meant: what flags name, or else the server that the environment names, or else the store
-    of `turnledger serve`. `makes` says that a store which is not there is to be made, `deletes` that what is
-    deleted there must be restorable for as long as the server has it."""
+    """Selects the backend: by flags, else the server in the environment, else the store of `turnledger
+    serve`. `makes`: create a missing store. `deletes`: keep deleted chats restorable for as long as the
+    server's settings say."""
 
     def __init__(
         self,
@@ -122,19 +104,19 @@ class Where:
         deletes: bool = False,
     ) -> None:
         if server is not None and (store is not None or config is not None):
-            raise InvalidInput("Chats are at a server or in a store: give --server, or --store or --config.")
+            raise InvalidInput("--server excludes --store and --config. Use one of them.")
         if server is None and store is None and config is None:
             server = os.environ.get(SERVER) or None
         if server is not None and owner is not None:
             raise InvalidInput(
-                f"--owner is for stores. Whose chats a server shows depends on the token in {API_KEY}."
+                f"--owner works with --store only. A server uses the owner of the token in {API_KEY}."
             )
         self.server = server
         self._store, self._config, self._owner = store, config, owner
         self._makes, self._deletes = makes, deletes
 
     def open(self) -> AbstractAsyncContextManager[Backend]:
-        """Go there. Raises InvalidInput, or StoreError if the store cannot be opened."""
+        """Open it. Raises InvalidInput, or StoreError if the store cannot be opened."""
         if self.server is not None:
             from turnledger.cli.backend.server import at_server
 
@@ -147,7 +129,7 @@ class Where:
         return in_store(url, self._owner, limits, makes=self._makes)
 
     def do(self, work: Callable[[Backend], Coroutine[Any, Any, Done]]) -> Done:
-        """Do something there, and come back with what came of it."""
+        """Open the backend, run `work` on it, and return its result."""
         import asyncio
 
         async def there() -> Done:
@@ -157,7 +139,8 @@ class Where:
         return asyncio.run(there())
 
     def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ChatInfo]:
-        """Look in passing which chats there are: takes no part in a store, and gives a server little time."""
+        """Return the chats used last, without joining the store as a process, or waiting long for a
+        server."""
         import asyncio
 
         return asyncio.run(self._last_used(scope, deleted, limit))
@@ -177,6 +160,6 @@ class Where:
 
 
 def check_named(chat: str) -> None:
-    """Raise InvalidInput for what names no chat, as a variable does that is not set."""
+    """Raise InvalidInput for an empty name, as from an unset variable."""
     if not chat:
         raise InvalidInput("A chat is named by its id, as in conv_…, or by its conversation_key.")

@@ -1,4 +1,4 @@
-"""What a shell offers when somebody types the name of a chat and presses Tab."""
+"""Shell completion of chat names."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from turnledger.api.chats import ChatInfo
 
 MOST = 100
-"""Chats that are looked at: the last used."""
+"""Chats to complete from: the last used."""
 WORDS = 40
 """Characters of a title beside an id."""
 
-# Some shells evaluate what they are offered, and models write titles: whatever means anything to a shell is
-# left out of them, and a conversation_key that has it is not offered.
+# Some shells evaluate completions, and models write titles. So titles lose all characters with a meaning to a
+# shell, and conversation_keys that have one are not offered.
 _NOT_SAFE = re.compile(r"[^\w .,!?-]")
 _SAFE_NAME = re.compile(r"[\w.@%+/][\w.@%+/-]*")
 
 
 def chats_beginning_with(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Ids and conversation_keys that begin so, with the titles of their chats; none if none can be read."""
+    """Return ids and conversation_keys with this prefix, with the titles of their chats; none if none can be
+    read."""
     return _offered(ctx, incomplete, deleted=False)
 
 
 def ids_of_deleted(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The same, for chats that can be restored."""
     return _offered(ctx, incomplete, deleted=True)
 
 
 def _offered(ctx: typer.Context, incomplete: str, *, deleted: bool) -> list[tuple[str, str]]:
     given = ctx.params.get("chat") or ctx.params.get("chats") or ()
-    # A shell that waits for an answer must get one, whatever is wrong.
+    # The shell waits: return an answer whatever is wrong.
     with suppress(Exception):
         return [
             (name, words)

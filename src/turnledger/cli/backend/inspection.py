@@ -1,4 +1,4 @@
-"""What a store keeps, as commands tell it; and a look at it in passing."""
+"""Reads of a store that do not join it as a process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from turnledger.model.conversation import LOCAL
 from turnledger.model.flags import gone_in, left_of
 
 TOKENS = 1_000
-"""Tokens that are read at once."""
 
 
 async def last_used(
     url: str, *, owner: str | None, scope: str | None, deleted: bool, limit: int
 ) -> tuple[ListedChat, ...]:
-    """The chats of an owner that were used last. Takes no part in the store, and writes nothing."""
+    """Return the chats of an owner that were used last. Writes nothing."""
     from turnledger.engine.clock import SystemClock
     from turnledger.engine.conversations.catalogue import ListChats, list_page
     from turnledger.stores.url import visit_store
@@ -38,7 +37,7 @@ async def last_used(
 
 
 async def all_tokens(url: str, owner: str | None) -> Sequence[Token]:
-    """All tokens, of an owner or of all, the last made first. Takes no part in the store either."""
+    """Return all tokens of one owner, or of all, the newest first. Writes nothing."""
     from turnledger.engine.access.tokens import ListTokens, list_tokens
     from turnledger.model.access.token import Token as StoredToken
     from turnledger.model.conversation import EVERYWHERE
@@ -58,7 +57,7 @@ async def all_tokens(url: str, owner: str | None) -> Sequence[Token]:
 
 
 def visible(turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """Turns in order, without their hidden items and the other halves of these."""
+    """Return the turns without their hidden items and the other halves of these."""
     if not any(turn.hidden for turn in turns):
         return tuple(turns)
     gone = gone_in([(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns])
@@ -66,6 +65,6 @@ def visible(turns: Sequence[Turn]) -> tuple[Turn, ...]:
 
 
 def _without(turn: Turn, gone: Collection[int]) -> Turn:
-    said = codec.raws(left_of(turn.input, gone))
+    input = codec.raws(left_of(turn.input, gone))
     done = codec.raws(left_of(turn.output, gone, len(turn.input)))
-    return replace(turn, raw_input=said, raw_output=done, hidden=())
+    return replace(turn, raw_input=input, raw_output=done, hidden=())

@@ -1,4 +1,4 @@
-"""The store that a command works on: the one that is named, or the one that `turnledger serve` would use."""
+"""The store of a command: the named one, or that of `turnledger serve`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def limits_of(store: str | None, config: Path | None) -> Limits:
-    """How long what is deleted can be restored, as the server's file says; where another store is named than
-    that of a file, as the library does. Raises InvalidInput."""
+    """Return how long deleted chats can be restored: by the server's file, or the library's default if
+    another store is named. Raises InvalidInput."""
     from turnledger.engine.limits import Limits
 
     if store is not None and config is None:
@@ -30,8 +30,8 @@ def limits_of(store: str | None, config: Path | None) -> Limits:
 
 
 def store_url(store: str | None, config: Path | None, *, makes: bool = False) -> str:
-    """The URL of the store: `store`, or what the server's file names, or the file in the data folder, which
-    is made only for who `makes` the store. Raises InvalidInput, and NotAStore if there is none."""
+    """Return the URL of the store: `store`, the one in the server's file, or the file in the data folder,
+    which is created only with `makes`. Raises InvalidInput, and NotAStore if there is none."""
     if store is not None:
         return store
     from turnledger.server.config.file import find_store

@@ -1,4 +1,4 @@
-"""Chats and tokens of a server, which is asked for them."""
+"""Chats and tokens of a server."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from turnledger.model.transfer import ImportReport
 
 PAGE = 50
 PATIENT = Retries(times=4, patience=10)
-"""Somebody waits: a server that is not there shall not keep him for long."""
+"""A person waits: do not try an unreachable server for long."""
 HASTY = Retries(times=0)
 SOON = Timeouts(connect=1, silence=2, write=1)
-"""For a shell that waits for completions."""
+"""For shell completion."""
 
 
 @asynccontextmanager
 async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) -> AsyncIterator[ServerPlace]:
-    """The server at this URL. Nothing is asked of it yet; raises InvalidInput for what cannot be one."""
+    """Open the server at this URL, without a request. Raises InvalidInput for an invalid URL."""
     timeouts, retries = (SOON, HASTY) if is_hasty else (None, PATIENT)
     try:
         client = AsyncClient(url, api_key, timeouts=timeouts, retries=retries, allow_http=allows_http())
@@ -45,14 +45,12 @@ async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) ->
             problem.args = (f"{problem} The command line comes with the token in {API_KEY}. {remedy}",)
             raise
         except RequestFailed as problem:
-            # Which one that is may have been said long ago, in the environment.
+            # The URL may come from the environment, set long ago.
             problem.args = (f"{problem} It was asked of {url}.",)
             raise
 
 
 class ServerPlace:
-    """The chats that there are for who comes with a token, or without."""
-
     def __init__(self, client: AsyncClient, url: str) -> None:
         self._client = client
         self._url = url
@@ -74,14 +72,13 @@ class ServerPlace:
         return SearchPage(tuple(data), following, is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
-        """Of each turn, the items that its owner sees."""
         found = self._chat(chat, scope)
         page = await found.read(limit=min(PAGE, turns))
         info, read, before = page.chat, list(page.turns), page.before
         while before is not None and len(read) < turns:
             page = await found.read(before=before, limit=min(PAGE, turns - len(read)))
             if page.turns and page.turns[-1].id != read[0].parent:
-                # Somebody has turned to another branch. Not everybody may name the one that was shown before.
+                # The chat was switched to another branch, and a visitor cannot name the previous one.
                 return await self.show(chat, scope=scope, turns=turns)
             read, before = [*page.turns, *read], page.before
         return ChatHistory(**asdict(info), turns=visible(read), before=before)
@@ -110,10 +107,10 @@ class ServerPlace:
             yield report
 
     async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
-        """None that a server makes is the first: who has it made comes with one."""
+        """Create a token. It is never the first one: the request needs a token itself."""
         seconds = None if expires_at is None else expires_at / 1000 - time.time()
         if seconds is not None and seconds <= 0:
-            raise InvalidInput("The token would have expired already.")
+            raise InvalidInput("The token would have expired already. Use a time in the future.")
         return await self._client.tokens.create(**wish, expires_in=seconds), False
 
     async def list_tokens(self, owner: str | None) -> Sequence[Token]:
@@ -122,12 +119,12 @@ class ServerPlace:
     async def revoke_token(self, token: str) -> Sequence[Token]:
         if not is_token_text(token):
             return await self._client.tokens.revoke(token)
-        # Whoever has its text may give it up, and a server is told of no other token by its text.
+        # A token may revoke itself, and its text is sent to the server only to authenticate.
         async with AsyncClient(self._url, token, retries=PATIENT, allow_http=allows_http()) as bearer:
             try:
                 return await bearer.tokens.revoke("self")
             except NotAdmitted:
-                raise TokenNotFound("There is no valid token with this text.") from None
+                raise TokenNotFound("No valid token has this text.") from None
 
     def _chat(self, name: str, scope: str) -> AsyncChat:
         check_named(name)

@@ -12,10 +12,12 @@ from turnledger.api.chats import ChatInfo, Deleted, Hit, Page, RestoredChat, Sea
 from turnledger.api.turns import ChatHistory
 from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
 from turnledger.chat import Chat
+from turnledger.chats import Chats
 from turnledger.cli.backend.backend import ID, Source, check_named
 from turnledger.cli.backend.inspection import all_tokens, visible
 from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
+from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.token import digest_of, is_token_text
 from turnledger.model.transfer import ImportReport
@@ -29,7 +31,7 @@ PAGE = 50
 async def in_store(
     url: str, owner: str | None, limits: Limits | None = None, *, makes: bool = False
 ) -> AsyncIterator[StorePlace]:
-    """The store at this URL; where it is not there it is made, or NotAStore is raised."""
+    """Open the store at this URL. A missing one is created with `makes`; otherwise raises NotAStore."""
     if not makes:
         await (await visit_store(url)).close()
     elif url.startswith("memory:"):
@@ -49,30 +51,31 @@ class StorePlace:
         self._opened: Ledger | None = None
 
     async def _ledger(self) -> Ledger:
-        """Opened when it is needed: who only looks takes no part in the store."""
+        """Open it when needed: commands that only read do not join the store as a process."""
         if self._opened is None:
             ledger = await Ledger.open(self._url, limits=self._limits)
             self._opened = await self._stack.enter_async_context(ledger)
         return self._opened
 
-    async def list(self, **wish: Any) -> Page[ChatInfo]:
-        page = await (await self._ledger()).catalogue.list(owner=self._owner, **wish)
+    async def _chats(self, scope: str | None = None) -> Chats:
+        return (await self._ledger()).for_owner(self._owner, scope=scope)
+
+    async def list(self, *, scope: str | None = None, **wish: Any) -> Page[ChatInfo]:
+        page = await (await self._chats(scope)).list(**wish)
         return Page(tuple(map(show_listed, page.chats)), page.next)
 
     async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
-        ledger = await self._ledger()
-        page = await ledger.search(text, owner=self._owner, scope=scope, limit=limit, cursor=cursor)
+        page = await (await self._chats(scope)).search(text, limit=limit, cursor=cursor)
         hits = tuple(view(Hit, hit, chat=show_chat(ChatInfo, hit.conversation)) for hit in page.hits)
         return SearchPage(hits, page.next, page.is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
-        """Of each turn, the items that its owner sees."""
         found = await self._chat(chat, scope)
         listed = await found.summary()
         read: list[Turn] = []
         while len(read) < turns:
             before, limit = read[0].number if read else None, min(PAGE, turns - len(read))
-            # Of one branch, also if somebody turns to another one meanwhile.
+            # Of one branch, even if the chat switches to another meanwhile.
             page = await found.turns(before=before, limit=limit, branch=listed.conversation.branch)
             if not page:
                 break
@@ -87,34 +90,33 @@ class StorePlace:
         return show_listed(await found.summary())
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
-        ledger, id = await self._ledger(), await self._id(chat, scope)
-        return view(Deleted, await ledger.delete(id, owner=self._owner, purge=purge))
+        chats, id = await self._chats(), await self._id(chat, scope)
+        return view(Deleted, await chats.delete(id, purge=purge))
 
     async def restore(self, id: str) -> ChatInfo:
-        chat = await (await self._ledger()).restore(id, owner=self._owner)
+        chat = await (await self._chats()).restore(id)
         lost = chat.former_conversation_key if chat.conversation_key is None else None
         return show_chat(RestoredChat, chat.as_opened, former_conversation_key=lost)
 
     async def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
-        id, transfer = await self._id(chat, scope), (await self._ledger()).transfer
+        id, chats = await self._id(chat, scope), await self._chats()
         if format == "markdown":
-            async for part in transfer.markdown(id, owner=self._owner):
+            async for part in chats.markdown(id):
                 yield part.encode()
         else:
-            async for line in transfer.export(id, owner=self._owner):
+            async for line in chats.export(id):
                 yield line
 
     async def export_all(self, *, scope: str | None) -> AsyncIterator[bytes]:
-        async for line in (await self._ledger()).transfer.export_all(owner=self._owner, scope=scope):
+        async for line in (await self._chats(scope)).export_all():
             yield line
 
     async def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
-        transfer = (await self._ledger()).transfer
-        async for report in transfer.import_lines(source, owner=self._owner, scope=scope):
+        async for report in (await self._chats(scope)).import_lines(source):
             yield report
 
     async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
-        tokens = (await self._ledger()).tokens
+        tokens = Host(await self._ledger()).tokens
         is_first = not (await tokens.find(None)).any_tokens
         made, text = await tokens.create(**wish, expires_at=expires_at)
         return show_token(NewToken, made, token=text), is_first
@@ -123,22 +125,21 @@ class StorePlace:
         return await all_tokens(self._url, owner)
 
     async def revoke_token(self, token: str) -> Sequence[Token]:
-        tokens = (await self._ledger()).tokens
+        tokens = Host(await self._ledger()).tokens
         if is_token_text(token):
-            # Who found one that leaked knows nothing else of it.
+            # A leaked token may be known by its text only.
             found = (await tokens.find(digest_of(token))).token
             if found is None:
-                raise TokenNotFound("There is no token with this text.")
+                raise TokenNotFound("No token has this text.")
             token = found.id
         return tuple(map(partial(show_token, Token), await tokens.revoke(token)))
 
     async def _chat(self, name: str, scope: str) -> Chat:
         check_named(name)
         id, conversation_key = (name, None) if name.startswith(ID) else (None, name)
-        return await (await self._ledger()).conversation(
-            id, conversation_key=conversation_key, owner=self._owner, scope=scope, create=False
-        )
+        chats = await self._chats(scope)
+        return await chats.conversation(id, conversation_key=conversation_key, create=False)
 
     async def _id(self, name: str, scope: str) -> str:
-        """The id that a chat is named by, also one that is deleted; or the one of its conversation_key."""
+        """Return the id of a chat, even of a deleted one; or look it up by its conversation_key."""
         return name if name.startswith(ID) else (await self._chat(name, scope)).id

@@ -1,1 +1,1 @@
-"""`turnledger chat`: talk to a model in a terminal, on a server or on a store."""
+"""`turnledger chat`: chat with a model in a terminal, on a server or on a store."""

@@ -8,14 +8,12 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from turnledger.api.turns import Turn
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event
 from turnledger.model.flags import left_of
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 DIED = "process_died"
-"""Why a turn failed whose process was killed."""
 
 
 class SeenChat(Struct, frozen=True, kw_only=True):
@@ -33,22 +31,20 @@ class SeenChat(Struct, frozen=True, kw_only=True):
 
 
 class SeenTurn(Struct, frozen=True, kw_only=True):
-    """A committed turn."""
-
     id: str
     number: int
     kind: TurnKind
     asked: str
     """The text of its messages."""
     output: tuple[Item, ...]
-    """All else, in order: tool results that came with it, and what was done in answer."""
+    """Everything else in order: tool results sent with it, and the output."""
     details: Mapping[str, Any] = {}
     took_ms: int = 0
     """From the request to the end."""
 
 
 def seen_turn(turn: Turn) -> SeenTurn:
-    """A turn without the items that are hidden from its owner."""
+    """Return a turn without the items hidden from its owner."""
     asked = left_of(turn.input, turn.hidden)
     return SeenTurn(
         id=turn.id,
@@ -62,15 +58,13 @@ def seen_turn(turn: Turn) -> SeenTurn:
 
 
 class RunningNow(Struct, frozen=True):
-    """A turn that runs, or ran until its process died."""
-
     id: str
     asked: str
 
 
 class ChatState(Struct, frozen=True):
-    """A chat, some of its turns in order, and the running one; or the one whose process died, if nothing
-    happened since: a process that starts may have ended it before it could be seen running."""
+    """A chat, some of its turns in order, and the running one. `died` is the attempt whose process died, if
+    nothing happened since: a starting process may have ended it before it could be seen running."""
 
     chat: SeenChat
     branch: str
@@ -80,7 +74,7 @@ class ChatState(Struct, frozen=True):
 
 
 class Aside(Protocol):
-    """An attempt that is not in the history."""
+    """An attempt outside the history."""
 
     @property
     def id(self) -> str: ...
@@ -99,7 +93,7 @@ def running_of(attempts: Iterable[Aside]) -> RunningNow | None:
 
 
 def died_of(attempts: Iterable[Aside], touched_at: int) -> RunningNow | None:
-    """The attempt whose process died, if no turn began or ended since."""
+    """Return the attempt whose process died, if no turn began or ended since."""
     return next((_now(each) for each in attempts if _has_died(each, touched_at)), None)
 
 
@@ -128,7 +122,7 @@ class SeenBranch(Struct, frozen=True):
 
 
 class NewTurn(Struct, frozen=True, kw_only=True):
-    """A turn to ask for: a message, an edit of a turn, or another answer to it."""
+    """A requested turn: a message, an edit of a turn, or another answer to it."""
 
     model: str
     text: str = ""
@@ -149,28 +143,28 @@ class TurnInProgress(Protocol):
 
     @property
     def turn(self) -> str | None:
-        """None until it is known."""
+        """None until known."""
         ...
 
     @property
     def is_asked(self) -> bool:
-        """Whether it was requested, so that it happens unless it is stopped."""
+        """Whether it was requested, and will run unless it is stopped."""
         ...
 
     def __aiter__(self) -> AsyncIterator[TurnUpdate]: ...
 
     async def stop(self) -> None:
-        """End the turn now, and keep what there is. Returns when that is decided. A turn that waits for
-        others ends without a trace: iterating raises TurnStopped."""
+        """End the turn now, and keep what there is. Returns once that is decided. A waiting turn ends without
+        a trace: iterating raises TurnStopped."""
         ...
 
     async def leave(self) -> bool:
-        """Stop following; return whether the turn may go on where it runs."""
+        """Stop following; return whether the turn may continue where it runs."""
         ...
 
 
 class Talk(Protocol):
-    """One chat. All methods raise a TurnledgerError that says what is wrong."""
+    """One chat. All methods raise TurnledgerErrors."""
 
     @property
     def id(self) -> str | None:
@@ -180,9 +174,7 @@ class Talk(Protocol):
     def ask(self, wish: NewTurn) -> TurnInProgress: ...
     def follow(self, turn: str) -> TurnInProgress: ...
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
-        """The last turns, or those before a number."""
-        ...
+    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState: ...
 
     async def versions(self, turn: str) -> list[Version]: ...
     async def branches(self) -> list[SeenBranch]: ...
@@ -203,31 +195,28 @@ class ChatBackend(Protocol):
     def name(self) -> str: ...
 
     async def models(self) -> list[str]:
-        """The names of the models; the default comes first."""
+        """Return the names of the models, the default first."""
         ...
 
     def new(self) -> Talk: ...
 
-    async def open(self, name: str) -> Talk:
-        """The chat of this id, or of this conversation_key."""
-        ...
+    async def open(self, name: str) -> Talk: ...
 
     async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
-        """The chats that were used last; with words, those that contain them."""
+        """Return the chats used last; with words, those that contain them."""
         ...
 
     def changes(self) -> AsyncIterator[str]:
-        """Yield the id of a chat whenever something happens in it, without end."""
+        """Yield the id of a chat whenever it changes, without end."""
         ...
 
     async def close(self) -> None: ...
 
 
 def text_of(items: Iterable[Item]) -> str:
-    """The text of the user's messages."""
     return "\n\n".join(item.text for item in items if item.is_user_message)
 
 
 def without_messages(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Everything but the user's messages: tool results."""
+    """Return the other items: tool results."""
     return tuple(item for item in items if not item.is_user_message)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turnledger.cli.chat.connect import Options
 
 TERMINATED = 143
-"""Exit code: it was told to end by a signal."""
+"""Exit code: ended by a signal."""
 
 
 def chat(
@@ -65,10 +65,10 @@ def chat(
     ] = None,
     scope: Annotated[str | None, typer.Option(help="Only chats of this scope, and new ones there.")] = None,
 ) -> None:
-    """Talk to a model, on a server or straight on a store.
+    """Chat with a model, on a server or directly on a store.
 
-    Ctrl-C stops an answer and keeps what there is of it, Ctrl-D leaves, /help tells the rest. With something
-    piped in, it is said as one message, and the answer is printed plainly.
+    Ctrl-C stops an answer and keeps what there is of it, Ctrl-D leaves, /help explains the rest. Piped input
+    is sent as one message, and the answer is printed as plain text.
     """
     from turnledger.cli.chat.connect import Options
 
@@ -90,7 +90,7 @@ def _piped() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
-        raise InvalidInput("What came through the pipe is not UTF-8: it cannot be said.") from None
+        raise InvalidInput("Standard input is not UTF-8.") from None
 
 
 async def _talk(
@@ -99,7 +99,7 @@ async def _talk(
     """Run the interactive chat; with a text, one turn."""
     from turnledger.cli.chat.connect import open_place
 
-    # What the engine logs is for operators; here it would be in the middle of an answer.
+    # The engine's log is for operators; here it would appear in the middle of an answer.
     logging.getLogger("turnledger").addHandler(logging.NullHandler())
     _end_in_order(signal.SIGTERM, signal.SIGHUP if hasattr(signal, "SIGHUP") else signal.SIGTERM)
     place = await open_place(options, os.environ)
@@ -120,7 +120,7 @@ async def _talk(
 
 
 def _end_in_order(*signals: signal.Signals) -> None:
-    """Have these signals cancel this task, so that the terminal is restored."""
+    """Cancel this task on these signals, so that the terminal is restored."""
     loop, talking = asyncio.get_running_loop(), asyncio.current_task()
     assert talking is not None  # noqa: S101 - for the type checker
     with suppress(NotImplementedError):  # on Windows
@@ -129,7 +129,6 @@ def _end_in_order(*signals: signal.Signals) -> None:
 
 
 async def _chosen(place: ChatBackend, name: str | None, *, resume: bool) -> Talk | None:
-    """The chat to continue; None for a new one."""
     if name is not None:
         return await place.open(name)
     last = await place.chats(limit=1) if resume else []
@@ -148,7 +147,7 @@ async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *,
     from turnledger.cli.chat.turn_view import DIM
 
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a missing letter takes one column, too
+        sys.stdout.reconfigure(errors="replace")  # then a missing letter takes one column, too
     theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
     screen = Screen(console_for(sys.stdout), theme)
     screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))

@@ -1,5 +1,4 @@
-"""The commands of the terminal: their names, and what they do. A line that begins with a slash is one; all
-other lines go to the model."""
+"""The commands of the terminal. A line that begins with a slash is one; all other lines go to the model."""
 
 from __future__ import annotations
 
@@ -78,12 +77,11 @@ class TypedCommand(Struct, frozen=True):
 
     @property
     def nearest(self) -> str | None:
-        """The known name that is nearest to what was typed."""
         return next(iter(difflib.get_close_matches(self.typed, _BY_NAME, 1, 0.6)), None)
 
 
 def command_in(text: str) -> TypedCommand | None:
-    """The command on a line; None if the line is for the model."""
+    """Return the command on a line; None if the line is for the model."""
     match = _COMMAND.fullmatch(text.strip())
     if match is None:
         return None
@@ -92,40 +90,34 @@ def command_in(text: str) -> TypedCommand | None:
 
 
 LISTED = 20
-"""Chats that a list shows."""
 LOOKED_AT = 50
-"""Turns among which the last one with several versions is sought."""
+"""Turns to search for the last one with several versions."""
 LONGEST_TITLE = 60
-"""Characters of a title in a question."""
 
 
 class Person(Protocol):
-    """The user, to be asked."""
-
     async def pick(self, words: str) -> SeenChat | None: ...
     async def edit(self, label: str, text: str) -> str | None: ...
     async def confirm(self, question: str) -> bool: ...
 
 
 class Commands:
-    """Runs commands."""
-
     def __init__(self, session: Session, person: Person) -> None:
         self._session = session
         self._screen = session.screen
         self._person = person
         self._listed: Sequence[SeenChat] = ()
         self._lines: Sequence[str] = ()
-        self._lines_of: str | None = None  # the chat that they are lines of
+        self._lines_of: str | None = None  # the chat that has these branches
 
     async def do(self, given: TypedCommand) -> bool:
-        """Run a command; return whether to go on. Raises errors to print on one line."""
+        """Run a command; return whether to continue. Raises errors to print on one line."""
         if given.name == "quit":
             return False
         if not given.name:
             near = f" Did you mean /{given.nearest}?" if given.nearest else " /help lists them."
             typed = on_one_line(given.typed)
-            raise InvalidInput(f"There is no command /{typed}.{near} To say it to the model, begin with //.")
+            raise InvalidInput(f"Unknown command /{typed}.{near} To send it to the model, start with //.")
         does: Callable[[str], Awaitable[None]] = getattr(self, f"_{given.name}")
         await does(given.rest)
         return True
@@ -148,8 +140,6 @@ class Commands:
         for keys, meaning in KEYS:
             table.add_row(Text(keys), Text(meaning, DIM))
         self._screen.say(table)
-
-    # Which chat.
 
     async def _new(self, rest: str) -> None:
         self._session.begin()
@@ -180,13 +170,13 @@ class Commands:
             await self.pick("")
         elif name.isascii() and name.isdigit():
             if not 0 < int(name) <= len(self._listed):
-                raise InvalidInput("There is no such number. /list shows the chats with theirs.")
+                raise InvalidInput("No chat has this number. /list shows the numbers.")
             await self._go_to(self._listed[int(name) - 1].id)
         else:
             await self._go_to(name)
 
     async def pick(self, words: str) -> None:
-        """Let the user pick a chat to continue; list the chats where the screen cannot be redrawn."""
+        """Let the user pick a chat to continue; list the chats if the screen cannot be redrawn."""
         if not self._screen.can_rewrite:
             await self._list(words)
             return
@@ -209,8 +199,6 @@ class Commands:
             f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self._session.now())}{marks}"
         )
         self._say(f"Turn {turn.number}: {about(turn)}")
-
-    # Other turns.
 
     async def _again(self, rest: str) -> None:
         last = await self._turn("")
@@ -259,7 +247,7 @@ class Commands:
             self._say("/switch N goes on with one.")
 
     async def _numbered(self) -> list[SeenBranch]:
-        """The branches of the chat, from now on named by their numbers."""
+        """Return the branches of the chat, and number them for /switch."""
         found = await self._session.talk.branches()
         self._lines, self._lines_of = [each.id for each in found], self._session.talk.id
         return found
@@ -284,11 +272,9 @@ class Commands:
         title = title_of((await self._session.talk.look(limit=1)).chat)[:LONGEST_TITLE]
         await self._session.open(await self._session.talk.fork(turn, f"{title} (fork)"))
 
-    # What is said of the chat.
-
     async def _rename(self, title: str) -> None:
         if not title:
-            raise InvalidInput("Say how the chat is called, as in /rename The order of May.")
+            raise InvalidInput("Name the chat, for example: /rename May order.")
         await self._session.talk.rename(title)
         await self._session.catch_up()
         self._say(f"The chat is called {on_one_line(title)!r}.")
@@ -297,7 +283,7 @@ class Commands:
         self._session.models = names = await self._session.place.models()
         if name:
             if name not in names:
-                raise InvalidInput(f"There is no model {on_one_line(name)!r}. /model lists them.")
+                raise InvalidInput(f"Unknown model {on_one_line(name)!r}. /model lists the models.")
             self._session.model = name
         for each in names:
             sign = "›" if each == self._session.model else " "
@@ -328,30 +314,28 @@ class Commands:
             raise InvalidInput("Name a file, as in /export chat.md or /export chat.jsonl.")
         path = _path(name)
         if path.exists():
-            raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
+            raise InvalidInput(f"{on_one_line(name)} exists already. Name another file.")
         pieces = self._session.talk.export(is_markdown=path.suffix != ".jsonl")
-        first = await anext(pieces, b"")  # raise errors of the chat before there is a file
+        first = await anext(pieces, b"")  # raises errors of the chat before there is a file
         with writing_to(path) as write:
             write(first)
             async for piece in pieces:
                 write(piece)
         self._say(f"Written to {on_one_line(str(path))}.")
 
-    # Which turn.
-
     async def _turn(self, rest: str) -> SeenTurn:
-        """The turn of this number, or the last one."""
+        """Return the turn with this number, or the last one."""
         if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 10**9):
-            raise InvalidInput("Turns are named by their numbers, as before what you said.")
+            raise InvalidInput("Name a turn by its number, as shown before your message.")
         if self._session.talk.id is None:
-            raise InvalidInput("Nothing was said here yet.")
+            raise InvalidInput("This chat has no turns yet.")
         seen = await self._session.talk.look(before=int(rest) + 1 if rest else None, limit=1)
         if not seen.turns or (rest and seen.turns[-1].number != int(rest)):
-            raise InvalidInput("There is no such turn here." if rest else "Nothing was said here yet.")
+            raise InvalidInput("There is no such turn here." if rest else "This chat has no turns yet.")
         return seen.turns[-1]
 
     async def _turn_of_versions(self, rest: str) -> tuple[SeenTurn, list[Version]]:
-        """The turn of this number, or the last one with several versions; and its versions."""
+        """Return the turn with this number, or the last one with several versions; and its versions."""
         if rest:
             turn = await self._turn(rest)
             return turn, await self._session.talk.versions(turn.id)

@@ -29,8 +29,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 async def open_place(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    """Connect. Raises InvalidInput for options that contradict each other, and what keeps a store from
-    opening."""
+    """Connect. Raises InvalidInput for contradicting options, and errors of opening the store."""
     of_store = {
         "--store": options.store,
         "--config": options.config,
@@ -39,7 +38,7 @@ async def open_place(options: Options, environ: Mapping[str, str]) -> ChatBacken
     }
     named = [name for name, value in of_store.items() if value is not None]
     if options.server is not None and named:
-        raise InvalidInput(f"--server and {named[0]} do not go together: name one of them.")
+        raise InvalidInput(f"--server and {named[0]} exclude each other. Use one of them.")
     server = options.server or (None if named else environ.get(SERVER))
     if server:
         return _open_server(server, options, environ)
@@ -83,7 +82,7 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
 
 
 def _shortened(url: str) -> str:
-    """The store with `~` for the home folder."""
+    """Return the store's path, with `~` for the home folder."""
     path = url.removeprefix("sqlite:///")
     home = f"{Path.home()}/"
     return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
@@ -91,18 +90,18 @@ def _shortened(url: str) -> str:
 
 def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
     if not settings.models and settings.upstream is None:
-        return DemoOnly()  # it needs nothing of what a server needs
+        return DemoOnly()  # it needs none of the server's packages
     from turnledger.server.models.models import make_models
 
     return make_models(settings, environ)
 
 
 def _check_kept(settings: Settings, options: Options) -> None:
-    """Refuse to chat where the operator keeps no chats: a terminal keeps everything."""
+    """Refuse to chat where the operator's settings keep no chats: a terminal keeps everything."""
     scope = settings.chats.scopes.get(options.scope or "")
     keeps = settings.chats.keep if scope is None or scope.keep is None else scope.keep
     if not keeps and options.store is None:
-        raise InvalidInput("By turnledger.toml, chats are not kept here. Name a --store to keep them in.")
+        raise InvalidInput("turnledger.toml disables storing chats. Use --store to name a store.")
 
 
 def _settings(options: Options, environ: Mapping[str, str]) -> Settings:

@@ -1,4 +1,4 @@
-"""Keys while a turn runs: Ctrl-C is reported to its followers; other keys wait for the next prompt."""
+"""Keys while a turn runs: Ctrl-C is reported to waiting tasks; other keys wait for the next prompt."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def noted_presses() -> Iterator[Interrupts]:
 
 @contextmanager
 def keys_kept() -> Iterator[None]:
-    """Do not echo what is typed meanwhile; keep it for the next prompt."""
+    """Do not echo keys typed meanwhile; keep them for the next prompt."""
     if not HAS_TERMIOS or not sys.stdin.isatty():
         yield
         return
@@ -74,7 +74,7 @@ def keys_kept() -> Iterator[None]:
 
 
 def forget_keys() -> None:
-    """Drop what was typed meanwhile: it was meant for something that did not happen."""
+    """Drop keys typed meanwhile: they were meant for something that did not happen."""
     if HAS_TERMIOS and sys.stdin.isatty():
         import termios
 

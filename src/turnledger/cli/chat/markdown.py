@@ -1,7 +1,7 @@
 """Markdown on a terminal: the blocks of an answer, each rendered by itself, so that finished ones stay.
 
-The text is not trusted. Parsing produces characters that it did not have, from entities and in addresses, so
-the result is sanitized again. HTML is text, links are written out, and nothing is left out.
+The text is not trusted. Parsing produces new characters, from entities and in addresses, so the result is
+sanitized again. HTML is shown as text, links are written out, and nothing is left out.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ THEME = Theme(
 LARGEST = 16 * 1024
 """Characters of a block that is parsed as Markdown; a larger one is shown as plain text."""
 NARROWEST = 16
-"""Columns that must be left within lists and quotes."""
+"""Columns that lists and quotes must leave for text."""
 INDENT = 5
-"""Columns that a list or a quote takes at most."""
+"""Most columns that a list or a quote takes."""
 
 DEEPEST = 18
 """Depth of nested lists and quotes that are rendered."""
@@ -53,9 +53,9 @@ DEEPEST = 18
 _LISTS = ("bullet_list_open", "ordered_list_open")
 
 parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-parser.disable("reference")  # a line that names an address would not be shown
+parser.disable("reference")  # otherwise a line that defines an address is not shown
 splitter = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["reference", "inline"])
-"""Finds the same blocks without parsing what is in them, which would take most of the time."""
+"""Finds the same blocks without parsing their contents, which would take most of the time."""
 
 
 class MarkdownBlock(Struct, frozen=True):
@@ -66,9 +66,9 @@ class MarkdownBlock(Struct, frozen=True):
     """Whether no empty line separates it from the one before."""
     is_item: bool = False
     opens: bool = True
-    """False for code that goes on from the block before."""
+    """False for code that continues the previous block."""
     closes: bool = True
-    """False for code that goes on in the next block."""
+    """False for code that continues in the next block."""
 
 
 class Markdown(rich_markdown.Markdown):
@@ -84,7 +84,7 @@ class Markdown(rich_markdown.Markdown):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         deepest = max((token.level for token in self.parsed), default=0)
         is_wide = options.max_width - INDENT * deepest // 2 >= NARROWEST
-        # The parser leaves out what is nested deeper than its limit.
+        # The parser drops what is nested deeper than its limit.
         if len(self._text) > LARGEST or not is_wide or deepest >= DEEPEST:
             yield Text(self._text.strip("\n"))
             return
@@ -92,7 +92,7 @@ class Markdown(rich_markdown.Markdown):
 
 
 class _Code(rich_markdown.CodeBlock):
-    """Code between its fences, readable without colours, and without borders that would be copied along."""
+    """Code between its fences: readable without colours, and without borders that would be copied."""
 
     @classmethod
     def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
@@ -155,7 +155,7 @@ Markdown.elements = {
 
 
 def blocks_of(text: str) -> list[MarkdownBlock]:
-    """The blocks of a text; each item of a list is one, so that long lists need not be held."""
+    """Return the blocks of a text. Each item of a list is one, so that long lists need not be held."""
     lines, begun = text.split("\n"), list(_beginnings(splitter.parse(text)))
     if not begun:
         return []
@@ -168,7 +168,7 @@ def blocks_of(text: str) -> list[MarkdownBlock]:
 
 
 def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool, bool]]:
-    """The first line of each block, whether it is an item of a list, and whether not the first."""
+    """Yield the first line of each block, whether it is an item of a list, and whether not the first."""
     is_first = True
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
@@ -195,12 +195,12 @@ def _harmless_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
             yield _text(f"[{token.content or 'image'}] ({token.attrs.get('src', '')})")
             continue
         if token.children:
-            token.children = list(_told_once(list(_harmless_tokens(token.children))))
+            token.children = list(_without_bare_addresses(list(_harmless_tokens(token.children))))
         yield token
 
 
-def _told_once(tokens: list[Token]) -> Iterator[Token]:
-    """Leave out the addresses of links whose text is their address."""
+def _without_bare_addresses(tokens: list[Token]) -> Iterator[Token]:
+    """Leave out the address of a link whose text is its address."""
     bare = False
     for place, token in enumerate(tokens):
         if token.type == "link_open":

@@ -21,15 +21,14 @@ from turnledger.cli.chat.turn_view import age_of
 from turnledger.errors import TurnledgerError
 
 Search = Callable[[str, int], Awaitable[list[SeenChat]]]
-"""Finds so many chats that contain these words."""
 
 MOST_ROWS = 12
 PAGE = 50
-"""Chats that are fetched at first; reaching the last one fetches as many more."""
+"""Chats fetched at first; reaching the last one fetches as many more."""
 MOST = 1_000
-"""Chats that a user can scroll through; searching finds the others."""
+"""Chats that a user can scroll through; a search finds the others."""
 TYPING = 0.12
-"""Seconds without a key before the search begins."""
+"""Seconds without a key before the search starts."""
 STYLE = Style.from_dict(
     {
         "dim": "dim",
@@ -136,7 +135,7 @@ class Picker:
 
         @bindings.add("enter")
         def _(event: KeyPressEvent) -> None:
-            # A fast typist means what will be found, not what is still shown.
+            # A fast typist means the coming results, not those still shown.
             self._is_entered = self._found_by != self._words.text
             if not self._is_entered and self._chosen < len(self._chats):
                 event.app.exit(result=self._chats[self._chosen])
@@ -159,7 +158,7 @@ class Picker:
         return self._looking is not None and not self._looking.done()
 
     def _typed(self, buffer: Buffer) -> None:
-        if self._looking is not None:  # else it is not shown yet
+        if self._looking is not None:  # otherwise it is not shown yet
             self._wanted, self._chosen = PAGE, 0
             self._look(TYPING)
 
@@ -184,12 +183,11 @@ class Picker:
 
 
 def title_of(chat: SeenChat) -> str:
-    """The title of a chat, or its first words."""
     return on_one_line(chat.title or chat.preview or "(nothing was said yet)")
 
 
 def _marked(chat: SeenChat, columns: int) -> StyleAndTextTuples:
-    """The passage that was found on one line, with the matches marked."""
+    """Return the found passage on one line, with the matches marked."""
     pieces: list[tuple[str, str]] = []
     end = 0
     for start, stop in (*chat.marks, (len(chat.found), len(chat.found))):

@@ -1,4 +1,4 @@
-"""One turn from a pipe: the input is the message, and the answer goes out as plain text."""
+"""One turn from a pipe: the input is the message, and the answer is written as plain text."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from turnledger.cli.chat.backend import NewTurn, Restarted, Talk, TurnInProgress
 from turnledger.cli.chat.interrupts import noted_presses
 from turnledger.cli.chat.sanitize import harmless, uncontrolled
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished
 from turnledger.model.item import Item
+from turnledger.model.turn import AttemptState
 
 
 async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
-    """Send the message, and write the answer as it comes. Raises the error of the turn; TurnStopped after
+    """Send the message, and write the answer as it arrives. Raises the error of the turn; TurnStopped after
     Ctrl-C, and BrokenPipeError if the reader is gone: the answer so far is kept."""
-    said = text.rstrip("\n")
-    if not said.strip():
-        raise NoNewInput("Nothing came through the pipe: there is nothing to say.")
-    answering = talk.ask(NewTurn(model=model, text=said, idempotency_key=uuid4().hex))
+    message = text.rstrip("\n")
+    if not message.strip():
+        raise NoNewInput("Standard input is empty. Pipe a message into the command.")
+    answering = talk.ask(NewTurn(model=model, text=message, idempotency_key=uuid4().hex))
     writing = _Writing(out)
     with noted_presses() as interrupts:
         hearing = asyncio.create_task(writing.write(answering), name="turnledger answer")
@@ -39,7 +39,7 @@ async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
 
 
 async def _stop(answering: TurnInProgress, hearing: asyncio.Task[None]) -> None:
-    """Stop the turn; if that fails, leave it to itself."""
+    """Stop the turn; if that fails, stop following it."""
     try:
         if answering.is_asked:
             await answering.stop()
@@ -54,13 +54,12 @@ class _Writing:
         self._out = out
         # More than control characters can mislead the reader of a terminal.
         self._cleaned = harmless if out.isatty() else uncontrolled
-        self._half = ""  # of a line's end
+        self._half = ""  # half of a line ending
         self._is_at_start = True
         self._has_told = False
         self.state: AttemptState | None = None
 
     async def write(self, answering: TurnInProgress) -> None:
-        """Write the output of the turn, and end the last line."""
         try:
             async for event in answering:
                 self._take(event)

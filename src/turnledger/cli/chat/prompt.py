@@ -33,7 +33,7 @@ STYLE = Style.from_dict(
 )
 
 Toolbar = Callable[[int], str]
-"""Makes the line below the prompt, for so many columns."""
+"""Returns the line below the prompt, for this many columns."""
 
 
 class KeptHistory(FileHistory):
@@ -49,7 +49,7 @@ class KeptHistory(FileHistory):
 
 
 def history_in(folder: Path) -> History:
-    """The history of this user; one in memory if there can be no file."""
+    """Return the history of this user; one in memory if there can be no file."""
     path = folder / "chat_history"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,8 +72,6 @@ def _shorten(path: Path) -> None:
 
 
 class CommandCompleter(Completer):
-    """Completes commands, and the arguments of some."""
-
     def __init__(
         self, commands: Sequence[tuple[str, str]], behind: Callable[[str], Iterable[str]] = lambda name: ()
     ) -> None:
@@ -112,8 +110,8 @@ class Prompt:
         )
 
     async def ask(self, label: Callable[[], str], default: str = "") -> str | None:
-        """Return what is typed, up to Enter; None for Ctrl-O, which asks for the list of chats. Raises
-        KeyboardInterrupt for Ctrl-C on an empty line, EOFError for Ctrl-D."""
+        """Return the line typed; None for Ctrl-O, which opens the list of chats. Raises KeyboardInterrupt for
+        Ctrl-C on an empty line, EOFError for Ctrl-D."""
         self._picks = False
         text = await self._prompting.prompt_async(
             lambda: [("class:number", label())],
@@ -164,12 +162,11 @@ def _is_command() -> bool:
 
 
 def fitted(text: str, columns: int) -> str:
-    """The text on one line of so many columns, with an ellipsis if it is cut."""
+    """Return the text on one line of this many columns, with an ellipsis if it is cut."""
     return within(on_one_line(text), columns)
 
 
 def within(line: str, columns: int) -> str:
-    """The line cut to so many columns, with an ellipsis."""
     if get_cwidth(line) <= columns:
         return line
     kept, width = "", 1

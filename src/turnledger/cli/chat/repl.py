@@ -21,9 +21,9 @@ from turnledger.cli.chat.turn_view import DIM
 from turnledger.errors import ConversationDeleted, TurnledgerError
 
 TICK = 0.25
-"""Seconds between looks at a running command."""
+"""Seconds between checks of a running command."""
 LONG = 4
-"""Silent looks after which the screen says that it is waiting."""
+"""Silent checks after which the screen says that it is waiting."""
 
 
 class ChatLoop:
@@ -35,11 +35,10 @@ class ChatLoop:
         self._commands = Commands(session, self)
         self._prompting = asyncio.Event()
         self._news = asyncio.Event()
-        """Set when something may have happened in the chat since the last look."""
+        """Set when the chat may have changed since it was read."""
         self._is_asking = False
 
     async def run(self) -> None:
-        """Prompt, answer, and so on. Returns when the user leaves."""
         watching = asyncio.create_task(self._keep_watch(), name="turnledger watch")
         is_leaving = False
         try:
@@ -59,7 +58,7 @@ class ChatLoop:
                     return
         finally:
             watching.cancel()
-            await asyncio.wait((watching,))  # awaited itself, it would hide a cancellation of this task
+            await asyncio.wait((watching,))  # awaiting it directly would hide a cancellation of this task
             if not watching.cancelled():
                 watching.result()
 
@@ -79,15 +78,14 @@ class ChatLoop:
             session.screen.is_below_input()
 
     async def _acted(self, typed: str | None) -> bool:
-        """Do what was typed, unless Ctrl-C is pressed before anything comes of it; return whether to go
-        on."""
+        """Do what was typed, unless Ctrl-C is pressed before it has an effect; return whether to continue."""
         acting = asyncio.create_task(self._act(typed), name="turnledger command")
         pressing = asyncio.create_task(self._interrupts.next(), name="turnledger Ctrl-C")
         quiet = 0
         try:
             while not acting.done():
                 await asyncio.wait((acting, pressing), timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
-                if pressing.done():  # wait for the next one at once: a press in between would be lost
+                if pressing.done():  # wait again at once: a press in between would be lost
                     if not self._session.is_following:
                         acting.cancel()
                     pressing = asyncio.create_task(self._interrupts.next(), name="turnledger Ctrl-C")
@@ -106,7 +104,6 @@ class ChatLoop:
         return acting.result()
 
     async def _act(self, typed: str | None) -> bool:
-        """Do what was typed; return whether to go on."""
         try:
             if typed is None:
                 await self._commands.pick("")
@@ -119,11 +116,11 @@ class ChatLoop:
         return True
 
     async def _keep_watch(self) -> None:
-        # A task of its own: what gather returns does not count as cancelled when it was.
+        # A separate task: the future of `gather` does not count as cancelled.
         await asyncio.gather(self._watch(), self._tell_news())
 
     async def _watch(self) -> None:
-        with suppress(TurnledgerError):  # then it is seen at the next prompt
+        with suppress(TurnledgerError):  # then the next prompt shows the changes
             async for chat in self._session.place.changes():
                 if chat == self._session.talk.id:
                     self._news.set()
@@ -159,8 +156,6 @@ class ChatLoop:
                 is_shown = session.show_news(look)
                 get_app().invalidate()  # the line below the prompt has the title
 
-    # Questions to the user.
-
     async def pick(self, words: str) -> SeenChat | None:
         place = self._session.place
         picker = Picker(lambda sought, most: place.chats(sought, limit=most), words, self._session.now)
@@ -183,7 +178,7 @@ class ChatLoop:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Stop redrawing the screen while the user is asked something."""
+        """Stop redrawing the screen during a question to the user."""
         self._session.screen.settle()
         self._is_asking = True
         try:

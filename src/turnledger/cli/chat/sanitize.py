@@ -1,4 +1,4 @@
-"""Text from models and other people, made safe for a terminal: printed, never obeyed."""
+"""Makes text from models and other people safe for a terminal: printed, never interpreted."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import unicodedata
 from turnledger.model.text.plain import plain
 
 _UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-"""Invisible, and makes widths uncertain."""
+"""Invisible, of uncertain width."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 TAB = "    "
 
 
 def harmless(text: str) -> str:
-    """The text, line by line, with everything unprintable written out as an escape: whatever moves the
-    cursor, sets colours or changes the direction of reading."""
+    """Escape everything unprintable, line by line: whatever moves the cursor, sets colours or changes the
+    direction of reading."""
     if text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\t", TAB)
@@ -23,13 +23,13 @@ def harmless(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """The same, joined to one line."""
+    """Do the same, joined to one line."""
     return harmless(" ".join(text.split()))
 
 
 def uncontrolled(text: str) -> str:
-    """The text for a program at the other end of a pipe: unchanged except for terminal controls, in case a
-    terminal reads it after all."""
+    """Escape terminal controls only, for a program at the other end of a pipe, in case its output reaches a
+    terminal."""
     return _CONTROL.sub(lambda found: plain(found[0]), text.replace("\r\n", "\n"))
 
 

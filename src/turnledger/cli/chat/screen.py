@@ -1,7 +1,7 @@
-"""The terminal: finished output stays above, and below it some lines change until they are settled.
+"""The terminal: finished output stays above, and below it some lines change until they are finished.
 
-Nothing is erased before it is written again, and all changes are written at once: there is no flicker. Only
-the last lines are ever rewritten, fewer than the window has.
+Nothing is erased before it is written again, and all changes are written at once, so the screen does not
+flicker. Only the last lines are ever rewritten, fewer than the window has.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from turnledger.cli.chat.sanitize import harmless
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output, where supported
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
-# Terminals differ in the width of some letters. A changing line takes one row all the same: it is
-# cut where it would wrap, and shown whole once it is settled.
+# Terminals differ in the width of some letters. A changing line takes one row all the same: it is cut where
+# it would wrap, and shown whole once it is finished.
 _CUT, _BREAK = "\x1b[?7l", "\x1b[?7h"
 
 
 def console_for(file: TextIO) -> Console:
-    """The console for a file; output is never parsed as markup."""
+    """Return the console for a file; output is never parsed as markup."""
     return Console(file=file, theme=THEME, markup=False, highlight=False, emoji=False, soft_wrap=False)
 
 
 def is_light(environment: str | None) -> bool:
-    """Whether the window is light, according to `COLORFGBG`."""
+    """Whether `COLORFGBG` says that the window is light."""
     return (environment or "").rpartition(";")[2] in ("7", "15")
 
 
@@ -44,7 +44,7 @@ class Screen:
         self._code_theme = code_theme
         self._live: list[str] = []
         self._is_blank = True
-        # The block that was drawn last, cached: it stays the same while no text comes.
+        # The last drawn block, cached: it stays the same while no text arrives.
         self._drawn: tuple[MarkdownBlock, int] | None = None
         self._drawn_lines: list[str] = []
         self.can_rewrite = console.is_terminal and not console.is_dumb_terminal
@@ -61,24 +61,23 @@ class Screen:
     def width(self) -> int:
         return self._console.width
 
-    def say(self, *said: RenderableType) -> None:
+    def say(self, *parts: RenderableType) -> None:
         """Print output that stays, each part on a new line."""
-        self._write([line for each in said for line in self._lines(each)], [])
+        self._write([line for each in parts for line in self._lines(each)], [])
 
     def blank(self) -> None:
-        """Print an empty line, unless the last one is."""
         if not self._is_blank:
             self._write([""], [])
 
     def is_below_input(self) -> None:
-        """The user has typed a line: what comes next is below it."""
+        """Note that the user has typed a line: output continues below it."""
         self._is_blank = False
 
     def blocks(
         self, done: Sequence[MarkdownBlock], tail: MarkdownBlock | None = None, status: str = ""
     ) -> None:
-        """Print finished blocks, and below them an unfinished one and the status. Of a block that is higher
-        than the window, only the end is shown until it is finished."""
+        """Print finished blocks, and below them an unfinished one and the status. If a block is higher than
+        the window, only its end is shown until it is finished."""
         self._check_width()
         settled: list[str] = []
         for block in done:
@@ -91,19 +90,18 @@ class Screen:
         self._write(settled, live)
 
     def settle(self) -> None:
-        """Remove the lines that change."""
         self._write([], [])
 
     def _check_width(self) -> None:
-        """Check that the changing lines are still where they were written. A window that became narrower has
-        wrapped them, in a way that cannot be known: they stay, and are written again below. Duplicates can be
-        read; overwritten text cannot."""
+        """Check that the changing lines are still where they were written. A narrower window has wrapped them
+        in an unknown way: they stay, and are written again below. Duplicates can be read; overwritten text
+        cannot."""
         if any(cell_len(_COLOURS.sub("", line)) > self.width for line in self._live):
             self._out("\x1b[1A\r\x1b[J")  # the last line is the status
             self._live, self._is_blank = [], False
 
     def _spaced(self, block: MarkdownBlock, before: Sequence[str]) -> list[str]:
-        """The lines of a block, after an empty one if needed."""
+        """Return the lines of a block, after an empty one if needed."""
         drawn = (block, self.width)
         if drawn != self._drawn:
             lines = self._lines(Markdown(block, code_theme=self._code_theme))
@@ -114,7 +112,7 @@ class Screen:
         return lines if block.joins or is_below_blank else ["", *lines]
 
     def _lines(self, shown: RenderableType) -> list[str]:
-        """The lines of something rendered, with colours, without trailing spaces."""
+        """Return the lines of something rendered, with colours, without trailing spaces."""
         options = self._console.options.update(height=None)
         rendered = self._console.render_lines(shown, options, pad=False)
         return [self._line(_trimmed(line)) for line in rendered]
@@ -152,7 +150,6 @@ def _without_margins(lines: list[str]) -> list[str]:
 
 
 def _trimmed(line: Sequence[Segment]) -> list[Segment]:
-    """The line sanitized, without trailing spaces."""
     kept = [Segment(harmless(text), style) for text, style, control in line if text and not control]
     while kept and not kept[-1].text.rstrip():
         kept.pop()

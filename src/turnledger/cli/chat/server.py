@@ -1,4 +1,4 @@
-"""Chats on a server, by its client, which retries and reconnects."""
+"""Chats on a server; its client retries and reconnects."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from turnledger.client import (
     TurnRestarted,
 )
 from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
-from turnledger.model.attempt import OnStop
 from turnledger.model.ids import ConversationId
+from turnledger.model.turn import OnStop
 
 PATIENCE = 2.0
 """Seconds for the clean-up at the end."""
 
 
 def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
-    """The chats of a token on a server; sends nothing yet."""
+    """Open the chats of a token on a server; sends nothing yet."""
     allow_http = allows_http()
     looking = AsyncClient(url, api_key, retries=Retries(times=1), allow_http=allow_http)
     return OnServer(AsyncClient(url, api_key, allow_http=allow_http), looking, url, scope)
 
 
 class OnServer:
-    """The chats of a caller, of one scope or of all. `looking` is a client that gives up soon, for what the
-    user waits for and nothing depends on."""
+    """The chats of a caller, of one scope or of all. `looking` is a client that gives up soon, for reads that
+    the user waits for and nothing depends on."""
 
     def __init__(
         self, client: AsyncClient, looking: AsyncClient, name: str, scope: str | None = None
@@ -86,7 +86,6 @@ class OnServer:
                     yield change.chat
 
     async def make(self) -> AsyncChat:
-        """A chat for a first turn that is about to be requested."""
         chat = await self.client.chats.create(scope=self.scope)
         self._unused.add(chat)
         return chat
@@ -111,7 +110,7 @@ class OnServer:
             async with asyncio.timeout(PATIENCE):
                 for chat in self._unused:
                     info = await chat.info()
-                    if not info.turn_count and not info.is_running:  # nor has anybody else used it
+                    if not info.turn_count and not info.is_running:  # and nobody else has used it
                         await chat.delete(purge=True)
         await self._looking.close()
         await self.client.close()
@@ -129,7 +128,7 @@ class ServedTalk:
     @property
     def _there(self) -> AsyncChat:
         if self._chat is None:
-            raise ConversationNotFound("Nothing was said here yet.")
+            raise ConversationNotFound("This chat has no turns yet.")
         return self._chat
 
     def ask(self, wish: NewTurn) -> RequestedTurn:
@@ -139,7 +138,7 @@ class ServedTalk:
         return ServerTurn(self._there, turn)
 
     async def begun(self) -> AsyncChat:
-        """The chat, made for its first turn if needed."""
+        """Return the chat, created for its first turn if needed."""
         if self._chat is None:
             self._chat = await self.place.make()
         return self._chat
@@ -202,7 +201,7 @@ class _StreamedTurn(ABC):
 
     @abstractmethod
     async def _begun(self) -> AsyncTurnStream:
-        """Its events, from the first."""
+        """Open its events, from the first."""
 
     async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
         # This does not return while the turn waits for others.
@@ -210,7 +209,7 @@ class _StreamedTurn(ABC):
             async for event in self._events:
                 if self._is_unwanted:
                     self._is_unwanted = False
-                    with suppress(TurnledgerError):  # then it goes on, and can be stopped once more
+                    with suppress(TurnledgerError):  # then it continues, and can be stopped again
                         await self._events.stop(OnStop.DISCARD.value)
                 yield Restarted() if isinstance(event, TurnRestarted) else event
 

@@ -1,4 +1,4 @@
-"""The current chat: what of it is on the screen, and the turns that are requested there."""
+"""The current chat: which turns are on the screen, and which are requested."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from turnledger.cli.chat.turn_view import (
 from turnledger.errors import ServerUnavailable, TurnledgerError, TurnStopped
 
 LAST = 5
-"""Turns that are shown of a chat that is opened."""
+"""Turns shown of a chat that is opened."""
 NEWS = 20
-"""Turns that are checked for what others did."""
+"""Turns checked for changes by others."""
 LONGEST = 40
 """Characters of a message that identify a turn."""
 PATIENCE = 2.0
-"""Seconds that the user waits for what is only good to know."""
+"""Seconds that the user waits for optional information."""
 
 
 class ChatView(NamedTuple):
-    """A chat as read, and how much was known of it before."""
+    """A chat as read, and the version of the screen then."""
 
     talk: Talk
     known: int
@@ -56,8 +56,8 @@ class ChatView(NamedTuple):
 
 
 class Session:
-    """Works in one chat after another, on one screen. The first of the models answers, until the user names
-    another or opens a chat in which another has answered."""
+    """Works in one chat after another, on one screen. The first model answers, until the user names another
+    or opens a chat that another one answered."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class Session:
         self.model = models[0]
         self.now = now
         self.is_following = False
-        """Whether a turn is on the screen, which Ctrl-C stops."""
+        """Whether a turn is on the screen; Ctrl-C stops it."""
         self._interrupts = interrupts
         self.talk: Talk = place.new()
         self.chat: SeenChat | None = None
         """None until it exists."""
         self.unsent = ""
-        """Typed and not answered: it goes back into the prompt."""
+        """Typed and not answered: it returns to the prompt."""
         self.edits: dict[str, str] = {}
-        """Turn → the edit of it that failed."""
+        """Turn → its failed edit."""
         self._on_screen: dict[int, str] = {}
         self._failed: NewTurn | None = None
         self._known = 0
@@ -90,13 +90,9 @@ class Session:
 
     @property
     def label(self) -> str:
-        """The label before the input of the next turn."""
         return prompt_label(max(self._on_screen, default=0) + 1)
 
-    # Which chat.
-
     def begin(self) -> None:
-        """Start a new chat."""
         self._enter(self.place.new())
 
     async def open(self, talk: Talk) -> None:
@@ -151,29 +147,26 @@ class Session:
                 show_turn(self.screen, turn)
 
     def _take(self, seen: ChatState) -> None:
-        """Note what is on the screen."""
         self._known += 1
         self.chat = seen.chat
         last = seen.turns[-1].number if seen.turns else 0
         self._on_screen = {number: id for number, id in self._on_screen.items() if number <= last}
         self._on_screen |= {turn.number: turn.id for turn in seen.turns}
 
-    # What others do.
-
     async def catch_up(self, own: str | None = None) -> SeenTurn | None:
-        """Show what has happened in the chat since the last look; return the own turn, if it is there."""
+        """Show what happened in the chat since it was last read; return the own turn, if it is there."""
         look = await self.look_around()
         while look is not None and not self.show_news(look, own):
             look = await self.look_around()
         return None if look is None else next((turn for turn in look.seen.turns if turn.id == own), None)
 
     async def look_around(self) -> ChatView | None:
-        """Read the chat, and show nothing yet; None for a new one."""
+        """Read the chat without showing anything; None for a new one."""
         talk, known = self.talk, self._known
         return None if talk.id is None else ChatView(talk, known, await talk.look(limit=NEWS))
 
     def show_news(self, look: ChatView, own: str | None = None) -> bool:
-        """Show what is new; return False if the chat was read again since: the screen may be newer."""
+        """Show the news; return False if the chat was read again since: the screen may be newer."""
         if (look.talk, look.known) != (self.talk, self._known):
             return False
         news = [turn for turn in look.seen.turns if self._is_news(turn) and turn.id != own]
@@ -198,17 +191,14 @@ class Session:
 
     def _is_news(self, turn: SeenTurn) -> bool:
         known = self._on_screen.get(turn.number)
-        # Turns before all that is on the screen are old, not new.
+        # Turns before all those on the screen are old.
         return known != turn.id and turn.number >= min(self._on_screen, default=0)
 
     async def forget_behind(self) -> None:
-        """Read the chat after an undo."""
         self._take(await self.talk.look(limit=NEWS))
 
-    # Turns.
-
     async def say(self, text: str) -> None:
-        """Send this to the model, and show its answer. If that fails, the text goes back into the prompt."""
+        """Send this to the model, and show its answer. If that fails, the text returns to the prompt."""
         try:
             await self.ask(NewTurn(model=self.model, text=text, idempotency_key=""))
         except TurnledgerError:
@@ -216,34 +206,34 @@ class Session:
             raise
 
     async def ask(self, wish: NewTurn) -> None:
-        """Run a turn, and show it. A failed one is requested again under the same idempotency_key: so it
-        happens once, whatever became of it."""
+        """Run a turn, and show it. A failed one is requested again under the same idempotency_key, so that it
+        runs once, whatever became of it."""
         failed = self._failed
         is_again = failed is not None and replace(failed, idempotency_key="") == wish
         key = failed.idempotency_key if failed is not None and is_again else uuid4().hex
         wish = replace(wish, idempotency_key=key)
         answering, label = self.talk.ask(wish), self.label
-        told = await self._told(answering)
+        end = await self._follow(answering)
         self._failed = None
-        if told.is_there:
+        if end.is_there:
             await self._show_end(answering.turn, label if wish.text and wish.replaces is None else None)
             if wish.replaces is not None or wish.regenerates is not None:
                 await self._show_version(answering.turn)
         else:
-            self._take_back(wish, told)
+            self._take_back(wish, end)
 
     async def _follow_running(self, turn: str, asked: str) -> None:
         self.screen.blank()
         self.screen.say(question(max(self._on_screen, default=0) + 1, asked))
         answering = self.talk.follow(turn)
-        told = await self._told(answering)
-        if told.is_there:
+        end = await self._follow(answering)
+        if end.is_there:
             await self._show_end(turn)
         else:
-            self._say_why(told)
-            self.unsent = "" if told.may_go_on else typed_for(asked)
+            self._say_why(end)
+            self.unsent = "" if end.may_go_on else typed_for(asked)
 
-    async def _told(self, answering: TurnInProgress) -> TurnEnd:
+    async def _follow(self, answering: TurnInProgress) -> TurnEnd:
         self.screen.blank()
         self.is_following = True
         try:
@@ -252,16 +242,16 @@ class Session:
             self.is_following = False
 
     async def _show_end(self, turn: str | None, label: str | None = None) -> None:
-        """Show notes on how the turn ended, and its number if that is not the one at the prompt. Errors are
-        ignored: the turn is committed."""
+        """Show notes on how the turn ended, and its number if the prompt showed another. Ignores errors: the
+        turn is committed."""
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 own = await self.catch_up(turn)
                 for note in notes(own) if own is not None else ():
                     self.screen.say(note)
                 if own is not None and label not in (None, prompt_label(own.number)):
-                    said = on_one_line(own.asked)[:LONGEST]
-                    self.screen.say(Text(f"Yours is turn {own.number}: {said}", DIM))
+                    beginning = on_one_line(own.asked)[:LONGEST]
+                    self.screen.say(Text(f"Yours is turn {own.number}: {beginning}", DIM))
 
     async def _show_version(self, turn: str | None) -> None:
         """Say that there are other versions, and how to see them."""
@@ -270,33 +260,33 @@ class Session:
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 ids = [version.turn.id for version in await self.talk.versions(turn)]
-                told = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
-                self.screen.say(Text(told, DIM))
+                hint = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
+                self.screen.say(Text(hint, DIM))
 
-    def _take_back(self, wish: NewTurn, told: TurnEnd) -> None:
-        """Say why there is no answer, and put the text back into the prompt."""
+    def _take_back(self, wish: NewTurn, end: TurnEnd) -> None:
+        """Say why there is no answer, and return the text to the prompt."""
         forget_keys()
-        if not isinstance(told.problem, TurnStopped):
+        if not isinstance(end.problem, TurnStopped):
             self._failed = wish
-        self._say_why(told)
+        self._say_why(end)
         if wish.replaces is not None:
             self.edits[wish.replaces] = wish.text
-            kept = _SAID_ONCE if _may_be_there(told) else "Nothing has changed."
+            kept = _SAID_ONCE if _may_be_there(end) else "Nothing has changed."
             self.screen.say(Text(f"{kept} /edit has your text again.", DIM))
         elif wish.regenerates is None:
             self.unsent = typed_for(wish.text)
-            kept = _SAID_ONCE if _may_be_there(told) else "Nothing of it is kept."
+            kept = _SAID_ONCE if _may_be_there(end) else "Nothing of it is kept."
             self.screen.say(Text(f"{kept} Your text is in the prompt again.", DIM))
 
-    def _say_why(self, told: TurnEnd) -> None:
+    def _say_why(self, end: TurnEnd) -> None:
         self.screen.blank()
-        if isinstance(told.problem, TurnStopped):
+        if isinstance(end.problem, TurnStopped):
             self.screen.say(Text("■ Stopped.", "yellow"))
-        elif told.problem is not None:
-            self.screen.say(problem_line(told.problem))
-        elif told.failure is not None:
-            self.screen.say(Text(f"✗ {told.failure.code}: {on_one_line(told.failure.message)}", "red"))
-        elif told.may_go_on:
+        elif end.problem is not None:
+            self.screen.say(problem_line(end.problem))
+        elif end.failure is not None:
+            self.screen.say(Text(f"✗ {end.failure.code}: {on_one_line(end.failure.message)}", "red"))
+        elif end.may_go_on:
             self.screen.say(Text("■ Left to itself. If it is answered, that is shown here.", "yellow"))
         else:
             self.screen.say(Text("■ Stopped.", "yellow"))
@@ -305,8 +295,8 @@ class Session:
 _SAID_ONCE = "Sent as it is, it is still said once."
 
 
-def _may_be_there(told: TurnEnd) -> bool:
-    return told.may_go_on or isinstance(told.problem, ServerUnavailable)
+def _may_be_there(end: TurnEnd) -> bool:
+    return end.may_go_on or isinstance(end.problem, ServerUnavailable)
 
 
 def problem_line(problem: TurnledgerError) -> Text:
@@ -318,10 +308,10 @@ def counted(number: int, of_what: str) -> str:
 
 
 def said_in(text: str) -> str:
-    """The message on a line that is no command."""
+    """Return the message on a line that is not a command."""
     return text[1:] if text.startswith("//") else text
 
 
 def typed_for(text: str) -> str:
-    """What to type to send this message."""
+    """Return the line to type for this message."""
     return f"/{text}" if text.startswith("/") else text

@@ -1,6 +1,6 @@
 """Chats of a store, without a server: turns run in this process.
 
-Its models are those that a server with the same settings would have.
+Its models are those of a server with the same settings.
 """
 
 from __future__ import annotations
@@ -34,21 +34,19 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
+from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.attempt import OnStop
 from turnledger.model.catalogue import Listed
 from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.plain import plain
-from turnledger.model.turn import Turn
+from turnledger.model.turn import OnStop, Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.titles import Beginning, title_by
 
 
 class NamedModel(Protocol):
-    """A model, and its name at the upstream."""
-
     @property
     def model(self) -> ChatModel: ...
     @property
@@ -56,7 +54,7 @@ class NamedModel(Protocol):
 
 
 class KnownModels(Protocol):
-    """Models by name, as server.models has them."""
+    """Models by name, as in server.models."""
 
     @property
     def names(self) -> list[str]: ...
@@ -65,13 +63,13 @@ class KnownModels(Protocol):
 
 
 class StoreModels:
-    """Finds models by name. An upstream whose models the settings do not name is asked for the names."""
+    """Finds models by name. If the settings name none for an upstream, asks it for the names."""
 
     def __init__(self, known: KnownModels) -> None:
         self._known = known
 
     async def names(self) -> list[str]:
-        """The names of all models. Raises ModelError if there is none."""
+        """Return the names of all models. Raises ModelError if there is none."""
         names = self._known.names
         other = self._known.named("")
         if other is not None:
@@ -85,11 +83,11 @@ class StoreModels:
         return list(dict.fromkeys(names))
 
     def runner(self, name: str) -> ChatRunner:
-        """The runner of one turn with this model. Raises InvalidInput if there is none."""
+        """Return the runner of one turn with this model. Raises InvalidInput if there is none."""
         found = self._known.named(name)
         if found is None:
             known = ", ".join(self._known.names)
-            raise InvalidInput(plain(f"There is no model {name!r}. Known: {known}."))
+            raise InvalidInput(plain(f"Unknown model {name!r}. Known: {known}."))
         return ChatRunner(found.model, {"model": found.upstream_name})
 
     async def close(self) -> None:
@@ -101,7 +99,7 @@ PATIENCE = 60.0
 
 
 class TitleWriter:
-    """Has a model write titles in the background; if that fails, a chat keeps its first words."""
+    """Lets a model write titles in the background; if that fails, a chat keeps its first words."""
 
     def __init__(self, ledger: Ledger, model: NamedModel) -> None:
         self._ledger = ledger
@@ -109,7 +107,7 @@ class TitleWriter:
         self._making: set[asyncio.Task[None]] = set()
 
     def begin(self, conversation: str, owner: str, first: Turn) -> None:
-        """Ask for the title of a chat whose first turn this is."""
+        """Request the title of a chat with this first turn."""
         beginning = Beginning.of(first)
         making = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
         self._making.add(making)
@@ -126,7 +124,7 @@ class TitleWriter:
             async with asyncio.timeout(PATIENCE):
                 title = await title_by(self._model.model, self._model.upstream_name, beginning)
             if title is not None:
-                await self._ledger.catalogue.name_by_model(conversation, title, owner=owner)
+                await Host(self._ledger).name_by_model(conversation, title, owner=owner)
 
 
 class OnStore:
@@ -143,6 +141,9 @@ class OnStore:
         naming: TitleWriter | None = None,
     ) -> None:
         self.ledger = ledger
+        self.all = ledger.for_owner(owner)
+        """Its chats of all scopes."""
+        self.listed = ledger.for_owner(owner, scope=scope)
         self.naming = naming
         self.answering = models
         self.scope = scope
@@ -162,29 +163,24 @@ class OnStore:
     async def open(self, name: str) -> StoredTalk:
         is_id = name.startswith(ConversationId.prefix)
         id, conversation_key = (name, None) if is_id else (None, name)
-        chat = await self.ledger.conversation(
-            id,
-            conversation_key=conversation_key,
-            owner=self.owner,
-            scope="" if is_id else self.scope or "",
-            create=False,
-        )
+        chats = self.all if is_id else self.listed
+        chat = await chats.conversation(id, conversation_key=conversation_key, create=False)
         return StoredTalk(self, chat)
 
     async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
         if not words.strip():
-            page = await self.ledger.catalogue.list(owner=self.owner, scope=self.scope, limit=limit)
+            page = await self.listed.list(limit=limit)
             return [seen_chat(each) for each in page.chats]
-        found = await self.ledger.search(words, owner=self.owner, scope=self.scope, limit=limit)
+        found = await self.listed.search(words, limit=limit)
         hits = []
         for hit in found.hits:
             with suppress(TurnledgerError):  # deleted since
-                chat = await self.ledger.conversation(hit.conversation.id, owner=self.owner)
+                chat = await self.all.conversation(hit.conversation.id)
                 hits.append(seen_chat(await chat.summary(), hit.snippet, hit.marks))
         return hits
 
     async def changes(self) -> AsyncIterator[str]:
-        async for change in self.ledger.changes(owner=self.owner):
+        async for change in self.all.changes():
             if change.conversation is not None:
                 yield change.conversation
 
@@ -207,7 +203,7 @@ class StoredTalk:
     @property
     def _there(self) -> Chat:
         if self._chat is None:
-            raise ConversationNotFound("Nothing was said here yet.")
+            raise ConversationNotFound("This chat has no turns yet.")
         return self._chat
 
     def ask(self, wish: NewTurn) -> RunningHere:
@@ -217,9 +213,8 @@ class StoredTalk:
         return StoreTurn(self._there, turn)
 
     async def began_in(self, conversation: str) -> None:
-        """Note the chat in which the first turn has begun."""
         if self._chat is None:
-            self._chat = await self._place.ledger.conversation(conversation, owner=self._place.owner)
+            self._chat = await self._place.all.conversation(conversation)
 
     async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         chat = self._there
@@ -269,12 +264,12 @@ class StoredTalk:
         await self._there.delete()
 
     async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
-        transfer, owner = self._place.ledger.transfer, self._place.owner
+        chats = self._place.all
         if is_markdown:
-            async for part in transfer.markdown(self._there.id, owner=owner):
+            async for part in chats.markdown(self._there.id):
                 yield part.encode()
         else:
-            async for line in transfer.export(self._there.id, owner=owner):
+            async for line in chats.export(self._there.id):
                 yield line
 
 
@@ -326,11 +321,10 @@ class RunningHere:
 
     def _asked(self, wish: NewTurn) -> TurnBlock:
         named = self._talk.id
-        return self._place.ledger.turn(
+        chats = self._place.all if named else self._place.listed
+        return chats.turn(
             wish.text if wish.regenerates is None else (),
             conversation=named,
-            owner=self._place.owner,
-            scope="" if named else self._place.scope or "",
             replaces=wish.replaces,
             regenerates=wish.regenerates or False,
             idempotency_key=wish.idempotency_key,
@@ -352,31 +346,31 @@ class RunningHere:
             async with self._block as turn:
                 await self._talk.began_in(turn.conversation.id)
                 await self._runner(turn)
-            self._have_named(turn)
+            self._request_title(turn)
         except TurnStopped as stopped:
             if stopped.turn is None:
                 raise
         except TurnReplayed as replayed:
-            chat = await self._place.ledger.chat_of(replayed.turn.id, owner=self._place.owner)
+            chat = await self._place.all.of_turn(replayed.turn.id)
             await self._talk.began_in(chat.id)
             self._turn = replayed.turn.id
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
 
-    def _have_named(self, running: RunningTurn) -> None:
+    def _request_title(self, running: RunningTurn) -> None:
         if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
             self._place.naming.begin(running.conversation.id, self._place.owner, running.turn)
 
     async def stop(self) -> None:
         try:
-            chat = await self._place.ledger.chat_of(self._block.id, owner=self._place.owner)
+            chat = await self._place.all.of_turn(self._block.id)
         except TurnNotFound:
-            await self.leave()  # it has not begun: nothing is left of it
+            await self.leave()  # it has not begun: nothing of it is kept
         else:
             await chat.stop(self._block.id, policy=OnStop.KEEP)
 
     async def leave(self) -> bool:
-        """End it: it cannot go on without this process. Nothing of it is kept."""
+        """End it: it cannot continue without this process. Nothing of it is kept."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -399,5 +393,4 @@ def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] 
 
 
 async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
-    """The turns without items that are hidden from their owner."""
     return [seen_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]

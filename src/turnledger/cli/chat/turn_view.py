@@ -1,6 +1,6 @@
 """A turn on the screen: a committed one at once, a running one from its request to its end.
 
-Of an answer that is still coming, finished blocks stay as they are, and only the last one is drawn again.
+While an answer arrives, finished blocks stay as they are, and only the last one is redrawn.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of
 from turnledger.cli.chat.sanitize import harmless, on_one_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.errors import TurnledgerError
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 DIM = "dim"
 LONGEST = 300
-"""Characters of a call or a result that are shown."""
+"""Characters shown of a call or a result."""
 _KINDS = {
     TurnKind.INTERRUPTED: "Stopped: this is as far as it got.",
     TurnKind.SETTLED: "It failed, after its tools had acted; that is all that is kept.",
@@ -42,11 +41,11 @@ _USED = (
     (("prompt_tokens", "input_tokens"), "tokens read"),
     (("completion_tokens", "output_tokens"), "tokens written"),
 )
-"""What a model may report as used, by its names, and the words for it here."""
+"""Usage that a model may report, by its names, and the words for it here."""
 
 
 def told_item(item: Item) -> Text | None:
-    """A tool call, its result, or the model's reasoning on one line; None for all others."""
+    """Return a tool call, its result, or the model's reasoning on one line; None for all others."""
     fields = item.fields
     if item.is_reasoning:
         thought = _parts(fields.get("summary")) or _parts(fields.get("content"))
@@ -66,14 +65,14 @@ def show_turn(screen: Screen, turn: SeenTurn) -> None:
     for item in turn.output:
         if item.role == "assistant":
             screen.blocks(blocks_of(harmless(item.text)))
-        elif (told := told_item(item)) is not None:
-            screen.say(told)
+        elif (line := told_item(item)) is not None:
+            screen.say(line)
     for note in notes(turn):
         screen.say(note)
 
 
 def question(number: int, asked: str) -> Text:
-    """The question as the prompt has shown it."""
+    """Return the question as the prompt showed it."""
     label = prompt_label(number)
     lines = harmless(asked or "(no message)").split("\n")
     return Text.assemble((label, DIM), (("\n" + " " * len(label)).join(lines), "bold"))
@@ -84,7 +83,6 @@ def prompt_label(number: int) -> str:
 
 
 def notes(turn: SeenTurn) -> Iterator[Text]:
-    """Notes on how a turn ended."""
     if turn.kind in _KINDS:
         yield Text(f"■ {_KINDS[turn.kind]}", "yellow")
     reason = turn.details.get("finish_reason")
@@ -93,15 +91,15 @@ def notes(turn: SeenTurn) -> Iterator[Text]:
 
 
 def about(turn: SeenTurn) -> str:
-    """The model, the time and the tokens of a turn, as far as known."""
-    told = [f"{turn.took_ms / 1000:.1f} s"]
+    """Return the model, the time and the tokens of a turn, as far as known."""
+    facts = [f"{turn.took_ms / 1000:.1f} s"]
     model, usage = turn.details.get("model"), turn.details.get("usage")
     if isinstance(model, str):
-        told.insert(0, on_one_line(model))
+        facts.insert(0, on_one_line(model))
     used: dict[str, object] = usage if isinstance(usage, dict) else {}
     for names, done in _USED:
-        told += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
-    return ", ".join(told)
+        facts += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
+    return ", ".join(facts)
 
 
 def _parts(parts: object) -> str:
@@ -118,7 +116,7 @@ MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
 
 
 def age_of(at: int, now: float) -> str:
-    """The time since `at`, in milliseconds since 1970; `now` is in seconds. Long ago, it is a date."""
+    """Return the time since `at`, in milliseconds since 1970; `now` is in seconds. Long ago, it is a date."""
     passed = now - at / 1000
     if passed < MINUTE:
         return "just now"
@@ -136,28 +134,27 @@ _FENCE = re.compile(r" {0,3}(?:`{3,}|~{3,})[^\n]*\n")
 _UNDECIDED = re.compile(r"\s*(?:[0-9]{1,9}|[-+*])\s*")
 """May become another item of the list before it."""
 CODE_LINES = 40
-"""Lines of code that are held until the block ends; of a longer one, the first are finished earlier."""
+"""Lines of code held until the block ends; of a longer one, the first are finished earlier."""
 
 
 class Behind(Enum):
-    """What the text that is held follows."""
+    """The kind of the block before the held text."""
 
     BLOCK = "block"  # or nothing
-    ITEM = "item"  # of a list, of which it may be another
-    CODE = "code"  # which goes on in it
+    ITEM = "item"  # of a list; the held text may be the next one
+    CODE = "code"  # that continues in the held text
     PIECE = "piece"  # of a block that was too large
 
 
 class StreamedMarkdown:
-    """Takes text as it comes. It holds one block, which bounds the cost of each redraw."""
+    """Takes text as it arrives. It holds one block, which bounds the cost of each redraw."""
 
     def __init__(self, code_lines: int = CODE_LINES) -> None:
         self._code_lines = code_lines
         self._text = ""
         self._behind = Behind.BLOCK
-        self._half = ""  # of a line's end
+        self._half = ""  # half of a line ending
         self.is_blank = True
-        """Whether there is no text yet."""
 
     def feed(self, text: str) -> None:
         text, self._half = self._half + text, ""
@@ -182,7 +179,7 @@ class StreamedMarkdown:
         return done
 
     def _pieces(self) -> list[MarkdownBlock]:
-        """The finished pieces of a block that goes on and on."""
+        """Return the finished pieces of a long block that is not complete."""
         done: list[MarkdownBlock] = []
         fence = _FENCE.match(self._text)
         lines = self._text.split("\n")
@@ -197,19 +194,18 @@ class StreamedMarkdown:
         return done
 
     def _placed(self, first: MarkdownBlock) -> MarkdownBlock:
-        """The first block that is held, joined to the one before."""
+        """Join the first held block to the previous one."""
         is_next_item = self._behind is Behind.ITEM and first.is_item
         goes_on = self._behind in (Behind.CODE, Behind.PIECE)
         return replace(first, joins=is_next_item or goes_on, opens=self._behind is not Behind.CODE)
 
     @property
     def tail(self) -> MarkdownBlock | None:
-        """The unfinished block."""
         blocks = blocks_of(self._text)
         return self._placed(blocks[0]) if blocks else None
 
     def rest(self) -> list[MarkdownBlock]:
-        """Return and forget everything: no more text comes."""
+        """Return and forget everything: no more text follows."""
         self._text += harmless(self._half)
         done = [*self._all_but_last(blocks_of(self._text)), *self._pieces()]
         tail = self.tail
@@ -220,9 +216,9 @@ class StreamedMarkdown:
 FRAME = 0.08
 """Seconds between two redraws."""
 SHARE = 8.0
-"""Drawing takes at most one part in so many of the time."""
+"""Drawing takes at most one part in this many of the time."""
 LOWEST = 8
-"""Lines of code that are held in a window of any height."""
+"""Lines of code held in a window of any height."""
 STILL = 0.3
 """Seconds after which a resized window is taken to have its final width."""
 TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -230,19 +226,16 @@ PLAINLY_TURNING = "|/-\\"
 
 
 class TurnEnd:
-    """How a turn ended."""
-
     def __init__(self) -> None:
         self.state: AttemptState | None = None
-        """None if that is unknown: the turn is not followed any more."""
+        """None if unknown: the turn is no longer followed."""
         self.may_go_on = False
-        """Whether it may go on unfollowed."""
+        """Whether it may continue unfollowed."""
         self.failure: Failure | None = None
         self.problem: TurnledgerError | None = None
 
     @property
     def is_there(self) -> bool:
-        """Whether it is in the history."""
         return self.problem is None and self.state is not None and self.state.is_committed
 
 
@@ -254,15 +247,15 @@ class TurnView:
         self._now = now
         self._began_at = now()
         self._streamed = StreamedMarkdown(max(LOWEST, screen.height))
-        self._is_told = True  # whether what was streamed so far is on the screen
+        self._is_told = True  # whether the text streamed so far is on the screen
         self._has_started = False
         self._is_stopping = False
         self._told = TurnEnd()
         self._width, self._changed_at = screen.width, float("-inf")
 
     async def follow(self, answering: TurnInProgress, interrupts: Interrupts) -> TurnEnd:
-        """Show the turn until it has ended. Ctrl-C stops it and keeps the answer so far; the second time, the
-        turn is left to itself. Errors of the turn are part of the result."""
+        """Show the turn until it has ended. Ctrl-C stops it and keeps the answer so far; a second one stops
+        following it. Errors of the turn are part of the result."""
         hearing = asyncio.create_task(self._hear(answering), name="turnledger answer")
         pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
         stopping: asyncio.Task[TurnledgerError | None] | None = None
@@ -273,7 +266,7 @@ class TurnView:
                 if not pressing.done() or hearing.done():
                     continue
                 if stopping is not None or not answering.is_asked:
-                    break  # it does not stop, or was never sent: leave it to itself
+                    break  # it does not stop, or was never sent: stop following
                 self._is_stopping = True
                 stopping = asyncio.create_task(self._stop(answering), name="turnledger stop")
                 pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
@@ -297,7 +290,7 @@ class TurnView:
         try:
             await answering.stop()
         except TurnledgerError as problem:
-            return problem  # it goes on; a second Ctrl-C leaves it
+            return problem  # it continues; a second Ctrl-C stops following
         return None
 
     async def _hear(self, answering: TurnInProgress) -> None:
@@ -325,9 +318,9 @@ class TurnView:
         if item.role == "assistant" and self._streamed.is_blank:
             self._streamed.feed(item.text)  # it was not streamed
         self._finish_text()
-        told = told_item(item)
-        if told is not None:
-            self._screen.say(told)
+        line = told_item(item)
+        if line is not None:
+            self._screen.say(line)
 
     def _finish_text(self) -> None:
         self._screen.blocks(self._streamed.rest())

@@ -1,4 +1,4 @@
-"""`turnledger chats`: list, find, read and change them. Files are in `transfer`."""
+"""`turnledger chats`: list, find, read and change chats. Export and import are in `transfer`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def list_(
     from turnledger.cli.output.chat_text import COLUMNS, record_of
 
     print_records(COLUMNS, list(map(record_of, page.data)))
-    _go_on(page.data, page.next, "There are no such chats here.")
+    _print_cursor(page.data, page.next, "There are no such chats here.")
 
 
 @chats.command()
@@ -100,7 +100,7 @@ def search(
         typer.echo(json_of(page))
         return
     _print_hits(page.data)
-    _go_on(page.data, page.next, "Nothing was found.")
+    _print_cursor(page.data, page.next, "Nothing was found.")
     if not page.complete:
         say("The newest turns cannot be found yet. Search again in a moment.")
 
@@ -116,7 +116,7 @@ def show(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what was said in a chat, as its owner sees it."""
+    """Print a chat, as its owner sees it."""
     where = Where(server=server, store=store, config=config, owner=owner)
     shown = where.do(lambda place: place.show(chat, scope=scope, turns=turns))
     if as_json:
@@ -162,7 +162,7 @@ def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:
     screen.text(Text.assemble(*((piece, "bold yellow" if sought else "") for piece, sought in pieces)), GAP)
 
 
-def _go_on(found: tuple[object, ...], cursor: str | None, nothing: str) -> None:
+def _print_cursor(found: tuple[object, ...], cursor: str | None, nothing: str) -> None:
     if not found:
         say(nothing)
     if cursor is not None:
@@ -180,7 +180,7 @@ def rename(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a chat a name, which nothing but a person changes."""
+    """Set the title of a chat; only a person can change it again."""
     where = Where(server=server, store=store, config=config, owner=owner)
     found = where.do(lambda place: place.update(chat, scope=scope, title=title))
     if as_json:
@@ -200,10 +200,10 @@ def pin(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pin chats, so that `list --pinned` shows them; with --off no more."""
+    """Pin chats, so that `list --pinned` shows them; --off unpins them."""
     where = Where(server=server, store=store, config=config, owner=owner)
-    told = "is not pinned any more" if off else "is pinned"
-    _update_each(where, chats, scope, told, as_json=as_json, pinned=not off)
+    result = "is not pinned any more" if off else "is pinned"
+    _update_each(where, chats, scope, result, as_json=as_json, pinned=not off)
 
 
 @chats.command()
@@ -217,10 +217,10 @@ def archive(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Archive chats, so that only `list --archived` shows them; with --off, `list` does again."""
+    """Archive chats, so that only `list --archived` shows them; --off unarchives them."""
     where = Where(server=server, store=store, config=config, owner=owner)
-    told = "is not archived any more" if off else "is archived"
-    _update_each(where, chats, scope, told, as_json=as_json, archived=not off)
+    result = "is not archived any more" if off else "is archived"
+    _update_each(where, chats, scope, result, as_json=as_json, archived=not off)
 
 
 @chats.command()
@@ -236,7 +236,7 @@ def delete(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete chats. What runs in one ends with it."""
+    """Delete chats, and end the turns running there."""
 
     async def one(place: Backend, name: str) -> str:
         deleted = await place.delete(name, scope=scope, purge=purge)
@@ -255,7 +255,7 @@ def restore(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring deleted chats back."""
+    """Restore deleted chats."""
 
     async def one(place: Backend, name: str) -> str:
         chat = await place.restore(name)
@@ -272,16 +272,16 @@ def _deleted(chat: DeletedChat) -> str:
 
 def _restored(chat: ChatInfo) -> str:
     lost = chat.former_conversation_key
-    told = "" if lost is None else f" Its conversation_key {lost!r} is another chat's by now."
-    return f"Restored {chat.id}.{told}"
+    note = "" if lost is None else f" Its conversation_key {lost!r} is another chat's by now."
+    return f"Restored {chat.id}.{note}"
 
 
 def _update_each(
-    where: Where, names: Sequence[str], scope: str, told: str, *, as_json: bool, **changes: Any
+    where: Where, names: Sequence[str], scope: str, result: str, *, as_json: bool, **changes: Any
 ) -> None:
     async def one(place: Backend, name: str) -> str:
         chat = await place.update(name, scope=scope, **changes)
-        return json_of(chat) if as_json else f"{chat.id} {told}."
+        return json_of(chat) if as_json else f"{chat.id} {result}."
 
     _do_each(where, names, one, "Changing")
 
@@ -289,7 +289,7 @@ def _update_each(
 def _do_each(
     where: Where, names: Sequence[str], do: Callable[[Backend, str], Awaitable[str]], doing: str
 ) -> None:
-    """Do something with each of these chats; print what was done, and what is wrong with the others."""
+    """Process each of these chats; print the results, and the errors of the others."""
 
     problems: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`turnledger check`: whether what is stored keeps the promises."""
+"""`turnledger check`: check a store against the promises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnledger.model.check import Finding
 
 FOUND = 1
-"""Exit code: something is wrong with the store. 0 means that it is sound."""
+"""Exit code: the store has errors. 0: none."""
 
 
 def check(
@@ -26,10 +26,10 @@ def check(
     limit: Annotated[int, typer.Option(min=1, help="How many findings are enough.")] = 1_000,
     as_json: AsJson = False,
 ) -> None:
-    """Check a store against the promises, and say what is wrong with it.
+    """Check a store against the promises, and report what is wrong with it.
 
-    Takes no part in the store and changes nothing, so it may be in use. Prints a line for each finding, then
-    a summary. Exits with 0 if all is well, 1 if something is wrong, 2 if the store cannot be read.
+    Only reads, so the store may be in use. Prints a line for each finding, then a summary. Exits with 0 if
+    there is none, 1 if something is wrong, 2 if the store cannot be read.
     """
     import asyncio
 
@@ -90,7 +90,7 @@ def document_of(report: Report) -> dict[str, Any]:
 
 
 def line_of(finding: Finding) -> str:
-    """A finding on one line: the rule, the place, the sentence."""
+    """Return a finding on one line: the rule, the place, the sentence."""
     owner = f"owner {finding.owner!r}" if finding.owner is not None else None
     parts = (owner, finding.conversation, finding.branch, finding.turn)
     place = " ".join(part for part in parts if part is not None)
@@ -99,17 +99,17 @@ def line_of(finding: Finding) -> str:
 
 def summary_of(report: Report) -> str:
     damage = sum(finding.is_damage for finding in report.findings)
-    told = "nothing is wrong" if not damage else f"{damage} thing{'s' if damage > 1 else ''} wrong"
+    verdict = "nothing is wrong" if not damage else f"{damage} thing{'s' if damage > 1 else ''} wrong"
     if not report.is_whole:
-        told += ", and not all was looked at"
+        verdict += ", and not all was looked at"
     if len(report.findings) > damage:
-        told += "; the store is not at rest"
+        verdict += "; the store is not at rest"
     if report.turns_without_checksum:
-        told += f"; {report.turns_without_checksum} turns from older versions have no checksum"
+        verdict += f"; {report.turns_without_checksum} turns from older versions have no checksum"
     counted = (
         (report.conversations, "conversations"),
         (report.branches, "branches"),
         (report.turns, "turns"),
         (report.attempts, "attempts kept aside or running"),
     )
-    return f"{', '.join(f'{count} {what}' for count, what in counted)}: {told}."
+    return f"{', '.join(f'{count} {what}' for count, what in counted)}: {verdict}."

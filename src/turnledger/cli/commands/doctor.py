@@ -1,4 +1,4 @@
-"""`turnledger doctor`: whether all is well with the server, and what to do if not."""
+"""`turnledger doctor`: find problems of the server and their remedies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turnledger.server.doctor import Diagnosis
 
 UNWELL = 1
-"""Exit code: something fails. 0: all is well, but for warnings."""
+"""Exit code: a check failed. 0: at most warnings."""
 
 
 def doctor(
@@ -31,11 +31,11 @@ def doctor(
     insecure: Annotated[bool | None, typer.Option("--insecure")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Look at settings, store, disk, port, upstreams and clock, and say what to do.
+    """Check settings, store, disk, port, upstreams and clock, and suggest remedies.
 
-    Takes the main flags of `serve`, to look at what that would use. A server may be running; nothing is
-    changed, but your data folder is made if it is needed. Exits with 0 if all is well, warnings aside, and
-    with 1 if something fails.
+    Takes the main flags of `serve`, to check what that would use. A server may be running. Changes nothing,
+    but creates your data folder if needed. Exits with 1 if a check fails, with 0 otherwise, even with
+    warnings.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "as_json")}
     found = _look(flags, config)
@@ -55,7 +55,7 @@ def _look(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
 
 
 def as_lines(found: list[Diagnosis]) -> str:
-    """One line for each finding, one for what to do, and a summary."""
+    """Return one line for each finding, one for its remedy, and a summary."""
     width = max(len(each.subject) for each in found)
     lines = []
     for each in found:

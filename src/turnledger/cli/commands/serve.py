@@ -20,7 +20,7 @@ _WITHOUT_TOKEN = {
     "turnledger tokens create. ",
     True: "Everyone who can reach it may use it, without a token. ",
 }
-"""What the announcement says of access while there is no token, by `insecure`."""
+"""The part of the startup message about access without tokens, by `insecure`."""
 
 
 def most(of_what: str) -> Any:
@@ -76,11 +76,11 @@ def serve(
         float | None, typer.Option(metavar="SECONDS", help="Longest wait for the turns before.")
     ] = None,
 ) -> None:
-    """Serve conversations over HTTP, in the way of the OpenAI API.
+    """Serve conversations over HTTP, compatible with the OpenAI API.
 
     Without options: the demo model, a SQLite file in your data folder, on this machine only. SIGTERM or
-    Ctrl-C ends it when running turns have ended, or after the grace time; a second one at once. With several
-    workers, SIGHUP replaces them one by one, with settings read anew.
+    Ctrl-C stops it once running turns have ended, or after the grace time; a second one stops it at once.
+    With several workers, SIGHUP replaces them one by one, with settings read anew.
     """
     flags = {name: value for name, value in locals().items() if name != "config"}
     _run(flags, config)

@@ -1,5 +1,4 @@
-"""`turnledger tokens`: made, listed and revoked in the store of the server, whether it runs or not; or at a
-server, by who has `admin` there."""
+"""`turnledger tokens`: create, list and revoke tokens in the server's store, or on a server with `admin`."""
 
 from __future__ import annotations
 
@@ -62,15 +61,15 @@ def create(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token, and print its text: the secret that its bearer shows.
+    """Create a token, and print its text: the secret that its bearer sends.
 
-    It is kept nowhere, and printed this once: alone on the standard output, so that it can be piped to where
-    it belongs. The first token of a store shuts out those who come without. A server makes none that gives
-    more than the one it is asked with.
+    The text is not stored, and printed only here: alone on the standard output, so that it can be piped. Once
+    a store has a token, callers without one are refused. A server creates no token with more rights than the
+    one of the request.
     """
     for flag, given in (("--chat-scope", chat_scope), ("--models", models and _words(models))):
-        if given is not None and not given:  # from an unset variable, say: it would mean all
-            raise InvalidInput(f"{flag} names nothing. Leave it out if all are meant.")
+        if given is not None and not given:  # from an unset variable, for example: it would mean all
+            raise InvalidInput(f"{flag} is empty. Omit it to use all.")
     ends = None if expires is None else expiry_of(expires, _now())
     where = Where(server=server, store=store, config=config, makes=True)
     made, is_first = where.do(
@@ -88,8 +87,8 @@ def create(
     if as_json:
         typer.echo(json_of(made))
     else:
-        told = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
-        say(f"{told} This is its text, which is not shown again:")
+        message = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
+        say(f"{message} This is its text, which is not shown again:")
         typer.echo(made.token)
     if is_first:
         say("It is the first one: from now on nobody is let in without a token.")
@@ -104,7 +103,7 @@ def list_(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tokens that are valid, the last made first. Their texts are not known."""
+    """List the valid tokens, the newest first. Their texts are not stored."""
     found = Where(server=server, store=store, config=config).do(lambda place: place.list_tokens(owner))
     now = _now()
     listed = [each for each in found if all_ or state_of(each, now) == "valid"]
@@ -126,7 +125,7 @@ def revoke(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """End tokens at once, in every process, and with each all that it made."""
+    """Revoke tokens at once, in every process, with all their descendants."""
     _check(ids)
     where = Where(server=server, store=store, config=config)
     ended: list[Sequence[Token]] = []
@@ -135,7 +134,7 @@ def revoke(
     try:
         where.do(lambda place: _revoke(place, ids, ended, problems))
         is_done = True
-    finally:  # report what has ended, also after another error
+    finally:  # report the revoked ones, even after another error
         if ended or is_done:
             _tell_ended(ended, as_json=as_json)
         for problem in problems:
@@ -167,7 +166,7 @@ def _check(ids: Sequence[str]) -> None:
 async def _revoke(
     place: Backend, ids: Sequence[str], ended: list[Sequence[Token]], problems: list[str]
 ) -> None:
-    """Revoke each of these; note what has ended, and what is wrong with the others."""
+    """Revoke each of these; collect the revoked tokens, and the errors."""
     from turnledger.model.access.token import is_token_text
 
     for id in ids:
@@ -193,7 +192,6 @@ def record_of(token: Token, now: int) -> Record:
 
 
 def state_of(token: Token, now: int) -> str:
-    """Whether the server accepts it, in a word."""
     if token.revoked_at is not None:
         return "revoked"
     return "valid" if token.expires_at is None or now < token.expires_at else "expired"

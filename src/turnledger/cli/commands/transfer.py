@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 PIECE = 1024 * 1024
-"""Bytes that are read at once."""
 NOT_TAKEN = frozenset({"conflict", "refused"})
 STANDARD = "-"
 STANDARD_OUTPUT = (STANDARD, "/dev/stdout")
@@ -65,9 +64,9 @@ def export(
     """Write chats to a file: with all their branches, or as Markdown for people."""
     names, file = chats or [], None if str(output) in STANDARD_OUTPUT else output
     if everything == bool(names):
-        raise InvalidInput("Name chats to export, or say --all.")
+        raise InvalidInput("Name chats to export, or use --all.")
     if everything and format is Format.MARKDOWN:
-        raise InvalidInput("Markdown is for chats that are named. Leave --format out to export --all.")
+        raise InvalidInput("--format markdown works with named chats only. Omit it to export --all.")
 
     async def work(place: Backend) -> None:
         with _writing(file, format) as write, _progress_of(file) as progress:
@@ -86,14 +85,14 @@ async def _write(lines: AsyncIterator[bytes], write: Write, progress: Progress) 
 
 
 def _progress_of(output: Path | None) -> Progress:
-    """A bar while a file is written; not for a pipe, which may lead to a pager."""
+    """Return a bar for a file; none for a pipe, which may lead to a pager."""
     is_shown = output is not None or (sys.stdout is not None and _is_file(sys.stdout.buffer))
     return Progress("Exporting", in_bytes=True, is_shown=is_shown)
 
 
 @contextmanager
 def _writing(output: Path | None, format: Format) -> Iterator[Write]:
-    """The function that writes to the file, or to the standard output."""
+    """Yield the function that writes to the file, or to the standard output."""
     if output is not None:
         with writing_to(output) as write:
             yield write
@@ -105,7 +104,7 @@ def _writing(output: Path | None, format: Format) -> Iterator[Write]:
 
 
 def _to_terminal(format: Format) -> Write:
-    """Make output printable; in a file, text stays as it is."""
+    """Return a function that prints only printable characters; files keep the text as it is."""
     shown = printable_json if format is Format.JSONL else plain
 
     def write(piece: bytes) -> None:
@@ -127,14 +126,15 @@ def import_chats(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take in chats from a file. What is there is never changed; the same file again changes nothing."""
+    """Import chats from a file. Existing chats are never changed; importing the same file again changes
+    nothing."""
 
     async def work(place: Backend) -> Counter[str]:
         done: Counter[str] = Counter()
         with _reading(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
             async for report in place.import_lines(_Counted(source, progress), scope=scope):
                 done[report.did.value] += 1
-                progress.tell(json_of(report) if as_json else _told(report))
+                progress.tell(json_of(report) if as_json else _report_line(report))
         return done
 
     done = Where(server=server, store=store, config=config, owner=owner, makes=True).do(work)
@@ -143,7 +143,7 @@ def import_chats(
         raise typer.Exit(NOT_DONE)
 
 
-def _told(report: ImportReport) -> str:
+def _report_line(report: ImportReport) -> str:
     words = [f"line {report.line}:", report.did.value]
     words += [name for name in (report.chat, report.turn) if name]
     if report.turns is not None:
@@ -160,7 +160,7 @@ class _Counted:
         self._done = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        # As much as there is: the writer of a pipe may wait for our reports before it writes more.
+        # Whatever is available: the writer of a pipe may wait for our reports before it writes more.
         read: Callable[[int], bytes] = getattr(self._file, "read1", self._file.read)
         while piece := self._counted(read, PIECE):
             yield piece
@@ -179,7 +179,7 @@ class _Counted:
         return self._file.tell()
 
     def _counted(self, read: Callable[[int], bytes], size: int) -> bytes:
-        self._progress.reach(self._done)  # what was read before has been dealt with
+        self._progress.reach(self._done)  # the previous piece is processed
         with _ended_by_ctrl_c():
             piece = read(size)
         self._done += len(piece)
@@ -188,7 +188,7 @@ class _Counted:
 
 @contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """Have Ctrl-C interrupt a blocking read: the event loop would only note it, and never get to run."""
+    """Let Ctrl-C interrupt a blocking read: the event loop would note it, but never get to run."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -205,7 +205,7 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 def _reading(name: str) -> Iterator[BinaryIO]:
     if name == STANDARD:
         if sys.stdin is None:
-            raise InvalidInput("The standard input is closed. Name a file.")
+            raise InvalidInput("Standard input is closed. Name a file.")
         yield sys.stdin.buffer
         return
     try:
@@ -216,7 +216,7 @@ def _reading(name: str) -> Iterator[BinaryIO]:
 
 
 def _is_ending() -> bool:
-    """Whether Ctrl-C came before, and waits for the event loop."""
+    """Whether Ctrl-C was pressed before, and waits for the event loop."""
     import asyncio
 
     task = asyncio.current_task()
@@ -239,10 +239,10 @@ def backup(
     store: Store = None,
     config: Config = None,
 ) -> None:
-    """Copy a store into one file, as it is at one moment, while servers go on using it.
+    """Copy a store into one file, as it is at one moment, while servers keep using it.
 
-    The copy is on disk and whole when the command ends, or not there. Only its user may read it. To go back
-    to it, stop the server and put it in place of the store's file, without the old `-wal` and `-shm`.
+    The copy is complete and on disk when the command ends, or does not exist. Only its user may read it. To
+    restore it, stop the server and put it in place of the store's file, without the old `-wal` and `-shm`.
     """
     from turnledger.cli.backend.own_store import store_url
     from turnledger.stores.url import back_up_store

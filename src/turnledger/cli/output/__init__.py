@@ -1,1 +1,1 @@
-"""What commands print: tables, JSON, progress, files."""
+"""Output of commands: tables, JSON, progress, files."""

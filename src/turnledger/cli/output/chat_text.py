@@ -1,5 +1,4 @@
-"""Chats as people read them. What people and models said is hostile: nothing of it reaches a terminal but
-what can be printed."""
+"""Chats as text for people. The contents are hostile: only printable characters reach the terminal."""
 
 from __future__ import annotations
 
@@ -20,8 +19,6 @@ TAB = 4
 
 
 class TextLine(NamedTuple):
-    """A line of a chat: what it says, how far to the right it begins, and how it stands out, if it does."""
-
     text: str
     indent: int = 0
     style: str = ""
@@ -31,7 +28,6 @@ class TextLine(NamedTuple):
 
 
 def record_of(chat: ChatInfo) -> Record:
-    """A chat in a list."""
     marks = [name for name in ("pinned", "archived") if getattr(chat, name)]
     marks += ["running"] if chat.is_running else []
     title = " ".join([*(f"[{mark}]" for mark in marks), title_of(chat) or on_one_line(chat.preview) or "-"])
@@ -41,12 +37,12 @@ def record_of(chat: ChatInfo) -> Record:
 
 
 def title_of(chat: ChatInfo) -> str:
-    """What it is called, on one line; nothing if it has no title."""
+    """Return the title on one line; empty if there is none."""
     return on_one_line(chat.title or "")
 
 
 def pieces_of(hit: Hit) -> list[tuple[str, bool]]:
-    """The snippet of a hit in pieces, and of each whether it was sought."""
+    """Return the snippet of a hit in pieces, each with whether it matched."""
     pieces, end = [], 0
     for start, stop in hit.marks:
         pieces += [(_part(hit.snippet[end:start]), False), (_part(hit.snippet[start:stop]), True)]
@@ -55,11 +51,10 @@ def pieces_of(hit: Hit) -> list[tuple[str, bool]]:
 
 
 def _part(text: str) -> str:
-    return plain(harmless(text))  # a line that begins within is no news here
+    return plain(harmless(text))  # control characters are escaped, line breaks included
 
 
 def lines_of(chat: ChatHistory) -> Iterator[TextLine]:
-    """A chat from its title to its last word."""
     yield TextLine(title_of(chat) or "(no title)", style="bold")
     yield TextLine(plain(", ".join(_facts(chat))), style="dim")
     for turn in chat.turns:
@@ -91,13 +86,13 @@ def _lines_of_item(item: Item) -> Iterator[TextLine]:
     if item.is_call:
         yield TextLine(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
     elif item.is_result:
-        yield from _under("result", _said(fields.get("output", "")))
+        yield from _under("result", _text_of(fields.get("output", "")))
     elif item.role is not None:
-        yield from _under(item.role, _said(fields.get("content") or ""))
+        yield from _under(item.role, _text_of(fields.get("content") or ""))
 
 
-def _said(content: object) -> str:
-    """What a message or a result says; of a part that has no words, as an image, what it is."""
+def _text_of(content: object) -> str:
+    """Return the text of a message or a result; for a part without text, such as an image, its type."""
     if not isinstance(content, list):
         return str(content)
     return "".join(_words_of(part) for part in content)
@@ -110,7 +105,7 @@ def _words_of(part: object) -> str:
 
 
 def _under(who: str, text: str) -> Iterator[TextLine]:
-    """A text of several lines: each begins far enough to the right to be taken for nothing else."""
+    """Yield a text of several lines, indented so far that none can pass for a label."""
     first, *others = text.expandtabs(TAB).splitlines() or [""]
     yield TextLine(plain(f"{who}: {harmless(first)}"), 2)
     for line in others:

@@ -1,5 +1,4 @@
-"""A file that somebody wants a result in: it has its name only once it is whole, and what had that name
-before is kept until then."""
+"""A file for a result: it gets its name only once it is complete, and an existing one is kept until then."""
 
 from __future__ import annotations
 
@@ -18,26 +17,26 @@ Write = Callable[[bytes], object]
 
 @contextmanager
 def writing_to(output: Path) -> Iterator[Write]:
-    """What writes to it. A link is followed; what is no file, as /dev/null or a pipe, is written to as it
-    comes, and never replaced. Raises InvalidInput if it cannot be written."""
-    with _told(output):
+    """Yield the function that writes to it. Follows a link; writes directly to anything but a regular file,
+    such as /dev/null or a pipe, and never replaces it. Raises InvalidInput if it cannot be written."""
+    with _as_invalid_input(output):
         before, target = _mode(output), output.resolve()
     if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
-        with _told(output):
-            file = output.open("wb", buffering=0)  # nothing is left to fail when it is closed
+        with _as_invalid_input(output):
+            file = output.open("wb", buffering=0)  # unbuffered, so closing cannot fail
         with file:
             yield _writer(output, file)
         return
-    with _told(output):
-        # A name that nobody can guess: the folder may be open to others, and another export may be under way.
+    with _as_invalid_input(output):
+        # A name that cannot be guessed: others may write to the folder, and another export may be running.
         unfinished = target.with_name(f".{secrets.token_hex(8)}.part")
         file = unfinished.open("xb", buffering=0)
     try:
         with file:
             yield _writer(output, file)
-            with _told(output):
+            with _as_invalid_input(output):
                 os.fsync(file.fileno())
-        with _told(output):
+        with _as_invalid_input(output):
             if before is not None:
                 unfinished.chmod(stat.S_IMODE(before))
             unfinished.replace(target)
@@ -55,7 +54,7 @@ def _mode(path: Path) -> int | None:
 def _writer(output: Path, file: FileIO) -> Write:
     def write(piece: bytes) -> None:
         left = memoryview(piece)
-        with _told(output):
+        with _as_invalid_input(output):
             while left:
                 left = left[file.write(left) :]
 
@@ -63,7 +62,7 @@ def _writer(output: Path, file: FileIO) -> Write:
 
 
 @contextmanager
-def _told(output: Path) -> Iterator[None]:
+def _as_invalid_input(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:

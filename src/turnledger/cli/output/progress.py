@@ -1,5 +1,4 @@
-"""How far long work has come: a bar on standard error, if somebody looks there, and only for work that takes
-its time."""
+"""Progress of long work: a bar on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -17,12 +16,11 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn, TaskID
 
 PATIENCE = 0.5
-"""Seconds before a bar appears: what is done by then needs none."""
+"""Seconds before a bar appears; shorter work needs none."""
 
 
 class Progress:
-    """A bar that comes when it takes long, and goes with the work. `total` is what it counts to, None if that
-    is not known."""
+    """A bar that appears when work takes long, and disappears at its end. `total` is None if unknown."""
 
     def __init__(
         self,
@@ -49,16 +47,14 @@ class Progress:
 
     @property
     def pace(self) -> float | None:
-        """Seconds after which who only waits should `advance` by nothing, so that a bar appears; None where
-        none will."""
+        """Seconds after which a waiting caller should `advance` by 0, so that a bar appears; None if none
+        will."""
         return PATIENCE if self._is_shown else None
 
     def advance(self, by: int) -> None:
-        """So much more is done."""
         self.reach(self._done + by)
 
     def reach(self, done: int) -> None:
-        """So much is done."""
         self._done = done
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
@@ -72,7 +68,7 @@ class Progress:
             return
         from rich.text import Text
 
-        # Both are the same terminal: written past the bar, the line would end up within it.
+        # Both are the same terminal: a line written without the bar's console would end up within it.
         self._bar.console.print(Text(line), soft_wrap=True)
 
     def _begin(self) -> None:
@@ -81,7 +77,7 @@ class Progress:
         from rich.progress import Progress as Bar
 
         console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        console.width = max(1, console.width - len("^C"))  # which goes on below where there is no room for it
+        console.width = max(1, console.width - len("^C"))  # leaves room for it: otherwise the line would wrap
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -97,7 +93,7 @@ class Progress:
         self._bar.start()
 
     def _counted(self) -> tuple[ProgressColumn, ...]:
-        """How much is done, and of how much where that is known."""
+        """Return the columns for the amount done, and the total if known."""
         from rich.progress import DownloadColumn, FileSizeColumn, MofNCompleteColumn
         from rich.table import Column
 

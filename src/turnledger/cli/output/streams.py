@@ -1,5 +1,5 @@
-"""What is written, and where: results to standard output, what is said about them to standard error. Nothing
-that people or models wrote reaches a terminal but what can be printed."""
+"""Output streams: results on standard output, messages about them on standard error. Only printable
+characters reach a terminal."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _BETWEEN_TOKENS = str.maketrans("\n\r\t", "   ")
 
 
 def say(text: str) -> None:
-    """Tell who sits there, beside what is printed."""
+    """Print a message to standard error."""
     typer.echo(plain(text), err=True)
 
 
 def tell(text: str) -> None:
-    """Print one line of what was asked for."""
+    """Print one line of the result."""
     typer.echo(plain(text))
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether somebody looks at the standard output, or at another one, and no program reads it."""
+    """Whether the standard output, or another stream, is a terminal."""
     stream = stream or sys.stdout
-    return stream is not None and stream.isatty()  # None: it was closed by who started us
+    return stream is not None and stream.isatty()  # None: the parent process closed it
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, whole, with the cells of a column below each other."""
+    """Return a line for each row, with aligned columns and no cell shortened."""
     shown = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(_cells, column)) for column in zip(*shown, strict=True)]
     lines = [
@@ -42,7 +42,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _cells(text: str) -> int:
-    """How much room it takes where all letters of a line have as much, and some have twice that."""
+    """Return the width in a monospaced font, where some letters take two cells."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -51,18 +51,18 @@ def _cells(text: str) -> int:
 
 
 def json_of(value: Any) -> str:
-    """A value as JSON, on one line that can be printed: what cannot stands there as `\\u` and its number."""
+    """Return a value as JSON on one line, with unprintable characters as `\\u` escapes."""
     from turnledger.api.json import encode
 
     return printable_json(encode(value).decode())
 
 
 def printable_json(text: str) -> str:
-    """The same JSON, of which everything can be printed: items are kept as they were given, and JSON allows
-    most control characters in a text."""
+    """Escape unprintable characters in JSON: items are stored as given, and JSON allows most control
+    characters in a text."""
     if text.isprintable():
         return text
-    text = text.translate(_BETWEEN_TOKENS)  # no text has them as they are
+    text = text.translate(_BETWEEN_TOKENS)  # they only occur between tokens
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
 
 

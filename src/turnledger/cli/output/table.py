@@ -1,5 +1,5 @@
-"""Records in columns: a table where the window is wide enough, a few lines for each where it is not; in a
-pipe, whole lines. What must be copied, as an id, is never shortened."""
+"""Records in columns: a table if the window is wide enough, otherwise a few lines for each; in a pipe, whole
+lines. Values to copy, such as an id, are never shortened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnledger.cli.output.streams import aligned, is_terminal
 from turnledger.model.text.plain import plain
 
 GAP = 2
-"""Spaces between columns, and before what stands below a line."""
+"""Spaces between columns, and the indent of lines below the first."""
 
 
 class Column(NamedTuple):
@@ -21,20 +21,19 @@ class Column(NamedTuple):
     title: str
     least: int | None = None
     wraps: bool = False
-    """Whether what does not fit goes on below; else it ends in an ellipsis."""
+    """Whether long text continues below; otherwise it ends in an ellipsis."""
     is_spare: bool = False
-    """Whether it is left out where that makes room for the others."""
+    """Whether it may be left out to make room for the others."""
 
 
 class Record(NamedTuple):
-    """What stands in each column; and the same as lines of their own, the first of which stands out."""
+    """The cells of a row; and the same as separate lines, the first of them bold."""
 
     cells: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def print_records(columns: Sequence[Column], records: Sequence[Record]) -> None:
-    """Print them; nothing for none."""
     if not records:
         return
     if is_terminal():
@@ -62,7 +61,7 @@ def _on_screen(columns: Sequence[Column], records: Sequence[Record]) -> None:
 
 
 def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[str]], window: int) -> list[int] | None:
-    """How wide each column is in a window; None if there is no room for a table."""
+    """Return the width of each column in a window; None if there is no room for a table."""
     from rich.cells import cell_len
 
     titled = [[column.title for column in columns], *rows]
@@ -78,7 +77,7 @@ def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[str]], window: 
         spare = [width - few for width, few in zip(widths, least, strict=True)]
         widest = max(range(len(widths)), key=lambda at: (spare[at] > 0, widths[at]))
         others = [width for at, width in enumerate(widths) if at != widest and spare[at] > 0]
-        # The widest gives first, down to the next one: a long text shall not cost a short one its end.
+        # The widest column shrinks first, down to the next one: a long text must not cut a short one.
         step = max(1, widths[widest] - max(others, default=0))
         widths[widest] -= min(beyond, spare[widest], step)
     return widths

@@ -1,5 +1,5 @@
-"""A terminal that somebody looks at: how wide it is, and what stands out there. Texts are given as they are
-to be read; nothing in them is taken for markup, and no line ends in spaces."""
+"""Writes lines to a terminal: wraps them to its width, and styles them. Text is never parsed as markup, and
+no line ends in spaces."""
 
 from __future__ import annotations
 
@@ -13,38 +13,35 @@ from rich.text import Text
 from turnledger.cli.output.table import GAP, Column
 
 NARROWEST = 8
-"""Characters of a text in a line, however little room there is."""
+"""Minimum characters of a line, however narrow the window."""
 
 
 def open_screen() -> TerminalLines:
-    """The terminal behind the standard output. NO_COLOR and TERM are heard."""
+    """Open the terminal behind the standard output. Respects NO_COLOR and TERM."""
     console = Console(highlight=False, markup=False, emoji=False)
-    if console.is_dumb_terminal:  # rich takes each of them for one of 80 columns
+    if console.is_dumb_terminal:  # rich assumes 80 columns for all of these
         console.size = get_terminal_size()
     return TerminalLines(console)
 
 
 class TerminalLines:
-    """Lines for people."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self.width = console.width
-        """Cells in a line of the window, as it was when a command began to write."""
+        """Cells in a line of the window when the command began to write."""
 
     def table(self, columns: Sequence[Column], widths: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
-        """A table with columns of these widths."""
         self._row(columns, widths, [Text(column.title, "bold") for column in columns])
         for row in rows:
             self._row(columns, widths, list(map(Text, row)))
 
     def paragraph(self, lines: Sequence[str]) -> None:
-        """A first line that stands out, and others below it."""
+        """Print a bold line, and others indented below it."""
         for number, line in enumerate(lines):
             self.text(Text(line, "" if number else "bold"), GAP if number else 0)
 
     def text(self, text: Text | str, indent: int = 0) -> None:
-        """A text, which goes on below where the window ends; each line begins so far to the right."""
+        """Print a text, wrapped at the window's width, with each line indented."""
         shown = Text(text) if isinstance(text, str) else text
         room, margin = max(self.width - indent, NARROWEST), " " * indent
         for line in self._wrapped(shown, room) if shown.cell_len > room else [shown]:
@@ -73,5 +70,5 @@ class TerminalLines:
         line.rstrip()
         if line.style or line.spans:
             self._console.print(line, soft_wrap=True)
-        else:  # most of a chat, and there may be much of it
+        else:  # most of a chat, which may be long
             self._console.file.write(f"{line.plain}\n")

@@ -12,7 +12,7 @@ from turnledger.client.core.access import AccessCore
 
 
 class AsyncTokens:
-    """Tokens of the server; for callers whose own token has `admin`."""
+    """Tokens of the server; requires a token with `admin`."""
 
     def __init__(self, wire: AsyncWire, core: AccessCore) -> None:
         self._wire = wire
@@ -31,23 +31,23 @@ class AsyncTokens:
         max_tokens: int | None = None,
         n: int | None = None,
     ) -> Token:
-        """Make a token. Its text, the secret, is in `token`, and sent only this once. The request is not
-        repeated once it may have reached the server: ServerUnavailable says so. With the token, a request may
+        """Create a token. Its text, the secret, is in `token`, and sent only once. The request is not
+        repeated once it may have reached the server; ServerUnavailable says so. Requests with the token may
         ask for answers of at most `max_tokens` tokens, and for at most `n` of them."""
         said = {name: value for name, value in locals().items() if name != "self"}
         return await self._wire.run(self._core.create_token(**said))
 
     def list(self, *, owner: str | None = None, limit: int | None = None) -> AsyncPages[Token]:
-        """Tokens, the newest first."""
+        """Return the tokens, the newest first."""
         return AsyncPages(self._wire.run, partial(self._core.tokens_page, owner=owner), limit)
 
     async def own(self, *, scope: str | None = None) -> Token | None:
-        """The token of this client; None where it needs none. Its `keeps` says whether chats are kept: those
-        of its scope, or of the one that is named."""
+        """Return the token of this client, or None if it needs none. Its `keeps` says whether chats are
+        stored: those of its scope, or of the named one."""
         return await self._wire.run(self._core.own_token(scope=scope))
 
     async def revoke(self, token: str) -> tuple[Token, ...]:
-        """Revoke a token by its id, and all that were made with it; `self`: your own."""
+        """Revoke a token by its id, with all its descendants; `self`: your own. Repeating changes nothing."""
         return await self._wire.run(self._core.revoke_token(token))
 
 
@@ -76,18 +76,18 @@ class AsyncShares:
         bytes: int | None = None,
         chats: int | None = None,
     ) -> Share:
-        """Make a link to a scope, where each visitor has their own chats, or to a chat, to read. Its secret
-        is sent only this once, and the request is not repeated once it may have reached the server. A request
-        of a visitor may ask for answers of at most `max_tokens` tokens, and for at most `n` of them; all
-        visitors together may have so many `turns` open, ask for so many `turns_per_minute`, and store so many
+        """Create a link to a scope, where each visitor has their own chats, or to a chat, read-only. Its
+        secret is sent only once, and the request is not repeated once it may have reached the server. A
+        visitor's request may ask for answers of at most `max_tokens` tokens, and for at most `n` of them. All
+        visitors together may have so many `turns` open, start so many `turns_per_minute`, and store so many
         `bytes` and `chats`."""
         said = {name: value for name, value in locals().items() if name != "self"}
         return await self._wire.run(self._core.create_share(**said))
 
     def list(self, *, limit: int | None = None) -> AsyncPages[Share]:
-        """Links, the newest first."""
+        """Return the links, the newest first."""
         return AsyncPages(self._wire.run, self._core.shares_page, limit)
 
     async def revoke(self, share: str) -> Share:
-        """Revoke a link, and the tokens of all its visitors."""
+        """Revoke a link, and the tokens of all its visitors. Repeating changes nothing."""
         return await self._wire.run(self._core.revoke_share(share))

@@ -21,8 +21,8 @@ from turnledger.model.ids import ConversationId, TurnId
 
 
 class AsyncTurnStream(AsyncStream[TurnEvent]):
-    """The events of a turn, as they come: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Raises
-    the error of a turn that failed or was stopped, after them."""
+    """The events of a turn as they arrive: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Then
+    raises the error if the turn failed or was stopped."""
 
     def __init__(self, wire: AsyncWire, core: ChatCore, following: TurnFollower) -> None:
         super().__init__(wire, following.steps())
@@ -31,12 +31,12 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
 
     @property
     def turn_id(self) -> TurnId | None:
-        """The turn; another one after a TurnRestarted."""
+        """The id of the turn; another one after a TurnRestarted."""
         return self._following.turn
 
     @property
     def idempotency_key(self) -> str | None:
-        """Ask again with the same key, and it happens once."""
+        """The same request under the same key is carried out once."""
         return self._following.idempotency_key
 
     @property
@@ -50,7 +50,7 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
         return await self._wire.run(self._core.stop(self.turn_id, policy))
 
     async def answer(self) -> Answer:
-        """Read to the end, and return the turn as committed. Raises the error of a turn that failed or was
+        """Read to the end, and return the committed turn. Raises the error of a turn that failed or was
         stopped."""
         async for _ in self:
             pass
@@ -70,7 +70,7 @@ class AsyncChat:
 
     @property
     def id(self) -> ConversationId | None:
-        """None until it is known, if the chat was opened by a conversation_key."""
+        """None until known, if the chat was opened by a conversation_key."""
         return self._core.id
 
     @property
@@ -80,8 +80,6 @@ class AsyncChat:
     @property
     def scope(self) -> str | None:
         return self._core.scope
-
-    # Turns.
 
     @overload
     async def send(
@@ -98,10 +96,11 @@ class AsyncChat:
     async def send(
         self, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
     ) -> Answer | AsyncTurnStream:
-        """Ask for a turn; returns its answer, or with `stream` its events as soon as it has begun.
+        """Request a turn; return its answer, or with `stream` its events as soon as it has begun.
 
-        It happens once, whatever happens to the connection and to the server meanwhile. Raises what became of
-        the turn other than well, and ServerUnavailable where its end could not be learned."""
+        The turn happens once, whatever happens to the connection and the server. Raises the error of a turn
+        that failed or was stopped, and ServerUnavailable if its end could not be learned.
+        """
         return await self._asked(self._core.send(input, options), stream)
 
     @overload
@@ -119,7 +118,7 @@ class AsyncChat:
     async def edit(
         self, turn: str, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
     ) -> Answer | AsyncTurnStream:
-        """Ask for a turn in the place of another, on a branch of its own; see `send`."""
+        """Request a turn in place of another, on a new branch; see `send`."""
         return await self._asked(self._core.edit(turn, input, options), stream)
 
     @overload
@@ -137,7 +136,7 @@ class AsyncChat:
     async def regenerate(
         self, turn: str | None = None, *, stream: bool = False, **options: Unpack[AskOptions]
     ) -> Answer | AsyncTurnStream:
-        """Ask the input of a turn, or of the last one, again; see `send`."""
+        """Request another answer to the input of a turn, or of the last one; see `send`."""
         return await self._asked(self._core.regenerate(turn, options), stream)
 
     async def _asked(self, following: TurnFollower, stream: bool) -> Answer | AsyncTurnStream:
@@ -148,42 +147,38 @@ class AsyncChat:
             return await opened.answer()
 
     async def stop(self, turn: str | None = None, *, policy: str | None = None) -> Ended | None:
-        """Stop a turn, or the one that runs in this chat, from any task. Return the final outcome,
-        whichever won; None if there was nothing to stop."""
+        """Stop a turn, or the running one of this chat, from any task. Return the final outcome, whichever
+        won; None if there was nothing to stop."""
         return await self._wire.run(self._core.stop(turn, policy))
 
     async def events(self, turn: str, *, after: int = 0) -> AsyncTurnStream:
-        """The events of any turn of the chat, while it runs and after it has ended."""
+        """Read the events of any turn of the chat, while it runs and after it has ended."""
         return await AsyncTurnStream(self._wire, self._core, self._core.events(turn, after))._begin()
 
-    # Reading.
-
     async def info(self) -> ChatInfo:
-        """The chat without its turns."""
+        """Return the chat without its turns."""
         return await self._wire.run(self._core.info())
 
     async def read(self, before: int | None = None, limit: int = 50, branch: str | None = None) -> ChatPage:
-        """The last turns, or those before a number; of the current branch, or another."""
+        """Return the last turns, or those before a number; of the current branch, or another."""
         return await self._wire.run(self._core.read(before, limit, branch))
 
     def turns(self, *, branch: str | None = None, limit: int | None = None) -> AsyncPages[Turn]:
-        """The turns, the newest first."""
+        """Return the turns, the newest first."""
         return AsyncPages(self._wire.run, partial(self._core.turns_page, branch=branch), limit)
 
     def branches(self) -> AsyncPages[Branch]:
-        """The branches, the newest first."""
+        """Return the branches, the newest first."""
         return AsyncPages(self._wire.run, self._core.branches_page)
 
     async def siblings(self, turn: str) -> tuple[Sibling, ...]:
-        """All turns at the place of this one, the oldest first."""
+        """Return all turns in the place of this one, the oldest first."""
         return await self._wire.run(self._core.siblings(turn))
 
     async def export(self, format: str = "jsonl") -> AsyncStream[bytes]:
-        """The chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people. Raises
-        ServerUnavailable if it is cut off: then it is incomplete."""
+        """Export the chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people.
+        Raises ServerUnavailable if it breaks off: then it is incomplete."""
         return await AsyncStream[bytes](self._wire, self._core.export(format))._begin()
-
-    # What people say of it.
 
     async def update(
         self,
@@ -195,8 +190,8 @@ class AsyncChat:
         archived: bool | UnsetType = UNSET,
         revision: int | None = None,
     ) -> ChatInfo:
-        """Change it in one step; what is left out stays. With a `revision`, raises RevisionConflict, and
-        changes nothing, if the chat was changed since."""
+        """Change details in one transaction; those left out stay. With a `revision`, raises RevisionConflict,
+        and changes nothing, if the chat has changed since."""
         return await self._wire.run(
             self._core.update(
                 title=title,
@@ -209,23 +204,21 @@ class AsyncChat:
         )
 
     async def rename(self, title: str | None, *, revision: int | None = None) -> ChatInfo:
-        """Give it a title; None: its first words again. For `revision` see `update`."""
+        """Set the title; None: its first words again. For `revision` see `update`."""
         return await self._wire.run(self._core.update(title=title, revision=revision))
 
     async def pin(self, on: bool = True) -> ChatInfo:
-        """Pin it, or unpin it."""
+        """Pin or unpin it."""
         return await self._wire.run(self._core.update(pinned=on))
 
     async def archive(self, on: bool = True) -> ChatInfo:
-        """Archive it, or take it out of the archive."""
+        """Archive or unarchive it."""
         return await self._wire.run(self._core.update(archived=on))
-
-    # Which turns it shows.
 
     async def fork(
         self, at: str | None = None, title: str | None = None, *, idempotency_key: str | None = None
     ) -> AsyncChat:
-        """Make a chat that begins like this one, up to a turn or to its end; once under the same
+        """Start a chat with the history of this one, up to a turn or to its end; once under the same
         idempotency_key."""
         made = await self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
         return AsyncChat(self._wire, ChatCore.told(self._client, made), self._client)
@@ -233,7 +226,7 @@ class AsyncChat:
     async def switch(
         self, branch: str, *, on_busy: str | None = None, idempotency_key: str | None = None
     ) -> ChatInfo:
-        """Show another branch, and continue there. For `on_busy` while a turn runs see `send`."""
+        """Show another branch, and continue there. For `on_busy` see `send`."""
         keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
         return await self._wire.run(self._core.switch(branch, keyed))
 
@@ -245,17 +238,15 @@ class AsyncChat:
         on_busy: str | None = None,
         idempotency_key: str | None = None,
     ) -> ChatInfo:
-        """Take back the last turn; with `turn`, only if that is the last. With `forget`, what its tools did
-        goes with it. For `on_busy` while a turn runs see `send`."""
+        """Take back the last turn; with `turn`, only if that is the last. With `forget`, the effects of its
+        tools are dropped, too. For `on_busy` see `send`."""
         keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
         return await self._wire.run(self._core.undo(turn, forget, keyed))
 
-    # Deleting.
-
     async def delete(self, purge: bool = False) -> Deleted:
-        """Delete it, so that it can be restored for a while; with `purge` for good."""
+        """Delete it; it can be restored for a while. With `purge` it cannot."""
         return await self._wire.run(self._core.delete(purge))
 
     async def restore(self) -> ChatInfo:
-        """Restore it after a delete."""
+        """Restore it after it was deleted."""
         return await self._wire.run(self._core.restore())

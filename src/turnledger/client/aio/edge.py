@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 AsyncEvent = asyncio.Event
 Lock = nullcontext[None]
-"""Tasks of one loop need none where nothing is awaited."""
+"""Tasks of one loop need no lock where nothing is awaited."""
 Run = Callable[[Steps[Any]], Awaitable[Any]]
 Home = asyncio.AbstractEventLoop
 home = asyncio.get_running_loop
-"""Where a response can be closed."""
+"""The loop on which a response can be closed."""
 run_blocking = asyncio.to_thread
-"""Call what may wait for the disk."""
+"""Calls functions that may wait for the disk."""
 OPENS_FILES = False
-"""Whether a file may be opened by a constructor, which cannot wait for the disk here."""
+"""A constructor cannot wait for the disk here."""
 
 
 class AsyncGate:
@@ -46,7 +46,7 @@ class AsyncGate:
 
 
 class AsyncAbandoned:
-    """Responses that were garbage-collected before they were closed."""
+    """Closes responses that were garbage-collected while open."""
 
     def __init__(self) -> None:
         self._closing: set[asyncio.Task[None]] = set()
@@ -63,7 +63,7 @@ class AsyncAbandoned:
             home.call_soon_threadsafe(close)
 
     def sweep(self) -> None:
-        """Tasks close them: nothing is left to do."""
+        """Do nothing: tasks close them."""
 
 
 async def pause(

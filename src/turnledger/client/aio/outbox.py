@@ -1,4 +1,4 @@
-"""The messages of a client whose end is not known, awaited."""
+"""Messages of a client whose outcome is unknown, awaited."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ class AsyncUnsentMessages:
         self._opened = file
 
     async def pending(self) -> list[Unsent]:
-        """All of them, the first recorded first; also those that are being sent."""
+        """Return all of them, the oldest first, including those that are being sent."""
         return await edge.run_blocking(self._file.pending)
 
     async def send_all(self) -> list[Sent]:
-        """Send them again, those of one chat in order, each under its idempotency_key, so that it happens
-        once; return the outcome of each. Skips what is being sent, and in each chat what follows one that
-        stays. A message that the server may have forgotten is not sent: its outcome is OutcomeUnknown. Stops
-        at the first that finds no server or is not authorized: the others stay."""
+        """Send them again, those of one chat in order, each under its idempotency_key, so that it is carried
+        out once; return their outcomes.
+
+        Skips messages that are being sent, and in each chat those behind one that stays. A message that the
+        server may have forgotten is not sent: its outcome is OutcomeUnknown. Stops at the first that finds no
+        server or is not authorized; the others stay.
+        """
         sent: list[Sent] = []
         after = 0
         while (unsent := await edge.run_blocking(self._file.claim, after)) is not None:

@@ -1,4 +1,4 @@
-"""What comes page by page, awaited."""
+"""Results that arrive page by page, awaited."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnledger.client.core.steps import Steps
 
 
 class AsyncPages(Paging[Entry]):
-    """Iterate to get the entries one by one: pages are read as needed, again each time."""
+    """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class AsyncPages(Paging[Entry]):
                 yield entry
 
     async def pages(self) -> AsyncIterator[Page[Entry]]:
-        """The same, page by page."""
+        """Iterate page by page."""
         place = self._first()
         while (page := await self._run(place.next_page())) is not None:
             yield page

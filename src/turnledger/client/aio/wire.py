@@ -49,7 +49,7 @@ class AsyncWire:
         http: httpx2.AsyncClient | None = None,
         note: Note | None = None,
     ) -> None:
-        """`note` records what is sent; it may block."""
+        """`note` records messages; it may block."""
         self.address = address
         self._sleep = pacing.sleep
         self._note = note
@@ -62,7 +62,7 @@ class AsyncWire:
         self._abandoned = edge.AsyncAbandoned()
 
     async def run(self, doing: Steps[Result]) -> Result:
-        """Run steps that give nothing on their way."""
+        """Run steps that yield nothing to a reader."""
         outcome: Any = None
         while True:
             try:
@@ -84,7 +84,7 @@ class AsyncWire:
         raise AssertionError(step)
 
     async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
-        """Send a request; leave a good response to be read."""
+        """Send a request, without reading the body of a successful response."""
         try:
             response = await self._send(request)
             if is_stream(response):
@@ -99,18 +99,17 @@ class AsyncWire:
 
     async def pause(self, seconds: float, closing: edge.AsyncEvent | None = None) -> None:
         """Wait, at most until this event. Raises RequestFailed if the client is closed."""
-        self._check_open()  # a stream that enrolled too late to be closed would wait in vain
+        self._check_open()  # nothing would wake a stream that enrolled after closing
         await edge.pause(seconds, closing or self._closing, self._sleep)
         self._check_open()
 
     def enrol(self, stream: AsyncStream[Any]) -> None:
-        """Have a stream closed with the client."""
+        """Enrol a stream, to be closed with the client."""
         with self._lock:
             self._streams.add(stream)
 
     def abandon(self, response: httpx2.Response, home: edge.Home) -> None:
-        """Release a response that nobody can read any more. Called by the garbage collector, in any
-        thread."""
+        """Release a response without a reader. Called by the garbage collector, in any thread."""
         self._abandoned.add(response, home)
 
     async def close(self) -> None:
@@ -138,7 +137,7 @@ class AsyncWire:
             raise
 
     async def _send(self, request: Request) -> httpx2.Response:
-        # Redirects lead to another server, which must not get the request.
+        # A redirect leads to another server, which must not receive the request.
         return await self._http.send(self._build(request), stream=True, follow_redirects=False)
 
     def _build(self, request: Request) -> httpx2.Request:
@@ -155,7 +154,7 @@ class AsyncWire:
 
 
 class AsyncStream(Generic[Given]):
-    """An iterable response that arrives in pieces. One task reads at a time, and each piece is given once.
+    """An iterable response that arrives in pieces. One task reads at a time; each piece is returned once.
     Leave the block, or close it, to release its connection."""
 
     _response: httpx2.Response | None = None
@@ -170,7 +169,7 @@ class AsyncStream(Generic[Given]):
         self._error: BaseException | None = None
         self._closing = edge.AsyncEvent()
         self._gate = edge.AsyncGate()
-        """Entered by the one that takes a step, or closes."""
+        """Held while taking a step or closing."""
         wire.enrol(self)
 
     def __del__(self) -> None:
@@ -188,7 +187,7 @@ class AsyncStream(Generic[Given]):
                 await self._go()
             try:
                 return self._given.popleft()
-            except IndexError:  # another task has closed it, or has taken this one
+            except IndexError:  # another task has closed it, or taken this piece
                 continue
 
     async def __aenter__(self) -> Self:
@@ -198,21 +197,21 @@ class AsyncStream(Generic[Given]):
         await self.close()
 
     async def close(self) -> None:
-        """Stop reading, from any task. What was asked for goes on, unless its policy says otherwise."""
+        """Stop reading, from any task. The turn continues, unless its policy says otherwise."""
         self._closing.set()
         if not self._gate.try_enter():
-            await edge.hang_up(self._response)  # another task is inside, and closes it once it is woken
+            await edge.hang_up(self._response)  # another task is inside, and closes it once woken
             return
         try:
             self._step = None
             self._given.clear()
             self._steps.close()
-            await self._let_go()
+            await self._release()
         finally:
             self._gate.leave()
 
     async def _fail(self, error: TurnledgerError) -> None:
-        """Close it, and raise the error in its reader, if there was more to read."""
+        """Close it, and raise the error in its reader if it was not at its end."""
         if self._step is not None:
             self._error = error
         await self.close()
@@ -226,7 +225,6 @@ class AsyncStream(Generic[Given]):
         return self
 
     async def _go(self) -> None:
-        """Run the next step."""
         self._gate.enter()
         try:
             step = self._step
@@ -246,7 +244,7 @@ class AsyncStream(Generic[Given]):
             raise
         self._gate.leave()
         if self._closing.is_set():
-            await self.close()  # the one that closed it found this task inside
+            await self.close()  # the closing task found this one inside
 
     async def _do(self, step: Step) -> Any:
         if step is READ:
@@ -265,14 +263,14 @@ class AsyncStream(Generic[Given]):
         except BaseException as problem:
             self._step, self._error = None, problem
         if self._step is None:
-            await self._let_go()
+            await self._release()
 
     def _end(self) -> None:
         error, self._error = self._error, None
         raise error if error is not None else StopAsyncIteration
 
     async def _open(self, request: Request) -> Reply | Broken:
-        await self._let_go()
+        await self._release()
         opened = await self._wire.open(request)
         if isinstance(opened, Broken):
             return opened
@@ -289,7 +287,7 @@ class AsyncStream(Generic[Given]):
         except self._wire.address.problems as problem:
             return self._wire.address.broken_by(problem)
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             self._chunks = edge.nothing()
@@ -297,7 +295,7 @@ class AsyncStream(Generic[Given]):
 
 
 async def _whole(response: httpx2.Response) -> Reply | Broken:
-    """Read a whole answer, and release its connection."""
+    """Read a complete response, and release its connection."""
     whole = Whole(response)
     try:
         async for piece in response.aiter_bytes():

@@ -1,1 +1,1 @@
-"""What the client does, without input or output: each verb as a generator of steps."""
+"""The client without input or output: each operation as a generator of steps."""

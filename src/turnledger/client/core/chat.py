@@ -40,15 +40,15 @@ from turnledger.errors import (
     ServerUnavailable,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import AttemptState, OnStop
 
 _STOPPED = "What ran in the chat may have been stopped; look, then stop a turn by its id."
 
 
 class ChatCore:
-    """One chat, named by its id or by a conversation_key. With a key it is whichever chat has the key: each
-    turn goes there, and `id` is where the last one went."""
+    """One chat, named by its id or by a conversation_key. With a key, each turn goes to the chat that has the
+    key then; `id` is that of the last turn's chat."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ChatCore:
         self._goes_by_key = goes_by_key
         self._asked_for: WeakSet[TurnFollower] = WeakSet()
         self._lock = Lock()
-        """For that: threads may share a chat."""
+        """Guards that set: threads may share a chat."""
 
     @classmethod
     def opened(
@@ -83,8 +83,6 @@ class ChatCore:
     def told(cls, client: ClientCore, info: ChatInfo) -> ChatCore:
         return cls(client, info.id, info.conversation_key, info.scope)
 
-    # Turns.
-
     def send(self, input: Said, options: AskOptions) -> TurnFollower:
         return self._asked({"input": input}, options, self._place())
 
@@ -97,24 +95,24 @@ class ChatCore:
 
     def events(self, turn: str, after: int) -> TurnFollower:
         if after < 0:
-            raise InvalidInput("after is the number of an event: 0 for all of them.")
+            raise InvalidInput("after must be the number of an event, or 0 for all.")
         client = self._client
         return TurnFollower(client.trying(), client.retries, turn=TurnId(turn), after=after)
 
-    def _asked(self, said: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> TurnFollower:
+    def _asked(self, body: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> TurnFollower:
         check(options)
         self._client.check_model(options)
         key = idempotency_key_of(options)
-        body_of(said)  # raise here, in the caller's frame, what cannot be sent
+        body_of(body)  # raises here, in the caller's frame, if the input cannot be sent
 
         def ask() -> Steps[Request]:
             model = yield from self._client.model_for(options)
-            return turn_request(model, said, place, options, key)
+            return turn_request(model, body, place, options, key)
 
         return self._followed(ask, key, may_be_replayed=options.get("idempotency_key") is not None)
 
     def again(self, request: Request, idempotency_key: str) -> TurnFollower:
-        """Ask again for a turn, by its original request."""
+        """Request a turn again, by its original request."""
 
         def ask() -> Steps[Request]:
             yield from ()
@@ -154,44 +152,44 @@ class ChatCore:
         self.id = id
 
     def answer(self, following: TurnFollower) -> Steps[Answer]:
-        """The turn of a follower that has reached its end, as committed."""
+        """Return the committed turn of a follower that has reached its end."""
         if following.turn is None or following.finished is None:
             raise RequestFailed(
-                "The stream was closed before the turn ended, so there is no answer yet. Send the same again "
-                "under its idempotency_key to have it."
+                "The stream was closed before the turn ended. Send the same request with its "
+                "idempotency_key again."
             )
         try:
-            told = yield from self._told(following)
+            state = yield from self._turn_state(following)
         except ServerUnavailable as problem:
             message = f"The turn {following.turn} has ended, but its answer could not be read. {problem}"
             message += " Ask again with the same idempotency_key, and it is told again."
             key = following.idempotency_key
             raise like(problem, ServerUnavailable(message, idempotency_key=key)) from None
-        if told.turn is None or told.branch is None:
-            raise TurnStopped() if told.state == AttemptState.DISCARDED else failed_with(told.failure)
+        if state.turn is None or state.branch is None:
+            raise TurnStopped() if state.state == AttemptState.DISCARDED else failed_with(state.failure)
         return Answer(
-            turn=told.turn,
-            chat=told.chat,
-            branch=told.branch,
+            turn=state.turn,
+            chat=state.chat,
+            branch=state.branch,
             state=following.state,
             is_replayed=following.is_replayed,
         )
 
-    def _told(self, following: TurnFollower) -> Steps[TurnState]:
+    def _turn_state(self, following: TurnFollower) -> Steps[TurnState]:
         try:
-            told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+            state = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
         except NotAdmitted as refused:
             if refused.status != FORBIDDEN or following.request is None:
                 raise
             # A token that may run turns, but not read, gets the answer to its own request.
             exchanging = RepeatedExchange(self._client.trying(), idempotency_key=following.idempotency_key)
             reply = yield from exchanging.ask(whole(following.request))
-            told = decoded(TurnState, reply.body)
-        return told
+            state = decoded(TurnState, reply.body)
+        return state
 
     def stop(self, turn: str | None, policy: str | None) -> Steps[Ended | None]:
-        """Stop a turn, or the one that runs in this chat; None if there was nothing to stop. A turn that was
-        asked for here and has not begun is then stopped as soon as it does."""
+        """Stop a turn, or the running one of this chat; None if there was nothing to stop. A turn that was
+        requested here and has not begun is stopped as soon as it begins."""
         if policy is not None and policy not in frozenset(OnStop):
             raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
         if turn is not None:
@@ -203,7 +201,7 @@ class ChatCore:
         ended = None
         with suppress(ConversationNotFound):  # or its first turn has not begun
             path = f"/api/chats/{(yield from self.known_id())}/stop"
-            # Asked again after a lost answer, it would stop the next turn in line, too.
+            # A repeated request would also stop the next turn in line.
             ended = yield from self._stopped(path, policy, once=_STOPPED)
         if ended is None:
             for following in self._unended():
@@ -216,15 +214,13 @@ class ChatCore:
 
     def _stopped(self, path: str, policy: str | None, once: str | None = None) -> Steps[Ended | None]:
         values = {} if policy is None else {"policy": str(policy)}
-        told = yield from self._client.post(path, StopAnswer, values, once=once)
-        if told.state is None:
+        answer = yield from self._client.post(path, StopAnswer, values, once=once)
+        if answer.state is None:
             return None
-        return Ended(state=told.state, committed=told.committed, failure=told.failure, turn=told.turn)
-
-    # Reading.
+        return Ended(state=answer.state, committed=answer.committed, failure=answer.failure, turn=answer.turn)
 
     def known_id(self) -> Steps[ConversationId]:
-        """Its id, looked up if only the conversation_key is known. Raises ConversationNotFound."""
+        """Return the id, looked up if only the conversation_key is known. Raises ConversationNotFound."""
         if self.id is None:
             assert self.conversation_key is not None  # noqa: S101 - it is named by one of the two
             found = yield from self._client.find(self.conversation_key, self.scope)
@@ -239,16 +235,16 @@ class ChatCore:
         id = yield from self.known_id()
         query = {"before": before, "limit": limit, "branch": None if branch is None else BranchId(branch)}
         page = yield from self._client.get(f"/api/chats/{id}", ShownChat, query)
-        told = {name: getattr(page, name) for name in ListedChat.__struct_fields__}
-        return ChatPage(chat=ListedChat(**told), turns=page.turns, before=page.before, attempts=page.attempts)
+        info = {name: getattr(page, name) for name in ListedChat.__struct_fields__}
+        return ChatPage(chat=ListedChat(**info), turns=page.turns, before=page.before, attempts=page.attempts)
 
     def info(self) -> Steps[ChatInfo]:
         page = yield from self.read(limit=1)
         return page.chat
 
     def turns_page(self, cursor: str | None, limit: int, *, branch: str | None) -> Steps[Page[Turn]]:
-        """Turns, the newest first. If no branch is named, it is that of the first page, which the cursor
-        holds, whatever the chat shows later."""
+        """Return a page of turns, the newest first. Without a named branch, the cursor keeps the branch of
+        the first page, even if the chat shows another one later."""
         number, _, first = (cursor or "").partition(" ")
         before = int(number) if number else None
         try:
@@ -256,7 +252,7 @@ class ChatCore:
         except BranchNotFound:
             if not first:
                 raise
-            # It is gone; or this reader came by a link, sees the current branch, and cannot name one.
+            # The branch is gone; or this caller came by a share link and cannot name branches.
             page, first = (yield from self.read(before, limit)), ""
         else:
             first = first or (page.chat.branch or "" if cursor is None and branch is None else "")
@@ -280,10 +276,8 @@ class ChatCore:
         request = Request(method="GET", path=f"/api/chats/{id}/export", query=query)
         yield from download(self._client.trying(), request)
 
-    # Changing what people say of it.
-
-    def update(self, revision: int | None = None, **said: Any) -> Steps[ChatInfo]:
-        values = {name: value for name, value in said.items() if value is not UNSET}
+    def update(self, revision: int | None = None, **fields: Any) -> Steps[ChatInfo]:
+        values = {name: value for name, value in fields.items() if value is not UNSET}
         headers = {"content-type": JSON_TYPE}
         if revision is not None:
             headers["if-match"] = f'"{revision}"'
@@ -296,11 +290,9 @@ class ChatCore:
             return _unless_own(conflict, exchanging, values, revision)
         return decoded(ListedChat, reply.body)
 
-    # Which turns it shows.
-
     def fork(self, at: str | None, title: str | None, keyed: AskOptions) -> Steps[ChatInfo]:
-        said = {"turn": None if at is None else TurnId(at), "title": title}
-        values = {name: value for name, value in said.items() if value is not None}
+        fields = {"turn": None if at is None else TurnId(at), "title": title}
+        values = {name: value for name, value in fields.items() if value is not None}
         return self._moved("fork", values, keyed)
 
     def switch(self, branch: str, keyed: AskOptions) -> Steps[ChatInfo]:
@@ -314,10 +306,8 @@ class ChatCore:
         id = yield from self.known_id()
         return (yield from self._client.post(f"/api/chats/{id}/{verb}", ListedChat, values, keyed=keyed))
 
-    # Deleting.
-
     def delete(self, purge: bool) -> Steps[Deleted]:
-        """Delete it. After a lost answer, a chat that is gone counts as deleted."""
+        """Delete it. After a lost response, a missing chat counts as deleted."""
         id = yield from self.known_id()
         request = Request(method="DELETE", path=f"/api/chats/{id}", query=query_of({"purge": purge or None}))
         exchanging = RepeatedExchange(self._client.trying())
@@ -337,9 +327,9 @@ class ChatCore:
 def _unless_own(
     conflict: RevisionConflict, exchanging: RepeatedExchange, values: Mapping[str, Any], revision: int | None
 ) -> ChatInfo:
-    """The chat, if the conflicting change is our own, whose answer was lost. Raises the conflict
+    """Return the chat if the conflicting change is our own, whose response was lost. Raises the conflict
     otherwise."""
-    assert exchanging.refusal is not None  # noqa: S101 - it told the conflict
+    assert exchanging.refusal is not None  # noqa: S101 - a conflict is a refusal
     chat = decoded(Conflict, exchanging.refusal.body).chat
     conflict.current = chat.revision
     wanted = {name: _emptied(name, value) for name, value in values.items()}

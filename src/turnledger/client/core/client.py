@@ -1,4 +1,4 @@
-"""What a client does, without doing it: every verb as steps, which the edges run."""
+"""Operations of a client as steps, which the edges run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Shape = TypeVar("Shape")
 
 
 class ClientCore:
-    """What the whole client shares. It holds no connection, and any thread may use it."""
+    """State that the whole client shares. It holds no connection, and any thread may use it."""
 
     def __init__(self, model: str | None, retries: Retries, pacing: Pacing, *, records: bool = False) -> None:
         self._records = records
@@ -40,8 +40,6 @@ class ClientCore:
 
     def trying(self) -> RetryCount:
         return RetryCount(self.retries, self.pacing)
-
-    # How most requests are made.
 
     def get(self, path: str, shape: type[Shape], query: Mapping[str, Any] | None = None) -> Steps[Shape]:
         request = Request(method="GET", path=path, query=query_of(query or {}))
@@ -58,7 +56,7 @@ class ClientCore:
         once: str | None = None,
     ) -> Steps[Shape]:
         """Send a POST that may be repeated: by its nature, or by an idempotency_key, the one in `keyed` or a
-        fresh one. Otherwise `once` is the hint for when it may have been carried out."""
+        fresh one. Otherwise `once` is the hint of the error for a request that may have been carried out."""
         key, headers = None, {"content-type": JSON_TYPE}
         if keyed is not None:
             check(keyed)
@@ -71,15 +69,12 @@ class ClientCore:
         reply = yield from exchanging.ask(request)
         return decoded(shape, reply.body)
 
-    # Chats.
-
-    def create(self, idempotency_key: str | None = None, **said: Any) -> Steps[ChatInfo]:
-        values = {name: value for name, value in said.items() if value is not None}
+    def create(self, idempotency_key: str | None = None, **fields: Any) -> Steps[ChatInfo]:
+        values = {name: value for name, value in fields.items() if value is not None}
         return self.post("/api/chats", ListedChat, values, keyed={"idempotency_key": idempotency_key})
 
     def find(self, conversation_key: str, scope: str | None) -> Steps[ChatInfo | None]:
-        """The chat with this conversation_key, even before its first turn has ended; None if there is
-        none."""
+        """Return the chat with this conversation_key, even before its first turn has ended, or None."""
         query = {"conversation_key": conversation_key, "scope": scope or ""}
         page = yield from self.get("/api/chats", ChatList, query)
         return page.data[0] if page.data else None
@@ -118,7 +113,6 @@ class ClientCore:
         archived: bool | None,
         pinned: bool | None,
     ) -> Steps[Page[ChatInfo]]:
-        """The chats that a search finds, filtered."""
         page = yield from self.search_page(cursor, limit, q=q, scope=scope)
         found = tuple(
             FoundChat(**asdict(hit.chat), snippet=hit.snippet, marks=hit.marks)
@@ -128,8 +122,6 @@ class ClientCore:
             and pinned in (None, hit.chat.pinned)
         )
         return SearchPage(found, page.next, page.complete)
-
-    # All chats.
 
     def listen(self, after: str | None) -> FeedFollower:
         return FeedFollower(self.trying(), self.retries, after)
@@ -141,34 +133,30 @@ class ClientCore:
     def import_chats(self, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
         return import_chats(self.trying(), source, scope)
 
-    # Models.
-
     def models(self) -> Steps[tuple[Model, ...]]:
         page = yield from self.get("/v1/models", Page[Model])
         return page.data
 
     def check_model(self, options: AskOptions) -> None:
-        """Refuse a turn without a model if it must be recorded before the server is asked for its models."""
+        """Refuse a turn without a model if it must be recorded before the client can ask the server for its
+        models."""
         if self._records and not (options.get("model") or self._model):
-            raise InvalidInput("With an outbox, say which model shall answer: there, or in Client(model=…).")
+            raise InvalidInput("An outbox needs a model. Pass model= here or to Client(model=…).")
 
     def model_for(self, options: AskOptions) -> Steps[str]:
-        """The named model, or that of the client, or the only one of the server."""
+        """Return the named model, that of the client, or the only one of the server."""
         named = options.get("model") or self._model or self._only_model
         if named is not None:
             return named
         known = yield from self.models()
         if len(known) != 1:
             names = ", ".join(model.id for model in known[:20])
-            raise InvalidInput(
-                f"Say which model shall answer, there or in Client(model=…): {names or 'none'}."
-            )
+            raise InvalidInput(f"No model given. Pass model= here or to Client(model=…): {names or 'none'}.")
         self._only_model = known[0].id
         return self._only_model
 
 
 def query_of(values: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """The query, without values that are None."""
     return [(name, _word(value)) for name, value in values.items() if value is not None]
 
 

@@ -1,4 +1,4 @@
-"""One request and its answer, repeated as far as that is safe: how long to wait, and when to give up."""
+"""One request and its response, repeated as far as that is safe: how long to wait, and when to give up."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """Seconds."""
 
     connect: float = 5.0
-    """Until there is a connection."""
     silence: float = 45.0
-    """Without a byte from the server, which sends something every 20 seconds while a turn runs or waits."""
+    """Without a byte from the server. It sends something every 20 seconds while a turn runs or waits."""
     write: float = 30.0
-    """Without a byte that the server accepts."""
+    """Without a byte accepted by the server."""
 
     def __post_init__(self) -> None:
         if not all(seconds > 0 for seconds in (self.connect, self.silence, self.write)):
-            raise InvalidInput("Timeouts are seconds above zero.")
+            raise InvalidInput("Timeouts must be above zero seconds.")
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """How a request is repeated that got no whole answer, or one that says to try again."""
+    """How to repeat a request without a complete response, or with one that says to try again."""
 
     times: int = 10
     """Maximum number without progress; a new event is progress. 0: never."""
@@ -42,26 +41,24 @@ class Retries(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not all(each >= 0 for each in (self.times, self.first, self.most, self.patience)):
-            raise InvalidInput("Retries are counts and seconds, none below zero.")
+            raise InvalidInput("Retry counts and seconds must not be negative.")
 
 
 def _chance() -> float:
-    """A number from 0 up to 1. Loading `random` takes longer than asking the system now and then."""
+    """Return a number from 0 up to 1. Loading `random` takes longer than asking the system now and then."""
     return int.from_bytes(os.urandom(6)) / 2**48
 
 
 class Pacing(Struct, frozen=True, kw_only=True):
-    """The sources of time and chance. Tests give their own, and never wait."""
+    """Sources of time and chance. Tests pass their own, and never wait."""
 
     now: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = _chance
     sleep: Callable[[float], Awaitable[None] | None] | None = None
-    """None: wait until the time is over, or the client is closed."""
+    """None: wait for the time to pass, or for the client to be closed."""
 
 
 class RetryCount:
-    """Counts the tries of one request, or of one stream."""
-
     def __init__(self, retries: Retries, pacing: Pacing) -> None:
         self._retries = retries
         self._pacing = pacing
@@ -71,7 +68,7 @@ class RetryCount:
 
     def pause(self, asked: float | None = None) -> float | None:
         """Count a failed try, and return the seconds before the next one; None: give up. `asked` are the
-        seconds that the server asks for."""
+        seconds that the server requested."""
         now = self._pacing.now()
         if not self.failed:
             self._since = now
@@ -83,12 +80,12 @@ class RetryCount:
         return None if now - self._since + seconds > self._retries.patience else seconds
 
     def longest(self, asked: float | None = None) -> float:
-        """Seconds to wait each time, for a caller that does not give up."""
+        """Return the seconds between tries, for a caller that does not give up."""
         return self._scattered(self._retries.most, asked)
 
     def _scattered(self, seconds: float, asked: float | None) -> float:
-        """Shorten the pause by chance, or lengthen the one that was asked for: clients that lost one server
-        at once must not come back all at once."""
+        """Randomly shorten the pause, or lengthen the requested one. Otherwise clients that lost one server
+        together would reconnect together."""
         chance = self._pacing.chance()
         seconds *= 0.5 + chance / 2
         if asked is None:
@@ -97,11 +94,11 @@ class RetryCount:
 
 
 _SURELY_NOTHING = frozenset({408, 425, 429, 503})
-"""Statuses of a server that did nothing; with others it may have."""
+"""With these statuses the server did nothing; with others it may have."""
 
 
 class RepeatedExchange:
-    """Sends a request until there is an answer that counts."""
+    """Sends a request until it has a usable response."""
 
     def __init__(
         self,
@@ -111,18 +108,18 @@ class RepeatedExchange:
         idempotency_key: str | None = None,
         once: str = "It may have been carried out; look before asking again.",
     ) -> None:
-        """`once` is the hint for a request that cannot be repeated, and may have been carried out."""
+        """`once` is the hint of the error if the request cannot be repeated, and may have been carried
+        out."""
         self._trying = trying
         self._is_repeatable = is_repeatable
         self._idempotency_key = idempotency_key
         self._once = once
         self.may_be_done = False
-        """Whether an earlier try may have been carried out, its answer lost."""
+        """Whether an earlier try may have been carried out and its response lost."""
         self.refusal: Reply | None = None
-        """The last answer that was not a good one."""
 
     def ask(self, request: Request) -> Steps[Reply]:
-        """Return the good answer. Raises the server's error, or ServerUnavailable."""
+        """Return the successful response. Raises the server's error, or ServerUnavailable."""
         while True:
             outcome: Reply | Broken = yield Exchange(request)
             if isinstance(outcome, Reply) and outcome.status < 300:
@@ -139,10 +136,10 @@ class RepeatedExchange:
 
     def _refused(self, reply: Reply) -> Told:
         self.refusal = reply
-        told = told_by(reply)
-        if not told.is_passing:
-            raise told.error
-        return told
+        problem = told_by(reply)
+        if not problem.is_passing:
+            raise problem.error
+        return problem
 
     def _may_repeat(self, outcome: Reply | Broken) -> bool:
         if isinstance(outcome, Broken) and outcome.is_hopeless:
@@ -159,7 +156,7 @@ class RepeatedExchange:
         if not isinstance(trouble, Broken):
             return trouble.error
         tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
-        message = f"No whole answer came from the server{tries}: {trouble.reason}."
+        message = f"The server sent no complete answer{tries}: {trouble.reason}."
         if not trouble.may_have_arrived and not self.may_be_done:
             message += " The request never reached it. Check that it runs there."
         elif not self._is_repeatable:

@@ -1,4 +1,4 @@
-"""Changes to the caller's chats, followed for as long as somebody reads."""
+"""Changes to the caller's chats, followed across connections."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
 class FeedFollower:
-    """One reader of changes. It continues after the last one, whatever breaks."""
+    """Follows the changes for one reader. Reconnects behind the last change."""
 
     def __init__(self, trying: RetryCount, retries: Retries, after: str | None) -> None:
         if after is not None and not _is_header(after):
-            raise InvalidInput("after is the position of a change, or as_of of a page, as it was told.")
+            raise InvalidInput("Invalid position. Pass the position of a change, or as_of of a page.")
         self.position = after
         self._trying = trying
         self._retries = retries
         self._has_heard = False
 
     def steps(self) -> Steps[None]:
-        """Give the changes, without end. Raises errors of the server that are final; and ServerUnavailable,
-        if it never answered."""
+        """Yield the changes, without end. Raises the server's final errors, and ServerUnavailable if it never
+        answered."""
         while True:
             opened: Reply | Broken = yield Open(self._request())
             trouble: Told | Broken
@@ -48,7 +48,7 @@ class FeedFollower:
 
     def _listen(self, opened: Reply) -> Steps[Told | Broken]:
         if not opened.headers.get("content-type", "").startswith("text/event-stream"):
-            raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
+            raise RequestFailed("This is not a Turnledger server. Check base_url.")
         parser, request_id = EventParser(), opened.headers.get("x-request-id")
         while True:
             chunk: bytes | Broken = yield READ
@@ -59,22 +59,22 @@ class FeedFollower:
             self._trying.failed = 0
             self._has_heard = True
             given: list[Change] = []
-            told = None
+            problem = None
             for event in parser.feed(chunk):
                 if event[1] == b"error":
-                    told = told_in_stream(event[2], request_id)
+                    problem = told_in_stream(event[2], request_id)
                     break
                 if change := self._change_of(event):
                     given.append(change)
             if given:
                 yield Give(given)
-            if told is not None:
-                return told
+            if problem is not None:
+                return problem
 
     def _change_of(self, event: SentEvent) -> Change | None:
         id, _, data = event
-        if id and _is_header(told := id.decode("utf-8", "replace")):
-            self.position = told
+        if id and _is_header(position := id.decode("utf-8", "replace")):
+            self.position = position
         if not data:
             return None  # it only advances the position
         return replace(decoded(Change, data), position=self.position or "")
@@ -89,9 +89,8 @@ class FeedFollower:
             return self._trying.longest(asked)  # a feed waits for the server to come back
         if isinstance(trouble, Told):
             raise trouble.error
-        raise ServerUnavailable(f"The server was not heard: {trouble.reason}. Check that it runs there.")
+        raise ServerUnavailable(f"The server did not answer: {trouble.reason}. Check that it is running.")
 
 
 def _is_header(position: str) -> bool:
-    """Whether it can be sent as a header."""
     return position.isascii() and position.isprintable()

@@ -13,7 +13,6 @@ from turnledger.errors import InvalidInput
 
 Entry = TypeVar("Entry")
 PAGE = 50
-"""Entries of a request."""
 
 
 class Paging(Generic[Entry]):
@@ -21,7 +20,7 @@ class Paging(Generic[Entry]):
         self, look: Callable[[str | None, int], Steps[Page[Entry]]], limit: int | None, cursor: str | None
     ) -> None:
         if limit is not None and limit < 1:
-            raise InvalidInput("limit is how many there shall be at most: 1 or more, or None for all.")
+            raise InvalidInput("limit must be 1 or more, or None for all.")
         self._look = look
         self._limit = limit
         self._cursor = cursor
@@ -31,8 +30,6 @@ class Paging(Generic[Entry]):
 
 
 class Place(Generic[Entry]):
-    """The position of a reader."""
-
     def __init__(
         self, look: Callable[[str | None, int], Steps[Page[Entry]]], left: int | None, cursor: str | None
     ) -> None:
@@ -42,7 +39,7 @@ class Place(Generic[Entry]):
         self._is_over = False
 
     def next_page(self) -> Steps[Page[Entry] | None]:
-        """The next page; None after the last."""
+        """Return the next page; None after the last."""
         if self._is_over:
             return None
         page = yield from self._look(self._cursor, PAGE if self._left is None else min(PAGE, self._left))

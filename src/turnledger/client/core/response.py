@@ -1,4 +1,4 @@
-"""A whole answer, bounded whatever a server sends."""
+"""A complete response, bounded whatever a server sends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import httpx2
 
 MOST_OF_A_REFUSAL = 1024 * 1024
-"""Bytes; the rest of a longer error is of no use."""
+"""Bytes; the rest of a longer error is useless."""
 
 
 def is_stream(response: httpx2.Response) -> bool:
@@ -18,13 +18,10 @@ def is_stream(response: httpx2.Response) -> bool:
 
 
 def head_of(response: httpx2.Response) -> Reply:
-    """The reply without its body."""
     return Reply(response.status_code, response.headers)
 
 
 class Whole:
-    """A body that is collected, up to a bound."""
-
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
         self._is_good = response.status_code < 300
@@ -32,7 +29,6 @@ class Whole:
         self._pieces: list[bytes] = []
 
     def add(self, piece: bytes) -> bool:
-        """Take a piece; return whether there is room for more."""
         self._room -= len(piece)
         self._pieces.append(piece)
         return self._room >= 0

@@ -1,4 +1,4 @@
-"""The events of a turn or of the feed, parsed from the bytes of a server."""
+"""Parses the events of a turn or of the feed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from turnledger.errors import RequestFailed
 from turnledger.model.text.sse import EventSplitter, fields_of
 
 SentEvent: TypeAlias = tuple[bytes, bytes, bytes]
-"""The id of an event, its kind and its data. A block with just an id is one, too."""
+"""The id of an event, its kind and its data. A block with only an id is an event, too."""
 
 _ONE_EVENT = re.compile(rb"id: ([^\r\n]*)\nevent: ([^\r\n]*)\ndata: ([^\r\n]*)\n\n")
-"""As the server writes nearly all of them, and most come one by one."""
+"""Nearly all events look like this, and most arrive one by one."""
 
 
 class EventParser(EventSplitter):
@@ -23,7 +23,7 @@ class EventParser(EventSplitter):
         super().__init__(MOST_BYTES, _too_long)
 
     def feed(self, chunk: bytes) -> list[SentEvent]:
-        """The events that this piece completes. Raises RequestFailed for one without end."""
+        """Return the events that this piece completes. Raises RequestFailed for an endless event."""
         if not self._pieces and not self._is_in_line_end and (match := _ONE_EVENT.fullmatch(chunk)):
             id, kind, data = match.groups()
             return [(id, kind, data)]
@@ -39,4 +39,4 @@ def _event_of(block: bytes) -> SentEvent | None:
 
 
 def _too_long(_: int) -> RequestFailed:
-    return RequestFailed("The server sends an event without end. Check the address.")
+    return RequestFailed("The server sent an endless event. Check base_url.")

@@ -1,7 +1,7 @@
-"""The steps between the core, which decides, and the edges, which act: steps go out, outcomes come back.
+"""The steps between the core, which decides, and the edges, which act.
 
-The core is written as generators that yield steps and use neither sockets nor clocks. An edge runs each step,
-blocking or awaiting, and sends its outcome in.
+The core consists of generators that yield steps and use neither sockets nor clocks. An edge runs each step,
+blocking or awaiting, and sends its outcome back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request. `pieces` reads a body from its beginning, while it is sent."""
+    """One request. `pieces` reads a body from its beginning while it is sent."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Reply(Struct, frozen=True):
-    """An answer. Names of headers are in lower case; the body of a stream is still to come."""
+    """A response. Names of headers are in lower case; the body of a stream is still to be read."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,23 +34,23 @@ class Reply(Struct, frozen=True):
 
 
 class Broken(Struct, frozen=True):
-    """A request or a stream without a whole answer."""
+    """A request or stream without a complete response."""
 
     reason: str
     may_have_arrived: bool = True
     """False only if not a byte of the request can have reached the server."""
     is_hopeless: bool = False
-    """Whether another try cannot succeed, as with a certificate that is not trusted."""
+    """Whether another try cannot succeed, as with an untrusted certificate."""
 
 
 class Exchange(Struct, frozen=True):
-    """Send it and read the whole answer. Outcome: Reply or Broken."""
+    """Send it and read the complete response. Outcome: Reply or Broken."""
 
     request: Request
 
 
 class Open(Struct, frozen=True):
-    """Send it, and leave the body of a good answer to be read. Outcome: Reply or Broken."""
+    """Send it, without reading the body of a successful response. Outcome: Reply or Broken."""
 
     request: Request
 
@@ -60,8 +60,8 @@ class Read(Struct, frozen=True):
 
 
 class Give(Struct, frozen=True):
-    """Hand these to the reader. Outcome: None; with `then_read`, that of a Read once they were taken, which
-    saves a step for small ones."""
+    """Hand these to the reader. Outcome: None; with `then_read`, that of a Read once the reader took them,
+    which saves a step per small event."""
 
     given: Sequence[Any]
     then_read: bool = False
@@ -72,13 +72,13 @@ class Pause(Struct, frozen=True):
 
 
 class Sending(Struct):
-    """A message that is being sent. Its stream may be left, or forgotten, without another step."""
+    """A message that is being sent. Its stream may be left, or garbage-collected, without another step."""
 
     is_over: bool = False
 
 
 class Record(Struct, frozen=True):
-    """Record, in an outbox, that this is about to be sent under this idempotency_key."""
+    """Record in an outbox that this is about to be sent under this idempotency_key."""
 
     idempotency_key: str
     request: Request
@@ -86,27 +86,24 @@ class Record(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Keep what was recorded: the outcome is unknown, or may be another one next time."""
+    """Keep the record: the outcome is unknown, or may be another one next time."""
 
     idempotency_key: str
     may_have_arrived: bool
-    """Whether any byte of it can have reached the server."""
 
 
 class Forget(Struct, frozen=True):
-    """Remove what was recorded: the outcome is known."""
+    """Remove the record: the outcome is known."""
 
     idempotency_key: str
 
 
 Step: TypeAlias = Exchange | Open | Read | Give | Pause | Record | Keep | Forget
 Steps: TypeAlias = Generator[Step, Any, Result]
-"""A generator of steps, with its result."""
 
 Note: TypeAlias = Callable[[Record | Keep | Forget], None]
-"""Carries these out."""
 
 READ = Read()
 MOST_BYTES = 256 * 1024 * 1024
-"""Bound of an answer, an event or a line: many times what a server allows in a turn."""
+"""Bound of a response, an event or a line: many times the server's limit for a turn."""
 JSON_TYPE = "application/json"

@@ -1,6 +1,6 @@
-"""Chats as files over HTTP: exports, received line by line, and imports.
+"""Exports, received line by line, and imports.
 
-An export that is cut off is incomplete, and cannot be resumed.
+An export that breaks off is incomplete, and cannot be resumed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from turnledger.errors import RequestFailed, ServerUnavailable
 from turnledger.model.transfer import ImportReport
 
 FILES = ("application/x-ndjson", "text/markdown")
-"""The content types of files. A page of a proxy, as for logging in, is none."""
+"""Content types of files; a proxy's login page has another."""
 
 
 def download(trying: RetryCount, request: Request) -> Steps[None]:
-    """Give the lines of a file, each with its line end; repeated as long as none was given. Raises
-    ServerUnavailable if it is cut off later, RequestFailed for anything but a file."""
+    """Yield the lines of a file with their line ends; repeated only before the first line. Raises
+    ServerUnavailable if it breaks off later, RequestFailed for anything but a file."""
     while True:
         opened: Reply | Broken = yield Open(request)
         if isinstance(opened, Reply) and opened.status == 200:
@@ -33,18 +33,18 @@ def download(trying: RetryCount, request: Request) -> Steps[None]:
                 return
             if count:
                 raise ServerUnavailable(
-                    f"The file was cut off after {count} lines: {broken.reason}. It is not whole; ask again."
+                    f"The export broke off after {count} lines: {broken.reason}. Request it again."
                 )
             opened = broken
         if isinstance(opened, Reply):
-            told = told_by(opened)
-            seconds = trying.pause(told.retry_after) if told.is_passing else None
+            problem = told_by(opened)
+            seconds = trying.pause(problem.retry_after) if problem.is_passing else None
             if seconds is None:
-                raise told.error
+                raise problem.error
         else:
             seconds = None if opened.is_hopeless else trying.pause()
             if seconds is None:
-                raise ServerUnavailable(f"No whole answer came from the server: {opened.reason}.")
+                raise ServerUnavailable(f"The server sent no complete answer: {opened.reason}.")
         yield Pause(seconds)
 
 
@@ -52,8 +52,8 @@ def _check(opened: Reply) -> None:
     kind = opened.headers.get("content-type", "").partition(";")[0]
     if kind not in FILES:
         raise RequestFailed(
-            f"The server answered with {kind or 'something'}, which is no file of Turnledger. Check the "
-            "address, and what stands between."
+            f"The server answered with {kind or 'something'}, not a Turnledger export. Check "
+            "base_url and any proxy."
         )
 
 
@@ -70,7 +70,7 @@ def _lines() -> Steps[tuple[Broken | None, int]]:
         if b"\n" not in chunk:
             rest += chunk
             if len(rest) > MOST_BYTES:
-                raise RequestFailed("The server sends a line without end. Check the address.")
+                raise RequestFailed("The server sent an endless line. Check base_url.")
             continue
         lines = (bytes(rest) + chunk).splitlines(keepends=True)
         rest = bytearray() if lines[-1].endswith(b"\n") else bytearray(lines.pop())
@@ -80,7 +80,7 @@ def _lines() -> Steps[tuple[Broken | None, int]]:
 
 PIECE = 256 * 1024
 Source: TypeAlias = bytes | BinaryIO | Iterable[bytes]
-"""An export: its bytes, pieces of any size, or a file that is open for reading bytes."""
+"""An export: its bytes, pieces of any size, or a file opened in binary mode."""
 
 _ONCE = "Some chats may have been taken in. Import the same again: those are left as they are."
 
@@ -91,8 +91,8 @@ class _Line(msgspec.Struct):
 
 
 def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
-    """Send a file, and return what was done with its lines. It is sent again after a lost answer only if it
-    can be read again; what was imported then is reported as `unchanged`."""
+    """Send a file, and return what was done with its lines. After a lost response it is sent again only if it
+    can be read again; chats imported before are then `unchanged`."""
     read_again = _reader_of(source)
     exchanging = RepeatedExchange(trying, is_repeatable=read_again is not None, once=_ONCE)
     request = Request(
@@ -103,17 +103,17 @@ def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps
         pieces=read_again or _ReadOnce(source),
     )
     reply = yield from exchanging.ask(request)
-    *told, last = reply.body.splitlines() or [b"{}"]
+    *reports, last = reply.body.splitlines() or [b"{}"]
     end = decoded(_Line, last)
     if end.error is not None:
         raise told_in_stream(last, reply.headers.get("x-request-id")).error
     if end.done is None:
-        raise ServerUnavailable("The report of the import is not whole. Import the same again.")
-    return tuple(decoded(ImportReport, line) for line in told)
+        raise ServerUnavailable("The import report broke off. Import the same file again.")
+    return tuple(decoded(ImportReport, line) for line in reports)
 
 
 def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:
-    """Returns a function that reads the source from its beginning; None if it can be read only once."""
+    """Return a function that reads the source from its beginning; None if it can be read only once."""
     if isinstance(source, bytes | bytearray | memoryview):
         whole = bytes(source)
         return lambda: iter(whole[at : at + PIECE] for at in range(0, len(whole), PIECE))
@@ -134,7 +134,9 @@ class _ReadOnce:
     def __call__(self) -> Iterator[bytes]:
         """Start. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
         if self._has_begun:
-            raise ServerUnavailable(f"The server asks for another try, and this can be read once. {_ONCE}")
+            raise ServerUnavailable(
+                f"The server asked for a retry, but this source can be read only once. {_ONCE}"
+            )
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:

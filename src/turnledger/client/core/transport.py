@@ -1,7 +1,7 @@
 """The use of httpx2 that both edges share.
 
 Loading httpx2 takes as long as the rest of a client, so this module is loaded with the first client. The
-edges reach it by the Address that they are given.
+edges reach it through their Address.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from turnledger.errors import InvalidInput
 _NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
 PROBLEMS = (httpx2.RequestError, httpx2.StreamError)
-"""Raised by httpx2 for a request without a whole answer."""
+"""Raised by httpx2 for a request without a complete response."""
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0)
-"""No stream waits for the connection of another. Idle connections are dropped before servers drop them."""
+"""No stream waits for another's connection. Idle connections are dropped before servers drop them."""
 
 
 class Address:
-    """The address of a server, and what every request to it carries."""
+    """The address of a server, and the headers of every request to it."""
 
     problems = PROBLEMS
 
@@ -44,8 +44,8 @@ class Address:
 
     @property
     def http_options(self) -> dict[str, Any]:
-        """Options of an httpx2 client. A server on this machine is not asked through a proxy of the
-        environment: it refuses proxied requests."""
+        """Options of an httpx2 client. A loopback server is reached without the environment's proxy: it
+        refuses proxied requests."""
         url = httpx2.URL(self.base_url)
         if url.scheme == "http" and _is_loopback(url.host):
             # Reading all root certificates takes longer than most requests.
@@ -71,7 +71,6 @@ class Address:
 
     @staticmethod
     def broken_by(problem: Exception) -> Broken:
-        """The outcome of a request that httpx2 gave up."""
         words = str(problem) or type(problem).__name__
         return Broken(
             words[:1].lower() + words[1:].rstrip("."),
@@ -90,13 +89,13 @@ def _checked(base_url: str) -> str:
     try:
         url = httpx2.URL(base_url)
     except (httpx2.InvalidURL, TypeError) as problem:
-        raise InvalidInput(f"base_url is not an address: {problem}.") from None
+        raise InvalidInput(f"Invalid base_url: {problem}.") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise InvalidInput("base_url is the address of a server, as in http://127.0.0.1:8383.")
+        raise InvalidInput("base_url must be the URL of a server, for example http://127.0.0.1:8383.")
     if url.port is not None and not 0 < url.port < 2**16:
-        raise InvalidInput("base_url names a port that there is not: they go from 1 to 65535.")
+        raise InvalidInput("The port of base_url must be 1 to 65535.")
     if url.userinfo or url.query or url.fragment:
-        raise InvalidInput("base_url is an address alone. What lets you in is the api_key.")
+        raise InvalidInput("base_url must not contain credentials. Pass the token as api_key.")
     return str(url).rstrip("/")
 
 
@@ -105,7 +104,7 @@ def _check_private(base_url: str) -> None:
     url = httpx2.URL(base_url)
     if url.scheme == "http" and not _is_loopback(url.host):
         raise InvalidInput(
-            f"The token would go to {url.host} unencrypted. Use https://, or allow it: allow_http=True "
+            f"The token would go to {url.host} unencrypted. Use https://, or set allow_http=True "
             "(TURNLEDGER_ALLOW_HTTP=1 for commands)."
         )
 
@@ -121,7 +120,7 @@ def _is_loopback(host: str) -> bool:
 
 def _checked_api_key(api_key: str) -> str:
     if not api_key.isascii() or not api_key.isprintable() or not api_key.strip() or " " in api_key:
-        raise InvalidInput("api_key is the text of a token, in one line. Check that it was copied whole.")
+        raise InvalidInput("The api_key must be one line. Check that it was copied completely.")
     return api_key
 
 

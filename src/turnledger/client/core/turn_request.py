@@ -13,36 +13,34 @@ from msgspec.structs import replace
 from turnledger.api.json import encode
 from turnledger.client.core.steps import JSON_TYPE, Request
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.item import Item
+from turnledger.model.turn import OnBusy, OnFailure, OnStop
 
 Said: TypeAlias = str | Sequence[str | Mapping[str, Any] | Item]
 """A text, or items of the Responses shape, or chat messages."""
 
 
 class AskOptions(TypedDict, total=False):
-    """Options of a turn."""
-
     model: str | None
-    """The model that answers; by default that of the client, or the only one of the server."""
+    """By default that of the client, or the only one of the server."""
     instructions: Said | None
-    """In force from this turn on; an empty text ends those in force."""
+    """Apply from this turn on; an empty text ends the current ones."""
     primer: Said | None
-    """History that the model sees before the stored one, in this turn only. It is never stored."""
+    """History shown to the model before the stored one, in this turn only. It is never stored."""
     settings: Mapping[str, Any] | None
     """Further fields for the model: `temperature`, `tools`, …"""
     on_busy: str | None
     """While another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: str | None
-    """What to do with it when it is stopped: `keep` or `discard`."""
+    """When the turn is stopped: `keep` or `discard`."""
     on_failure: str | None
-    """What to do with it when it fails: `settle`, `keep` or `forget`."""
+    """When it fails: `settle`, `keep` or `forget`."""
     on_disconnect: str | None
-    """What to do with it when no client follows it any more: `continue`, `keep` or `discard`."""
+    """When no client follows it any more: `continue`, `keep` or `discard`."""
     must_exist: bool
-    """Raise an error instead of making a chat for a conversation_key that has none."""
+    """Raise an error instead of creating a chat for an unknown conversation_key."""
     idempotency_key: str | None
-    """Names the request, so that it happens once however often it is sent; by default a fresh one."""
+    """Names the request, so that it is carried out once however often it is sent; by default a fresh one."""
 
 
 _DISCONNECTS = frozenset({"continue", "keep", "discard"})
@@ -61,13 +59,12 @@ def idempotency_key_of(options: AskOptions) -> str:
     if given is None:
         return str(uuid.uuid4())
     if not given.strip():
-        raise InvalidInput("An idempotency_key is a text that is not blank. Leave it out to have one made.")
+        raise InvalidInput("idempotency_key must not be blank. Omit it to have one generated.")
     return sendable(given)
 
 
 def check(options: AskOptions) -> None:
-    """Refuse options that no server understands, before anything is sent. Raises TypeError or
-    InvalidInput."""
+    """Refuse options that no server understands before sending. Raises TypeError or InvalidInput."""
     if strange := options.keys() - _OPTIONS:
         raise TypeError(f"unexpected keyword argument {min(strange)!r}")
     for name, (_, known) in _POLICIES.items():
@@ -77,10 +74,10 @@ def check(options: AskOptions) -> None:
 
 
 def turn_request(
-    model: str, said: Mapping[str, Any], place: Mapping[str, Any], options: AskOptions, idempotency_key: str
+    model: str, fields: Mapping[str, Any], place: Mapping[str, Any], options: AskOptions, idempotency_key: str
 ) -> Request:
-    """The request for a turn. Its bytes are made here, once, and sent unchanged each time."""
-    body = {"model": model, **place, **said, "stream": True}
+    """Return the request for a turn. Its bytes are encoded once and sent unchanged each time."""
+    body = {"model": model, **place, **fields, "stream": True}
     body |= {name: value for name in _IN_BODY if (value := options.get(name)) is not None}
     headers = {"accept": "text/event-stream", **headers_of(options, idempotency_key)}
     if options.get("must_exist"):
@@ -89,7 +86,6 @@ def turn_request(
 
 
 def headers_of(options: AskOptions, idempotency_key: str) -> dict[str, str]:
-    """The idempotency_key and the policies as headers."""
     headers = {"content-type": JSON_TYPE, "idempotency-key": quote(idempotency_key, safe="")}
     for name, (header, _) in _POLICIES.items():
         if (value := cast(str | None, options.get(name))) is not None:
@@ -101,24 +97,23 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def whole(request: Request) -> Request:
-    """The same request for a whole answer instead of events. The rest stays byte for byte the same, so that
-    the server recognises it."""
-    assert request.body is not None  # noqa: S101 - it asks for a turn
+    """Return the same request for a complete answer instead of events. The rest stays byte for byte the same,
+    so that the server recognises it."""
+    assert request.body is not None  # noqa: S101 - it requests a turn
     body = {**_fields.decode(request.body), "stream": False}
     return replace(request, headers={**request.headers, "accept": JSON_TYPE}, body=msgspec.json.encode(body))
 
 
 def sendable(text: str) -> str:
-    """Return the text. Raises InvalidInput if no address and no header can hold it."""
+    """Return the text. Raises InvalidInput if neither URL nor header can hold it."""
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise InvalidInput(f"That text cannot be sent: it is no UTF-8, as {problem.reason}.") from None
+        raise InvalidInput(f"The text is not valid UTF-8: {problem.reason}.") from None
     return text
 
 
 def body_of(values: Mapping[str, Any]) -> bytes:
-    """Encode JSON. Raises InvalidInput."""
     try:
         return encode(values)
     except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as problem:

@@ -1,8 +1,8 @@
-"""Follows a turn to its end, whatever happens to connections and servers meanwhile.
+"""Follows a turn to its end, across lost connections and restarted servers.
 
-A turn is requested under an idempotency_key, so asking again is always safe: the server attaches the request
+A turn is requested under an idempotency_key, so repeating the request is always safe: the server attaches it
 to the running turn, replays a committed one, or retries one that failed. Once the turn's id is known, its
-events are read on by their numbers, which is cheaper than asking.
+events are read on by their numbers, which is cheaper.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from turnledger.errors import (
     TurnNotFound,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import AttemptState, Failure
 
 _events = msgspec.json.Decoder[Event](Event)
 FORBIDDEN = 403
 _MOST_DIGITS = 19
-"""No turn has as many events."""
+"""No turn has so many events."""
 _GARBLED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
+_NO_SERVER = "This is not a Turnledger server. Check base_url."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
 
@@ -77,8 +77,8 @@ class TurnFollower:
         may_be_replayed: bool = True,
         on_place: Callable[[ConversationId], None] | None = None,
     ) -> None:
-        """`ask` makes the request for the turn; without it, the named turn is only read. An idempotency_key
-        that was made for this turn was never answered before: it cannot be replayed."""
+        """`ask` makes the request for the turn; without it, the named turn is only read. A fresh
+        idempotency_key cannot be replayed."""
         self.idempotency_key = idempotency_key
         self.turn = turn
         self.conversation: ConversationId | None = None
@@ -92,7 +92,7 @@ class TurnFollower:
         self._on_place = on_place
         self._may_be_replayed = may_be_replayed
         self._asks = turn is None
-        """Whether to ask next; otherwise to read on."""
+        """Whether to request the turn next; otherwise read on."""
         self._after = self._last = after
         self._looks_back = False
         self._attempt = 1
@@ -102,10 +102,10 @@ class TurnFollower:
         self._may_have_arrived = False
         self._was_answered = False
         self._may_read = True
-        """Whether the token may read events; otherwise the follower asks again."""
+        """Whether the token may read events; otherwise the follower repeats its request."""
         self._is_given_up = False
         self._has_heard = False
-        """Anything new, on the open connection."""
+        """On the open connection."""
         self._error: TurnledgerError | None = None
         self._is_recorded = False
 
@@ -114,12 +114,11 @@ class TurnFollower:
         return "".join(self._texts)
 
     def stop_when_begun(self, stop: Callable[[TurnId], Steps[Any]]) -> None:
-        """Stop the turn by these steps once it has an id; its reader takes them."""
+        """Stop the turn by these steps once it has an id; its reader runs them."""
         self._stop = stop
 
     def steps(self) -> Steps[None]:
-        """Follow the turn, and give its events. Raises the error of a turn that failed or was stopped, after
-        them."""
+        """Follow the turn, and yield its events. Then raises the error if it failed or was stopped."""
         if self._ask is not None:
             self._request = yield from self._ask()
             if self.idempotency_key is not None:
@@ -130,7 +129,7 @@ class TurnFollower:
             raise self._error
 
     def _recorded(self, request: Request, idempotency_key: str) -> Steps[None]:
-        """Follow a turn that is recorded until its outcome is known."""
+        """Follow a recorded turn until its outcome is known."""
         sending = Sending()
         try:
             yield Record(idempotency_key, request, sending)
@@ -172,8 +171,6 @@ class TurnFollower:
                 return
             yield Pause(self._pause_after(trouble))
 
-    # Asking.
-
     @property
     def request(self) -> Request | None:
         return self._request
@@ -182,7 +179,7 @@ class TurnFollower:
         self._asks |= not self._may_read
         if self._asks and self._request is not None:
             return self._request
-        assert self.turn is not None  # noqa: S101 - there is one to read, or a request that asks for it
+        assert self.turn is not None  # noqa: S101 - there is a turn to read, or a request for it
         return Request(
             method="GET",
             path=f"/api/turns/{self.turn}/events",
@@ -192,20 +189,20 @@ class TurnFollower:
             },
         )
 
-    def _refused(self, told: Told) -> Told:
-        if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
-            self._asks = True  # its store lost it in a power cut
-            return Told(told.error, is_passing=True)
-        is_forbidden = isinstance(told.error, NotAdmitted) and told.error.status == FORBIDDEN
+    def _refused(self, problem: Told) -> Told:
+        if isinstance(problem.error, TurnNotFound) and not self._asks and self._request is not None:
+            self._asks = True  # the store lost it in a power cut
+            return Told(problem.error, is_passing=True)
+        is_forbidden = isinstance(problem.error, NotAdmitted) and problem.error.status == FORBIDDEN
         if is_forbidden and not self._asks and self._request is not None:
-            self._may_read = False  # the token may run turns, but not read: asking again returns all events
-            return Told(told.error, is_passing=True)
-        if not told.is_passing:
-            raise told.error
-        return told
+            self._may_read = False  # a token without `read` repeats its request, which returns all events
+            return Told(problem.error, is_passing=True)
+        if not problem.is_passing:
+            raise problem.error
+        return problem
 
     def _pause_after(self, trouble: Told | Broken) -> float:
-        """Seconds to wait before the next try. Raises if there is none."""
+        """Return the seconds before the next try. Raises if there is none."""
         if isinstance(trouble, Broken):
             seconds = None if trouble.is_hopeless else self._trying.pause()
             error = self._given_up(trouble.reason)
@@ -221,10 +218,10 @@ class TurnFollower:
 
     def _given_up(self, reason: str) -> TurnledgerError:
         tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
-        told = f"No whole answer came from the server{tries}: {reason.rstrip('.')}."
+        text = f"The server sent no complete answer{tries}: {reason.rstrip('.')}."
         if self.idempotency_key is not None:
-            told += f" {self._how_it_stands()} Ask again with the same idempotency_key, and it happens once."
-        return ServerUnavailable(told, idempotency_key=self.idempotency_key)
+            text += f" {self._how_it_stands()} Ask again with the same idempotency_key, and it happens once."
+        return ServerUnavailable(text, idempotency_key=self.idempotency_key)
 
     def _how_it_stands(self) -> str:
         if self.turn is not None:
@@ -233,15 +230,13 @@ class TurnFollower:
             return "The turn may have begun, and may still be running."
         return "The request never reached it: nothing was run."
 
-    # Listening.
-
     def _listen(self, opened: Reply) -> Steps[Told | Broken | None]:
-        """Give the events of a stream; return None after the last one, or what went wrong."""
+        """Yield the events of a stream; return None after the last one, or what went wrong."""
         if restarted := self._placed(opened):
             yield Give((restarted,))
         if self._stop is not None and self.turn is not None:
             stop, self._stop = self._stop, None
-            with suppress(TurnledgerError):  # then it goes on, and is read
+            with suppress(TurnledgerError):  # then it continues, and is read
                 yield from stop(self.turn)
         parser, self._has_heard = EventParser(), False
         chunk: bytes | Broken = yield READ
@@ -265,13 +260,13 @@ class TurnFollower:
                 yield Give(given[:-1])
                 yield from self._forgotten()  # the reader of the last event knows the outcome, and may leave
                 del given[:-1]
-            # After the last event the stream ends, and the connection is free again.
+            # The stream ends after the last event, and its connection is free again.
             chunk = yield Give(given, then_read=True) if given else READ
             if self.finished is not None:
                 return None
 
     def _placed(self, opened: Reply) -> TurnRestarted | None:
-        """Note where the turn runs; return a restart if it is another attempt than before."""
+        """Note where the turn runs; return a restart if the attempt is another one."""
         headers = opened.headers
         self._request_id = headers.get("x-request-id")
         if not headers.get("content-type", "").startswith("text/event-stream"):
@@ -293,7 +288,7 @@ class TurnFollower:
             return None
         self._attempt += 1
         if not self._last:
-            return None  # nothing was read of the one before
+            return None  # nothing of the previous attempt was read
         self._last = 0
         self._texts.clear()
         return TurnRestarted(turn=turn, attempt=self._attempt)
@@ -307,7 +302,7 @@ class TurnFollower:
             number = int(id) if id.isdigit() and len(id) < _MOST_DIGITS else 0
             if number <= self._last:
                 if kind == b"turn.finished" and self._last > self._after:
-                    return self._told_too_much(data, given)
+                    return self._kept_less(data, given)
                 continue
             if number != self._last + 1:
                 return Broken("events are missing from the stream")
@@ -326,10 +321,8 @@ class TurnFollower:
             given.append(event)
         return None
 
-    # Ending.
-
     def _ended(self, event: TurnFinished) -> Broken | None:
-        """Note how the turn ended; or return why to ask for it again."""
+        """Note how the turn ended, or return why to request it again."""
         failure = event.failure
         is_failed = event.state in (AttemptState.FAILED, AttemptState.RESUMED)
         if is_failed and self._may_restart(event.state, failure):
@@ -344,25 +337,25 @@ class TurnFollower:
             self._error = failed_with(failure)
         return None
 
-    def _told_too_much(self, data: bytes, given: list[Any]) -> Broken:
-        """The turn ended earlier than its events had gone: its process died, and only what was stored is
-        kept. Read that from the beginning; if nothing was kept, ask again."""
+    def _kept_less(self, data: bytes, given: list[Any]) -> Broken:
+        """Handle a turn that ended before the last event that was read: its process died, and only its stored
+        part is kept. Read that from the beginning; if nothing was kept, request the turn again."""
         try:
             event = _events.decode(data)
         except _GARBLED:
             return Broken("an event in the stream is garbled")
         if type(event) is TurnFinished and self._ended(event) is None:
-            self.finished = self._error = None  # it comes again, after the earlier events
+            self.finished = self._error = None  # they come again, after the earlier events
             self._last = self._after = 0
             self._texts.clear()
-            assert self.turn is not None  # noqa: S101 - it was told of
+            assert self.turn is not None  # noqa: S101 - its events were read
             given.append(TurnRestarted(turn=self.turn, attempt=self._attempt))
         self._asks = self._request is not None
         return Broken("less of the turn was kept than it had told")
 
     def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
         """Whether the failure was not the model's, so that the same request may succeed. Bounded: a turn may
-        kill its server each time, however many events it sends in between."""
+        kill its server each time, however many events it sends before."""
         if self._request is None or self._attempt > self._retries.times:
             return False
         return state is AttemptState.RESUMED or (failure is not None and failure.code in OF_THE_PROCESS)
@@ -370,8 +363,8 @@ class TurnFollower:
     def _ended_early(self) -> Broken | None:
         if self._request is None and not self._has_heard:
             if self._last == self._after or self._looks_back:
-                return None  # it was withdrawn before it began, or all of it was read before
+                return None  # withdrawn before it began, or read completely before
             self._looks_back = True  # or it ended before the last event that was read
-        # A turn that died with its process sent more than was stored: reading on finds nothing there.
+        # A turn that died with its process sent more than was stored: there is no event to read on from.
         self._asks = self._request is not None
         return Broken("the stream ended before the turn did")

@@ -1,1 +1,1 @@
-"""Messages whose outcome is not known yet: written down before they are sent."""
+"""Messages of unknown outcome, recorded before they are sent."""

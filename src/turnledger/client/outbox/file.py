@@ -1,7 +1,7 @@
-"""The record of unsent messages: a small SQLite file that outlives the program, and that several may share.
+"""The record of unsent messages: a small SQLite file that survives the program, and that several may share.
 
-A message is recorded, and synced, before its first byte leaves, and removed when its outcome is known. What
-is found there later is sent again under its idempotency_key, so that it happens once.
+A message is recorded, and synced, before its first byte is sent, and removed once its outcome is known.
+Messages found later are sent again under their idempotency_key, so that each is carried out once.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ CREATE TABLE unsent (
 _ONE = "WHERE base_url = ? AND sender = ? AND idempotency_key = ?"
 _COLUMNS = "id, base_url, idempotency_key, body, headers, recorded_at, first_tried_at"
 SKEW_MS = 60_000
-"""How far in the future a message may seem to be: clocks are set back a little all the time."""
+"""How far in the future a message may be: clocks are set back a little all the time."""
 CLAIM_MS = 300_000
-"""How long a message is claimed by a sender that does not report back. A sender that takes it after that, or
-wrongly, does no harm: the message has its idempotency_key."""
+"""How long a message stays claimed by a sender that does not report back. Claiming it later, or wrongly, is
+harmless: the message has its idempotency_key."""
 PATIENCE = 10.0
-"""Seconds to wait for other programs that write there."""
+"""Seconds to wait for other programs that write to the file."""
 _MAKING = threading.Lock()
 INHERITED: list[sqlite3.Connection] = []
-"""Connections of the process that this one was forked from. Without a reference one would be closed, which
-undoes what the other process is writing."""
+"""Connections of the parent process before a fork. Without a reference, one would be closed, which undoes
+what the parent is writing."""
 
 
 class OutboxFile:
-    """The file, as one client uses it. Any number of threads and processes may do so at once. Raises a
-    StoreError if the file cannot be read or written: a message that is not recorded is not sent."""
+    """The file, as one client uses it. Threads and processes may share it. Raises a StoreError if the file
+    cannot be read or written: a message that is not recorded is not sent."""
 
     def __init__(
         self,
@@ -82,8 +82,7 @@ class OutboxFile:
         claimant: Claimant | None = None,
         opens: bool = True,
     ) -> None:
-        """Open the file, so that errors are raised at once; with `opens` off, with the first use or
-        `check`."""
+        """Open the file, to raise errors at once; without `opens`, at first use or by `check`."""
         self._outbox = outbox
         self._path = Path(outbox.path).absolute()
         self._place = (base_url, outbox.sender or _digest(api_key))
@@ -91,10 +90,9 @@ class OutboxFile:
         self._claimant = claimant or Claimant()
         self._lock = threading.Lock()
         self._fresh: set[str] = set()
-        """The idempotency_keys of messages that are tried for the first time, here and nowhere else."""
+        """The idempotency_keys of messages that are tried for the first time, only here."""
         self._sending: dict[str, Sending] = {}
-        """By idempotency_key, messages that were claimed here, and whose streams may be left without a
-        step."""
+        """Messages claimed here, by idempotency_key; their streams may be left without another step."""
         self._opened: sqlite3.Connection | None = None
         self._process = 0
         self._file: tuple[int, int] | None = None
@@ -106,8 +104,8 @@ class OutboxFile:
             pass
 
     def note(self, step: Record | Keep | Forget) -> None:
-        """Carry out a step. If an answered message cannot be removed, its answer is returned all the same:
-        sent again, it happens once."""
+        """Carry out a step. If an answered message cannot be removed, its answer is returned anyway: sent
+        again, it is carried out once."""
         if isinstance(step, Record):
             self.record(step.idempotency_key, step.request.body or b"", step.request.headers, step.sending)
             return
@@ -122,8 +120,8 @@ class OutboxFile:
     def record(
         self, idempotency_key: str, body: bytes, headers: Mapping[str, str], sending: Sending | None = None
     ) -> None:
-        """Record a message that is about to be sent, and claim it until that is over. An existing one stays
-        as it is. Raises StoreFull."""
+        """Record a message that is about to be sent, and claim it. An existing one stays as it is. Raises
+        StoreFull."""
         now, key = self._now(), (*self._place, idempotency_key)
         kept = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         with self._writing() as db:
@@ -148,8 +146,8 @@ class OutboxFile:
                 self._fresh.discard(idempotency_key)
 
     def keep(self, idempotency_key: str, *, may_have_arrived: bool) -> None:
-        """Release a message for another time: its outcome is unknown. One that was tried for the first time,
-        and cannot have arrived, counts as not tried."""
+        """Release a message of unknown outcome. One that was tried for the first time, and cannot have
+        arrived, counts as not tried."""
         with self._lock:
             is_untried = idempotency_key in self._fresh and not may_have_arrived
             self._fresh.discard(idempotency_key)
@@ -162,7 +160,6 @@ class OutboxFile:
             )
 
     def done(self, idempotency_key: str) -> None:
-        """Remove a message: its outcome is known."""
         with self._lock:
             self._fresh.discard(idempotency_key)
             self._sending.pop(idempotency_key, None)
@@ -170,8 +167,8 @@ class OutboxFile:
             db.execute(f"DELETE FROM unsent {_ONE}", (*self._place, idempotency_key))  # noqa: S608
 
     def pending(self) -> list[Unsent]:
-        """The messages of this client without a known outcome, the oldest first; also those that are being
-        sent."""
+        """Return the messages of this client without a known outcome, the oldest first, including those that
+        are being sent."""
         with self._using() as db:
             rows = db.execute(
                 f"SELECT {_COLUMNS} FROM unsent WHERE base_url = ? AND sender = ? ORDER BY id",  # noqa: S608
@@ -180,9 +177,9 @@ class OutboxFile:
         return [self._unsent(row) for row in rows]
 
     def claim(self, after: int) -> Unsent | None:
-        """Claim and return the next message after this id that no other program is sending; None if there is
-        none. Those of one chat go in order: none while an earlier one is claimed elsewhere, or stands before
-        that id and is still to be sent. Uncertain ones are not claimed."""
+        """Claim and return the next message behind this id that no other program is sending, or None. Those
+        of one chat are claimed in order: none while an earlier one is claimed elsewhere, or precedes that id
+        and is still unsent. Uncertain ones are not claimed."""
         now, held = self._now(), set[bytes]()
         with self._writing() as db:
             rows = db.execute(
@@ -204,7 +201,6 @@ class OutboxFile:
         return None
 
     def _is_claimed(self, idempotency_key: str, claimed_by: str | None) -> bool:
-        """Whether the claimant is still about to send it."""
         if claimed_by is None or not self._claimant.is_alive(claimed_by):
             return False
         sending = self._sending.get(idempotency_key) if claimed_by == self._claimant.name else None
@@ -242,25 +238,25 @@ class OutboxFile:
         )
 
     def _is_safe(self, first_tried_at: int) -> bool:
-        # What seems to be from the future may be of any age: the clock was set back.
+        # A time in the future may be of any age: the clock was set back.
         age = self._now() - first_tried_at
         return -SKEW_MS <= age <= self._outbox.safe_for * 1000
 
     def _check_room(self, db: sqlite3.Connection, size: int) -> None:
-        # Each sender has its own room: it could not make any among messages that it does not see.
+        # Each sender has its own quota: it could not free space held by messages it does not see.
         count, held = db.execute(
             "SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent WHERE base_url = ? AND sender = ?",
             self._place,
         ).fetchone()
         if count >= self._outbox.most_messages or held + size > self._outbox.most_bytes:
             raise StoreFull(
-                f"The outbox {self._path.name} holds {count} messages, {held} bytes: as much as it may."
-                " Send them with client.outbox.send_all(), or forget some. This one was not sent."
+                f"The outbox {self._path.name} is full ({count} messages, {held} bytes). Call "
+                "client.outbox.send_all() or forget(). This message was not sent."
             )
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, on disk when it is left."""
+        """Run one transaction, on disk when the block ends."""
         with self._using() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -277,14 +273,14 @@ class OutboxFile:
             try:
                 yield self._connection()
             except sqlite3.Error as problem:
-                raise _told(self._path, problem) from problem
+                raise _store_error(self._path, problem) from problem
             except OSError as problem:
                 raise StoreUnavailable(f"The outbox {self._path} cannot be opened: {problem}.") from problem
 
     def _connection(self) -> sqlite3.Connection:
         self._leave_to_parent()
         if self._opened is not None and self._file != _identity(self._path):
-            self._opened.close()  # the file was removed: what is written there is lost
+            self._opened.close()  # the file was removed: writes to it would be lost
             self._opened = None
         if self._opened is None:
             self._opened, self._process = open_file(self._path), os.getpid()
@@ -299,7 +295,7 @@ class OutboxFile:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open the file, or make it, for its owner only. Raises StoreError, sqlite3.Error and OSError."""
+    """Open the file, or create it, for its owner only. Raises StoreError, sqlite3.Error and OSError."""
     with _MAKING:
         _make(path)
         db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
@@ -321,31 +317,31 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _make(path: Path) -> None:
-    """Make an empty file for its owner only, if there is none. An existing one is not opened: closing it
+    """Create an empty file for its owner only, if there is none. An existing one is not opened: closing it
     would drop all locks of this process on it."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
-            raise StoreReadOnly(f"The outbox {path} may not be written. Change its mode.") from None
+            raise StoreReadOnly(f"The outbox {path} is not writable. Change its permissions.") from None
         return
     if hasattr(os, "O_DIRECTORY"):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)  # else power loss may take the name, and with it what was written
+            os.fsync(folder)  # else power loss may take the name, and all that was written
         finally:
             os.close(folder)
 
 
 def _shut_off(path: Path) -> None:
-    """Take permissions of others from an existing file, once it is known to be ours."""
+    """Remove the permissions of others from an existing file, once it is known to be ours."""
     if os.name == "posix" and path.stat().st_mode & 0o077:
         path.chmod(0o600)
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in an empty file. Raises NotAStore or StoreTooNew, and then changes nothing."""
-    db.execute("BEGIN")  # one snapshot: a file that another program is just making must not look foreign
+    """Create the tables in an empty file. Raises NotAStore or StoreTooNew, and then changes nothing."""
+    db.execute("BEGIN")  # one snapshot: a file that another program is creating must not look foreign
     [application] = db.execute("PRAGMA application_id").fetchone()
     [version] = db.execute("PRAGMA user_version").fetchone()
     [tables] = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -354,10 +350,10 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         raise NotAStore(f"{path} is a database of another program. Name another file for the outbox.")
     if version > VERSION:
         raise StoreTooNew(f"The outbox {path} was made by a newer version. Update this program.")
-    # No write-ahead log: older versions of SQLite, as come with Python, may damage one that programs share.
+    # No write-ahead log: older versions of SQLite, as bundled with Python, may damage a shared one.
     db.execute("PRAGMA journal_mode = DELETE")
     db.execute("PRAGMA synchronous = EXTRA")
-    db.execute("PRAGMA secure_delete = ON")  # what was said does not stay behind in free pages
+    db.execute("PRAGMA secure_delete = ON")  # no text stays behind in free pages
     if version < VERSION:
         db.execute("BEGIN IMMEDIATE")
         [version] = db.execute("PRAGMA user_version").fetchone()
@@ -376,7 +372,7 @@ _KINDS: Mapping[int, type[StoreError]] = {
 }
 
 
-def _told(path: Path, problem: sqlite3.Error) -> StoreError:
+def _store_error(path: Path, problem: sqlite3.Error) -> StoreError:
     code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
     return _KINDS.get(code, StoreUnavailable)(f"The outbox {path} cannot be used: {problem}.")
 
@@ -391,10 +387,10 @@ _places = msgspec.json.Decoder(_Place)
 
 
 def place_of(body: bytes) -> bytes:
-    """The chat of a message, in one spelling."""
+    """Return the chat of a message, in canonical form."""
     return msgspec.json.encode(_places.decode(body))
 
 
 def _digest(api_key: str | None) -> str:
-    """Identifies an api_key without the secret: it is random, so its digest reveals nothing."""
+    """Identify an api_key without the secret: it is random, so its digest reveals nothing."""
     return "" if api_key is None else hashlib.sha256(f"outbox {api_key}".encode()).hexdigest()[:32]

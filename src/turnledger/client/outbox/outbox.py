@@ -1,4 +1,4 @@
-"""The outbox without I/O: messages of unknown outcome, and which running program claims one."""
+"""The outbox without I/O: messages of unknown outcome, and the program that claims one."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _fields = msgspec.json.Decoder(dict[str, Any])
 
 
 class Outbox(Struct, frozen=True, kw_only=True):
-    """Where unsent messages are written down, and how many. Most need no more than the name of a file.
-    A Client opens it at once, an AsyncClient when its block is entered or with the first message."""
+    """Where unsent messages are recorded, and how many. Usually the name of a file is enough. A Client opens
+    it at once, an AsyncClient when its block is entered or with the first message."""
 
     path: str | os.PathLike[str]
     sender: str | None = None
-    """Whose messages they are; no sender sends those of another. By default a digest of the api_key: give a
-    name where the key may change."""
+    """Owner of the messages; a sender sends only its own. By default a digest of the api_key: give a name if
+    the key may change."""
     safe_for: float = 23 * 3600.0
     """Seconds after the first try in which it is safe to send a message again. The server remembers its
     idempotency_key for a day after its end."""
@@ -47,9 +47,9 @@ class Outbox(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if min(self.safe_for, self.most_messages, self.most_bytes) <= 0:
-            raise InvalidInput("An outbox has room for something, for some time. Give numbers above zero.")
+            raise InvalidInput("The limits of an outbox must be above zero.")
         if self.sender is not None and not self.sender.strip():
-            raise InvalidInput("sender is a name that is not blank. Leave it out to go by the api_key.")
+            raise InvalidInput("sender must not be blank. Omit it to use the api_key.")
 
 
 class Unsent(Struct, frozen=True, kw_only=True):
@@ -71,19 +71,18 @@ class Unsent(Struct, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What it asks for: `input`, `chat` or `conversation_key`, and so on."""
+        """The fields of its request: `input`, `chat` or `conversation_key`, and so on."""
         return _fields.decode(self.body)
 
 
 OutboxLike: TypeAlias = Outbox | str | os.PathLike[str] | None
 Sent: TypeAlias = tuple[Unsent, Answer | TurnledgerError]
-"""A message, and its outcome."""
 
 
 def recording(
     outbox: OutboxLike, base_url: str, api_key: str | None, *, opens: bool = True
 ) -> OutboxFile | None:
-    """The file of a client; None if it has no outbox. Raises StoreError if it is opened here."""
+    """Return the file of a client; None without an outbox. Raises StoreError if it is opened here."""
     if outbox is None:
         return None
     from turnledger.client.outbox.file import OutboxFile  # most need no SQLite
@@ -93,7 +92,7 @@ def recording(
 
 
 def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, TurnFollower]:
-    """The chat of a message, and a follower that sends it again."""
+    """Return the chat of a message, and a follower that sends it again."""
     asked = unsent.asked
     chat = ChatCore.opened(client, asked.get("chat"), asked.get("conversation_key"), asked.get("scope"))
     request = Request(method="POST", path="/api/turns", headers=unsent.headers, body=unsent.body)
@@ -101,17 +100,15 @@ def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, TurnFollower]:
 
 
 def uncertain(unsent: Unsent) -> OutcomeUnknown:
-    """The error for a message that is not sent again."""
     return OutcomeUnknown(
-        "This message was first tried longer ago than a server remembers it: it may have been answered, and"
-        f" would perhaps be sent twice. Look at its chat; then client.outbox.forget({unsent.id}), or send it"
-        " anew."
+        "This message is too old to retry safely. Check its chat; then call "
+        f"client.outbox.forget({unsent.id}), or send it again."
     )
 
 
 def is_end(problem: TurnledgerError) -> bool:
-    """Whether the other messages would meet with the same error. A refusal (403) may be for one chat only, or
-    one model."""
+    """Whether the other messages would fail with the same error. A refusal (403) may concern one chat or
+    model only."""
     if isinstance(problem, NotAdmitted):
         return problem.status != FORBIDDEN
     is_unheard = isinstance(problem, ServerUnavailable) or is_of_a_stranger(problem)
@@ -119,11 +116,11 @@ def is_end(problem: TurnledgerError) -> bool:
 
 
 def there_is_none() -> InvalidInput:
-    return InvalidInput('This client keeps no record of unsent messages. Make it with outbox="unsent.db".')
+    return InvalidInput('This client has no outbox. Create it with outbox="unsent.db".')
 
 
 _HERE: set[str] = set()
-"""The claimants of this process: other names with its number are of an earlier process, as in a container,
+"""The claimants of this process. Other names with its number are of an earlier process, as in a container,
 where every program is process 1."""
 
 
@@ -139,11 +136,10 @@ class Claimant:
         return f"{os.getpid()}:{self._suffix}"
 
     def retire(self) -> None:
-        """Release all claims."""
         _HERE.discard(self._suffix)
 
     def is_alive(self, name: str) -> bool:
-        """Whether a claimant may still be there. A wrong guess costs a request that the server recognises."""
+        """Whether a claimant may still be alive. A wrong guess costs a request that the server recognises."""
         process, _, suffix = name.partition(":")
         if process == str(os.getpid()):
             return suffix in _HERE
@@ -152,7 +148,7 @@ class Claimant:
 
 def _is_running(process: int) -> bool:
     if os.name != "posix":
-        return True  # signal 0 is no probe there; the claim expires
+        return True  # signal 0 is not a probe there; the claim expires
     try:
         os.kill(process, 0)
     except ProcessLookupError:

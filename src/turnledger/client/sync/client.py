@@ -47,8 +47,8 @@ class Client:
         allow_http: bool = False,
     ) -> None:
         """`http` is an httpx2.Client of your own, for proxies and certificates; you close it. `outbox`
-        is the path of a file that remembers unfinished messages, also if the program crashes; see Outbox. An
-        api_key is sent over plain http to this machine only; `allow_http` lifts that, for a private network.
+        is the path of a file that remembers unfinished messages, even if the program crashes; see Outbox. An
+        api_key is sent over plain http only to this machine; `allow_http` lifts that, for a private network.
         Raises InvalidInput."""
         from turnledger.client.core.transport import Address  # which loads httpx2
 
@@ -79,29 +79,29 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. Turns that were asked for go on at the server."""
+        """Close all connections. Turns that were requested continue on the server."""
         self._wire.close()
         if self._file is not None:
             edge.run_blocking(self._file.close)
 
     def events(self, *, after: str | None = None) -> Stream[Change]:
-        """Changes to the caller's chats, as they happen, until it is closed. It reconnects by itself, and
-        continues after the last change. `after` is the `position` of a change, or `as_of` of a page of chats.
-        After a `gap`, read everything again."""
+        """Follow changes to the caller's chats until closed. Reconnects by itself, and continues behind the
+        last change. `after` is the `position` of a change, or `as_of` of a page of chats. After a `gap`, read
+        everything again."""
         return Stream[Change](self._wire, self._core.listen(after).steps())._begin()
 
     def export(self, scope: str | None = None) -> Stream[bytes]:
-        """All listed chats as one file, line by line, the longest unused first. Raises ServerUnavailable if
-        it is cut off: then it is incomplete."""
+        """Export all listed chats as one file, line by line, the least recently used first. Raises
+        ServerUnavailable if it breaks off: then it is incomplete."""
         return Stream[bytes](self._wire, self._core.export(scope))._begin()
 
     def import_chats(self, source: Source, *, scope: str | None = None) -> tuple[ImportReport, ...]:
         """Import chats from an export, and return what was done with each line. Existing chats are never
-        changed. Repeated after a lost answer if the source can be read again: bytes, a list, a file."""
+        changed. Repeated after a lost response if the source can be read again: bytes, a list, a file."""
         return self._wire.run(self._core.import_chats(source, scope))
 
     def models(self) -> tuple[Model, ...]:
-        """The models that the caller may ask."""
+        """Return the models that the caller may use."""
         return self._wire.run(self._core.models())
 
 
@@ -122,8 +122,8 @@ class Chats:
         tags: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Chat:
-        """Make a chat before its first turn; or find the one with the conversation_key. Under the same
-        idempotency_key it is made once."""
+        """Create a chat before its first turn, or find the one with the conversation_key. Repeating it under
+        the same idempotency_key creates it once."""
         made = self._wire.run(
             self._core.create(
                 conversation_key=conversation_key,
@@ -139,8 +139,8 @@ class Chats:
     def open(
         self, id: str | None = None, *, conversation_key: str | None = None, scope: str | None = None
     ) -> Chat:
-        """Name a chat, without a request to the server. One that is named by a conversation_key is made with
-        its first turn, if there is none. Raises InvalidId."""
+        """Name a chat, without a request to the server. A chat named by a conversation_key is created with
+        its first turn, if necessary. Raises InvalidId."""
         return Chat(self._wire, ChatCore.opened(self._core, id, conversation_key, scope), self._core)
 
     def list(
@@ -155,7 +155,7 @@ class Chats:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Pages[ChatInfo]:
-        """Chats, the last used first; with `q`, those that a search finds. A filter of None matches all.
+        """List chats, the last used first; with `q`, those that a search finds. A filter of None matches all.
         `cursor` is `next` of a page, to continue after it."""
         if q is None:
             look = partial(
@@ -168,19 +168,18 @@ class Chats:
             )
             return Pages(self._wire.run, look, limit, cursor)
         if deleted:
-            raise InvalidInput("Deleted chats cannot be searched. Leave out q, or deleted.")
+            raise InvalidInput("Deleted chats cannot be searched. Omit q or deleted.")
         found = partial(self._core.found_page, q=q, scope=scope, tag=tag, archived=archived, pinned=pinned)
         return Pages(self._wire.run, found, limit, cursor)
 
     def search(
         self, q: str, *, scope: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Pages[Hit]:
-        """Find chats by the words of their titles and messages, one hit for each."""
+        """Find chats by words of their titles and messages, one hit per chat."""
         look = partial(self._core.search_page, q=q, scope=scope)
         return Pages(self._wire.run, look, limit, cursor)
 
     def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Chat:
-        """Give a conversation_key to a new chat, if it still names the one that is replaced, which stays
-        under its id."""
+        """Give a conversation_key to a new chat, if it still names the replaced one, which keeps its id."""
         made = self._wire.run(self._core.reset(conversation_key, replaces=replaces, scope=scope))
         return Chat(self._wire, ChatCore.told(self._core, made), self._core)

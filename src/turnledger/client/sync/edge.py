@@ -21,7 +21,6 @@ Lock = threading.RLock
 Run = Callable[[Steps[Any]], Any]
 Home = bool
 OPENS_FILES = True
-"""Whether a file may be opened by a constructor."""
 
 
 class Event:
@@ -57,36 +56,35 @@ class Gate:
 
 
 class Abandoned:
-    """Responses that were garbage-collected before they were closed."""
+    """Closes responses that were garbage-collected while open."""
 
     def __init__(self) -> None:
         self._responses: deque[httpx2.Response] = deque()
 
     def add(self, response: httpx2.Response, home: Home) -> None:
-        """End the connection for the server now; `sweep` closes it. Takes no lock: the garbage collector may
-        run in a thread that holds one."""
+        """Hang up now; `sweep` closes the response. Takes no lock: the garbage collector may run in a thread
+        that holds one."""
         hang_up(response)
         self._responses.append(response)
 
     def sweep(self) -> None:
-        """Close them."""
         while self._responses:
-            with suppress(IndexError):  # another thread closes them, too
+            with suppress(IndexError):  # another thread may sweep, too
                 self._responses.popleft().close()
 
 
 def home() -> Home:
-    """Where a response can be closed: anywhere."""
+    """Return where a response can be closed: anywhere."""
     return True
 
 
 def run_blocking(function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
-    """Call what may wait for the disk."""
+    """Call a function that may wait for the disk."""
     return function(*args, **kwargs)
 
 
 def pause(seconds: float, until: Event, sleep: Callable[[float], Awaitable[None] | None] | None) -> None:
-    """Wait, at most until this event is set. `sleep` replaces the waiting."""
+    """Wait, at most until this event is set. `sleep` replaces the wait."""
     if sleep is not None:
         sleep(seconds)
     else:
@@ -94,8 +92,8 @@ def pause(seconds: float, until: Event, sleep: Callable[[float], Awaitable[None]
 
 
 def hang_up(response: httpx2.Response | None) -> None:
-    """Wake the thread that reads this response: closing it would not. A response that was read to its end is
-    left alone: its connection may already serve another request."""
+    """Wake the thread that reads this response: closing it would not. Skips a response that was read to its
+    end: its connection may already serve another request."""
     if response is None or response.is_closed:
         return
     stream = response.extensions.get("network_stream")
@@ -106,10 +104,8 @@ def hang_up(response: httpx2.Response | None) -> None:
 
 
 def body(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces of a request body, as httpx2 takes them."""
     return pieces
 
 
 def nothing() -> Iterator[bytes]:
-    """No bytes at all."""
     return iter(())

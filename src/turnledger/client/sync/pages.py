@@ -1,5 +1,5 @@
 # Generated from client/aio by `make twins`. Edit that.
-"""What comes page by page, blocking."""
+"""Results that arrive page by page, blocking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnledger.client.sync import edge
 
 
 class Pages(Paging[Entry]):
-    """Iterate to get the entries one by one: pages are read as needed, again each time."""
+    """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Pages(Paging[Entry]):
             yield from page
 
     def pages(self) -> Iterator[Page[Entry]]:
-        """The same, page by page."""
+        """Iterate page by page."""
         place = self._first()
         while (page := self._run(place.next_page())) is not None:
             yield page

@@ -50,7 +50,7 @@ class Wire:
         http: httpx2.Client | None = None,
         note: Note | None = None,
     ) -> None:
-        """`note` records what is sent; it may block."""
+        """`note` records messages; it may block."""
         self.address = address
         self._sleep = pacing.sleep
         self._note = note
@@ -63,7 +63,7 @@ class Wire:
         self._abandoned = edge.Abandoned()
 
     def run(self, doing: Steps[Result]) -> Result:
-        """Run steps that give nothing on their way."""
+        """Run steps that yield nothing to a reader."""
         outcome: Any = None
         while True:
             try:
@@ -85,7 +85,7 @@ class Wire:
         raise AssertionError(step)
 
     def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
-        """Send a request; leave a good response to be read."""
+        """Send a request, without reading the body of a successful response."""
         try:
             response = self._send(request)
             if is_stream(response):
@@ -100,18 +100,17 @@ class Wire:
 
     def pause(self, seconds: float, closing: edge.Event | None = None) -> None:
         """Wait, at most until this event. Raises RequestFailed if the client is closed."""
-        self._check_open()  # a stream that enrolled too late to be closed would wait in vain
+        self._check_open()  # nothing would wake a stream that enrolled after closing
         edge.pause(seconds, closing or self._closing, self._sleep)
         self._check_open()
 
     def enrol(self, stream: Stream[Any]) -> None:
-        """Have a stream closed with the client."""
+        """Enrol a stream, to be closed with the client."""
         with self._lock:
             self._streams.add(stream)
 
     def abandon(self, response: httpx2.Response, home: edge.Home) -> None:
-        """Release a response that nobody can read any more. Called by the garbage collector, in any
-        thread."""
+        """Release a response without a reader. Called by the garbage collector, in any thread."""
         self._abandoned.add(response, home)
 
     def close(self) -> None:
@@ -139,7 +138,7 @@ class Wire:
             raise
 
     def _send(self, request: Request) -> httpx2.Response:
-        # Redirects lead to another server, which must not get the request.
+        # A redirect leads to another server, which must not receive the request.
         return self._http.send(self._build(request), stream=True, follow_redirects=False)
 
     def _build(self, request: Request) -> httpx2.Request:
@@ -156,7 +155,7 @@ class Wire:
 
 
 class Stream(Generic[Given]):
-    """An iterable response that arrives in pieces. One thread reads at a time, and each piece is given once.
+    """An iterable response that arrives in pieces. One thread reads at a time; each piece is returned once.
     Leave the block, or close it, to release its connection."""
 
     _response: httpx2.Response | None = None
@@ -171,7 +170,7 @@ class Stream(Generic[Given]):
         self._error: BaseException | None = None
         self._closing = edge.Event()
         self._gate = edge.Gate()
-        """Entered by the one that takes a step, or closes."""
+        """Held while taking a step or closing."""
         wire.enrol(self)
 
     def __del__(self) -> None:
@@ -189,7 +188,7 @@ class Stream(Generic[Given]):
                 self._go()
             try:
                 return self._given.popleft()
-            except IndexError:  # another thread has closed it, or has taken this one
+            except IndexError:  # another thread has closed it, or taken this piece
                 continue
 
     def __enter__(self) -> Self:
@@ -199,21 +198,21 @@ class Stream(Generic[Given]):
         self.close()
 
     def close(self) -> None:
-        """Stop reading, from any thread. What was asked for goes on, unless its policy says otherwise."""
+        """Stop reading, from any thread. The turn continues, unless its policy says otherwise."""
         self._closing.set()
         if not self._gate.try_enter():
-            edge.hang_up(self._response)  # another thread is inside, and closes it once it is woken
+            edge.hang_up(self._response)  # another thread is inside, and closes it once woken
             return
         try:
             self._step = None
             self._given.clear()
             self._steps.close()
-            self._let_go()
+            self._release()
         finally:
             self._gate.leave()
 
     def _fail(self, error: TurnledgerError) -> None:
-        """Close it, and raise the error in its reader, if there was more to read."""
+        """Close it, and raise the error in its reader if it was not at its end."""
         if self._step is not None:
             self._error = error
         self.close()
@@ -227,7 +226,6 @@ class Stream(Generic[Given]):
         return self
 
     def _go(self) -> None:
-        """Run the next step."""
         self._gate.enter()
         try:
             step = self._step
@@ -247,7 +245,7 @@ class Stream(Generic[Given]):
             raise
         self._gate.leave()
         if self._closing.is_set():
-            self.close()  # the one that closed it found this thread inside
+            self.close()  # the closing thread found this one inside
 
     def _do(self, step: Step) -> Any:
         if step is READ:
@@ -266,14 +264,14 @@ class Stream(Generic[Given]):
         except BaseException as problem:
             self._step, self._error = None, problem
         if self._step is None:
-            self._let_go()
+            self._release()
 
     def _end(self) -> None:
         error, self._error = self._error, None
         raise error if error is not None else StopIteration
 
     def _open(self, request: Request) -> Reply | Broken:
-        self._let_go()
+        self._release()
         opened = self._wire.open(request)
         if isinstance(opened, Broken):
             return opened
@@ -290,7 +288,7 @@ class Stream(Generic[Given]):
         except self._wire.address.problems as problem:
             return self._wire.address.broken_by(problem)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             self._chunks = edge.nothing()
@@ -298,7 +296,7 @@ class Stream(Generic[Given]):
 
 
 def _whole(response: httpx2.Response) -> Reply | Broken:
-    """Read a whole answer, and release its connection."""
+    """Read a complete response, and release its connection."""
     whole = Whole(response)
     try:
         for piece in response.iter_bytes():

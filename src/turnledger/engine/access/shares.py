@@ -1,8 +1,8 @@
-"""Share links: made, exchanged for a visitor's token, listed, revoked; each in one transaction.
+"""Share links: create, exchange for a visitor's token, list, revoke; each in one transaction.
 
-The token of a visitor is derived from the code of the link and a nonce of the page, see model.access.share.
-So the transaction that counts a visitor and makes the token can be repeated: a page that asks again within a
-minute gets the same one, and whoever finds the link later learns nothing of it.
+A visitor's token is derived from the code of the link and a nonce of the page, see model.access.share. So the
+exchange can be repeated: a page that retries within a minute gets the same token, and the link alone does not
+reveal it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 AGAIN_MS = 60_000
-"""For so long a page may ask again, and is told the same."""
+"""How long a page may repeat an exchange and receive the same token."""
 MINUTE_MS = 60_000
 
 
 class CreateShare(Struct, frozen=True, kw_only=True):
-    """A link to be made, to a scope or to a conversation. What is None is as wide as it may be."""
+    """A link to create, to a scope or to one conversation. None means no limit beyond that of the parent."""
 
     id: ShareId
     digest: bytes
@@ -49,19 +49,20 @@ class CreateShare(Struct, frozen=True, kw_only=True):
     parent: TokenId | None
     bounds: Bounds = UNBOUNDED
     tokenless: str
-    """Whose conversations are opened without a token, as long as there is none."""
+    """The owner of the conversations that callers without a token use while no token exists."""
     limit: int
     now: int
     due: int
 
 
 async def create(tables: Tables, request: CreateShare) -> Share:
-    """Make a link. One that a token makes gives nothing that the token does not give, which must be valid in
-    this very transaction: to a scope, it needs `admin`; to a conversation, `chats:write` of its owner.
-    Repeating it returns the same.
+    """Create a link. Repeating it returns the same link.
 
-    Raises TokenEnded or TokenTooWide because of the parent, ConversationNotFound, ConversationDeleted or
-    ConversationExpired, TooManyShares, and InvalidInput for a time that is over; then nothing has changed.
+    The parent token must be valid in this transaction, and the link grants nothing beyond it. A link to a
+    scope needs `admin`, a link to a conversation `chats:write` of its owner.
+
+    Raises TokenEnded, TokenTooWide, ConversationNotFound, ConversationDeleted, ConversationExpired,
+    TooManyShares, and InvalidInput for an expiry in the past; then nothing has changed.
     """
     made_before = await tables.share(None, request.id)
     if made_before is not None:
@@ -69,12 +70,12 @@ async def create(tables: Tables, request: CreateShare) -> Share:
     parent = None if request.parent is None else await _parent(tables, request)
     share = await _share(tables, request, parent)
     if share.expires_at is not None and share.expires_at <= request.now:
-        raise InvalidInput("The link would have expired already. Give it a time to come.")
+        raise InvalidInput("The link would have expired already. Use a time in the future.")
     if parent is not None:
         _check_not_beyond(share, parent, request.now)
     if await tables.count_shares(share.owner, request.now, request.limit) >= request.limit:
         raise TooManyShares
-    # Who lets visitors in tells people apart: from now on, nobody comes without a token.
+    # A store with links has more than one user: from now on every caller needs a token.
     if not await tables.admission(request.tokenless):
         await tables.raise_admission(request.tokenless)
     await tables.add_share(share)
@@ -86,10 +87,10 @@ async def _parent(tables: Tables, request: CreateShare) -> Token:
     if parent is None or not parent.is_valid(request.now):
         raise TokenEnded
     if parent.share is not None:
-        raise TokenTooWide("Who came by a link makes none. Ask whoever gave it to you.")
+        raise TokenTooWide("Visitors cannot create links.")
     needed = TokenScope.ADMIN if request.conversation is None else TokenScope.CHATS_WRITE
     if not parent.allows(needed):
-        raise TokenTooWide(f"Only a token with the scope {needed} can make this link. Use one that has it.")
+        raise TokenTooWide(f"Only a token with the scope {needed} can create this link.")
     return parent
 
 
@@ -127,39 +128,36 @@ async def _share(tables: Tables, request: CreateShare, parent: Token | None) -> 
 
 
 def _check_not_beyond(share: Share, parent: Token, now: int) -> None:
-    # What a visitor who never leaves would get.
+    # Compare at the widest: a token without a visitor's lifetime.
     most = share.token_for(parent.id, b"", now)
     beyond = most.beyond(parent)
     if beyond:
-        told = "; ".join(beyond)
-        raise TokenTooWide(f"A link cannot give what its maker has not, which is here: {told}. Ask for less.")
+        more = "; ".join(beyond)
+        raise TokenTooWide(f"A link cannot grant what its token lacks: {more}. Ask for less.")
 
 
 class ExchangeRequest(Struct, frozen=True, kw_only=True):
-    """A visitor who comes with the code of a link. It holds secrets, and is kept nowhere."""
+    """A visitor presents the code of a link. Holds secrets; never stored."""
 
     code: str
     nonce: str
     token: TokenId
-    """The id of the token, if it is made now."""
     limit: int
-    """How many may be there by one link."""
+    """The most visitors at one time."""
     now: int
     due: int
 
 
 class Arrival(Struct, frozen=True):
-    """What a visitor is given."""
-
     share: Share
     token: Token
     is_again: bool
-    """Whether the visitor had it already."""
+    """Whether the token existed before this request."""
 
 
 async def look(tables: Tables, request: ExchangeRequest) -> Arrival:
-    """Decide what a visitor gets, and write nothing. A code that is unknown, used up, expired or revoked is
-    looked at as any other is. Raises LinkNotValid or TooManyVisitors."""
+    """Decide what a visitor gets; write nothing. An invalid code needs the same lookups as
+    a valid one. Raises LinkNotValid or TooManyVisitors."""
     share = await tables.share_by_digest(digest_of(request.code))
     text = visitors_token_text(request.code, request.nonce, None if share is None else share.id)
     digest = digest_of(text)
@@ -178,7 +176,7 @@ async def look(tables: Tables, request: ExchangeRequest) -> Arrival:
 
 
 async def _is_good(tables: Tables, share: Share, request: ExchangeRequest) -> bool:
-    """Whether it leads somewhere still, and who made it may still do so."""
+    """Return whether the link, its parent token and its conversation are all still valid."""
     if not share.is_valid(request.now):
         return False
     if share.parent is not None:
@@ -205,8 +203,8 @@ async def _check_pace(tables: Tables, share: Share, request: ExchangeRequest) ->
 
 
 async def exchange(tables: Tables, request: ExchangeRequest) -> Arrival:
-    """Count the visitor and make a token, or return the one of a moment ago. Raises LinkNotValid
-    or TooManyVisitors; then nothing has changed."""
+    """Count the visitor and create a token, or return the token of a recent exchange. Raises LinkNotValid or
+    TooManyVisitors; then nothing has changed."""
     arrival = await look(tables, request)
     if not arrival.is_again:
         await tables.count_use(arrival.share.id)
@@ -215,13 +213,11 @@ async def exchange(tables: Tables, request: ExchangeRequest) -> Arrival:
 
 
 class SharesSeen(Struct, frozen=True):
-    """Which links there are for who asks."""
-
     owner: str | None = None
-    """Those of one owner; None: of all."""
+    """None: all owners."""
     within: Within = EVERYWHERE
     only_chats: bool = False
-    """Not those that lead to a scope."""
+    """Whether links to a scope are left out."""
 
     def sees(self, share: Share) -> bool:
         return self.within.covers(share.within) and not (self.only_chats and share.conversation is None)
@@ -234,7 +230,7 @@ class ListShares(Struct, frozen=True):
 
 
 async def list_shares(tables: Tables, request: ListShares) -> list[Share]:
-    """A page of links in whatever state, the last made first."""
+    """Return a page of links in any state, newest first."""
     before, seen = request.before, request.seen
     listed: list[Share] = []
     while len(listed) < request.limit:
@@ -251,19 +247,18 @@ class RevokeShare(Struct, frozen=True):
     seen: SharesSeen
     now: int
     by: Token | None = None
-    """The token that revokes it; None: whoever runs the store does."""
+    """The token that revokes it; None: the operator of the store."""
 
 
 async def _may_revoke(tables: Tables, by: Token | None, share: Share) -> bool:
-    """Whether a token may end a link: any token those to chats of its owner; else as for tokens."""
+    """Return whether a token may revoke a link: any link to a chat of its owner; else as for tokens."""
     if by is None or (share.conversation is not None and share.owner == by.owner):
         return True
     return await may_revoke(tables, by.id, share.parent)
 
 
 async def revoke(tables: Tables, request: RevokeShare) -> Share:
-    """End a link, and in the same step all tokens that were got by it. What is revoked already stays as it
-    is, so it can be repeated. Raises ShareNotFound."""
+    """Revoke a link and all tokens obtained by it. Repeating it changes nothing. Raises ShareNotFound."""
     share = await tables.share(request.seen.owner, request.id)
     if share is None or not request.seen.sees(share) or not await _may_revoke(tables, request.by, share):
         raise ShareNotFound

@@ -1,9 +1,9 @@
-"""Tokens: made, found, listed, revoked; each in one transaction.
+"""Tokens: create, find, list, revoke; each in one transaction.
 
-Every owner has an admission version, which rises whenever one of its tokens is revoked. A caller that was
-authorized under a version may begin turns while it is the same, which begin reads in passing: a revocation
-counts from the moment it is written, in every process. Callers without a token have an owner, too, whose
-version the first token of all raises from 0 for good: from then on every caller needs one.
+Every owner has an admission version, which rises when one of its tokens is revoked. Begin compares it with
+the version under which the caller was authorized, so a revocation takes effect in every process as soon as it
+is written. Callers without a token have an owner, too. The first token raises that owner's version from 0:
+from then on every caller needs a token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from turnledger.model.ids import ConversationId, TokenId
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
-    """A token to be made. What is None is as wide as it may be: as the parent has it, if there is one."""
+    """A token to create. None means as wide as the parent, or unlimited without one."""
 
     id: TokenId
     digest: bytes
@@ -36,18 +36,18 @@ class CreateToken(Struct, frozen=True, kw_only=True):
     parent: TokenId | None
     bounds: Bounds = UNBOUNDED
     tokenless: str
-    """Whose conversations are opened without a token, as long as there is none."""
+    """The owner of the conversations that callers without a token use while no token exists."""
     limit: int
     now: int
     due: int
 
 
 async def create(tables: Tables, request: CreateToken) -> Token:
-    """Make a token. One that a parent makes gives nothing that the parent does not give, which must have
-    `admin` and be valid in this very transaction. Repeating it returns the same.
+    """Create a token. Repeating it returns the same token. A parent must have `admin` and be valid in this
+    transaction, and the token grants nothing beyond it.
 
-    Raises TokenEnded or TokenTooWide because of the parent, TooManyTokens, and InvalidInput for a time that
-    is over; then nothing has changed.
+    Raises TokenEnded, TokenTooWide, TooManyTokens, and InvalidInput for an expiry in the past; then nothing
+    has changed.
     """
     made_before = await tables.token(None, request.id)
     if made_before is not None:
@@ -55,7 +55,7 @@ async def create(tables: Tables, request: CreateToken) -> Token:
     parent = None if request.parent is None else await _parent(tables, request.parent, request.now)
     token = _token(request, parent)
     if token.expires_at is not None and token.expires_at <= request.now:
-        raise InvalidInput("The token would have expired already. Give it a time to come.")
+        raise InvalidInput("The token would have expired already. Use a time in the future.")
     if token.conversation is not None:
         await _check_conversation(tables, token, token.conversation, request.due)
     if await tables.count_tokens(token.owner, request.now, request.limit) >= request.limit:
@@ -71,12 +71,12 @@ async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
     if parent is None or not parent.is_valid(now):
         raise TokenEnded
     if not parent.allows(TokenScope.ADMIN):
-        raise TokenTooWide("Only a token with the scope admin can make others. Use one that has it.")
+        raise TokenTooWide("Only a token with the scope admin can create tokens.")
     return parent
 
 
 async def _check_conversation(tables: Tables, token: Token, id: ConversationId, due: int) -> None:
-    """One conversation is given to be read; what else could be done there would show in others."""
+    """Allow one conversation to be read only: changes made through it would show in others."""
     if token.scopes != {TokenScope.CHATS_READ}:
         raise InvalidInput(
             f"A token for one conversation has the scope {TokenScope.CHATS_READ}, and no other."
@@ -110,22 +110,20 @@ def _token(request: CreateToken, parent: Token | None) -> Token:
     )
     beyond = () if parent is None else token.beyond(parent)
     if beyond:
-        raise TokenTooWide(
-            f"A token cannot give what it has not, which is here: {'; '.join(beyond)}. Ask for less."
-        )
+        raise TokenTooWide(f"A token cannot grant what it lacks: {'; '.join(beyond)}. Ask for less.")
     return token
 
 
 class Admission(Struct, frozen=True):
-    """What is known of who asks, at one moment."""
+    """A caller's authorization at one moment."""
 
     token: Token | None
-    """The one that was shown, in whatever state: see `is_valid`. None if there is no such token."""
+    """The token that the caller sent, in any state: see `is_valid`. None if there is no such token."""
     version: int
-    """The admission version of its owner; without a token, that of callers who show none. A turn that is
-    asked for with `admitted=version` begins only while it is the same."""
+    """The admission version of its owner; without a token, that of callers without one. A turn requested with
+    `admitted=version` begins only while the version is unchanged."""
     any_tokens: bool
-    """Whether there ever was a token: from then on, nobody is let in without one."""
+    """Whether a token ever existed: from then on, every caller needs one."""
 
 
 class FindRequest(Struct, frozen=True):
@@ -134,7 +132,7 @@ class FindRequest(Struct, frozen=True):
 
 
 async def find(tables: Tables, request: FindRequest) -> Admission:
-    """Look up the token that was shown, or what holds for who shows none."""
+    """Look up a token by its digest, or the admission of callers without one."""
     found = None if request.digest is None else await tables.token_by_digest(request.digest)
     if found is not None:
         return Admission(*found, any_tokens=True)
@@ -148,7 +146,6 @@ async def find_all(tables: Tables, digests: Collection[bytes]) -> dict[bytes, To
 
 
 async def secret_of(tables: Tables, _: None) -> bytes:
-    """What nobody knows who has not got the store."""
     return await tables.secret()
 
 
@@ -159,13 +156,13 @@ async def admission_of(tables: Tables, owner: str) -> int:
 class ListTokens(Struct, frozen=True):
     owner: str | None
     within: Within
-    """Only tokens that are narrowed as much."""
+    """Only tokens that are at least as narrow."""
     before: TokenId | None
     limit: int
 
 
 async def list_tokens(tables: Tables, request: ListTokens) -> list[Token]:
-    """A page of tokens in whatever state, of one owner or of all, the last made first."""
+    """Return a page of tokens in any state, of one owner or of all, newest first."""
     before = request.before
     listed: list[Token] = []
     while len(listed) < request.limit:
@@ -183,20 +180,19 @@ class RevokeToken(Struct, frozen=True):
     within: Within
     now: int
     by: TokenId | None = None
-    """The token that revokes it; None: whoever runs the store does."""
+    """The token that revokes it; None: the operator of the store."""
 
 
 async def revoke(tables: Tables, request: RevokeToken) -> tuple[Token, ...]:
-    """End a token and all that it made, and what those made, links among it, in one step; return the tokens,
-    itself first. What is
-    revoked already stays as it is, so it can be repeated. Raises TokenNotFound."""
+    """Revoke a token and all its descendants, tokens and links, in one transaction; return the tokens, itself
+    first. Repeating it changes nothing. Raises TokenNotFound."""
     token = await tables.token(request.owner, request.id)
     if token is None or not request.within.covers(token.within):
         raise TokenNotFound
     if request.by is not None and not await may_revoke(tables, request.by, token.id):
         raise TokenNotFound
     family = [token]
-    for each in family:  # it grows while it is gone through
+    for each in family:  # grows during iteration
         family += await tables.minted_by(each.id)
     fresh = [each for each in family if each.revoked_at is None]
     for each in fresh:
@@ -209,8 +205,8 @@ async def revoke(tables: Tables, request: RevokeToken) -> tuple[Token, ...]:
 
 
 async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
-    """Whether a token may end what this one is or has made. One that another token made ends itself and its
-    descendants, never those above or beside it; one that was made by whoever runs the store ends any."""
+    """Return whether the token `by` may revoke the token `made` and what that created. A token with a parent
+    may revoke itself and its descendants only; one that the operator created may revoke any."""
     revoker = await tables.token(None, by)
     if revoker is None or revoker.parent is None:
         return revoker is not None
@@ -221,6 +217,6 @@ async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
 
 
 async def note_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:
-    """Move the times of last use forward; what is gone is passed over."""
+    """Advance the times of last use; skip tokens that no longer exist."""
     for id, at in uses.items():
         await tables.note_use(id, at)

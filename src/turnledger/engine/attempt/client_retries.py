@@ -1,9 +1,10 @@
-"""Retries without a key: what a client's own retry finds of an earlier try whose answer it was not given.
+"""Retries without a key: whether a client's retry finds an earlier try whose answer was lost.
 
-A client that retries by itself says which try it is, and sends no idempotency_key. What it asks for stands
-for one. The same words may also be a second message, so a later try takes up a claim only while it is certain
-that its answer was not delivered. In doubt the turn runs again: a message that is asked twice shows in the
-history, one that is swallowed shows nowhere. What became of an answer is noted soon after it was sent.
+Some clients retry by themselves: they send the number of the try, and no idempotency_key. A digest of the
+request stands in for the key. But the same words may also be a second message, so a retry takes over an
+earlier claim only if its answer certainly was not delivered. In doubt the turn runs again: a duplicate
+message is visible in the history, a lost one is not. Deliveries and losses are recorded soon after the answer
+was sent.
 """
 
 from __future__ import annotations
@@ -23,29 +24,28 @@ from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, Shared
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import InvalidInput, LedgerClosed, StoreCorrupt, StoreError
-from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Within
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
 
 
 LOST_KEPT_MS = 15 * 60 * 1000
-"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its
-own timeout (ten minutes in the official clients); after that, the same words are a new message."""
+"""How long a retry can claim a lost answer. A client may notice the loss only after its own timeout (ten
+minutes in the official clients); after that, the same words are a new message."""
 DERIVED = "\x01"
-"""What the names of requests begin with, and no idempotency_key does."""
+"""Prefix of the claims of requests without a key; no idempotency_key begins with it."""
 REQUEST_LENGTH = 64
 MOST = 2**31
 
 
 class Retry(Struct, frozen=True):
-    """Which try of a request this is, by the count of a client that retries by itself and sends no
-    idempotency_key. `request` is a digest of what all tries have in common: path, conversation, body.
+    """The number of this try, as counted by a client that retries by itself and sends no idempotency_key.
+    `request` is a digest of what all tries have in common: path, conversation, body.
 
-    A try that is not the first attaches to an earlier one whose answer was lost, or is given its answer; see
+    A try after the first attaches to an earlier one whose answer was lost, or returns its answer; see
     Ledger.delivered and Ledger.lost.
     """
 
@@ -55,22 +55,21 @@ class Retry(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What it is claimed under."""
         return DERIVED + self.request.hex()
 
 
 def check_retry(retry: object) -> Retry:
-    """Refuse what says of no request which try it is."""
+    """Return a valid Retry; raise InvalidInput for anything else."""
     if isinstance(retry, Retry) and 0 < len(retry.request) <= REQUEST_LENGTH and 0 <= retry.count < MOST:
         return retry
     raise InvalidInput(
-        f"retry is {retry!r}; give Retry(request, count): a digest of 1 to {REQUEST_LENGTH} bytes, and a "
-        f"number from 0, for the first try, to below {MOST}."
+        f"retry is {retry!r}. Pass Retry(request, count): a digest of 1 to {REQUEST_LENGTH} bytes "
+        f"and a count from 0 to below {MOST}."
     )
 
 
 def retry_within(retry: Retry, within: Within) -> Retry:
-    """The try of who is narrowed: they find no request but their own."""
+    """Bind the digest to a narrowed caller, who finds only their own requests."""
     label = within.label
     if label is None:
         return retry
@@ -79,8 +78,8 @@ def retry_within(retry: Retry, within: Within) -> Retry:
 
 
 def claim_for(retry: Retry, attempt: Attempt) -> Claim:
-    """The claim of a try that begins, in place of any earlier one. It needs no end of the turn to be
-    forgotten in time: commit and end are spared the look at it."""
+    """Return the claim of a try that begins; it replaces any earlier one. It expires without regard to the
+    end of the turn, so commit and end need not read it."""
     return Claim(
         owner=attempt.owner,
         idempotency_key=retry.name,
@@ -94,8 +93,7 @@ def claim_for(retry: Retry, attempt: Attempt) -> Claim:
 
 
 async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, now: int) -> Verdict:
-    """Decide what this try of a request does: take up an earlier one, whose answer is this one's then, or
-    begin. Repeating it decides the same."""
+    """Decide whether this try takes over an earlier one, or begins. Repeating it decides the same."""
     if retry.count == 0:
         return NOTHING_CLAIMED
     owner = target.owner
@@ -114,9 +112,7 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
         if is_over(claim, now):
             return NOTHING_CLAIMED
         if has_died(failure) and claim.sender != sender and turn.committed_at + LOST_KEPT_MS <= now:
-            return (
-                NOTHING_CLAIMED  # its process died before it could note a loss, so its claim is kept longer
-            )
+            return NOTHING_CLAIMED  # a dead process records no loss, so its claim has not expired yet
         ended = Ended(STATE_OF[turn.kind], turn)
     else:
         attempt = await tables.attempt(owner, claim.attempt)
@@ -132,19 +128,19 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
 
 
 def is_over(claim: Claim, now: int) -> bool:
-    """Whether the claim is kept no longer. It may still be there: nothing is purged while the clocks are in
-    doubt, and nothing at all before the first round of a process."""
+    """Return whether the claim has expired. Expired claims can still be stored: the purge pauses while clocks
+    are in doubt, and runs first some time after the start."""
     return claim.expires_at is not None and claim.expires_at <= now
 
 
 def comes_later(claim: Claim, retry: Retry, sender: TurnId) -> bool:
-    """Whether what is claimed is an earlier try, or was taken up by this very one."""
+    """Return whether the claim is of an earlier try, or was taken over by this one."""
     return claim.retries is not None and (claim.retries < retry.count or claim.sender == sender)
 
 
 def is_meant(target: Target, conversation: Conversation) -> bool:
-    """Whether the request means this conversation at this moment. After a deletion or a reset, the same words
-    under the same conversation_key are for another one."""
+    """Return whether the request refers to this conversation. After a delete or reset, the same
+    conversation_key refers to another one."""
     if conversation.state is not ConversationState.LIVE:
         return False
     if target.id is not None:
@@ -154,24 +150,24 @@ def is_meant(target: Target, conversation: Conversation) -> bool:
 
 
 def was_kept_from_all(claim: Claim, failure: Failure | None, sender: TurnId) -> bool:
-    """Whether it is certain that a committed answer was not delivered: its client was seen to leave before
-    the last byte, or its process died and others committed what was left. From the commit on until one of
-    that is recorded, the last byte may have been sent."""
+    """Return whether a committed answer certainly was not delivered: its client disconnected before the last
+    byte, or its process died and another process committed the rest. Until one of these is recorded, the last
+    byte may have been sent."""
     if claim.is_lost or claim.sender == sender:
         return True
     return has_died(failure) and claim.sender == claim.attempt
 
 
 async def is_head(tables: Tables, conversation: Conversation, turn: Turn) -> bool:
-    """Whether the conversation still ends with this turn. Once others have built on it, the same words are
-    more likely said again than a retry."""
+    """Return whether the conversation still ends with this turn. After later turns, the same words are more
+    likely a new message than a retry."""
     branch = await tables.branch(conversation.branch)
     return branch is not None and branch.head == turn.id
 
 
 def is_undelivered(claim: Claim, attempt: Attempt, sender: TurnId) -> bool:
-    """Whether an attempt that did not commit has left its client without an answer. While it runs with
-    somebody there to hear it, the same words from elsewhere are another message."""
+    """Return whether an attempt that did not commit left its client without an answer. While it runs and its
+    client is connected, the same words from elsewhere are another message."""
     is_waited_for = not claim.is_lost and claim.sender != sender
     if attempt.state is AttemptState.FAILED:
         return not is_waited_for or has_died(attempt.failure)
@@ -185,12 +181,12 @@ def has_died(failure: Failure | None) -> bool:
 log = logging.getLogger("turnledger")
 
 MOST_NOTES = 10_000
-"""Notes that wait while the store takes none. Without one, a later try of the request runs its turn again."""
+"""Notes held while the store cannot write. If one is dropped, a retry of its request runs the turn again."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What became of the answer to a request."""
+    """Whether the answer to a request was delivered or lost."""
 
     owner: str
     name: str
@@ -200,8 +196,8 @@ class Note:
 
 
 async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
-    """Forget the requests whose answers were delivered, and mark those whose were lost; return where. A
-    request that a later try has taken over has no say any more. Repeating it changes nothing."""
+    """Drop the claims of delivered answers and mark those of lost ones; return the conversations of the lost.
+    A note whose claim a later try has taken over is ignored. Repeating it changes nothing."""
     lost: list[ConversationId] = []
     for each in notes:
         claim = await tables.claim(each.owner, each.name)
@@ -219,8 +215,8 @@ async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
 
 
 class Deliveries:
-    """What a process has yet to note of its answers. Noted at once, but not waited for; what comes in the
-    meantime is noted together."""
+    """The notes of a process that are not stored yet. Written in the background; notes that arrive during a
+    write go into the next one."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -229,7 +225,6 @@ class Deliveries:
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, note: Note) -> None:
-        """Have it written soon."""
         if len(self._notes) < MOST_NOTES:
             self._notes.append(note)
         if self._writing is None or self._writing.done():
@@ -247,7 +242,7 @@ class Deliveries:
             log.exception("what became of %d answers could not be noted", len(self._notes))
 
     async def flush(self) -> None:
-        """Write what there is; what fails is kept. A retry must not go by less than its process knows."""
+        """Write all queued notes; keep them on failure. A retry does this first, to see all that is known."""
         async with self._lock:
             notes = tuple(self._notes)
             if not notes:
@@ -261,12 +256,12 @@ class Deliveries:
             self._process.bells.ring(conversation)
 
     async def _write_down(self, notes: Sequence[Note]) -> list[ConversationId]:
-        # Power loss may undo it: it takes the client's connection with it, too.
+        # Need not survive power loss, which ends the client's connection, too.
         return await self._process.persist(note, notes, Sync.PROCESS)
 
     async def _write_readable(self, notes: Sequence[Note]) -> list[ConversationId]:
-        """Write each note alone, and drop those whose rows are damaged: a later try of such a request runs
-        its turn again, and those of all others still find theirs."""
+        """Write the notes one by one; drop those whose rows are damaged, whose retries run their turn
+        again."""
         lost: list[ConversationId] = []
         for each in notes:
             try:
@@ -276,7 +271,7 @@ class Deliveries:
         return lost
 
     async def close(self) -> None:
-        """Write what can be written, once."""
+        """Try once to write what is queued."""
         try:
             await self.flush()
         except StoreError as error:

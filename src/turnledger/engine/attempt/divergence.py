@@ -1,7 +1,7 @@
-"""Branching: where an edit commits, and the branch that is made with it.
+"""Where an edit commits, and the branch that its commit makes.
 
-An edit holds the lane of the current branch and leaves that branch as it is. Its commit makes the new branch
-and moves the conversation there, in one transaction: the pointer moves only with the commit that earned it.
+An edit holds the lane of the current branch and leaves that branch unchanged. Its commit makes the new branch
+and moves the conversation to it in one transaction.
 """
 
 from __future__ import annotations
@@ -16,59 +16,59 @@ from turnledger.engine.conversations.resolve import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
-from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import admit, left_open, without_answers
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Fork, Turn, TurnKind
 
 
 class Divergence(Struct, frozen=True, kw_only=True):
-    """Asks to go on from an earlier turn of the current branch, on a branch of its own."""
+    """Asks to continue from an earlier turn of the current branch, on a new branch."""
 
     branch: BranchId
-    """The one to be made, named by the caller so that begin can be repeated."""
+    """The id of the new branch, chosen by the caller so that begin can be repeated."""
     after: TurnId | None = None
-    """The turn to go on from; None for the very beginning."""
+    """The turn to continue from; None for the beginning."""
     replaces: TurnId | None = None
-    """Or the turn to put another one in the place of."""
+    """The turn to replace, instead of `after`."""
     regenerates: bool = False
-    """Whether the input is that of the turn replaced: by default the last one that was not settled."""
+    """Whether to reuse the input of the replaced turn: by default the last turn that was not settled."""
     forget: bool = False
-    """Whether later turns are left behind with what their tools did."""
+    """Whether the effects of later turns are left behind, too."""
 
     def may_mean(self, last: TurnId) -> bool:
-        """Whether it replaces this turn if that is the last one."""
+        """Return whether it replaces this turn, if that is the last one."""
         return self.replaces == last or (self.replaces is None and self.regenerates)
 
 
 async def last_turn(tables: Tables, lane: Branch) -> Turn:
-    """The last turn of the line that was not settled: the one that a person takes for the last.
-    Raises TurnNotFound if there is none."""
+    """Return the last turn that was not settled, which a user sees as the last. Raises TurnNotFound."""
     number = lane.length
     while number:
         turn = await line.turn_at(tables, lane, number)
         if turn is not None and turn.kind is not TurnKind.SETTLED:
             return turn
         number -= 1
-    raise TurnNotFound("There is no turn yet.")
+    raise TurnNotFound("This chat has no turns yet.")
 
 
 async def replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -> Turn | None:
-    """The turn that another one is to take the place of, if it is on the line. Raises TurnNotFound, and
-    InvalidInput if it cannot be run again."""
+    """Return the turn to replace, if any. Raises TurnNotFound if it is not on the line, and InvalidInput if
+    it cannot be run again."""
     if wish.replaces is None:
         return await last_turn(tables, lane) if wish.regenerates else None
     turn = await turn_on(tables, owner, lane, wish.replaces)
     if wish.regenerates and turn.kind is TurnKind.SETTLED:
-        raise InvalidInput("A settled turn tells what tools did, and cannot be run again. Ask anew instead.")
+        raise InvalidInput(
+            "A settled turn records what tools did and cannot run again. Send a new message instead."
+        )
     return turn
 
 
 async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
-    """The turn of this id, if it is on the line; raises TurnNotFound."""
+    """Return the turn with this id, if it is on the line; raise TurnNotFound if not."""
     turn = await tables.turn(owner, id)
     if turn is None:
         raise TurnNotFound
@@ -77,16 +77,16 @@ async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
 
 
 class CommitPlace(Struct, frozen=True, kw_only=True):
-    """Where a turn goes that does not go behind the head: a fork, and the turns that go along."""
+    """Where a turn goes that does not follow the head: a fork, and copies of the turns carried over."""
 
     fork: Fork
     copies: tuple[Copy, ...]
     pending: tuple[Item, ...]
-    """The calls that wait for the turn's input to answer them."""
+    """The open calls that the turn's input must answer."""
     instructed: int = 0
     """Number of the turn whose instructions are in force here."""
     asked: Mapping[int, Flags] = {}
-    """The flags of the input, where that of another turn is asked again."""
+    """The flags of the input, if the input of another turn is reused."""
 
     @property
     def carried(self) -> tuple[Turn, ...]:
@@ -102,15 +102,14 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
 
     @property
     def flags(self) -> FlagsOf:
-        """Those that the turns carried over take along."""
         return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
 
 
 async def fork_at(
     tables: Tables, owner: str, lane: Branch, wish: Divergence, instead_of: Turn | None = None
 ) -> Fork:
-    """Find the turn that the new branch is made from: the one before the turn replaced, or the one asked for,
-    or the last of the settled turns that directly follow it. Raises TurnNotFound if it is not on the line."""
+    """Find the turn to fork from: the one before the replaced turn, or the requested one followed by any
+    settled turns directly behind it. Raises TurnNotFound if it is not on the line."""
     base, number = wish.after, 0
     if instead_of is not None:
         base, number = instead_of.parent, instead_of.number - 1
@@ -127,8 +126,8 @@ async def fork_at(
 
 
 async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> CommitPlace:
-    """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked, but for
-    the flags, which may change at any time."""
+    """Return the place where a turn on this fork runs. Depends only on branch and head, except for the flags,
+    which may change at any time."""
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
     pending = left_open(base.items) if base is not None else ()
     instructed = base.instructed if base is not None else 0
@@ -147,7 +146,6 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Comm
 
 
 async def _with_flags_of(tables: Tables, owner: str, place: CommitPlace, repeats: TurnId) -> CommitPlace:
-    """The place with the flags of the input that is asked again there."""
     flags = (await tables.flags(owner, (repeats,))).get(repeats)
     turn = await tables.turn(owner, repeats) if flags else None
     if not flags or turn is None:
@@ -157,18 +155,18 @@ async def _with_flags_of(tables: Tables, owner: str, place: CommitPlace, repeats
 
 
 def asked_again(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
-    """The input of a turn, to be asked again at another place. Where settled turns came between, they have
-    closed the calls that its results were for."""
+    """Return the input of a turn, for reuse at another place. Settled turns in between have closed the calls
+    that its results answered, so those results are dropped."""
     input = without_answers(turn.input) if place.copies else turn.input
     if not input:
-        raise InvalidInput("Only tool results were the input of that turn, and they have no place any more.")
+        raise InvalidInput("The input of that turn was tool results only. It cannot be edited.")
     return input
 
 
 async def make_branch(
     tables: Tables, owner: str, lane: Branch, place: CommitPlace, conversation: ConversationId
 ) -> Branch:
-    """Make the branch of a fork of this line, with the turns that go along."""
+    """Make the branch of a fork of this line, with the turns carried over."""
     fork = place.fork
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
     shared = await line.up_to(tables, lane, base) if base is not None else ()
@@ -192,13 +190,13 @@ async def make_branch(
 
 
 async def open_branch(tables: Tables, owner: str, lane: Branch, place: CommitPlace) -> Branch:
-    """Make the branch of a fork, and the conversation's current one. The caller holds the lane, and saves
-    both branches when it has added what goes behind."""
+    """Make the branch of a fork, and make it the current one. The caller holds the lane, and saves both
+    branches after adding its turn."""
     made = await make_branch(tables, owner, lane, place, lane.conversation)
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
     if lane.last_ticket:
         await tables.move_tickets(lane.id, made.id)
-        # Read again: who goes on with it must see that somebody waits there.
+        # Read again: the branch must show that tickets wait there.
         made = await tables.branch(made.id) or made
     return made

@@ -1,7 +1,7 @@
-"""Copies of turns whose tools have acted: they go along to every branch that is shown without the turns.
+"""Copies of turns whose tools have acted, for every branch that leaves out the turns themselves.
 
-What happened, happened there, too. A turn that did not complete is told on other branches as a settled turn:
-its input, the calls that may have acted, their results, and a note.
+The effects are real on that branch, too. A turn that did not complete is copied as a settled turn: its input,
+the calls that may have acted, their results, and a note.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from turnledger.engine.history import line
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags
@@ -28,11 +27,11 @@ from turnledger.model.ids import BranchId, TurnId, marked
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import told_elsewhere
 from turnledger.model.transfer import one_line
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import AttemptState, Turn, TurnKind
 
 
 class Copy(Struct, frozen=True):
-    """A turn as it stands on another branch, and the flags that it takes along."""
+    """A turn as copied to another branch, with its flags there."""
 
     turn: Turn
     original: Turn
@@ -42,10 +41,10 @@ class Copy(Struct, frozen=True):
 async def copies_behind(
     tables: Tables, owner: str, end: Branch, originals: Sequence[Turn]
 ) -> tuple[Copy, ...]:
-    """These turns as they stand behind the end of a branch. The same whenever it is asked, but for the flags.
+    """Return copies of these turns to follow the end of a branch. Deterministic, except for the flags.
 
-    The first one closes the calls that wait there. None answers the calls that waited where it was, and none
-    brings instructions.
+    The first copy closes the calls that are open there. No copy answers the calls that were open at its
+    original place, and none carries instructions.
     """
     hidden = await tables.flags(owner, tuple(turn.id for turn in originals)) if originals else {}
     made: list[Copy] = []
@@ -70,7 +69,7 @@ async def copies_behind(
 
 
 async def add_copies(tables: Tables, owner: str, branch: Branch, copies: Sequence[Copy]) -> Branch:
-    """Write copies behind the head of a branch, and return the branch as it is then. The caller saves it."""
+    """Append copies to a branch; return the changed branch, which the caller saves."""
     for copy in copies:
         turn = copy.turn
         stored = await store_turn(tables, owner, branch, turn, await _log(tables, copy.original))
@@ -90,8 +89,8 @@ async def add_copies(tables: Tables, owner: str, branch: Branch, copies: Sequenc
 
 
 async def _log(tables: Tables, original: Turn) -> bytes:
-    """The events of a copy: all that was told of the original, of which an interrupted turn keeps them by its
-    output, and the copy has only a part of that."""
+    """Return the whole event log of the original. An interrupted turn stores its log as references to its
+    output, of which the copy has only a part."""
     kept = await tables.turn_log(original.id)
     if original.kind is TurnKind.SETTLED:
         return kept
@@ -107,26 +106,26 @@ async def _log(tables: Tables, original: Turn) -> bytes:
 
 
 async def untold_effects(tables: Tables, left: Branch, shown: Branch) -> list[Turn]:
-    """The turns of a line whose effects another line of the conversation does not tell of. An effect that an
-    undo was told to forget is not among them: the user has asked for lines without it."""
+    """Return the turns of a line whose effects another line of the conversation does not show. Effects that
+    an undo was asked to forget are excluded: the user wants lines without them."""
     if not left.settled:
         return []
     shared = await line.last_shared(tables, left, shown)
     there = await line.effects_of(tables, left, shared)
-    told = Counter(map(_identity, await line.effects_of(tables, shown, shared) if there else ()))
-    untold: list[Turn] = []
+    shown_there = Counter(map(_identity, await line.effects_of(tables, shown, shared) if there else ()))
+    missing: list[Turn] = []
     for turn in there:
         name = _identity(turn)
-        if told[name]:
-            told[name] -= 1
+        if shown_there[name]:
+            shown_there[name] -= 1
         else:
-            untold.append(turn)
-    forgotten = await tables.forgotten(left.conversation) if untold else ()
-    return [turn for turn in untold if _name(turn) not in forgotten] if forgotten else untold
+            missing.append(turn)
+    forgotten = await tables.forgotten(left.conversation) if missing else ()
+    return [turn for turn in missing if _name(turn) not in forgotten] if forgotten else missing
 
 
 async def forget_effects(tables: Tables, line_left: Branch, after: int) -> None:
-    """Record that the effects of this line behind this number are forgotten in the whole conversation."""
+    """Record that the effects of this line after this number are forgotten in the whole conversation."""
     effects = [_name(turn) for turn in await line.effects_of(tables, line_left, after)]
     if effects:
         known = await tables.forgotten(line_left.conversation)
@@ -137,12 +136,12 @@ _Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
 
 
 def _identity(turn: Turn) -> _Identity:
-    """What a turn and all copies of it have in common, and no other turn of the conversation."""
+    """Return what a turn shares with all its copies, and with no other turn of the conversation."""
     return turn.created_at, turn.committed_at, tuple(item.raw for item in unfinished.told_elsewhere(turn))
 
 
 def _name(turn: Turn) -> bytes:
-    """The identity of a turn and its copies in 16 bytes, which survives an export and an import."""
+    """Return the identity of a turn and its copies as 16 bytes, stable across export and import."""
     created_at, committed_at, items = _identity(turn)
     hashed = hashlib.sha256(f"{created_at} {committed_at}".encode())
     for item in items:
@@ -151,7 +150,7 @@ def _name(turn: Turn) -> bytes:
 
 
 def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:
-    """The flags of a turn's items, at the places where these same items stand in a copy of it."""
+    """Return the flags of a turn's items, at the places of the same items in a copy."""
     places = {id(item): place for place, item in enumerate(told)} if flags else {}
     return {
         places[id(item)]: flags[at] for at, item in enumerate(items) if at in flags and id(item) in places
@@ -159,7 +158,6 @@ def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequenc
 
 
 def derived(id: TurnId, branch: BranchId) -> TurnId:
-    """An id that is the same for the same turn and branch: it may be asked for twice, and is made once. It
-    keeps the time of the turn."""
+    """Derive an id from turn and branch, so that repeating makes the same copy. Keeps the turn's time."""
     random = hashlib.sha256(id.raw + branch.raw).digest()
     return TurnId.trusted(marked(id.raw[:6] + random[:10]))

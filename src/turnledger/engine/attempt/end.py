@@ -1,4 +1,4 @@
-"""How an attempt ends other than well: one transaction that decides by policy and frees the lane."""
+"""The end of an attempt that does not commit: a transaction that applies its policies and frees the lane."""
 
 from __future__ import annotations
 
@@ -17,19 +17,27 @@ from turnledger.engine.limits import counted_aside, store_turn
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, ConversationState, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import open_calls, told_elsewhere
-from turnledger.model.turn import Turn, TurnKind, instructed_after
+from turnledger.model.turn import (
+    Attempt,
+    AttemptState,
+    Failure,
+    OnFailure,
+    OnStop,
+    Turn,
+    TurnKind,
+    instructed_after,
+)
 
 log = logging.getLogger("turnledger")
 
 CLAIM_KEPT_MS = 24 * 60 * 60 * 1000
-"""How long an idempotency_key is remembered after its turn ended."""
+"""How long an idempotency_key is kept after its turn ended."""
 
 DELETED = Failure("conversation_deleted", "the conversation was deleted")
 EXPIRED = Failure("conversation_expired", "the conversation has expired")
@@ -38,13 +46,13 @@ DIED = Failure("process_died", "the process that ran it died")
 
 @dataclass(frozen=True)
 class Ended:
-    """How an attempt came to its end, and the turn it left, if any."""
+    """How an attempt ended, and its turn, if any."""
 
     state: AttemptState
     turn: Turn | None = None
     failure: Failure | None = None
     id: TurnId | None = field(default=None, compare=False)
-    """Which attempt it was, where that was not asked for by its name."""
+    """The attempt, where the request did not name it."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,12 @@ class EndRequest:
     failure: Failure | None
     on_stop: OnStop | None
     told: Told
-    """What its readers know of it."""
+    """What its readers have received."""
     now: int
 
 
 async def end(tables: Tables, request: EndRequest) -> Ended:
-    """End the caller's attempt by policy. Repeating it returns how it ended the first time."""
+    """End the caller's attempt by policy. Repeating it returns the first outcome."""
     branch = await tables.branch(request.branch)
     attempt = await tables.attempt(request.owner, request.attempt)
     if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
@@ -75,8 +83,8 @@ async def end(tables: Tables, request: EndRequest) -> Ended:
 
 
 async def _how_it_was_ended(tables: Tables, request: EndRequest) -> Ended:
-    """How an attempt ended that lost its lane. If nothing is left of it, or another process took it for dead,
-    and its conversation is gone since, that is the failure to report."""
+    """Return how an attempt ended that lost its lane. If nothing is left of it, or another process took it
+    over, and its conversation is gone, report that as the failure."""
     try:
         ended = await how_it_ended(tables, request.owner, request.attempt)
     except Superseded:
@@ -106,11 +114,11 @@ async def end_running(
     drop: bool = False,
     told: Told | None = None,
 ) -> tuple[Branch, Ended]:
-    """End the running attempt of a branch by its policies, and return the branch with its lane free.
+    """End the running attempt of a branch by its policies; return the branch with its lane free.
 
-    A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides. Two override
-    both: with `drop` it becomes no turn, and what its tools did waits; with `forget` not even that.
-    `told` is what its holder knows that it told; nobody else knows more than is on disk.
+    A recorded stop outlives the holder: its policy decides, however the attempt ended. Two flags override
+    both: `drop` makes no turn and leaves effects to be settled, `forget` drops the effects, too. `told` is
+    what the holder has sent to readers; without it, the flushed log counts.
     """
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     told = told or await flushed(tables, attempt.id, journal)
@@ -152,15 +160,15 @@ async def _tell_ended(tables: Tables, attempt: Attempt, now: int) -> None:
 
 
 def keeps(attempt: Attempt, failure: Failure | None) -> bool:
-    """Whether policy keeps what there is of an attempt that ends this way."""
+    """Return whether policy keeps the partial output of an attempt that ends this way."""
     if attempt.stop is not None or failure is None:
         return attempt.stop is not OnStop.DISCARD
     return attempt.on_failure is OnFailure.KEEP
 
 
 def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal) -> bool:
-    """Whether what there is can be history. It always should; if not, the attempt fails, and never its end:
-    that would close the lane for ever."""
+    """Return whether the kept output can be history. It always should be. If not, the attempt fails, because
+    an error here would block the lane for ever."""
     try:
         open_calls((*pending, *attempt.input, *unfinished.kept(journal, attempt.partial)))
     except MalformedItems:
@@ -202,22 +210,22 @@ async def _keep(
 
 
 async def _touch(tables: Tables, attempt: Attempt, now: int) -> None:
-    """Count the end of a turn as interaction, however it ended: it may have run for longer than its
-    conversation may be left alone. A dead holder's end counts from when it was found."""
+    """Count the end of a turn as interaction: the turn may have run longer than the conversation's idle
+    limit. For a dead holder the time is that of the takeover."""
     if attempt.is_interaction:
         await tables.touch_conversation(attempt.conversation, now)
 
 
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
-    """Commit the truth about an attempt whose tools have acted; return the branch behind it. The events of
-    the turn are those that were told of the attempt, however long that is kept."""
+    """Commit the effects of an attempt whose tools have acted; return the branch behind that turn. The turn
+    keeps the events that readers of the attempt received."""
     output = unfinished.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
-    told = replace(attempt, input=input_on(branch, attempt))
+    moved = replace(attempt, input=input_on(branch, attempt))
     log = event_log.stored_whole(await told_aside(tables, attempt))
     place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
-    branch, turn = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
+    branch, turn = await append_turn(tables, branch, moved, TurnKind.SETTLED, output, now, log)
     if place is not None and place.asked:
-        await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, told.input))
+        await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, moved.input))
     branch = await _entered(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -229,8 +237,7 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
 async def _entered(
     tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
 ) -> Branch:
-    """Note in the list of chats what was added to the history, and tell of it; return the branch with its
-    preview."""
+    """Update the chat list, record the change in the feed, and return the branch with its preview."""
     hidden = await hidden_of(tables, attempt.owner, turn)
     home = await enter(tables, attempt.owner, attempt.conversation, branch, turn, hidden=hidden)
     await tell_committed(tables, home, turn, has_moved=has_moved)
@@ -238,8 +245,8 @@ async def _entered(
 
 
 def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
-    """The input of an attempt as it is told behind the head of its lane. That of an edit was made for another
-    place, where other calls waited."""
+    """Return the input of an attempt as it is shown behind the head of its lane. An edit's input was meant
+    for another place, with other open calls."""
     return attempt.input if attempt.fork is None else told_elsewhere(branch.pending, attempt.input)
 
 
@@ -254,8 +261,8 @@ async def append_turn(
     *,
     effects: tuple[int, ...] | None = None,
 ) -> tuple[Branch, Turn]:
-    """Insert the turn behind the head; return the branch whose head it is. The caller saves the branch."""
-    # What is settled of an edit stands behind the head, and its instructions were for another place.
+    """Append the turn to the branch; return the changed branch, which the caller saves."""
+    # A settled edit goes behind the head, but its instructions were meant for another place.
     is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
     given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
     instructed = instructed_after(given, branch.instructed, number)
@@ -282,7 +289,7 @@ async def append_turn(
 
 
 async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
-    """Start the time for which the attempt's idempotency_key is remembered."""
+    """Set the time at which the attempt's idempotency_key expires."""
     if attempt.idempotency_key is None:
         return
     claim = await tables.claim(attempt.owner, attempt.idempotency_key)
@@ -291,7 +298,7 @@ async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
 
 
 async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
-    """How an attempt that no longer runs ended; raises Superseded if that cannot be told any more."""
+    """Return how an attempt ended that no longer runs; raise Superseded if that is no longer known."""
     turn = await tables.turn(owner, id)
     if turn is not None:
         return Ended(STATE_OF[turn.kind], turn, await failure_of(tables, turn))
@@ -302,7 +309,7 @@ async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
 
 
 async def failure_of(tables: Tables, turn: Turn) -> Failure | None:
-    """Why a committed turn did not come to a good end, if it failed: its log tells, for as long as it is."""
+    """Return why a committed turn failed, if it did, as far as its log is kept."""
     if turn.kind is TurnKind.COMPLETED:
         return None
     kept = await tables.turn_log(turn.id)

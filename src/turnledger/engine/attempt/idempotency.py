@@ -1,4 +1,4 @@
-"""Retries happen once: what a request finds under its idempotency_key, decided inside begin."""
+"""Idempotency keys: what a request finds under its key, decided inside begin."""
 
 from __future__ import annotations
 
@@ -11,25 +11,22 @@ from turnledger.engine.attempt.end import CLAIM_KEPT_MS, STATE_OF, Ended
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import Instructions
+from turnledger.model.turn import Attempt, AttemptState, Instructions
 
 
 @dataclass(frozen=True)
 class Key:
-    """An idempotency_key, and what its body amounts to."""
-
     text: str
-    """As it is claimed; see claimed_as."""
+    """The name of its claim; see claimed_as."""
     fingerprint: bytes
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """Nothing there: begin, and claim it. `earlier` is a failed attempt whose journal may be resumed."""
+    """No outcome yet: begin, and claim the key. `earlier` is a failed attempt that may be resumed."""
 
     claim: Claim | None = None
     earlier: Attempt | None = None
@@ -44,9 +41,9 @@ class SharedOutcome:
     conversation: ConversationId
     """Where it began."""
     has_ticket: bool = False
-    """Whether the request has a ticket left to withdraw."""
+    """Whether the request still has a ticket to withdraw."""
     was_waiting: bool = False
-    """Whether the request was waiting already when that attempt began: then it shares its death, too."""
+    """Whether the request was already waiting when that attempt began: then it shares its failure, too."""
 
     def with_ticket(self, *, is_there: bool) -> SharedOutcome:
         return replace(self, has_ticket=is_there)
@@ -61,41 +58,41 @@ def fingerprint(
     input: Iterable[Item],
     *place: object,
     instructions: Instructions | None = None,
-    priming: Sequence[Item] = (),
+    primer: Sequence[Item] = (),
 ) -> bytes:
-    """What must be equal for two requests to the same conversation to be the same request: what they say,
-    under which instructions, and where in the history, if not behind the head."""
+    """Digest what must be equal for two requests to the same conversation to be the same request: the input,
+    the instructions, and the place in the history, if not behind the head."""
     digest = hashlib.sha256()
     _digest(digest.update, input)
     if instructions is not None:
         digest.update(LASTING if instructions.is_lasting else ONCE)
         _digest(digest.update, instructions.items)
-    if priming:
+    if primer:
         digest.update(PRIMING)
-        _digest(digest.update, priming)
+        _digest(digest.update, primer)
     if place:
         digest.update(repr(place).encode())
     return digest.digest()
 
 
 NARROWED = "\x02"
-"""Stands around the label of narrowed callers in what they claim, and in no idempotency_key or label."""
+"""Encloses the label of a narrowed caller in a claim's name; occurs in no idempotency_key or label."""
 
 
 def claimed_as(idempotency_key: str, within: Within) -> str:
-    """What a key is claimed under: who is narrowed has keys of their own, so that no answer to them depends
-    on what others of their owner did."""
+    """Return the name under which a key is claimed. Narrowed callers have keys of their own, so their answers
+    do not depend on other callers of the same owner."""
     label = within.label
     return idempotency_key if label is None else f"{NARROWED}{label}{NARROWED}{idempotency_key}"
 
 
 def claimed_within(name: str) -> Within:
-    """How somebody is narrowed who claims under this name."""
+    """Return how the caller is narrowed that claims under this name."""
     return Within.labelled(name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None)
 
 
 LASTING, ONCE, PRIMING = b"\xff" * 7 + b"\x01", b"\xff" * 7 + b"\x02", b"\xff" * 7 + b"\x03"
-"""Stand where the length of an item would, and are no length that an item can have."""
+"""Markers in place of an item's length; no item can be that long."""
 
 
 def _digest(update: Callable[[bytes], None], items: Iterable[Item]) -> None:
@@ -104,8 +101,8 @@ def _digest(update: Callable[[bytes], None], items: Iterable[Item]) -> None:
 
 
 async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | None) -> Verdict:
-    """Decide what a request with this key does, which waits with this ticket or has just arrived. Raises
-    IdempotencyMismatch, TurnStopped, ConversationDeleted or ConversationExpired; claims nothing."""
+    """Decide what a request with this key does; `ticket` is set if it already waits. Claims nothing. Raises
+    IdempotencyMismatch, TurnStopped, ConversationDeleted or ConversationExpired."""
     owner = target.owner
     claim = await tables.claim(owner, key.text)
     if claim is None:
@@ -131,7 +128,7 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
 
 
 def claim_for(key: Key, attempt: Attempt) -> Claim:
-    """The claim of an attempt that begins under this key, in place of any earlier one."""
+    """Return the claim of an attempt that begins under this key; it replaces any earlier one."""
     return Claim(
         owner=attempt.owner,
         idempotency_key=key.text,
@@ -142,8 +139,8 @@ def claim_for(key: Key, attempt: Attempt) -> Claim:
 
 
 def claim_of(key: Key, conversation: Conversation, branch: BranchId, now: int) -> Claim:
-    """The claim of what runs no turn, and is done: the branch that came of it stands where an attempt would.
-    An id is unique, whatever it names."""
+    """Return the claim of a finished operation without a turn. The id of its branch takes the place of an
+    attempt's; ids are unique across kinds."""
     return Claim(
         owner=conversation.owner,
         idempotency_key=key.text,
@@ -155,7 +152,7 @@ def claim_of(key: Key, conversation: Conversation, branch: BranchId, now: int) -
 
 
 async def live_conversation_of(tables: Tables, claim: Claim) -> Conversation:
-    """The conversation of what was claimed; raises ConversationDeleted or ConversationExpired."""
+    """Return the conversation of a claim; raise ConversationDeleted or ConversationExpired."""
     conversation = await tables.conversation(claim.owner, claim.conversation)
     if conversation is None:
         raise ConversationDeleted
@@ -167,6 +164,6 @@ async def live_conversation_of(tables: Tables, claim: Claim) -> Conversation:
 
 
 def began_while_waiting(ticket: Ticket | None, claim: Claim) -> bool:
-    """Whether the claimed attempt began when this request was waiting already: then it shares its outcome,
-    failure included. Only a request that arrives after the failure is a retry."""
+    """Return whether the claimed attempt began while this request was already waiting. If so, they share the
+    outcome, failure included: only a request that arrives after a failure is a retry."""
     return ticket is not None and claim.attempt != ticket.claimed

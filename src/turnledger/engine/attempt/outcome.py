@@ -1,6 +1,6 @@
-"""Outcomes: what became of an attempt, read in one look or waited for, in whatever process it runs.
+"""Outcomes: how an attempt ended, read once or waited for, in whatever process it runs.
 
-Whoever waits ends what a dead process has left.
+A waiting process takes over the attempts of a dead one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from turnledger.errors import (
     TurnNotFound,
     TurnStopped,
 )
-from turnledger.model.attempt import QUEUED, Attempt, AttemptState, Failure
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
@@ -38,12 +37,12 @@ class OutcomeRequest:
     owner: str
     attempt: TurnId
     conversation: ConversationId
-    """Where it began."""
+    """The conversation in which it began."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """It has not ended. `left` is what to take over should the holder be dead."""
+    """Not ended yet. `left` is for the takeover if its holder is dead."""
 
     left: Left
     lease: LeaseId
@@ -51,14 +50,14 @@ class Running:
 
 
 async def outcome(tables: Tables, request: OutcomeRequest) -> Ended | Running:
-    """How an attempt ended, or who runs it. Raises ConversationExpired if it went with its conversation, and
-    Superseded if that cannot be told any more."""
+    """Return how an attempt ended, or its holder. Raises ConversationExpired if its conversation has expired,
+    and Superseded if the outcome is no longer known."""
     attempt = await tables.attempt(request.owner, request.attempt)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         try:
             return await how_it_ended(tables, request.owner, request.attempt)
         except Superseded:
-            # What was left of it may be removed by now; who comes later hears the same.
+            # The purge may have removed its rows; late requests get the same answer as early ones.
             found = await tables.conversation(request.owner, request.conversation)
             if found is None or found.is_deleted:
                 return Ended(AttemptState.FAILED, failure=DELETED)
@@ -76,7 +75,7 @@ async def _who_runs(tables: Tables, attempt: Attempt) -> Running:
 
 @dataclass(frozen=True)
 class SoughtRequest:
-    """Asks for a turn by its id, which may be that of none."""
+    """Asks for a turn by an id that may not exist."""
 
     owner: str
     conversation: ConversationId
@@ -85,8 +84,8 @@ class SoughtRequest:
 
 
 async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Waits | None:
-    """How a turn of this conversation ended, or who runs it, or that it waits; None if there is no such turn
-    in it. Raises ConversationDeleted and its like."""
+    """Return how a turn of this conversation ended, its holder, or that it waits; None if the conversation
+    has no such turn. Raises ConversationDeleted and its like."""
     owner = request.owner
     conversation = await live_conversation(tables, owner, request.conversation, request.now)
     attempt = await tables.attempt(owner, request.turn)
@@ -103,20 +102,20 @@ async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Wa
 
 
 def committed(ended: Ended) -> Turn:
-    """The turn of an outcome; raises TurnFailed, TurnStopped or ConversationDeleted where there is none."""
+    """Return the turn of an outcome; raise TurnFailed, TurnStopped or ConversationDeleted without one."""
     if ended.turn is not None:
         return ended.turn
     if ended.state is AttemptState.DISCARDED:
         raise TurnStopped
     failure = ended.failure
     if failure is not None and failure.code == DELETED.code:
-        raise ConversationDeleted  # as who ran it is told
+        raise ConversationDeleted  # as for the caller that ran it
     raise TurnFailed(f"The turn failed: {failure.message}" if failure else None)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a turn stands, and its chat at the same moment."""
+    """The state of a turn, and its chat at the same moment."""
 
     state: str
     """One of AttemptState, or QUEUED."""
@@ -127,8 +126,7 @@ class Standing:
 
 
 async def standing(tables: Tables, request: SoughtRequest) -> Standing:
-    """Tell where a turn of a conversation stands; waits for nothing, and ends nothing. Raises TurnNotFound,
-    ConversationDeleted and its like."""
+    """Return the state of a turn without waiting for it. Raises TurnNotFound, ConversationDeleted etc."""
     found = await sought(tables, request)
     if found is None:
         raise TurnNotFound
@@ -158,7 +156,7 @@ async def outcome_of(process: Process, owner: str, conversation: ConversationId,
 async def outcome_so_far(
     process: Process, owner: str, conversation: ConversationId, attempt: TurnId
 ) -> Ended | None:
-    """How an attempt has ended; take over if its process is known to be dead. None while it runs."""
+    """Return how an attempt ended, or None while it runs; take over if its process is known to be dead."""
     request = OutcomeRequest(owner, attempt, conversation)
     found = await process.store.read(outcome, request)
     if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
@@ -168,8 +166,7 @@ async def outcome_so_far(
 
 
 async def outcome_in(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Ended:
-    """Wait until a turn of a conversation has ended, which may be queued, or may not be there at all; see
-    Chat.outcome."""
+    """Wait until a turn of a conversation has ended; it may be queued, or not exist; see Chat.outcome."""
     with process.bells.enlist(conversation) as waiter:
         while True:
             if process.is_closed:

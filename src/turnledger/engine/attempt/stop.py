@@ -1,4 +1,4 @@
-"""Stops: record a request to end a turn, from anywhere, deliver it, and wait for the outcome.
+"""Stops: record a request to end a turn, deliver it to any process, and wait for the outcome.
 
 The record outlives the process that holds the turn.
 """
@@ -18,22 +18,21 @@ from turnledger.engine.feed import tell
 from turnledger.engine.limits import counted_aside
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
-from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Claim, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Attempt, AttemptState, OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
 
 LOOK_AGAIN = 0.05
-"""Seconds between two looks for an attempt whose begin is under way."""
+"""Seconds between two lookups of an attempt whose begin is under way."""
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """Stop one attempt of a conversation, running or queued; without a name, the one that runs.
-    `policy` overrides what the turn itself asked for."""
+    """Stop an attempt, running or queued; by default the running one. `policy` overrides the turn's."""
 
     owner: str
     conversation: ConversationId
@@ -44,8 +43,7 @@ class StopRequest:
 
 
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
-    """Record the stop. Returns the attempt while it still has to end, how it ended if it has, or None if
-    nothing was there to stop."""
+    """Record the stop. Return the attempt while it runs, how it ended, or None if there is none to stop."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.due)
     branch = await tables.branch(conversation.branch)
     name = request.attempt or (branch.running if branch else None)
@@ -68,7 +66,7 @@ async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended 
 async def _ended_here(
     tables: Tables, request: StopRequest, conversation: Conversation, name: TurnId
 ) -> Ended | None:
-    """How a turn of this conversation ended; None for one that is not of it, or that nobody knows."""
+    """Return how a turn of this conversation ended; None for a turn that is unknown or belongs elsewhere."""
     try:
         ended = await how_it_ended(tables, request.owner, name)
     except Superseded:
@@ -78,7 +76,7 @@ async def _ended_here(
 
 
 async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Ended:
-    """Remove the ticket and record the attempt as stopped and discarded: it has not run, and never will."""
+    """Remove the ticket and record the attempt as discarded before it ran."""
     attempt = Attempt(
         id=ticket.attempt,
         owner=conversation.owner,
@@ -105,8 +103,7 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
 
 
 async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
-    """Let a retry of the queued request learn that it was stopped, unless another attempt of its key has
-    the word: one that runs or is committed."""
+    """Let a retry find that it was stopped, unless another attempt with its key runs or is committed."""
     key = ticket.idempotency_key
     if key is None:
         return
@@ -126,17 +123,17 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
 
 
 async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | None]:
-    """The attempts of a process that still run, and for each whether somebody asked to stop it."""
+    """Return the running attempts of a process, with the stop requested for each, if any."""
     return {attempt.id: attempt.stop for attempt in await tables.running_of(lease)}
 
 
 @dataclass(frozen=True)
 class News:
-    """What others may have done to the turns of a process."""
+    """Changes by other processes to the turns of this one."""
 
     stops: dict[TurnId, OnStop | None]
     tickets: frozenset[TurnId]
-    """Those that still wait: one that is missing was stopped, or taken for dead."""
+    """Those that still wait: a missing one was stopped, or its process was taken for dead."""
 
 
 async def news_for(tables: Tables, lease: LeaseId) -> News:
@@ -145,10 +142,10 @@ async def news_for(tables: Tables, lease: LeaseId) -> News:
 
 
 async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
-    """Stop a turn, wherever it runs or waits; return when it is final. None if nothing was there to stop."""
+    """Stop a turn, running or queued in any process; return when it is final. None if there is none."""
     found = await process.persist(request_stop, request)
     while found is None and _is_beginning(process, request.attempt):
-        # The store does not know it yet, but will: it must not slip through.
+        # Its begin is not stored yet; the stop must not miss it.
         await asyncio.sleep(LOOK_AGAIN)
         found = await process.persist(request_stop, request)
     if found is None or isinstance(found, Ended):
@@ -161,5 +158,5 @@ async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
 
 
 def _is_beginning(process: Process, attempt: TurnId | None) -> bool:
-    """Whether a task here is sending its begin, and has no answer yet."""
+    """Return whether a task of this process has sent the begin and has no result yet."""
     return attempt is not None and process.mine.get(attempt) is False and attempt not in process.running

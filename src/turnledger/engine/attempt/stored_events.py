@@ -1,4 +1,4 @@
-"""Looking: what the store knows of a turn's events, whatever has become of the turn."""
+"""The stored events of a turn, in any state."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import TurnNotFound
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
 
 CHUNKS = 64
-"""Chunks of a log that are read at once."""
+"""Chunks of a log read at once."""
 
 
 @dataclass(frozen=True)
 class LookRequest:
-    """Look at a turn from this chunk of its log on, of which the first speaks of this item."""
+    """Look at a turn from this chunk of its log on; `item` is the first item that the chunk refers to."""
 
     owner: str
     conversation: ConversationId
@@ -40,26 +39,24 @@ class LookRequest:
 
 @dataclass(frozen=True)
 class Waits:
-    """It is queued."""
+    """The turn is queued."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """It is running. `left` is what to take over should the holder be dead."""
+    """The turn is running. `left` is for the takeover if its holder is dead."""
 
     left: Left
     lease: LeaseId
     beat: int | None
     chunks: tuple[LogChunk, ...]
     items: tuple[Item, ...]
-    """Those that the chunks speak of."""
+    """The items that the chunks refer to."""
     has_more: bool
 
 
 @dataclass(frozen=True)
 class Over:
-    """It has ended."""
-
     log: bytes
     items: tuple[Item, ...]
     tail: str
@@ -73,14 +70,14 @@ class Over:
         return cls(whole.log, items, whole.text, whole.state, whole.failure, has_run)
 
     def events(self) -> Iterator[Event]:
-        """All of its events. What was stopped in the queue has only an end."""
+        """Yield all events. A turn that was stopped in the queue has only its end."""
         if not self.has_run:
             return iter([TurnFinished(number=1, state=self.state, failure=self.failure)])
         return event_log.rebuild(self.log, self.items, self.tail, self.state, self.failure)
 
 
 async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | None:
-    """What is known of the turn; None if there is no such turn in the conversation. Raises
+    """Return what is stored of the turn; None if the conversation has no such turn. Raises
     ConversationDeleted and its like."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     attempt = await tables.attempt(request.owner, request.turn)
@@ -90,7 +87,7 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
         return await _running(tables, attempt, request)
     turn = await tables.turn(request.owner, request.turn)
     if turn is not None:
-        # It comes first: what is left of a settled attempt does not stay, and is not there for a fork.
+        # Before the attempt: a settled attempt is purged in time, and a fork has none.
         if not await is_in(tables, turn, conversation):
             return None
         return events_of(turn, await tables.turn_log(turn.id))
@@ -101,8 +98,8 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
 
 
 async def is_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
-    """Whether a branch of the conversation shows it: one that it was committed to, or the first one, with
-    which a fork shares what it was made from."""
+    """Return whether a branch of the conversation shows the turn: the branch it was committed to, or the
+    first one, which shares turns with the origin of a fork."""
     own = await tables.branch(turn.branch)
     if own is not None and own.conversation == conversation.id:
         return True
@@ -132,12 +129,10 @@ async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Ru
 
 
 async def _aside(tables: Tables, attempt: Attempt) -> Over:
-    """An attempt that is not history."""
     return Over.of(await told_aside(tables, attempt), has_run=attempt.fence > 0)
 
 
 def events_of(turn: Turn, kept: bytes) -> Over:
-    """What is told of a committed turn, by the log that is kept with it."""
     whole = event_log.loaded_whole(kept)
     if whole is not None:
         return Over.of(whole)

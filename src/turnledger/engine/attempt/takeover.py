@@ -1,4 +1,4 @@
-"""Recovery: what every process does on a timer so that no lane stays closed and nothing grows for ever."""
+"""Takeover: end the attempts of dead processes, drop their tickets and leases, and purge old rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from turnledger.engine.attempt.end import DIED, end_running
 from turnledger.engine.feed import PURGED_AT_ONCE, tell_withdrawn
 from turnledger.engine.lane.queue import Dead, is_dead
 from turnledger.engine.ports import Tables
-from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Ticket, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Attempt
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Left:
-    """What was seen of an attempt that nobody seems to run: names its fence, so that taking it over does
-    nothing if anything has changed since."""
+    """An attempt whose holder seems dead. Its fence makes a takeover do nothing after any change."""
 
     owner: str
     conversation: ConversationId
@@ -32,13 +31,12 @@ class Left:
 
     @classmethod
     def of(cls, attempt: Attempt, branch: Branch | None) -> Left:
-        """With the fence as it is: a holder in doubt may have raised its own."""
+        """Use the branch's fence: a holder in doubt may have raised it."""
         fence = branch.fence if branch else 0
         return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence)
 
 
 async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
-    """The running attempts and the tickets that name this lease."""
     left: list[Left] = []
     for attempt in await tables.running_of(lease):
         branch = await tables.branch(attempt.branch)
@@ -51,12 +49,12 @@ class TakeOverRequest:
     left: Left
     now: int
     dead: Dead | None = None
-    """By which beat its holder was found dead; None for what this process itself has left."""
+    """The beat by which its holder was found dead; None for an attempt of this process."""
 
 
 async def take_over(tables: Tables, request: TakeOverRequest) -> None:
-    """Raise the fence and end the attempt by its policies, in one step. Do nothing if anything had changed,
-    or if its holder has shown since that it lives."""
+    """Raise the fence and end the attempt by its policies, in one transaction. Do nothing if anything has
+    changed, or if the holder has renewed its lease since."""
     left = request.left
     branch = await tables.branch(left.branch)
     attempt = await tables.attempt(left.owner, left.attempt)
@@ -68,25 +66,23 @@ async def take_over(tables: Tables, request: TakeOverRequest) -> None:
 
 
 async def take_over_from(process: Process, left: Left, dead: Dead | None) -> None:
-    """End what a dead process has left, or what this one did, and wake those who wait for it."""
+    """End an attempt of a dead process, or of this one, and wake those waiting for it."""
     await process.persist(take_over, TakeOverRequest(left, process.clock.now_ms(), dead))
     process.bells.ring(left.conversation)
 
 
 @dataclass(frozen=True)
 class ForgetRequest:
-    """Drop the tickets of a dead process, and its lease once nothing names it."""
-
     lease: LeaseId
     tickets: tuple[TurnId, ...]
     drop_lease: bool
     now: int
     dead: Dead | None = None
-    """By which beat the process was found dead; None for what this process itself has left."""
+    """The beat by which the process was found dead; None for this process."""
 
 
 async def forget(tables: Tables, request: ForgetRequest) -> None:
-    """Do nothing if the process has shown since that it lives."""
+    """Drop tickets and lease. Do nothing if the process has renewed its lease since."""
     if request.dead is not None and not await is_dead(tables, request.lease, request.dead):
         return
     for attempt in request.tickets:
@@ -103,7 +99,7 @@ async def _withdraw(tables: Tables, attempt: TurnId, now: int) -> None:
 
 
 async def end_lease(tables: Tables, lease: LeaseId) -> None:
-    """Drop the own lease, unless something still names it: that must be found through it."""
+    """Drop this process's lease, unless a row still names it: recovery finds such rows through the lease."""
     if not await _is_named(tables, lease):
         await tables.drop_lease(lease)
 
@@ -123,7 +119,7 @@ class PurgeRequest:
 
 
 async def purge(tables: Tables, request: PurgeRequest) -> int:
-    """Remove a bounded number of rows that nobody can reach any more; return how many."""
+    """Remove a bounded number of unreachable rows; return how many."""
     removed = await tables.purge_ended(request.limit)
     removed += await tables.purge_claims(request.due, request.limit)
     removed += await tables.purge_attempts(request.due - request.attempts_kept_ms, request.limit)

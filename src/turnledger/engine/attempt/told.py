@@ -1,4 +1,4 @@
-"""Telling: what readers were told of an attempt, and how its end fits on to that."""
+"""What readers have received of an attempt, and how its end continues that."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 
 from turnledger.engine.ports import Tables
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.event_log import EMITTED, FAILURE, INLINE, ITEM, LogChunk, WholeLog
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
+from turnledger.model.turn import Attempt, AttemptState, Failure
 
 ALL = 2**62
-"""More chunks than there are."""
+"""More chunks than a log has."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """What was told: the log, how many items of the journal it points to, and the text behind those."""
+    """What readers received: the log, how many journal items it refers to, and the text after those."""
 
     log: bytes
     items: int
@@ -29,7 +29,7 @@ class Told:
 
 
 async def flushed(tables: Tables, attempt: TurnId, journal: Journal) -> Told:
-    """What a running attempt has told as far as it is on disk: to go by when its process is gone."""
+    """Return what a running attempt has sent, as far as it is on disk: what a dead process leaves."""
     chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt, 0, ALL)]
     log = b"".join(chunk.log for chunk in chunks)
     taken = len(event_log.emitted_text(log, journal.items))
@@ -37,14 +37,14 @@ async def flushed(tables: Tables, attempt: TurnId, journal: Journal) -> Told:
 
 
 def left_of(told: Told, journal: Journal) -> str:
-    """The text that no item has taken, not even one that was recorded and is not told yet."""
+    """Return the text that belongs to no item, journaled or sent."""
     untold = [journal.items[place].text for place in sorted(journal.emitted) if place >= told.items]
     return told.tail[sum(map(len, untold)) :]
 
 
 def log_of_kept(told: Told, journal: Journal, output: Sequence[Item], failure: Failure | None) -> bytes:
-    """The log of a turn that is kept as it is. Whatever of the output was not told yet comes at the end; what
-    was told and is not in the output stays, in the log itself."""
+    """Return the log of a kept turn. Output that readers have not received comes at the end; items they have
+    received that are not in the output stay inline in the log."""
     told_items = journal.items[: told.items]
     log = bytearray()
     waiting = iter(told_items)
@@ -66,7 +66,7 @@ def log_of_kept(told: Told, journal: Journal, output: Sequence[Item], failure: F
 
 
 async def set_aside(tables: Tables, attempt: TurnId, journal: Journal, told: Told) -> None:
-    """Keep what was told of an attempt that is not history, whole: its journal may go before it does."""
+    """Keep the whole log of an attempt that is not history: its journal may be dropped earlier."""
     await tables.drop_log(attempt)
     if told.log:
         items = codec.raws(journal.items[: told.items])
@@ -75,8 +75,7 @@ async def set_aside(tables: Tables, attempt: TurnId, journal: Journal, told: Tol
 
 
 async def told_aside(tables: Tables, attempt: Attempt) -> WholeLog:
-    """What was told of an attempt that was set aside. What became of it later, such as that its effects were
-    settled, is no part of that."""
+    """Return the log of an attempt that was set aside, without later changes such as settling."""
     chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt.id, 0, 1)]
     chunk = chunks[0] if chunks else LogChunk(log=b"", text="")
     is_stopped = attempt.stop is not None and attempt.state is not AttemptState.FAILED
@@ -90,8 +89,8 @@ async def told_aside(tables: Tables, attempt: Attempt) -> WholeLog:
 
 
 def untold(told: Sequence[Item], output: Sequence[Item]) -> Sequence[Item]:
-    """What of a turn's output its readers have yet to be told. Of what they were told, some reasoning may not
-    be in the output."""
+    """Return the part of a turn's output that readers have not received. They may have received reasoning
+    that is not in the output."""
     place = 0
     for item in told:
         if place < len(output) and output[place] == item:

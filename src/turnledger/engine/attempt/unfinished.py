@@ -1,18 +1,17 @@
-"""The words in which a turn that did not end well is told to the model: pure functions over its journal.
+"""How an unfinished turn is shown to the model: pure functions over its journal.
 
-Wording matters here. A model that reads "cancelled" runs finished tools again, so each result says what is
-known: that a call was not started, or that it was started and nobody knows how it ended.
+The wording matters. A model that reads "cancelled" runs finished tools again, so each result states what is
+known: the call was not started, or it was started and its outcome is unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message, result_of
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import NOT_STARTED
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Failure, Turn, TurnKind
 
 OUTCOME_UNKNOWN = (
     "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have "
@@ -21,8 +20,8 @@ OUTCOME_UNKNOWN = (
 
 
 def kept(journal: Journal, partial: str) -> tuple[Item, ...]:
-    """The output of an interrupted turn: finished items, a true result for each unanswered call, and the
-    text so far, marked incomplete."""
+    """Return the output of an interrupted turn: finished items, a true result for each unanswered call, and
+    the text so far, marked incomplete."""
     output = [*journal.items, *_true_results(journal)]
     if partial:
         output.append(message("assistant", partial, status="incomplete"))
@@ -30,7 +29,7 @@ def kept(journal: Journal, partial: str) -> tuple[Item, ...]:
 
 
 def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
-    """The output of a settled turn: the calls that may have acted, their results, and a note."""
+    """Return the output of a settled turn: the calls that may have acted, their results, and a note."""
     acted = {place for place, read_only in journal.started.items() if not read_only}
     answers = {id(answer) for place, answer in journal.answers().items() if place in acted}
     output = [
@@ -50,14 +49,14 @@ def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
 
 
 def effects(journal: Journal, output: Sequence[Item]) -> tuple[int, ...]:
-    """The places in the output of a kept turn of the calls that may have acted."""
+    """Return the places in the output of the calls that may have acted."""
     acted = {id(journal.items[place]) for place, read_only in journal.started.items() if not read_only}
     return tuple(place for place, item in enumerate(output) if id(item) in acted)
 
 
 def told_elsewhere(turn: Turn) -> tuple[Item, ...]:
-    """The output of a turn on a branch that leaves the turn out: the calls that may have acted, their
-    results, and a note. It depends on the turn alone, so the same turn is always told in the same words."""
+    """Return the output of a turn for a branch that leaves the turn out: the calls that may have acted, their
+    results, and a note. Depends on the turn alone, so all copies are equal."""
     if turn.kind is TurnKind.SETTLED:
         return turn.output
     return settled(Journal(list(turn.output), dict.fromkeys(turn.effects, False)), TAKEN_BACK)
@@ -67,8 +66,8 @@ TAKEN_BACK = Failure("interrupted", "it was interrupted, and taken back later")
 
 
 def resumed(journal: Journal) -> tuple[Item, ...]:
-    """What a retry adds to the journal it takes up: the stated outcome of each call that was started and
-    never answered. It is never run again."""
+    """Return what a retry adds to the journal it resumes: a stated outcome for each call that was started and
+    not answered. Such a call is never run again."""
     return tuple(
         result_of(journal.items[place], OUTCOME_UNKNOWN)
         for place in journal.unanswered()
@@ -84,7 +83,7 @@ def _true_results(journal: Journal) -> list[Item]:
 
 
 def _leads_to(journal: Journal, place: int, acted: set[int]) -> bool:
-    """Whether the calls directly after this reasoning item include one that is told."""
+    """Return whether one of the calls directly after this reasoning item is shown."""
     after = place + 1
     while after < len(journal.items) and journal.items[after].is_reasoning:
         after += 1
@@ -96,10 +95,10 @@ def _leads_to(journal: Journal, place: int, acted: set[int]) -> bool:
 
 
 def _without_stranded_reasoning(output: Sequence[Item]) -> tuple[Item, ...]:
-    """Drop reasoning whose item never came: models refuse it."""
-    told: list[Item] = []
+    """Drop reasoning whose item is missing: models reject it."""
+    remaining: list[Item] = []
     for item in reversed(output):
-        follows_well = bool(told) and (told[-1].is_reasoning or not told[-1].is_result)
+        follows_well = bool(remaining) and (remaining[-1].is_reasoning or not remaining[-1].is_result)
         if not item.is_reasoning or follows_well:
-            told.append(item)
-    return tuple(reversed(told))
+            remaining.append(item)
+    return tuple(reversed(remaining))

@@ -1,1 +1,1 @@
-"""Check a store: does what it holds keep the promises?"""
+"""Check that the contents of a store keep the ledger's promises."""

@@ -1,4 +1,4 @@
-"""An audit under way: what it found so far, and how it deals with rows that cannot be read."""
+"""The state of an audit: its findings so far, and how it treats rows that cannot be read."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 PAGE = 500
-"""Rows read at a time: what is held in memory does not depend on how much is stored."""
+"""Rows read at a time, so that memory does not grow with the store."""
 
 REMEMBERED = 10_000
-"""Branches whose settled turns are remembered, for the branches made from them."""
+"""Branches whose settled turns are cached, for the branches made from them."""
 
 UNREADABLE = (StoreCorrupt, StoreTooNew, LookupError, ValueError, TypeError, msgspec.MsgspecError)
-"""What a row raises that cannot be read, on whatever store."""
+"""The errors of a row that cannot be read, in any store."""
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something is, as far as it is known."""
-
     owner: str | None = None
     conversation: ConversationId | None = None
     branch: BranchId | None = None
@@ -33,11 +31,11 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enough(Exception):
-    """More is wrong than was asked for."""
+    """The limit of findings was exceeded."""
 
 
 class Audit:
-    """One pass over a store. Notes findings up to a limit, then raises Enough."""
+    """One pass over a store. Records findings up to a limit, then raises Enough."""
 
     def __init__(self, tables: Tables, limit: int, *, at_rest: bool) -> None:
         self.tables = tables
@@ -63,7 +61,7 @@ class Audit:
 
     @contextmanager
     def noting(self, place: Location) -> Iterator[None]:
-        """Note what cannot be read in a block, and go on behind it."""
+        """Record what cannot be read in a block, and continue after it."""
         try:
             yield
         except UNREADABLE as problem:
@@ -74,7 +72,7 @@ class Audit:
         self.found(Rule.DOCUMENT, place, f"{what} cannot be read: {reason}")
 
     def passing_over(self, *more: type[Exception]) -> suppress:
-        """Leave a block at a row that cannot be read: it is noted when it is looked at for its own sake."""
+        """Leave a block at a row that cannot be read: the check of that row itself records it."""
         return suppress(*UNREADABLE, *more)
 
     def remember_settled(self, branch: BranchId, numbers: tuple[int, ...]) -> None:
@@ -87,10 +85,9 @@ class Audit:
 
 
 def is_whole(conversation: Conversation) -> bool:
-    """Whether its turns have to be there: those of one that is purged or expired are being removed."""
+    """Return whether its turns must be there: the turns of a purged or expired one are being removed."""
     return is_live(conversation) or conversation.state is ConversationState.DELETED
 
 
 def is_live(conversation: Conversation) -> bool:
-    """Whether something may run on it."""
     return conversation.state is ConversationState.LIVE

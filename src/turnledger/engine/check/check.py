@@ -1,16 +1,16 @@
-"""Check: whether what is stored keeps the promises. Reads everything once, in pages, on one view.
+"""Check that the stored rows keep the ledger's promises. Reads everything once, in pages, on one snapshot.
 
-    conversations   the current branch is there; deleted as far as it says; a conversation_key names one;
+    conversations   the current branch exists; deleted as far as stated; a conversation_key names one;
                     turns are shared within a scope
     branches        check_line: turns, parents, pairs, instructions, origins; check_beside: event logs, flags;
-                    check_lane: what runs, what is to be settled
+                    check_lane: the running attempt, the one to be settled
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
-    tickets, claims wait for something, stand for something
-    tokens          check_tokens: give nothing beyond the one that made them
-    the store       what it finds odd about its own books; what owners are said to store
+    tickets, claims refer to existing rows
+    tokens          check_tokens: grant nothing beyond their parent
+    the store       its own consistency; the storage counted per owner
 
-Bodies are decoded item by item. SQLite keeps a checksum of each turn; elsewhere, and in turns from older
-versions, a change into something equally well formed is not seen.
+Bodies are decoded item by item. SQLite keeps a checksum of each turn. In other stores, and in turns from
+older versions, a change that leaves the data well formed is not detected.
 """
 
 from __future__ import annotations
@@ -25,25 +25,23 @@ from turnledger.engine.check.audit import PAGE, Audit, Enough, Location, is_whol
 from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket, check_token
 from turnledger.engine.check.lines import check_aside, check_line
 from turnledger.engine.ports import Tables
-from turnledger.model.attempt import AttemptState
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import AttemptState
 
 Row = TypeVar("Row")
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):
-    """What to look for."""
-
     at_rest: bool = False
-    """Whether nobody should be at work: then what runs or waits is reported, though not as damage."""
+    """Whether the store should be idle: then running and waiting turns are reported, though not as damage."""
     limit: int = 1_000
-    """How many findings are enough."""
+    """The most findings to report."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a check found, and how much it looked at."""
+    """The findings of a check, and how many rows it read."""
 
     findings: list[Finding]
     conversations: int
@@ -51,13 +49,13 @@ class Report(Struct, frozen=True, kw_only=True):
     turns: int
     attempts: int
     turns_without_checksum: int = 0
-    """Turns from older versions, of which a change into something equally well formed is not seen."""
+    """Turns from older versions, in which a well-formed change is not detected."""
     is_whole: bool
-    """Whether it came to the end: not if it found more than it was to report, or damage stopped it."""
+    """Whether it reached the end: not if it hit the limit of findings, or damage stopped it."""
 
 
 async def check(tables: Tables, request: CheckRequest) -> Report:
-    """Go through a store and report what is wrong. Changes nothing, whatever it finds."""
+    """Read a whole store and report what is wrong. Changes nothing."""
     audit = Audit(tables, request.limit, at_rest=request.at_rest)
     is_whole, unsummed = True, 0
     try:
@@ -66,13 +64,13 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
         await _everything(audit)
         unsummed = await tables.turns_without_checksum()
         if not any(finding.is_damage for finding in audit.findings):
-            # What is lost or torn has other bytes, too: that need not be said twice.
+            # Damaged rows have other sizes, too: do not report them twice.
             for sentence in await tables.miscounts(request.limit):
                 audit.found(Rule.STORE, Location(), sentence)
     except Enough:
         is_whole = False
     except Exception as problem:
-        # A store that knows itself to be damaged may raise anything; what it has said of that is worth more.
+        # A damaged store may raise anything; its own findings are worth more than the error.
         if not audit.findings:
             raise
         is_whole = False
@@ -133,7 +131,6 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
 
 
 def _check_state(audit: Audit, place: Location, found: Conversation) -> None:
-    """Whether a conversation is deleted as far as it says."""
     is_restorable = found.state is ConversationState.DELETED
     if is_restorable and found.purge_at is None:
         audit.found(Rule.STATE, place, "It is deleted, and nothing says until when: it is never purged.")
@@ -180,9 +177,9 @@ async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
 
 
 async def _check_shared(audit: Audit, place: Location, conversation: Conversation) -> None:
-    """Whether a branch begins with turns of its own scope only."""
+    """Check that a branch begins only with turns of its own scope."""
     tables = audit.tables
-    with audit.passing_over():  # an origin that cannot be read is noted with its line
+    with audit.passing_over():  # an unreadable origin is recorded with its line
         origin = await tables.origin(place.branch) if place.branch else None
         source = await tables.branch(origin.line[0].branch) if origin and origin.line else None
         if source is None or source.conversation == conversation.id:

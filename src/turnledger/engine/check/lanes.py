@@ -1,17 +1,14 @@
-"""Checks that branches, attempts, tickets and leases agree, that no effect is hidden, and that no token
-exceeds the one that made it.
-"""
+"""Checks that branches, attempts, tickets and leases agree, and that no token exceeds its parent."""
 
 from __future__ import annotations
 
 from turnledger.engine.check.audit import UNREADABLE, Audit, Location, is_live, is_whole
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import LeaseId, TokenId
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 
 SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
 
@@ -61,7 +58,6 @@ async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> Non
 
 
 async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None:
-    """Check an attempt against its branch, its journal and the history."""
     tables = audit.tables
     conversation = await tables.conversation(attempt.owner, attempt.conversation)
     if conversation is None:
@@ -132,7 +128,7 @@ async def _check_journal(
 
 
 async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversation: Conversation) -> None:
-    """Check that a ticket waits for something, and is found if its process dies."""
+    """Check that a ticket waits for an existing branch, and that recovery finds it if its process dies."""
     branch = await audit.tables.branch(ticket.branch)
     if branch is None or branch.conversation != conversation.id:
         audit.found(
@@ -190,14 +186,14 @@ async def _check_share(audit: Audit, place: Location, token: Token) -> None:
     share = await audit.tables.share(None, token.share)
     if share is None:
         if token.expires_at is None:
-            told = f"{token.id} was got by {token.share}, which is not there: it cannot be ended with it."
-            audit.found(Rule.TOKEN, place, told)
+            text = f"{token.id} was got by {token.share}, which is not there: it cannot be ended with it."
+            audit.found(Rule.TOKEN, place, text)
     elif share.revoked_at is not None:
-        told = f"{token.id} was got by {share.id}, which is revoked: it still lets in."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} was got by {share.id}, which is revoked: it still lets in."
+        audit.found(Rule.TOKEN, place, text)
     elif not share.within.covers(token.within):
-        told = f"{token.id} was got by {share.id}, and gives other conversations than that does."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} was got by {share.id}, and gives other conversations than that does."
+        audit.found(Rule.TOKEN, place, text)
 
 
 async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
@@ -205,15 +201,15 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
         return
     parent = await audit.tables.token(None, token.parent)
     if parent is None:
-        # One that expires may outlast the row of its parent for a while, with nothing left to give.
+        # A token that expires may outlast its parent's row for a while; it grants nothing then.
         if token.expires_at is None:
-            told = f"{token.id} was made by {token.parent}, which is not there: it cannot be ended with it."
-            audit.found(Rule.TOKEN, place, told)
+            text = f"{token.id} was made by {token.parent}, which is not there: it cannot be ended with it."
+            audit.found(Rule.TOKEN, place, text)
         return
     if parent.revoked_at is not None:
-        told = f"{token.id} was made by {parent.id}, which is revoked: it still lets in."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} was made by {parent.id}, which is revoked: it still lets in."
+        audit.found(Rule.TOKEN, place, text)
     beyond = token.beyond(parent)
     if beyond:
-        told = f"{token.id} gives what {parent.id}, which made it, does not: {'; '.join(beyond)}."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} gives what {parent.id}, which made it, does not: {'; '.join(beyond)}."
+        audit.found(Rule.TOKEN, place, text)

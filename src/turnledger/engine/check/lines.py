@@ -1,10 +1,8 @@
-"""Whether the line of a branch is whole: its turns, the calls in them, the instructions in force, and where
-it goes on from another.
+"""Checks of a branch's line: its turns, their calls, the instructions in force, and its origin. Also of what
+is stored beside a turn: its event log, and the flags of its items.
 
-Each branch answers for its own turns, and for being tied to the right turn of the branch it was made from. If
-that is true of every branch, all lines are whole, and no turn was looked at twice.
-
-Whether what is kept beside a turn fits it: the log of its events, and the flags of its items.
+Each branch is checked for its own turns, and for its link to the right turn of the branch it was made from.
+If all branches pass, all lines are whole, and no turn was read twice.
 """
 
 from __future__ import annotations
@@ -21,22 +19,21 @@ from turnledger.engine.check.audit import PAGE, UNREADABLE, Audit, Location
 from turnledger.engine.history import line
 from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import left_open, open_calls
-from turnledger.model.turn import Turn, TurnBody
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
 
 
 async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
-    """Check what is kept beside a turn whose items can be read."""
+    """Check the event log and the flags of a turn whose items can be read."""
     place = replace(place, turn=turn.id)
     try:
         kept = await audit.tables.turn_log(turn.id)
         if kept:
-            _retell(events_of(turn, kept))
+            _rebuild(events_of(turn, kept))
             if event_log.loaded_whole(kept) is None:
                 _check_items_told(turn, kept)
     except UNREADABLE as problem:
@@ -57,17 +54,16 @@ async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
 
 
 async def check_aside(audit: Audit, place: Location, attempt: Attempt) -> None:
-    """Check the log of an attempt that was set aside."""
     if attempt.state is AttemptState.RUNNING:
         return
     try:
-        _retell(Over.of(await told_aside(audit.tables, attempt)))
+        _rebuild(Over.of(await told_aside(audit.tables, attempt)))
     except UNREADABLE as problem:
         audit.note_unreadable(place, "Its event log", problem)
 
 
-def _retell(over: Over) -> None:
-    """Tell all events, as to a reader, and look at items that are in the log alone."""
+def _rebuild(over: Over) -> None:
+    """Rebuild all events, as for a reader, and decode the items that only the log holds."""
     for _ in over.events():
         continue
     for code, raw, _ in event_log.entries(over.log):
@@ -76,29 +72,29 @@ def _retell(over: Over) -> None:
 
 
 def _check_items_told(turn: Turn, kept: bytes) -> None:
-    told = event_log.items_told(event_log.loaded(kept, turn.output))
-    if told != len(turn.output):
-        raise StoreCorrupt(f"It tells {told} items of an output of {len(turn.output)}.")
+    count = event_log.items_told(event_log.loaded(kept, turn.output))
+    if count != len(turn.output):
+        raise StoreCorrupt(f"It tells {count} items of an output of {len(turn.output)}.")
 
 
 @dataclass
 class _Walk:
-    """How far the turns of a branch were followed. None stands for what damage made unknown."""
+    """How far the turns of a branch were followed. None: unknown because of damage."""
 
     place: Location
     number: int
-    """Of the last turn seen."""
+    """The number of the last turn seen."""
     before: TurnId | None = None
     is_sure: bool = True
-    """Whether `before` is the turn of that number."""
+    """Whether `before` is the turn with that number."""
     pending: tuple[Item, ...] | None = ()
     instructed: int | None = 0
-    """Number of the turn whose instructions are in force behind the last turn seen."""
+    """Number of the turn whose instructions are in force after the last turn seen."""
     settled: list[int] = field(default_factory=list)
 
 
 async def check_line(audit: Audit, place: Location, branch: Branch, *, whole: bool) -> None:
-    """Check the own turns of a branch, and its origin. Of a conversation that is not whole, only what
+    """Check the turns of a branch, and its origin. If its conversation is not whole, only the turns that
     branches elsewhere need must be there."""
     walk = await _from_origin(audit, place, branch, whole=whole)
     through = branch.length if whole else await audit.tables.needed_through(branch.id)
@@ -118,7 +114,7 @@ async def check_line(audit: Audit, place: Location, branch: Branch, *, whole: bo
 
 
 async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: bool) -> _Walk:
-    """The walk as it begins: behind the turn that the branch was made from."""
+    """Start the walk behind the turn that the branch was made from."""
     unknown = _Walk(place, branch.start, is_sure=False, pending=None, instructed=None)
     origin: Origin | None = None
     try:
@@ -146,7 +142,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
         try:
             base = await audit.tables.turn(place.owner or "", origin.base)
         except UNREADABLE:
-            return unknown  # noted where that turn stands
+            return unknown  # recorded at that turn's own branch
     wrong = await _wrong_with(audit, branch, origin, base)
     if wrong is not None:
         audit.found(Rule.CHAIN, place, wrong)
@@ -156,7 +152,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
 
 
 async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
-    """What is wrong with an origin: it must lead to its base, and from there as the base's branch does."""
+    """Return what is wrong with an origin: it must lead to its base, and on as the base's branch does."""
     if origin.base is not None and base is None:
         return f"It was made from {origin.base}, which is not there: its beginning is lost."
     number = base.number if base is not None else 0
@@ -179,12 +175,12 @@ async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn |
 
 
 async def _behind(audit: Audit, place: Location, base: Turn) -> _Walk:
-    """The walk behind a base: with the calls that it leaves open, and what is settled up to there."""
+    """Start the walk behind a base, with the calls that it leaves open and the settled turns up to it."""
     walk = _Walk(place, base.number, base.id, pending=None, instructed=None)
     with audit.passing_over():
         walk.pending = left_open(items_of(base))
         walk.instructed = base.instructed
-    with audit.passing_over(StoreError):  # a stretch may name a branch that is not there
+    with audit.passing_over(StoreError):  # a stretch may name a missing branch
         source = await audit.tables.branch(base.branch)
         if source is not None:
             settled = await _settled_on(audit, source)
@@ -193,8 +189,7 @@ async def _behind(audit: Audit, place: Location, base: Turn) -> _Walk:
 
 
 async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
-    """The numbers of the settled turns of a line. Read anew only if there are some and too many branches
-    came between."""
+    """Return the numbers of the settled turns of a line, from the cache if it still has them."""
     if branch.settled == 0:
         return ()
     known = audit.settled_on(branch.id)
@@ -209,7 +204,6 @@ async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
 
 
 async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, whole: bool) -> None:
-    """Go through the own turns of a branch, and to its end."""
     while True:
         page = await _page(audit, walk, branch)
         for turn in page:
@@ -231,7 +225,7 @@ async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, wh
 
 
 async def _page(audit: Audit, walk: _Walk, branch: Branch) -> Sequence[Turn | None]:
-    """The next turns, with None for one that cannot be read."""
+    """Return the next turns, with None for each that cannot be read."""
     after = walk.number
     try:
         return await audit.tables.turns(branch.id, after, after + PAGE, PAGE)
@@ -247,7 +241,7 @@ async def _page(audit: Audit, walk: _Walk, branch: Branch) -> Sequence[Turn | No
 
 
 def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
-    """Go on to the next turn; return whether its items can be read."""
+    """Advance to this turn; return whether its items can be read."""
     audit.turns += 1
     place = replace(walk.place, turn=turn.id)
     if turn.number != walk.number + 1:
@@ -275,7 +269,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
 
 
 def _check_instructed(audit: Audit, place: Location, before: int | None, turn: Turn) -> None:
-    """What is in force behind a turn was so before it, or came with it."""
+    """Check that the instructions in force behind a turn were so before it, or came with it."""
     given, says = turn.instructions, turn.instructed
     came_with_it = given is not None and says == (turn.number if given else 0)
     if before is not None and says != before and not came_with_it:
@@ -291,13 +285,13 @@ NO_DETAILS = msgspec.Raw(b"{}")
 
 
 def items_of(turn: Turn) -> tuple[Item, ...]:
-    """The items of a turn, with everything looked at that a reader would put off or take on trust."""
+    """Decode the items of a turn, with all parts that a reader would defer or trust."""
     body = codec.decode(TurnBody, turn.body)
     items = codec.items(body.items)
     codec.items(body.instructions or ())
     codec.object_of(body.details or NO_DETAILS)
     if not 0 <= body.input <= len(items):
-        raise StoreCorrupt(f"It says that {body.input} of its {len(items)} items are input.")
+        raise StoreCorrupt(f"It counts {body.input} of its {len(items)} items as input.")
     return items
 
 
@@ -305,7 +299,7 @@ def _check_pairs(
     audit: Audit, place: Location, pending: tuple[Item, ...] | None, items: tuple[Item, ...]
 ) -> None:
     if pending is None:
-        return  # what came before cannot be read, so nobody can tell what it left open
+        return  # what came before cannot be read, so its open calls are unknown
     try:
         left = open_calls((*pending, *items))
     except MalformedItems as problem:
@@ -322,7 +316,6 @@ def _check_pairs(
 
 
 def _note_gap(audit: Audit, walk: _Walk, until: int) -> None:
-    """Note that the turns up to this number are not there."""
     first, last = walk.number + 1, until - 1
     which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
     audit.found(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")

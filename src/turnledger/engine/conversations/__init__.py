@@ -1,1 +1,1 @@
-"""Conversations: find or create them, list, read and search them, and flag their items."""
+"""Conversations: find, create, list, read and search them, and flag their items."""

@@ -1,4 +1,4 @@
-"""The catalogue: an owner's chats as lists show them, and the names they have."""
+"""The catalogue: an owner's chats as listed, and their names."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class ListChats:
 
 
 async def list_page(tables: Tables, request: ListChats) -> Page:
-    """A page of chats, the last used first: turns, preview and time as the last commit wrote them. Internal
-    ones never show, nor do those whose first turn is not committed yet."""
+    """Return a page of chats, last used first, as of their last commit. Excludes internal chats and those
+    whose first turn is not committed yet."""
     as_of = str(await newest_position(tables))
     if request.within.chat is not None:
         return Page(await _alone(tables, request, request.within.chat), as_of=as_of)
     after, shown = request.after, list[Listed]()
-    # One more than is asked for tells whether a page follows.
+    # One more than requested shows whether another page follows.
     wanted = request.limit + 1
     while True:
         found = await tables.listed(request.wanted, after, wanted)
-        # What has lapsed and is not marked yet is passed over, and leaves no gap in the page.
+        # Skip chats that have lapsed but are not marked yet, without leaving a gap in the page.
         shown += [each for each in found if not await _has_lapsed(tables, each, request.now)]
         if len(found) < wanted or len(shown) >= wanted:
             break
@@ -47,7 +47,7 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
 
 
 async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tuple[Listed, ...]:
-    """The list of who may see one chat only."""
+    """Return the list for a caller that may see one chat only."""
     found = await tables.conversation(request.wanted.owner, id)
     branch = await tables.branch(found.branch) if found is not None else None
     if found is None or branch is None or not request.within.sees(found) or not request.wanted.fits(found):
@@ -58,7 +58,7 @@ async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tupl
 
 
 async def _has_lapsed(tables: Tables, listed: Listed, now: int) -> bool:
-    """Whether its time is over: that to be used, or, of a deleted one, that to be restored."""
+    """Return whether it has expired or, if deleted, can no longer be restored."""
     found = listed.conversation
     if found.is_deleted:
         return found.purge_at is None or found.purge_at <= now
@@ -66,7 +66,7 @@ async def _has_lapsed(tables: Tables, listed: Listed, now: int) -> bool:
 
 
 def _apart(listed: Listed) -> Listed:
-    """The same, of which nothing can be changed that a store holds."""
+    """Copy its metadata, so that a caller cannot change what the store holds."""
     found = listed.conversation
     if not found.metadata:
         return listed
@@ -75,16 +75,13 @@ def _apart(listed: Listed) -> Listed:
 
 @dataclass(frozen=True)
 class NamedChatRequest:
-    """Asks for the chat that a conversation_key names."""
-
     target: Target
     now: int
 
 
 async def named_chat(tables: Tables, request: NamedChatRequest) -> Page:
-    """The chat that a conversation_key names, as a page of its own, or one without any. It need not be
-    listed: its first turn may run yet. Makes none, and gives the key to no other. Raises
-    ConversationExpired."""
+    """Return the chat with this conversation_key as a page of its own, or an empty page. The chat may be
+    unlisted: its first turn may still run. Creates and resets nothing. Raises ConversationExpired."""
     as_of = str(await newest_position(tables))
     found = await find(tables, request.target)
     branch = await tables.branch(found.branch) if found is not None else None
@@ -106,16 +103,16 @@ class NameRequest:
 
 
 async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | None:
-    """Give a chat the title that a model made, if it has none or only its first words: never over a name that
-    a person gave, nor over another model's. Return it as named, or None. The revision stays: who renames it
-    meanwhile need not know."""
+    """Set a title that a model made, if the chat has none or only its first words; never replace a name given
+    by a user or another model. Return the chat, or None if unchanged. The revision stays, so that a
+    concurrent rename does not conflict."""
     found = await tables.conversation(request.owner, request.id)
     try:
         found = await check_live(tables, found, request.due)
     except ConversationUnavailable:
         return None
     if found.named_by is NamedBy.MODEL and found.title == request.title:
-        return found  # it was done before, and its answer was lost
+        return found  # a repetition: the first result was lost
     if found.named_by not in (None, NamedBy.WORDS) or (found.title is not None and found.named_by is None):
         return None
     named = replace(found, title=request.title, named_by=NamedBy.MODEL)

@@ -1,9 +1,9 @@
-"""Flagging: the metadata write that shows or hides items of a turn, and what a process remembers of it.
+"""Flags: show or hide items of a turn.
 
-Flags lie in rows of their own, so no commit can overwrite them and no running turn is disturbed. They belong
-to the turn, whoever shows it; a copy of a settled turn on another branch begins with those of the original.
-Every change raises a number of the owner, which each begin reads in passing: 0, and nothing of this owner was
-ever hidden; unchanged, and what was read before still holds.
+Flags are stored in rows of their own, so no commit overwrites them and no running turn is disturbed. They
+belong to the turn, on every branch that shows it; a copy of a settled turn starts with those of the original.
+Every change raises the owner's flag version, which each begin reads along. At 0, nothing of this owner was
+ever hidden; while it is unchanged, cached flags are valid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from turnledger.model.turn import Turn
 
 @dataclass(frozen=True)
 class FlagRequest:
-    """Set flags of these items of a turn, or of all; what is None stays as it is."""
+    """Set flags of these items of a turn, or of all; None leaves a flag unchanged."""
 
     owner: str
     conversation: ConversationId
@@ -37,7 +37,7 @@ class FlagRequest:
 
 async def flag(tables: Tables, request: FlagRequest) -> None:
     """Show or hide items. Repeating it changes nothing. Raises TurnNotFound, or InvalidInput for a place that
-    the turn has not or for more flags than one turn can have; then nothing has changed."""
+    the turn does not have or for too many flags on one turn; then nothing has changed."""
     owner = request.owner
     conversation = await live_conversation(tables, owner, request.conversation, request.due)
     turn = await _turn_of(tables, conversation, request.turn)
@@ -66,8 +66,7 @@ def _changed(flags: Flags, request: FlagRequest) -> Flags:
 
 
 async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Turn:
-    """The turn if it is of this conversation: made on a branch of its own, or shared by its current one.
-    Raises TurnNotFound."""
+    """Return the turn if it is on a branch of this conversation, own or shared. Raises TurnNotFound."""
     turn = await tables.turn(conversation.owner, id)
     if turn is None:
         raise TurnNotFound
@@ -90,7 +89,6 @@ class FlagsRequest:
 
 
 async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsOf:
-    """The flags of the turns of a line numbered after < number <= through, where there are any."""
     return await line.flags_of(tables, request.owner, request.branch, request.after, request.through)
 
 
@@ -103,7 +101,7 @@ class FlagsOfRequest:
 
 
 async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsOf:
-    """The flags of these turns of a conversation, where there are any; raises TurnNotFound."""
+    """Return the flags of these turns of a conversation, where there are any; raise TurnNotFound."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     for id in request.turns:
         await _turn_of(tables, conversation, id)

@@ -1,7 +1,4 @@
-"""Reading a conversation: pages of its turns, and the attempts kept aside.
-
-Showing a conversation to its user: its items without those hidden from them, and what is in force.
-"""
+"""Read a conversation: pages of its turns, attempts set aside, visible items, instructions in force."""
 
 from __future__ import annotations
 
@@ -15,19 +12,18 @@ from turnledger.engine.conversations.resolve import check_live, live_conversatio
 from turnledger.engine.history.line import MISSING, flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
-from turnledger.model.attempt import Attempt
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 
 @dataclass(frozen=True)
 class TurnPageRequest:
-    """The last `limit` turns numbered below `before`, or the last ones of all."""
+    """The last `limit` turns numbered below `before`, or the last of all."""
 
     owner: str
     conversation: ConversationId
@@ -35,17 +31,17 @@ class TurnPageRequest:
     limit: int
     now: int
     most_bytes: int | None = None
-    """What their bodies take together at most, if that is bounded; the last one of the page comes anyhow."""
+    """The most bytes of bodies in a page; the last turn is always included."""
     branch: BranchId | None = None
-    """Of which branch of the conversation; None for the one it shows."""
+    """A branch of the conversation; None for the current one."""
 
 
 FEW = 4
-"""Turns that are read at first where it is not known how many a page has room for."""
+"""Turns read first when it is unknown how many fit into a page."""
 
 
 async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
-    """A page of turns in order; its cost does not depend on how many there are. Raises BranchNotFound."""
+    """Return a page of turns in order, at a cost independent of their total. Raises BranchNotFound."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     if request.branch is None:
         branch = await _shown(tables, conversation)
@@ -61,8 +57,8 @@ async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
 
 
 async def _bounded(tables: Tables, branch: Branch, through: int, limit: int, most_bytes: int) -> list[Turn]:
-    """As many of the last turns as there is room for. Few are read at first, then twice as many, so that what
-    is read in vain is no multiple of what is shown."""
+    """Return as many of the last turns as fit. Reads a few first, then twice as many each time, which bounds
+    the bytes read in vain."""
     page: list[Turn] = []
     step, room = FEW, most_bytes
     while len(page) < limit:
@@ -81,13 +77,10 @@ async def _bounded(tables: Tables, branch: Branch, through: int, limit: int, mos
 
 @dataclass(frozen=True)
 class ListedBranch:
-    """A branch of a conversation, as it is listed."""
-
     branch: Branch
     base: TurnId | None
-    """The turn that it was made from; None for the very beginning."""
+    """The turn that it was made from; None for the beginning."""
     is_current: bool
-    """Whether the conversation shows it."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ class BranchesRequest:
 
 
 async def branches(tables: Tables, request: BranchesRequest) -> list[ListedBranch]:
-    """A page of the branches of a conversation, the last made first. Raises BranchNotFound."""
+    """Return a page of the branches of a conversation, newest first. Raises BranchNotFound."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     before = await tables.branch(request.before) if request.before else None
     if request.before is not None and (before is None or before.conversation != conversation.id):
@@ -115,22 +108,22 @@ async def branches(tables: Tables, request: BranchesRequest) -> list[ListedBranc
 
 @dataclass(frozen=True)
 class SetAside:
-    """An attempt that is not in the history, with what it had recorded of itself."""
+    """An attempt that is not in the history, and its journal."""
 
     attempt: Attempt
     journal: Journal
 
 
 async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAside]:
-    """The attempts of a conversation that run or were kept aside, newest first."""
+    """Return the attempts of a conversation that run or were set aside, newest first."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     page: list[SetAside] = []
     room = request.most_bytes
     for attempt in await tables.attempts(conversation.id, request.limit):
         records = await tables.journal(attempt.id)
         if room is not None:
-            told = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
-            room -= sum(map(len, told))
+            parts = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
+            room -= sum(map(len, parts))
             if room < 0 and page:
                 break
         page.append(SetAside(attempt, Journal.of(records)))
@@ -145,13 +138,13 @@ class InfoRequest:
 
 
 async def info(tables: Tables, request: InfoRequest) -> Conversation:
-    """The conversation itself, if it is live."""
+    """Return the conversation, if it is live."""
     found = await live_conversation(tables, request.owner, request.conversation, request.now)
     return replace(found, metadata=dict(found.metadata))
 
 
 async def summary(tables: Tables, request: InfoRequest) -> Listed:
-    """The conversation as a list shows it, if it is live."""
+    """Return the conversation as listed, if it is live."""
     found = await info(tables, request)
     branch = await _shown(tables, found)
     return Listed(found, branch.length, branch.preview, is_running=branch.running is not None)
@@ -166,11 +159,11 @@ class HomeRequest:
 
 
 async def home_of(tables: Tables, request: HomeRequest) -> Conversation:
-    """The conversation that a turn was committed to, or that an attempt runs on, waits for or was set aside
-    in, if it is live. Raises TurnNotFound, also to anybody but its owner, and beyond what they may see."""
+    """Return the live conversation of a turn: committed, running, queued or set aside. Raises TurnNotFound,
+    also for other owners and for callers that may not see it."""
     found = await _conversation_of(tables, request.owner, request.turn)
     if found is None or not request.within.sees(found):
-        raise TurnNotFound("There is no such turn.")
+        raise TurnNotFound("Turn not found.")
     return await check_live(tables, found, request.now)
 
 
@@ -184,7 +177,6 @@ async def _conversation_of(tables: Tables, owner: str, id: TurnId) -> Conversati
 
 
 async def _shown(tables: Tables, conversation: Conversation) -> Branch:
-    """The branch that a live conversation shows."""
     branch = await tables.branch(conversation.branch)
     if branch is None or branch.conversation != conversation.id:
         raise StoreCorrupt(MISSING)
@@ -192,15 +184,14 @@ async def _shown(tables: Tables, conversation: Conversation) -> Branch:
 
 
 class PageOfLine(Struct, frozen=True):
-    """Asks for turns of the line that a conversation showed when its first page was read: what is switched,
-    undone or edited since is no matter."""
+    """Asks for turns of the branch that was current at the first page, even if it no longer is."""
 
     page: TurnPageRequest
     branch: Branch | None = None
 
 
 class FlaggedPage(Struct, frozen=True):
-    """Turns in order, and the flags of their items, as they were at one moment; and the line they are of."""
+    """Turns in order with the flags of their items, read at one moment, and their branch."""
 
     turns: list[Turn]
     flags: FlagsOf
@@ -220,7 +211,7 @@ async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
 
 
 def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
-    """The items of these turns that their user sees. What is hidden takes its other half along."""
+    """Return the items of these turns that the user sees. A hidden call hides its result, and vice versa."""
     parts = [turn.items for turn in turns]
     hidden = hidden_from_user(flags)
     if hidden:
@@ -229,21 +220,21 @@ def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
 
 
 class ReadTurns(Struct, frozen=True):
-    """Turns that were read through their conversation."""
+    """Turns that the caller was authorized to read."""
 
     owner: str
     turns: tuple[TurnId, ...]
 
 
 async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsOf:
-    """The flags of these turns, where there are any. Whose they are was checked when they were read."""
+    """Return the flags of these turns, where there are any. Their owner was checked when they were read."""
     if not await tables.flag_version(request.owner):
         return {}
     return await tables.flags(request.owner, request.turns)
 
 
 async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[tuple[int, ...]]:
-    """Of each turn the places among its items that its user does not see, in order; read so many at once."""
+    """Return for each turn the places of the items hidden from the user, in order; read in pages."""
     hidden: dict[TurnId, Collection[int]] = {}
     for start in range(0, len(turns), page):
         read = ReadTurns(owner, tuple(turn.id for turn in turns[start : start + page]))
@@ -255,7 +246,7 @@ async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) 
 
 
 async def whole_history(store: Store, page_before: Callable[[int | None], TurnPageRequest]) -> list[Item]:
-    """All items that their user sees, read in pages, the last one first."""
+    """Return all items that the user sees, read in pages, last page first."""
     turns: list[Turn] = []
     flags: dict[TurnId, Mapping[int, Flags]] = {}
     before: int | None = None

@@ -1,7 +1,7 @@
-"""Conversations: from an id or a conversation_key to the row in one atomic step; rename; the list entry.
+"""Conversations: resolve an id or a conversation_key to its row in one transaction; rename; the list entry.
 
-A chat that a turn has created is listed from its first committed turn on, and named by its first words unless
-it has a title. After that, a commit only moves the time of the last interaction and the preview, in rows that
+A chat that a turn created is listed from its first committed turn on, and named by its first words unless it
+has a title. After that, a commit updates only the time of the last interaction and the preview, in rows that
 it writes anyway.
 """
 
@@ -40,13 +40,13 @@ from turnledger.model.text.plain import first_words, preview_of
 from turnledger.model.turn import Turn
 
 LOOKED_AT = 16
-"""Turns that are looked at for a text to preview, where they are all calls and results, or hidden."""
+"""Turns searched for a preview text, if the last ones are all calls, results or hidden."""
 ENDS = 1_000
-"""Branches that end with one turn, whose preview is written anew when something of it is hidden."""
+"""The most branches ending with one turn whose preview is updated when its items are hidden."""
 
 
 def is_entered(conversation: Conversation) -> bool:
-    """Whether a turn has nothing to add to what the list says of its chat, but that it was used."""
+    """Return whether a turn adds nothing to the list entry of its chat but the time of use."""
     return conversation.internal or (conversation.is_listed and conversation.title is not None)
 
 
@@ -59,9 +59,9 @@ async def enter(
     at: int | None = None,
     hidden: Collection[int] = (),
 ) -> Conversation | None:
-    """List the chat of a turn that was just added to a branch, and name it by its first words if it has no
-    title, without the items of the turn that are hidden. `at` is the time of the interaction, if it was one.
-    The revision stays: nobody gave that name. Return the chat as it was before."""
+    """List the chat of a turn that was just added to a branch. Without a title, name it by its first words,
+    hidden items left out. `at` is the time of the interaction, if it was one. The revision stays, since no
+    user gave the name. Return the chat as it was before."""
     found = await tables.conversation(owner, id)
     if found is None:
         return None
@@ -82,29 +82,27 @@ def named_by_words(conversation: Conversation, title: str | None) -> Conversatio
 async def _first_words(
     tables: Tables, owner: str, branch: Branch, turn: Turn, hidden: Collection[int]
 ) -> str | None:
-    """Those of the branch; if its first turn says nothing, those of this one."""
+    """Return the first words of the branch; if its first turn has none, those of this turn."""
     is_first = turn.number == branch.start + 1
     before = None if is_first else await words_of(tables, owner, branch)
     return before or first_words(turn.input, hidden)
 
 
 async def words_of(tables: Tables, owner: str, branch: Branch) -> str | None:
-    """The first words on a branch that are shown, of the turns that are its own: what it shares with another,
-    that one is named by."""
+    """Return the first visible words of the branch's own turns. Shared turns name the other branch."""
     first = await tables.turns(branch.id, branch.start, branch.start + 1, 1)
     return first_words(first[0].input, await hidden_of(tables, owner, first[0])) if first else None
 
 
 async def hidden_of(tables: Tables, owner: str, turn: Turn) -> Collection[int]:
-    """The places in a turn that its user is not shown."""
     return hidden_from_user(await tables.flags(owner, (turn.id,))).get(turn.id, ())
 
 
 async def name_again(
     tables: Tables, conversation: Conversation, turn: Turn, before: Collection[int], now: int
 ) -> None:
-    """Name a chat anew that was named by the words of a turn, of which other items are shown from now on than
-    all but those `before`. A chat without a name may get one."""
+    """Rename a chat that was named by the words of a turn, after flags of that turn have changed; `before`
+    are the places hidden until now. A chat without a name may get one."""
     if conversation.internal or conversation.named_by not in (None, NamedBy.WORDS):
         return
     if conversation.title not in (None, first_words(turn.input, before)):
@@ -120,8 +118,8 @@ async def name_again(
 
 
 async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
-    """The preview of a branch that ends with this turn: how its last text begins that is shown, or that of
-    one of the turns before."""
+    """Return the preview of a branch that ends with this turn: the beginning of its last visible text, or
+    that of an earlier turn."""
     for _ in range(LOOKED_AT):
         if turn is None:
             break
@@ -132,8 +130,8 @@ async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
 
 
 async def preview_again(tables: Tables, conversation: Conversation, turn: Turn) -> None:
-    """Write anew the preview of what ends with a turn, or soon behind it, of which other items are shown from
-    now on: on its own branch, on the one that the conversation shows, and on those made from it, wherever."""
+    """Update previews after flags of a turn have changed: of its own branch, of the current one, and of
+    branches that were made from it."""
     owner = conversation.owner
     for id in dict.fromkeys((turn.branch, conversation.branch, *await tables.ends_at(turn, ENDS))):
         branch = await tables.branch(id)
@@ -145,12 +143,11 @@ async def preview_again(tables: Tables, conversation: Conversation, turn: Turn) 
 
 
 class Target(Struct, frozen=True):
-    """Which conversation: an id, or a conversation_key, or neither (a new one).
+    """Names a conversation: by id, by conversation_key, or by neither (a new one).
 
-    `fresh` names the row to insert where the key or nothing is there yet, or where what the key names is
-    over by its policy; without it, nothing is created. `reset_policy` is what the key shall have from now
-    on; without it, it keeps what it has. A key is looked up in `scope`. What is not
-    `within` what the caller may see does not exist.
+    `fresh` is the row to insert if there is none yet, or if the reset policy of the key demands a new one;
+    without it, nothing is created. `reset_policy` replaces that of the key; None keeps it. A key is looked up
+    in `scope`. A conversation outside `within` does not exist for the caller.
     """
 
     owner: str
@@ -162,16 +159,15 @@ class Target(Struct, frozen=True):
     within: Within = EVERYWHERE
 
     def at(self, id: ConversationId) -> Target:
-        """The same request, sent to a conversation that is there already."""
+        """Return the same request, addressed to an existing conversation."""
         return Target(self.owner, id, within=self.within)
 
     def sees(self, conversation: Conversation) -> bool:
-        """Whether the conversation exists for who asks."""
         return self.within.sees(conversation)
 
     def may_mean(self, conversation: Conversation) -> bool:
-        """Whether a request to this target can be a repetition of one that went to the conversation: it names
-        its id, or a conversation_key that names it or did so until a reset, or nothing, in its scope."""
+        """Return whether a request to this target can repeat one that went to the conversation. It names its
+        id, or, in the same scope, its conversation_key, the one it had before a reset, or neither."""
         if self.id is not None and self.id == conversation.id:
             return True
         if self.scope != conversation.scope:
@@ -181,8 +177,8 @@ class Target(Struct, frozen=True):
         return self.id is None and self.conversation_key is None
 
     def is_plainly(self, conversation: Conversation) -> bool:
-        """Whether its conversation_key names the conversation, and no policy could change that: a key names
-        one at a time, so nothing else need be looked at."""
+        """Return whether its conversation_key names the conversation, and no policy could change that. A key
+        names one at a time, so no other needs to be read."""
         return (
             self.conversation_key is not None
             and self.conversation_key == conversation.conversation_key
@@ -195,7 +191,7 @@ class Target(Struct, frozen=True):
 
 
 def keys_of(conversation: Conversation) -> tuple[str | None, str | None]:
-    """The conversation_key that names it, and the one that did so until a reset."""
+    """Return its conversation_key, and the one it had before a reset."""
     return conversation.conversation_key, conversation.former_conversation_key
 
 
@@ -206,29 +202,29 @@ def new_conversation(
     now: int,
     **details: Any,
 ) -> Conversation:
-    """A conversation that is not stored yet."""
     return Conversation(id=id, owner=owner, branch=branch, created_at=now, touched_at=now, **details)
 
 
 async def find(tables: Tables, target: Target) -> Conversation | None:
-    """The conversation that the target names, in whatever state it is."""
+    """Return the conversation that the target names, in any state."""
     if target.id is not None:
         found = await tables.conversation(target.owner, target.id)
         return found if found is not None and target.sees(found) else None
     if target.conversation_key is not None:
         found = await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
         return found if found is not None and target.sees(found) else None
-    # A new one may be there already, if the answer that told of it was lost.
+    # A new one may exist already, if the result of its creation was lost.
     return await tables.conversation(target.owner, target.fresh.id) if target.fresh else None
 
 
 async def resolve(
     tables: Tables, target: Target, now: int, *, is_interaction: bool = True, room: Room = BOUNDLESS
 ) -> Conversation:
-    """Return the live conversation that the target names, inserting it where it may. One that is over by its
-    reset policy is replaced by an interaction, and by nothing else.
-    Raises ConversationNotFound, ConversationDeleted or ConversationExpired, and StorageFull where it would
-    insert one for which there is no room; never starts one empty."""
+    """Return the live conversation that the target names; insert it if allowed. If its reset policy is due,
+    an interaction replaces it, and nothing else does.
+
+    Raises ConversationNotFound, ConversationDeleted or ConversationExpired, and StorageFull if there is no
+    room to insert it."""
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id is None:
         return await insert(tables, target.fresh, room)
@@ -245,8 +241,8 @@ async def resolve(
 async def seen_lane(
     tables: Tables, target: Target, seen: ConversationId | None, lease: LeaseId
 ) -> tuple[Conversation, Branch, bool, int, int] | None:
-    """The lane of a conversation that was seen under the target's conversation_key, if that still names it:
-    one look in place of two, for most requests that name a key."""
+    """Return the lane of a conversation that was found earlier under the target's conversation_key, if the
+    key still names it. Saves most requests with a key one lookup."""
     if seen is None or target.conversation_key is None or target.id is not None:
         return None
     found = await tables.lane(target.owner, seen, lease)
@@ -269,8 +265,8 @@ async def succeed(
     reset_policy: ResetPolicy,
     room: Room = BOUNDLESS,
 ) -> Conversation:
-    """Give the conversation_key of one conversation to a fresh one, which takes over its settings. The old
-    one stays as it is, with all that runs and waits there, and remembers which key it had."""
+    """Give the conversation_key to a fresh conversation, which inherits the settings. The old one stays, with
+    its running and queued turns, and records the key it had."""
     key = before.conversation_key
     await tables.save_conversation(replace(before, conversation_key=None, former_conversation_key=key))
     after = replace(
@@ -283,7 +279,7 @@ async def succeed(
 
 
 async def is_stale(tables: Tables, target: Target, found: Conversation, now: int) -> bool:
-    """Whether the conversation_key has to move on: its conversation is over by policy, and not in use."""
+    """Return whether the conversation_key must move on: its conversation is over by policy and unused."""
     policy = target.reset_policy or found.reset_policy
     if policy is NEVER or target.conversation_key is None or target.fresh is None or target.id is not None:
         return False
@@ -293,7 +289,7 @@ async def is_stale(tables: Tables, target: Target, found: Conversation, now: int
 
 
 async def is_in_use(tables: Tables, found: Conversation) -> bool:
-    """Whether a turn runs or waits there: that is an interaction in progress."""
+    """Return whether a turn runs or waits there, which is an interaction in progress."""
     branch = await tables.branch(found.branch)
     return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
 
@@ -303,7 +299,7 @@ def changes_policy(target: Target, found: Conversation) -> bool:
 
 
 async def check_live(tables: Tables, found: Conversation | None, now: int) -> Conversation:
-    """Return the conversation if it is there and live; while it is in use, it does not expire."""
+    """Return the conversation if it is live; while in use, it does not expire."""
     if found is None:
         raise ConversationNotFound
     if found.is_deleted:
@@ -314,12 +310,12 @@ async def check_live(tables: Tables, found: Conversation | None, now: int) -> Co
 
 
 async def live_conversation(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
-    """Return the conversation of this id; raises what `check_live` does."""
+    """Return the conversation with this id; raises as `check_live` does."""
     return await check_live(tables, await tables.conversation(owner, id), now)
 
 
 async def has_expired(tables: Tables, found: Conversation, now: int) -> bool:
-    """Whether its time without interaction is over, and it is not in use."""
+    """Return whether its time without interaction is over, and it is not in use."""
     if found.state is ConversationState.EXPIRED:
         return True
     return found.is_expired(now) and not await is_in_use(tables, found)
@@ -337,7 +333,7 @@ async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
 
 
 async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversation | None:
-    """Resolve by reading alone; None where only a writing resolve can answer."""
+    """Resolve by reading alone; return None if that needs a write."""
     target = request.target
     found = await find(tables, target)
     if found is None and target.fresh is not None:
@@ -350,27 +346,26 @@ async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversati
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRequest:
-    """What a person or program says of a conversation; what is None stays as it is."""
+    """Changes to a conversation; None leaves a field unchanged."""
 
     owner: str
     id: ConversationId
     title: str | None = None
-    """Empty to take back the name: it is then named by its first words."""
+    """Empty to remove the name: its first words name it again."""
     metadata: Mapping[str, str] | None = None
     tags: tuple[str, ...] | None = None
     pinned: bool | None = None
     archived: bool | None = None
     revision: int | None = None
-    """The one that was read, if it matters."""
+    """The revision that the caller has read, if the update depends on it."""
     now: int
     due: int
     room: Room = BOUNDLESS
 
 
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
-    """Set what is given, all of it or nothing, if the revision is still the one that was read.
-    A metadata write: it disturbs no running turn and moves no interaction time. What is so already is left
-    as it is, so it can be repeated when its answer was lost: its own change is no conflict."""
+    """Update the given fields in one transaction, if the revision is still the one that was read. Disturbs no
+    running turn and does not count as interaction. A repetition after a lost result does not conflict."""
     found = await live_conversation(tables, request.owner, request.id, request.due)
     changed = replace(
         await _renamed(tables, found, request.title),
@@ -389,16 +384,15 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         await check_room(tables, request.owner, request.room)
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
-    if changed.is_listed:  # else nobody was told that it is there
+    if changed.is_listed:  # else the feed has not reported it yet
         await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
 
 
 async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Conversation:
-    """The conversation under the name that a person gives it, or takes back."""
     if title is None:
         return found
-    if title.strip():  # of blanks alone it is no name: nobody could see it, or find it again
+    if title.strip():  # a blank name could be neither seen nor found
         return replace(found, title=title, named_by=NamedBy.PERSON)
     if found.named_by is NamedBy.WORDS:
         return found

@@ -1,8 +1,7 @@
-"""Search: the chats of an owner whose title, or a message that the owner sees, has the words typed.
+"""Search: an owner's chats whose title, or a message visible to the owner, contains the words.
 
-A store only says where to look. Every hit is read again where it stands, as it is now: what was hidden,
-renamed or deleted since is not shown. What is not findable yet is made so before a search, so that a turn
-which was committed before is found.
+The store only says where to look. Every hit is read again, so texts that were hidden, renamed or deleted do
+not show. A search first indexes what is missing, so that turns committed before it are found.
 """
 
 from __future__ import annotations
@@ -24,47 +23,46 @@ from turnledger.model.text.search import TITLES, FoundPlace, Phrase, Snippet, sn
 from turnledger.model.turn import Turn
 
 AT_ONCE = 256
-"""Turns and titles that one step makes findable, fewer if they are long: the writer is busy then."""
+"""Turns and titles indexed per step, fewer if they are long: a step occupies the writer."""
 STEPS_OF_SEARCH = 16
-"""Steps that a search takes at most for its owner before it answers."""
+"""The most steps a search takes for its owner before it answers."""
 STEPS_FOR_OTHERS = 4
-"""Steps that it takes for what others wrote: nobody waits long for an import of somebody else."""
+"""The most steps a search takes for other owners, so that it does not wait for another owner's import."""
 STEPS_OF_TENDING = 4
-"""Steps that one round of the timer takes at most while turns run: these go first."""
+"""The most steps per round of the timer while turns run, which take precedence."""
 MORE_AT_ONCE = 64
-"""Places that are asked for at once where the first did not fill the page."""
+"""Places requested at a time after the first batch did not fill the page."""
 MOST_EFFORT = 1_000
-"""What a page spends at most on places that it passes over: it may be short, and the next one goes on."""
+"""The most effort a page spends on places that it skips: it may be short, and the next one continues."""
 MOST_PASSED = 16_384
-"""Places that are passed over for a caller who sees one chat only: they cost little."""
+"""The most places skipped for a caller that sees one chat only: they cost little."""
 READING = 4
-"""What it takes to read what is found at a place."""
+"""The effort to read one place."""
 MOST_FORKS = 20
-"""Conversations made from a deleted one that are looked at."""
+"""The most conversations examined that were made from a deleted one."""
 
 
 class Hit(Struct, frozen=True):
-    """A chat in which all that was sought was found."""
+    """A chat in which all search words were found."""
 
     conversation: Conversation
     turn: TurnId | None
-    """Where; None for the title."""
+    """The turn with the match; None for the title."""
     branch: BranchId
-    """The branch that shows it: the current one if that does."""
+    """A branch that shows the turn, preferably the current one."""
     snippet: str
-    """A part of the text, on one line."""
     marks: tuple[tuple[int, int], ...]
-    """What of it was sought: offsets of first characters, and of those behind the last."""
+    """The matches in the snippet: offsets of the first character, and behind the last."""
 
 
 class SearchPage(Struct, frozen=True):
-    """A page of what was found."""
+    """A page of hits."""
 
     hits: tuple[Hit, ...]
     next: str | None
-    """Where the next page begins; None behind the last."""
+    """The cursor of the next page; None on the last."""
     is_complete: bool
-    """Whether all that was committed before can be found; if not, the newest turns cannot yet."""
+    """Whether everything committed before is indexed; if not, the newest turns may be missing."""
 
 
 class SearchRequest(Struct, frozen=True):
@@ -77,7 +75,7 @@ class SearchRequest(Struct, frozen=True):
     within: Within = EVERYWHERE
 
     async def shows(self, tables: Tables, conversation: Conversation) -> bool:
-        """Whether who asks would see the conversation in a list."""
+        """Return whether the caller would see the conversation in a list."""
         return (
             conversation.state is ConversationState.LIVE
             and not conversation.internal
@@ -89,13 +87,13 @@ class SearchRequest(Struct, frozen=True):
 
 
 async def search(tables: Tables, request: SearchRequest) -> SearchPage:
-    """A page of hits, titles first, then the newest turn first; one for each chat. Who sees one chat only is
-    told nothing that depends on what is found in others, be it that the page has a next one."""
+    """Return a page of hits, one per chat: titles first, then the newest turns. For a caller that sees one
+    chat only, nothing in the page depends on matches elsewhere, not even whether there is a next page."""
     hits: dict[ConversationId, Hit] = {}
     homes = await _homes(tables, request)
     before, is_last = request.before, False
     effort = passed = 0
-    count = request.limit + 1  # one more than may be needed: it tells whether there is another page
+    count = request.limit + 1  # one more shows whether another page follows
     while not is_last and len(hits) < request.limit and effort < MOST_EFFORT and passed < MOST_PASSED:
         found = await tables.search(request.owner, request.scope, request.sought, before, count)
         for each in found:
@@ -108,7 +106,7 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
             if hit is not None:
                 hits[hit.conversation.id] = hit
             elif request.within.chat not in (None, each.conversation):
-                passed += cost  # it is of what the chat was made from, and does not show
+                passed += cost  # on a branch that the chat was made from, and does not show
             else:
                 effort += cost
             if len(hits) == request.limit:
@@ -122,8 +120,8 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
 
 
 async def _homes(tables: Tables, request: SearchRequest) -> frozenset[ConversationId] | None:
-    """The conversations whose turns the only chat shows that there is for who asks: itself, and those that it
-    was made from. None for who sees more."""
+    """Return the conversations whose turns the caller's only chat shows: itself, and those it was made from.
+    None for a caller that sees more."""
     chat = request.within.chat
     if chat is None:
         return None
@@ -142,7 +140,7 @@ async def _homes(tables: Tables, request: SearchRequest) -> frozenset[Conversati
 async def _hit(
     tables: Tables, request: SearchRequest, found: FoundPlace, hits: dict[ConversationId, Hit]
 ) -> Hit | None:
-    """What is to be shown of a place; None if it is not, or if its chat is shown already."""
+    """Return the hit for a place; None if it is not visible, or if its chat is in the page already."""
     if found.conversation in hits:
         return None
     home = await tables.conversation(request.owner, found.conversation)
@@ -160,7 +158,7 @@ async def _hit(
         conversation, branch = shown
         snippet = await _snippet(tables, request, turn)
     except (StoreCorrupt, StoreTooNew):
-        return None  # who opens the chat is told; whoever searches others need not be
+        return None  # reading that chat reports the damage; a search goes on
     return _hit_of(conversation, turn.id, branch, snippet) if snippet is not None else None
 
 
@@ -179,7 +177,7 @@ def _hit_of(conversation: Conversation, turn: TurnId | None, branch: BranchId, s
 async def _where_shown(
     tables: Tables, request: SearchRequest, home: Conversation, turn: Turn
 ) -> tuple[Conversation, BranchId] | None:
-    """The chat that shows a turn: its own, or the first one to be seen that was made from it."""
+    """Return the chat that shows a turn: its own, or the first visible one that was made from it."""
     if await request.shows(tables, home):
         return home, await _branch_with(tables, home, turn, turn.branch)
     for id, branch in await tables.shown_elsewhere(turn.branch, turn.number, MOST_FORKS):
@@ -192,7 +190,7 @@ async def _where_shown(
 async def _branch_with(
     tables: Tables, conversation: Conversation, turn: Turn, otherwise: BranchId
 ) -> BranchId:
-    """The current branch if the turn is on its line, and another one if not."""
+    """Return the current branch if the turn is on its line, else the other one."""
     if turn.branch == conversation.branch:
         return conversation.branch
     current = await tables.branch(conversation.branch)
@@ -216,33 +214,29 @@ def cursor_at(place: int) -> str:
 
 
 def place_of(cursor: str | None) -> int | None:
-    """The place that a cursor names; raises InvalidInput for one that was not given out here."""
+    """Return the place of a cursor; raise InvalidInput for an invalid one."""
     if cursor is None:
         return None
     place = int(cursor, 16) if 0 < len(cursor) <= 16 and set(cursor) <= set("0123456789abcdef") else 0
     if not 0 < place < 2 * TITLES:
-        raise InvalidInput("cursor is none. Give the `next` of the page before, or leave it out.")
+        raise InvalidInput("Invalid cursor. Pass `next` from the previous page.")
     return place
 
 
 async def index_some(tables: Tables, limit: int) -> int:
-    """Make some of what was committed findable."""
     return await tables.index_texts(limit)
 
 
 async def index_own(tables: Tables, owner: str) -> int:
-    """Make some of what one owner wrote findable."""
     return await tables.index_texts(AT_ONCE, owner)
 
 
 async def is_all_known(tables: Tables, owner: str | None) -> bool:
-    """Whether there is nothing to be made findable, of all owners or of one."""
     return await tables.is_all_known(owner)
 
 
 async def make_findable(store: Store, steps: int) -> bool:
-    """Make findable what was committed, in so many steps at most, and return whether all is. What is lost of
-    that is done again."""
+    """Index in at most `steps` steps; return whether all is indexed. Steps lost in a crash are repeated."""
     for _ in range(steps):
         if await store.read(is_all_known, None):
             return True
@@ -251,7 +245,7 @@ async def make_findable(store: Store, steps: int) -> bool:
 
 
 async def make_own_findable(store: Store, owner: str) -> None:
-    """Make findable what was committed; where that is much, what this owner wrote goes first."""
+    """Index what was committed; if that is much, only what this owner wrote."""
     if await make_findable(store, STEPS_FOR_OTHERS):
         return
     for _ in range(STEPS_OF_SEARCH):
@@ -262,9 +256,9 @@ async def make_own_findable(store: Store, owner: str) -> None:
 
 
 async def search_all(store: Store, request: SearchRequest) -> SearchPage:
-    """Make findable what is not yet, then search. A store that cannot be written to is searched as it is."""
+    """Index what is missing, then search. A store that cannot be written to is searched as it is."""
     if not request.sought:
         return SearchPage((), None, is_complete=True)
-    with suppress(StoreError):  # a page that says that it is not complete is worth more than none
+    with suppress(StoreError):  # an incomplete page is worth more than none
         await make_own_findable(store, request.owner)
     return await store.read(search, request)

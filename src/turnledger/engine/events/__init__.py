@@ -1,1 +1,1 @@
-"""The events of a turn: logged while it runs, read from any process, and its outcome awaited."""
+"""The events of a turn: logged while it runs, readable from any process."""

@@ -1,9 +1,8 @@
-"""The live log: what a turn that runs in this process has told so far, for any number of readers.
+"""The live log: the events so far of a turn that runs in this process, for any number of readers.
 
-Telling costs the same however many read: events go into one log, and for those at its end into one short
-list. Readers come and fetch. Who falls behind that list reads from the log, which the turn itself bounds.
-
-Emitted text: all that a turn has emitted, in any number of small pieces, and any stretch of it again.
+The cost of an event does not depend on the number of readers. Events go into one log, and into one short list
+of recent ones. Readers fetch them. A reader that falls behind the list reads from the log, whose size the
+turn bounds.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ import msgspec
 
 from turnledger.engine.limits import Limits
 from turnledger.model import event_log
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.event_log import DELTA, EMITTED, ITEM, ONE_BYTE, LogChunk
 from turnledger.model.item import Item
+from turnledger.model.turn import AttemptState, Failure
 
 PIECE = 4096
-"""Characters up to which pieces are joined: a piece costs more than its text while it is small."""
+"""Characters up to which pieces are joined: a small piece costs more than its text."""
 LOOSE = 512
-"""Deltas that may lie about unjoined."""
+"""The most deltas left unjoined."""
 
 
 _NO_PIECES: list[str] = []
@@ -36,12 +35,12 @@ _NO_ENDS: list[int] = []
 
 
 class EmittedText:
-    """Grows at the end. Places are counted in characters from the beginning."""
+    """All text that a turn has emitted. Positions are counted in characters from the beginning."""
 
     __slots__ = ("_ends", "_joined", "_loose", "_pieces", "length")
 
     def __init__(self) -> None:
-        # Most turns say little: the lists are made when there is something to join.
+        # Most turns emit little: create the lists only when there is something to join.
         self._pieces: list[str] = _NO_PIECES
         self._ends: list[int] = _NO_ENDS
         self._loose: list[str] = []
@@ -88,13 +87,13 @@ log = logging.getLogger("turnledger")
 EventSink: TypeAlias = Callable[[Event], None]
 
 STRIDE = 256
-"""Events between two known places in the log."""
+"""Events between two known positions in the log."""
 QUIET = 20.0
-"""After readers took some time of the event loop, it is left to others for so many times as long: readers
+"""After readers have used the event loop, it is left to others for this many times as long: all readers
 together cost a turn a twentieth of its speed, and a few of them wait for microseconds."""
 
 _NOTHING_RECENT: list[Event] = []
-"""Never filled: while nobody reads, nothing is kept at hand."""
+"""Never filled: without readers, no recent events are kept."""
 
 
 class LiveLog:
@@ -127,10 +126,10 @@ class LiveLog:
         self.packed = bytearray()
         self.items: list[Item] = []
         self.count = 1
-        """The number of the last event. The first is that the turn started."""
+        """The number of the last event. The first is TurnStarted."""
         self.end: TurnFinished | None = None
         self.is_heard = on_event is not None
-        """Whether anybody is to be told at once."""
+        """Whether there are readers or a sink."""
         self._limits = limits
         self._on_event = on_event
         self._flushed_log = self._flushed_text = 0
@@ -146,10 +145,10 @@ class LiveLog:
         if on_event is not None:
             on_event(TurnStarted(number=1))
 
-    # Telling.
+    # Writing.
 
     def tell_text(self, text: str) -> None:
-        """Tell of text that the draft has just taken."""
+        """Record text that the draft has just taken."""
         value = len(text) + DELTA
         if value < ONE_BYTE:
             self.packed.append(value)
@@ -160,7 +159,7 @@ class LiveLog:
             self._hear(TextDelta(number=self.count, text=text), len(text))
 
     def tell_item(self, item: Item, *, emitted: bool = False) -> None:
-        """Tell of a finished item; whether it was made of the text emitted before."""
+        """Record a finished item; `emitted` if it was made of the text emitted before."""
         self.packed.append(EMITTED if emitted else ITEM)
         self.items.append(item)
         self.count += 1
@@ -168,8 +167,8 @@ class LiveLog:
             self._hear(ItemDone(number=self.count, item=msgspec.Raw(item.raw)), len(item.raw))
 
     def finish(self, items: Sequence[Item], state: AttemptState, failure: Failure | None) -> None:
-        """Tell of the items that only the end made, and of the end. The store has decided: a sink that
-        breaks now must not make it look otherwise."""
+        """Record the items that only the end made, and the end. The store has already decided, so an error of
+        the sink is only logged."""
         for item in items:
             self._quietly(lambda item=item: self.tell_item(item))  # type: ignore[misc]
         self.count += 1
@@ -199,7 +198,7 @@ class LiveLog:
             self._on_event(event)
 
     def _forget_oldest(self) -> None:
-        """Shorten the list to half. Who had not come so far reads on from the log."""
+        """Halve the list. Readers that had not come so far continue from the log."""
         del self._recent[: (len(self._recent) + 1) // 2]
         self._recent_bytes = sum(
             len(each.text if isinstance(each, TextDelta) else each.item)
@@ -211,7 +210,7 @@ class LiveLog:
             self._recent_bytes = 0
 
     def next_chunk(self) -> LogChunk | None:
-        """What was told since the last chunk; None if nothing was."""
+        """Return what was recorded since the last chunk, or None."""
         start, at = self._flushed_log, self._flushed_text
         if len(self.packed) == start:
             return None
@@ -237,12 +236,11 @@ class LiveLog:
             self._page = None
 
     def since(self, after: int, limit: int) -> list[Event]:
-        """Up to so many events numbered above `after`."""
         place = after - self.count + len(self._recent)
         if place >= 0:
             return self._recent[place : place + limit]
         if self._page is None or self._page[0] != after or len(self._page[1]) < limit:
-            # Kept for the next who asks: those who are behind are mostly behind together.
+            # Kept for the next reader: those that are behind are mostly behind together.
             self._page = (after, list(islice(self._from_log(after), limit)))
         return self._page[1][:limit]
 
@@ -265,8 +263,7 @@ class LiveLog:
             yield self.end
 
     def _nearest(self, number: int) -> tuple[int, tuple[int, int, int]]:
-        """The last known place at or before the end of this event: its number, and the places behind it in
-        log, text and items."""
+        """Return the last known position up to this event: its number, and offsets in log, text and items."""
         if self._marks is None:
             self._marks = [(0, 0, 0)]
         marks = self._marks
@@ -288,7 +285,7 @@ class LiveLog:
     # Waking.
 
     def ring(self) -> None:
-        """Wake all readers soon, and once for whatever is told until then."""
+        """Wake all readers soon, once for all events recorded until then."""
         if self._wave is not None:
             self._is_asked_again = True
             return
@@ -303,13 +300,13 @@ class LiveLog:
             loop = asyncio.get_running_loop()
             now = loop.time()
             bell.set()
-            # Behind all those that were just woken: it comes when they have had their turn.
+            # Scheduled behind the readers that were just woken, so it runs after them.
             loop.call_soon(self._be_quiet, now)
 
     def _be_quiet(self, woken_at: float) -> None:
         now = asyncio.get_running_loop().time()
         self._wave = None
-        # Once the turn is over, there is nobody left to spare but other readers.
+        # After the end there is no turn to protect, only other readers.
         self._quiet_until = now + QUIET * (now - woken_at) if self.end is None else 0.0
         if self._is_asked_again:
             self.ring()

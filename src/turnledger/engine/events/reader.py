@@ -1,7 +1,7 @@
-"""Streams: the events of a turn for whoever asks, from any number on, wherever and whenever it ran.
+"""Event readers: the events of a turn from any number on, wherever and whenever it ran.
 
-A turn that runs here is read from memory; any other one from the store, which is looked at when somebody
-may have written. Nobody polls, and no reader is ever in the way of the turn.
+A turn that runs here is read from memory, any other from the store, when another process may have written.
+Readers do not poll, and never delay the turn.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from turnledger.engine.events.live_log import LiveLog
 from turnledger.engine.process import Process, Waiter
 from turnledger.errors import LedgerClosed, TurnNotFound
 from turnledger.model import event_log
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TurnFinished, TurnStarted
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import AttemptState
 
 BATCH = 64
-"""Events that a reader takes at once; then it is the turn of others."""
+"""Events that a reader takes at once before it yields to others."""
 
 
 async def read_events(
     process: Process, owner: str, conversation: ConversationId, turn: TurnId, after: int
 ) -> AsyncIterator[Event]:
-    """Yield the events of a turn numbered above `after`, and in any case the last one; see Chat.events."""
+    """Yield the events of a turn numbered above `after`, and always the last one; see Chat.events."""
     with EventReader(process, owner, conversation, turn, after) as reader:
         while batch := await reader.next_batch():
             for event in batch:
@@ -36,7 +36,7 @@ async def read_events(
 
 
 class EventReader:
-    """One who reads one turn. Used once, by one task."""
+    """A reader of one turn. Used once, by one task."""
 
     def __init__(
         self, process: Process, owner: str, conversation: ConversationId, turn: TurnId, after: int
@@ -53,7 +53,7 @@ class EventReader:
         self._has_more = False
         self._rest: Iterator[Event] | None = None
         self._waiter: Waiter | None = None
-        # How far the log in the store was read: chunks, items that they spoke of, and the last number.
+        # How far the stored log was read: chunks, items they refer to, and the last number.
         self._chunks = self._items = self._number = 0
 
     def __enter__(self) -> EventReader:
@@ -68,7 +68,7 @@ class EventReader:
         self._leaving.close()
 
     async def next_batch(self) -> Sequence[Event]:
-        """The next events, as soon as there are any; nothing after the last one."""
+        """Return the next events as soon as there are any; empty after the last one."""
         while not self._is_over:
             if self._process.is_closed:
                 raise LedgerClosed
@@ -90,7 +90,7 @@ class EventReader:
     # A turn that runs in this process.
 
     def _runs_here(self) -> bool:
-        """Start to listen if the turn runs in this process."""
+        """Attach to the turn if it runs in this process."""
         running = self._process.running.get(self._turn)
         if running is None or running.state is not AttemptState.RUNNING:
             return False
@@ -112,9 +112,9 @@ class EventReader:
 
     async def _from_live(self, live: LiveLog) -> Sequence[Event]:
         bell = live.bell
-        assert bell is not None  # noqa: S101 - it is there once somebody listens
+        assert bell is not None  # noqa: S101 - attach sets it
         if self._has_more:
-            # It has had its share: the others first, the turn among them.
+            # Yield first to other readers and to the turn.
             self._has_more = False
             live.ring()
             await bell.wait()
@@ -138,23 +138,23 @@ class EventReader:
             self._owner, self._conversation, self._turn, self._chunks, self._items, process.clock.due_ms()
         )
         if self._waiter is None:
-            # Before the first look: what happens behind it must not be missed.
+            # Before the first read, so that no later write is missed.
             self._waiter = self._enlist()
         is_alone = len(process.awaited[self._turn]) == 1
         found = await (process.store.read(look, request) if is_alone else process.looks.take(request))
         if found is None:
             if not self._is_known:
                 raise TurnNotFound
-            self._is_over = True  # it was withdrawn from the queue
+            self._is_over = True  # withdrawn from the queue
             return ()
         self._is_known = True
         if isinstance(found, Over):
             self._rest = self._unread(found)
             return ()
         if isinstance(found, Runs):
-            # Noted at each look, so that the time of a silent holder runs from the first.
+            # Noted at each read, so that the time of a silent holder runs from the first.
             dead = process.watch.dead_among([(found.lease, found.beat)])
-            if batch := self._told_by(found):
+            if batch := self._events_in(found):
                 return batch
             if dead and not found.has_more:
                 await take_over_from(process, found.left, dead)
@@ -164,23 +164,23 @@ class EventReader:
         return ()
 
     def _unread(self, found: Over) -> Iterator[Event]:
-        """What of it this reader does not know, and in any case how it ended."""
+        """Yield the events that this reader has not received, and always the end."""
         after = self._after
         return (event for event in found.events() if event.number > after or isinstance(event, TurnFinished))
 
-    def _told_by(self, found: Runs) -> list[Event]:
+    def _events_in(self, found: Runs) -> list[Event]:
         events: list[Event] = []
         if self._number == 0:
             self._number = 1
             events.append(TurnStarted(number=1))
         items = found.items
         for chunk in found.chunks:
-            told = event_log.items_told(chunk.log)
-            new = list(event_log.replay(chunk.log, items[:told], chunk.text, self._number + 1))
-            items = items[told:]
+            count = event_log.items_told(chunk.log)
+            new = list(event_log.replay(chunk.log, items[:count], chunk.text, self._number + 1))
+            items = items[count:]
             events += new
             self._chunks += 1
-            self._items += told
+            self._items += count
             self._number += len(new)
         return [event for event in events if event.number > self._after]
 

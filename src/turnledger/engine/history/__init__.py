@@ -1,1 +1,1 @@
-"""The turns of a branch: where they are stored, how a turn reads them, and what a model is shown."""
+"""The turns of a branch: where they are stored, how a turn reads them, and what is sent to the model."""

@@ -1,7 +1,7 @@
-"""Context: what a model is to answer, put together from what is kept. It never changes what is kept.
+"""Context: the items sent to the model, assembled from the stored ones without changing them.
 
-In order: the instructions in force, what primes the turn, as many committed turns as the policy asks for,
-the input, and the finished steps. Every call in it has its result, and reasoning what it led to.
+In order: the instructions in force, the primer, as many committed turns as the policy allows, the input, and
+the finished steps. Every call in it has its result, and all reasoning the item it led to.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from turnledger.model.messages.calls import open_calls, without_answers, without
 from turnledger.model.turn import Turn
 
 Counter: TypeAlias = Callable[[Item], int]
-"""Counts the tokens of an item."""
 
 BYTES_PER_TOKEN = 4
 
 
 def estimate(item: Item) -> int:
-    """About how many tokens an item takes: a quarter of the bytes of its JSON, rounded up. Too many for most
-    English text, since names and quotes count; give a counter of your own where it matters."""
+    """Estimate the tokens of an item: a quarter of the bytes of its JSON, rounded up. Too many for most
+    English text, since names and quotes count; pass your own counter where it matters."""
     return -(-len(item.raw) // BYTES_PER_TOKEN)
 
 
@@ -33,9 +32,9 @@ class Context(Struct, frozen=True):
     """How much of the history a turn shows to its model: `Context.all()`, `Context.last(10)` turns, or
     `Context.budget(8_000)` tokens.
 
-    Whole turns, the last ones. A turn is shown in part only where it answers calls of a turn that is not:
-    then those results are left out. Always shown, whatever the policy: instructions, priming, the input, the
-    steps, and the turn whose calls the input answers; a budget that these exceed shows nothing more.
+    Shows whole turns, the last ones. If a shown turn answers calls of a turn that is not shown, those results
+    are left out. Always shown: instructions, primer, the input, the steps, and the turn whose calls the
+    input answers; a budget that these exceed shows nothing more.
     """
 
     turns: int | None = None
@@ -44,20 +43,20 @@ class Context(Struct, frozen=True):
 
     @classmethod
     def all(cls) -> Context:
-        """The whole history."""
+        """Show the whole history."""
         return ALL
 
     @classmethod
     def last(cls, turns: int) -> Context:
-        """The last so many turns, and the one before them if the first of them answers its calls."""
+        """Show the last `turns` turns, and the one before them if the first of them answers its calls."""
         if turns < 0:
             raise InvalidInput("Context.last takes the number of turns to show, 0 or more.")
         return cls(turns=turns)
 
     @classmethod
     def budget(cls, tokens: int, count: Counter = estimate) -> Context:
-        """As many of the last turns as fit into so many tokens, counted item by item, with all that is always
-        shown. `count` is called for each item; the default is an estimate."""
+        """Show as many of the last turns as fit into `tokens`, together with all that is always shown.
+        `count` is called for each item; the default is an estimate."""
         if tokens < 0:
             raise InvalidInput("Context.budget takes a number of tokens, 0 or more.")
         return cls(tokens=tokens, count=count)
@@ -69,38 +68,35 @@ class Context(Struct, frozen=True):
 ALL = Context()
 
 
-def check_priming(items: Sequence[Item]) -> None:
-    """Raise MalformedItems unless these can stand before a history: each call answered, nothing dangling."""
+def check_primer(items: Sequence[Item]) -> None:
+    """Raise MalformedItems unless these can stand before a history, with a result for each call."""
     if open_calls(items):
-        raise MalformedItems("What primes a turn must hold a result for each of its calls.")
+        raise MalformedItems("The primer must contain a result for each of its calls.")
 
 
 class Around(Struct, frozen=True):
-    """What is shown of a turn besides its history."""
-
     instructions: tuple[Item, ...] = ()
-    priming: tuple[Item, ...] = ()
+    primer: tuple[Item, ...] = ()
     input: tuple[Item, ...] = ()
     steps: tuple[Item, ...] = ()
     hidden: Collection[int] = ()
-    """Places of the input that are not to be shown."""
 
 
 def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> tuple[Item, ...]:
-    """What a model is to answer. `history` are all committed turns, or as many of the last ones as the policy
-    can ask for; `hidden` are the items of those that are not to be shown."""
+    """Return the items for the model. `history` is all committed turns, or as many of the last ones as the
+    policy can use; `hidden` names the items to leave out."""
     past, current = _parts(history, around, hidden)
     start = _start(past, around, current, context)
     shown = tuple(item for items in past[start:] for item in items)
     if start < len(history) and history[start].number > 1:
         shown = without_answers(shown)  # their calls are in a turn that is not shown
-    assembled = (*around.instructions, *around.priming, *shown, *current)
-    open_calls(assembled)  # the second net
+    assembled = (*around.instructions, *around.primer, *shown, *current)
+    open_calls(assembled)  # raises if a call and its result were separated
     return assembled
 
 
 def first_shown(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> int:
-    """The place of the first turn of this history that the policy shows; its length if it shows none."""
+    """Return the place of the first turn of this history that the policy shows; its length if none."""
     past, current = _parts(history, around, hidden)
     return _start(past, around, current, context)
 
@@ -108,7 +104,6 @@ def first_shown(history: Sequence[Turn], around: Around, context: Context, hidde
 def _parts(
     history: Sequence[Turn], around: Around, hidden: Hidden
 ) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
-    """The items of each turn, and of the current one, that may be shown."""
     past = [turn.items for turn in history]
     current = (*around.input, *without_open_reasoning(around.steps))
     if hidden or around.hidden:
@@ -120,14 +115,13 @@ def _parts(
 def _start(
     past: Sequence[Sequence[Item]], around: Around, current: tuple[Item, ...], context: Context
 ) -> int:
-    """The place of the first turn to show."""
     if context.turns is not None:
         start = max(0, len(past) - context.turns)
         first = past[start] if start < len(past) else current
         return start - 1 if start and answers_before(first) else start
     if context.tokens is None:
         return 0
-    left = context.tokens - context.count_all((*around.instructions, *around.priming, *current))
+    left = context.tokens - context.count_all((*around.instructions, *around.primer, *current))
     start = len(past)
     if start and answers_before(current):
         start -= 1
@@ -139,5 +133,5 @@ def _start(
 
 
 def answers_before(items: Sequence[Item]) -> bool:
-    """Whether these begin with results: they answer calls of the turn before, and stand before all else."""
+    """Return whether these begin with results, which answer calls of the turn before."""
     return bool(items) and items[0].is_result

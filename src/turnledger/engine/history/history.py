@@ -1,10 +1,10 @@
-"""The history of a branch as a process holds it: immutable views, shared and never copied, in one cache.
+"""The history of a branch in memory: immutable views, shared and never copied, in one cache.
 
-A cached turn is one string of bytes, decoded when it is read and not kept decoded: that takes several times
-the memory. The chat JSON of a turn continues the bytes of the turn before it, so a long history costs one
-copy. One cache entry holds every form of one branch: its turns, their chat JSON, the turns as clients see
-them, flags, and how the branch was last left. All entries share one bound; the least recently used branch is
-dropped first. The cache is only a cache: begin and the store decide.
+A cached turn is one string of bytes, decoded on each read: the decoded form takes several times the memory.
+The chat JSON of a turn continues the bytes of the turn before it, so a long history costs one copy. One cache
+entry holds every form of one branch: its turns, their chat JSON, the turns as clients see them, flags, and
+the state in which the branch was last left. All entries share one bound; the least recently used branch is
+dropped first. The cache never decides: begin and the store do.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 
 _HEADER = Struct(">16s16sqqB")
-"""Of a packed turn: id, branch, times and kind; its number and its parent are told by its place."""
+"""Of a packed turn: id, branch, times and kind; its place gives its number and its parent."""
 _KINDS = tuple(TurnKind)
 _NUMBER_OF = {kind: number for number, kind in enumerate(_KINDS)}
 
 DEEPEST = 32
-"""Nodes between a history and its first turn. One more, and they are copied into one."""
+"""The most nodes between a history and its first turn; beyond that they are copied into one."""
 
 
 class _Node:
-    """Turns in a row that several histories share: those of one branch, mostly. Only ever grows."""
+    """Consecutive turns that several histories share, mostly those of one branch. Only grows."""
 
     __slots__ = ("before", "bytes", "depth", "packed", "start")
 
     def __init__(self, before: _Node | None, start: int) -> None:
         self.before = before
-        """What the turns before `start` are in."""
+        """The node with the turns before `start`."""
         self.start = start
         self.depth: int = before.depth + 1 if before else 0
         self.packed: list[bytes] = []
@@ -61,7 +61,7 @@ class _Node:
 
 
 class History(Sequence[Turn]):
-    """The first `length` turns of a line. Views of one branch share one list that only ever grows."""
+    """The first `length` turns of a line. Views of one branch share one list that only grows."""
 
     __slots__ = ("_length", "_node")
 
@@ -109,12 +109,12 @@ class History(Sequence[Turn]):
         return turn is not None and self.raw_id(self._length - 1) == turn.raw
 
     def raw_id(self, index: int) -> bytes:
-        """The bytes of a turn's id, without unpacking the turn."""
+        """Return the bytes of a turn's id without unpacking the turn."""
         return self._packed(index)[:16]
 
     @property
     def size(self) -> int:
-        """What it keeps in memory, and at least as much as it shows."""
+        """Bytes held in memory, at least those of the view."""
         total, node = 0, self._node
         while True:
             total += node.bytes
@@ -143,10 +143,10 @@ class History(Sequence[Turn]):
         return self if length == self._length else History._view(self._node, length)
 
     def followed_by(self, turns: Sequence[Turn]) -> History:
-        """This history and these turns behind it, at a cost that does not depend on its length."""
+        """Return this history with these turns appended, at a cost independent of its length."""
         node = self._node
         if node.start + len(node.packed) != self._length:
-            # Somebody else has gone on from here another way.
+            # Another view has appended different turns here.
             node = self._fresh_node()
         node.add(turns)
         return History._view(node, self._length + len(turns))
@@ -183,8 +183,8 @@ class TurnsRequest:
 
 
 async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
-    """The turns of a line numbered after < number <= through, in order. Raises ConversationDeleted if they
-    were removed since the branch was read, and StoreCorrupt if they are missing."""
+    """Return the turns of a line numbered after < number <= through, in order. Raises ConversationDeleted if
+    they were removed since the branch was read, and StoreCorrupt if they are missing."""
     branch, after, through = request.branch, request.after, request.through
     try:
         return await line.turns_of(tables, branch, after, through, through - after)
@@ -196,15 +196,14 @@ async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
 
 
 async def read_origin(tables: Tables, branch: BranchId) -> Origin | None:
-    """How a branch was made, if it was made from another."""
     return await tables.origin(branch)
 
 
 class ShownTurns:
-    """Turns that remember how they are shown.
+    """Turns with a cache of how they are shown.
 
-    What is hidden of a turn may change at any time, and depends on its neighbours: so turns are kept as they
-    are, and beside them those of which something is hidden.
+    Flags may change at any time, and what they hide depends on neighbouring turns. So the turns are kept as
+    they are, and beside them the shown form of those with hidden items.
     """
 
     __slots__ = ("_hiding", "_turns", "bytes")
@@ -213,7 +212,7 @@ class ShownTurns:
         self._turns = list(turns)
         self._hiding: dict[int, Turn] = {}
         self.bytes = sum(len(turn.body) for turn in turns)
-        """Those of their bodies."""
+        """The size of their bodies."""
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -223,19 +222,18 @@ class ShownTurns:
         return self._turns[0].id.raw if self._turns else None
 
     def begins(self, history: History) -> bool:
-        """Whether a history begins with these turns."""
         turns = self._turns
         return len(turns) <= len(history) and (
             not turns or turns[-1].id.raw == history.raw_id(len(turns) - 1)
         )
 
     def go_on(self, history: History) -> None:
-        """Add what is missing of a history that begins with these turns."""
+        """Append the rest of a history that begins with these turns."""
         for turn in history[len(self._turns) :]:
             self._add(turn)
 
     def follow(self, turn: Turn) -> bool:
-        """Add the turn if it comes directly behind these; return whether it does."""
+        """Append the turn if it directly follows these; return whether it does."""
         follows = bool(self._turns) and self._turns[-1].id == turn.parent
         if follows:
             self._add(turn)
@@ -246,8 +244,8 @@ class ShownTurns:
         self.bytes += len(turn.body)
 
     def common(self, history: History) -> ShownTurns:
-        """Those that a history with the same first turn begins with, too."""
-        # Where two lines have one turn in common, they have all before it.
+        """Return the turns shared with a history that has the same first turn."""
+        # Two lines that share a turn share all turns before it, so bisect.
         same, other = 1, min(len(self._turns), len(history)) + 1
         while other - same > 1:
             middle = (same + other) // 2
@@ -256,12 +254,12 @@ class ShownTurns:
         return ShownTurns(self._turns[:same])
 
     def without(self, hidden: Hidden | None) -> Sequence[Turn]:
-        """The turns without what is hidden and its halves. A copy: they may grow while the caller reads."""
+        """Return the turns without hidden items and their halves, as a copy: the list may grow meanwhile."""
         turns = self._turns
         flagged = [index for index, turn in enumerate(turns) if turn.id in hidden] if hidden else []
         if not hidden or not flagged:
             return tuple(turns)
-        # The other half of what is hidden stands next to it, if not in the same turn.
+        # The other half of a hidden item is in the same turn or a neighbour.
         first = max(0, flagged[0] - 1)
         near = turns[first : flagged[-1] + 2]
         gone = gone_in([turn.items for turn in near], [hidden.get(turn.id, ()) for turn in near])
@@ -275,17 +273,16 @@ class ShownTurns:
 
 
 LOOK_BACK = 4
-"""Turns behind the kept ones up to which it is worth while to go on from there: a retry, an edit, a turn that
-somebody else ran."""
+"""Turns before the end searched for cached JSON: for a retry, an edit, or a turn of another process."""
 
 LONG = 500
-"""Turns from which on they are decoded beside the event loop."""
+"""Turns from which on they are decoded in a thread."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def said_in(items: Iterable[Item]) -> bytes:
-    """The items as chat messages in JSON, with commas between them and no brackets around."""
+    """Encode items as chat messages in JSON, separated by commas, without brackets."""
     items = tuple(items)
     plain: list[dict[str, str | None]] = []
     for item in items:
@@ -293,17 +290,17 @@ def said_in(items: Iterable[Item]) -> bytes:
         if text is None:
             return _encode(messages_of(items))[1:-1]
         plain.append({"role": item.role, "content": text})
-    return _encode(plain)[1:-1]  # what most turns are, without a look at everything they might be
+    return _encode(plain)[1:-1]  # the fast path of most turns
 
 
 def joined(*parts: bytes) -> bytes:
-    """Such parts as one; those that say nothing leave no comma."""
+    """Join such parts, skipping empty ones."""
     return b",".join([part for part in parts if part])
 
 
 def goes_on(turn: Turn) -> bool:
-    """Whether a turn begins with what the model said or called, as a settled one without input does: chat
-    messages put that into one with what it said before."""
+    """Return whether a turn begins with output of the model, as a settled one without input does. Chat
+    messages merge that with the output before it."""
     first = turn.items[0] if turn.items else None
     if first is None or first.type == "function_call_output":
         return False
@@ -311,9 +308,9 @@ def goes_on(turn: Turn) -> bool:
 
 
 def said_from(history: History, start: int, said: bytes) -> tuple[bytes, Turn | None, Sequence[Turn]]:
-    """What was said up to the last turn that left no call open, which turn that is, and those behind it; with
-    what was said up to `start`."""
-    # One after the other: a long history that is decoded all at once takes many times its bytes.
+    """Return the chat JSON up to the last turn that left no call open, that turn, and the turns after it.
+    `said` is the JSON of the first `start` turns."""
+    # One by one: a long history decoded at once takes many times its bytes.
     turns = (history[at] for at in range(start, len(history)))
     parts = [said]
     waiting: list[Turn] = []
@@ -330,55 +327,50 @@ def said_from(history: History, start: int, said: bytes) -> tuple[bytes, Turn | 
 
 
 ENTRY_BYTES = 500
-"""What an entry takes in memory besides its parts."""
+"""Memory of an entry besides its parts."""
 LINE_BYTES = 2_000
-"""What a line takes in memory, besides open calls."""
+"""Memory of a line besides open calls."""
 FLAG_BYTES = 200
-"""What the flags of one turn take in memory."""
+"""Memory of the flags of one turn."""
 
 Name: TypeAlias = tuple[str, str, str]
-"""Of a conversation: its owner, and an empty scope with its id or its scope with its conversation_key."""
+"""Of a conversation: owner, an empty scope, and id; or owner, scope, and conversation_key."""
 
 
 class LatestLine(NamedTuple):
-    """What a conversation showed when this process last left it. A guess, to read the next resent history by
-    without asking the store: begin says when it was wrong."""
+    """What a conversation showed when this process last left it. A guess for matching the next resent history
+    without reading the store; begin detects when it was wrong."""
 
     branch: Branch
     flagged: int
-    """The flag version of its owner."""
     is_answered: bool
-    """Whether its last turn is one whose answer every client has seen, unless it was hidden since."""
+    """Whether every client has seen the answer of its last turn, unless it was hidden since."""
     scope: str = ""
-    """Of its conversation."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether words that a client adds can only be new: nothing is open, hidden, or unknown to it."""
+        """Whether added messages can only be new: no turn is open, hidden, or unknown to the client."""
         branch = self.branch
         return self.is_answered and not self.flagged and not branch.pending and branch.unsettled is None
 
 
 class _Entry:
-    """The forms in which one branch is kept."""
-
     __slots__ = ("bytes", "flags", "history", "line", "names", "said", "said_end", "shown")
 
     def __init__(self) -> None:
         self.bytes = 0
         self.history: History | None = None
         self.said = b""
-        """The chat JSON of a beginning of the history."""
+        """The chat JSON of a prefix of the history."""
         self.said_end: bytes | None = None
-        """The id of the last turn of that beginning."""
+        """The id of the last turn of that prefix."""
         self.shown: ShownTurns | None = None
         self.flags: tuple[int, int, FlagsOf] | None = None
-        """The flag version under which they were read, and the number of the first turn they were read of."""
+        """The flag version, the number of the first turn, and the flags read."""
         self.line: LatestLine | None = None
         self.names: tuple[Name, ...] = ()
 
     def measure(self) -> int:
-        """Bytes that it takes in memory, more or less."""
         size = ENTRY_BYTES + len(self.said)
         if self.history is not None:
             size += self.history.size
@@ -394,7 +386,7 @@ class _Entry:
 class BranchCache:
     """The branches used last, bounded by their bytes; the one in use stays, however large it is.
 
-    A branch only ever grows, so a cached history is a prefix of the true one, or all of it.
+    A branch only grows, so a cached history is a prefix of the true one, or all of it.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -402,13 +394,13 @@ class BranchCache:
         self._bytes = 0
         self._entries: OrderedDict[BranchId, _Entry] = OrderedDict()
         self._said: dict[bytes, BranchId] = {}
-        """Where the chat JSON is kept that ends with a turn."""
+        """By the last turn of cached chat JSON: its branch."""
         self._named: dict[Name, BranchId] = {}
         self._shown: dict[bytes, dict[BranchId, None]] = {}
-        """The branches whose shown turns begin with a turn."""
+        """By the first turn of shown turns: their branches."""
 
     def forget(self, branch: BranchId) -> None:
-        """Keep nothing of a branch: it was deleted, or others need the room."""
+        """Drop a branch from the cache: it was deleted, or its room is needed."""
         entry = self._entries.pop(branch, None)
         if entry is None:
             return
@@ -420,7 +412,6 @@ class BranchCache:
         self._unname(branch, entry)
 
     def _entry(self, branch: BranchId) -> _Entry:
-        """The entry of a branch that is in use, made where there is none."""
         entry = self._entries.get(branch)
         if entry is None:
             entry = self._entries[branch] = _Entry()
@@ -429,7 +420,7 @@ class BranchCache:
         return entry
 
     def _weigh(self, entry: _Entry) -> None:
-        """The entry of the branch in use has changed: make room for it."""
+        """Measure a changed entry and make room for it."""
         size = entry.measure()
         self._bytes += size - entry.bytes
         entry.bytes = size
@@ -439,7 +430,7 @@ class BranchCache:
     # The turns.
 
     def prefix(self, branch: BranchId, head: TurnId | None, length: int) -> History:
-        """What is cached of the first `length` turns of a branch, which end with `head`; maybe nothing."""
+        """Return what is cached of the first `length` turns of a branch, which end with `head`."""
         history = self._history(branch)
         if length == 0 or history is None:
             return History()
@@ -450,7 +441,7 @@ class BranchCache:
         return history if history.ends_with(head) else History()
 
     def shared(self, line: Iterable[Stretch], length: int) -> History:
-        """What is cached, under other branches, of the first `length` turns of a line that goes so."""
+        """Return what is cached under other branches of the first `length` turns of a line."""
         for stretch in line:
             history = self._history(stretch.branch)
             if history is not None and stretch.after < length:
@@ -467,7 +458,7 @@ class BranchCache:
         return None if entry is None else entry.history
 
     def follow(self, turn: Turn) -> None:
-        """A turn was committed, and its client will send all of it again: go on from what is kept."""
+        """Extend the cached forms by a committed turn: its client will send it again."""
         if turn.parent is None:
             return
         entry = self._entries.get(turn.branch)
@@ -477,16 +468,16 @@ class BranchCache:
         if said is not None and not left_open(turn.items) and not goes_on(turn):
             self._keep_said(turn, joined(said, said_in(turn.items)))
 
-    # The chat JSON that models are sent. It ends with a turn that left no call open: where one did, its
-    # results may belong between messages of that turn. No turn goes on with its last message.
+    # The chat JSON sent to models. It ends with a turn that left no call open, since results may belong
+    # between messages of that turn, and no later turn continues its last message.
 
     def said_through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
-        """What was said in a history up to its last turn that left no call open, and the turns behind it."""
+        """Return the chat JSON up to the last turn that left no call open, and the turns after it."""
         start, said = self._nearest(history)
         return self._kept_through(said_from(history, start, said))
 
     async def read_said_through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
-        """The same; what takes long is done beside the event loop."""
+        """As said_through; decodes long histories in a thread."""
         start, said = self._nearest(history)
         if len(history) - start < LONG:
             return self.said_through(history)
@@ -499,7 +490,7 @@ class BranchCache:
         return said, waiting
 
     def _nearest(self, history: History) -> tuple[int, bytes]:
-        """How many turns of a history are kept as chat JSON already, and the JSON."""
+        """Return how many turns of a history are cached as chat JSON, and that JSON."""
         length = len(history)
         for end in range(length, max(length - LOOK_BACK, 0), -1):
             said = self._said_until(history.raw_id(end - 1))
@@ -522,8 +513,8 @@ class BranchCache:
     # The turns as chat clients see them.
 
     def shown(self, branch: BranchId, history: History, hidden: Hidden | None = None) -> Sequence[Turn]:
-        """The turns of a history as their user sees them, without what is hidden and its halves; those
-        that were asked for before as the same objects."""
+        """Return the turns of a history as their user sees them, without hidden items and their halves; the
+        same objects as last time."""
         entry = self._entry(branch)
         shown = entry.shown
         if shown is not None and not shown.begins(history):
@@ -538,8 +529,8 @@ class BranchCache:
         return shown.without(hidden)
 
     def reach(self, branch: BranchId, history: History) -> bool:
-        """Go on up to the end of this history with what is shown; return whether there was anything to do.
-        For a long one, of which a part is asked for at a time."""
+        """Extend the shown turns to the end of this history; return whether any were missing. Lets a caller
+        extend a long one in parts."""
         entry = self._entries.get(branch)
         if entry is not None and entry.shown is not None and len(entry.shown) >= len(history):
             return False
@@ -547,7 +538,7 @@ class BranchCache:
         return True
 
     def _longest_common(self, history: History) -> ShownTurns:
-        """As much as another branch has of this history: an edit leaves all before it as it was."""
+        """Return the longest prefix that another branch has: an edit keeps all turns before it."""
         others = self._shown.get(history.raw_id(0), ()) if history else ()
         kept = (self._entries[branch].shown for branch in others)
         return max((shown.common(history) for shown in kept if shown), key=len, default=ShownTurns())
@@ -560,11 +551,11 @@ class BranchCache:
             if not branches:
                 del self._shown[first]
 
-    # Flags, under the version that a begin saw while it held the lane. That version stands for all turns then
-    # there, and every later change raises it: while it is unchanged, turns that were added behind have none.
+    # Flags, under the version that a begin read while it held the lane. Every later change raises the
+    # version: while it is unchanged, turns appended since have no flags.
 
     def flags(self, branch: BranchId, version: int, turns: Sequence[Turn]) -> FlagsOf | None:
-        """The flags of these turns, if they are known: the last of a branch up to its head."""
+        """Return the flags of these turns, the last of a branch up to its head; None if not cached."""
         entry = self._entries.get(branch)
         kept = None if entry is None else entry.flags
         if kept is None or kept[0] != version or (turns and turns[0].number < kept[1]):
@@ -578,15 +569,13 @@ class BranchCache:
             entry.flags = (version, turns[0].number, flags)
             self._weigh(entry)
 
-    # How conversations were last left.
+    # The state in which conversations were last left.
 
     def line(self, name: Name) -> LatestLine | None:
-        """How the conversation of this name was left; None if it is not known."""
         branch = self._named.get(name)
         return None if branch is None else self._entries[branch].line
 
     def keep_line(self, conversation: Conversation, line: LatestLine) -> None:
-        """The conversation shows this now."""
         owner, key, branch = conversation.owner, conversation.conversation_key, line.branch.id
         entry = self._entry(branch)
         self._unname(branch, entry)

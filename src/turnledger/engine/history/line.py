@@ -1,7 +1,7 @@
 """The line of a branch: its own turns, and before them those of the branches it was made from.
 
-A branch that was made from another knows the last stretches of its line; each covers at least one turn, so a
-page of turns is found by one look, however often the conversation was edited.
+A branch made from another stores the last stretches of its line. Each covers at least one turn, so one lookup
+finds a page of turns, however often the conversation was edited.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.turn import Turn
 
 STRETCHES_KEPT = 64
-"""How many stretches an origin lists: more than the turns of a usual page."""
+"""Stretches stored per origin: more than the turns of a usual page."""
 MISSING = "Turns of a conversation are missing. The store is damaged: restore it from a backup."
 
 
 async def turns_of(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> list[Turn]:
-    """The last `limit` turns of the line numbered after < number <= through, in order. Raises StoreCorrupt if
-    they are not all there."""
+    """Return the last `limit` turns of the line numbered after < number <= through, in order. Raises
+    StoreCorrupt if any are missing."""
     through = min(through, branch.length)
     after = max(after, through - limit, 0)
     if after >= branch.start:
@@ -39,33 +39,33 @@ async def turns_of(tables: Tables, branch: Branch, after: int, through: int, lim
 async def why_missing(
     tables: Tables, owner: str, conversation: ConversationId
 ) -> ConversationDeleted | StoreCorrupt:
-    """Why turns are missing that were there: the conversation was removed since, or the store is damaged."""
+    """Return why turns are missing: the conversation was removed since, or the store is damaged."""
     found = await tables.conversation(owner, conversation)
     is_there = found is not None and found.state is ConversationState.LIVE
     return StoreCorrupt(MISSING) if is_there else ConversationDeleted()
 
 
 async def turn_at(tables: Tables, branch: Branch, number: int) -> Turn | None:
-    """The turn of this number on the line, if it has come so far."""
+    """Return the turn with this number, or None beyond the end of the line."""
     found = await turns_of(tables, branch, number - 1, number, 1)
     return found[0] if found else None
 
 
 async def effects_of(tables: Tables, branch: Branch, after: int) -> list[Turn]:
-    """The turns of the line behind this number that go along to other branches, in order."""
+    """Return the turns of the line after this number that are carried to other branches, in order."""
     if branch.settled <= after:
         return []
     return await tables.effects_in(await _stretches(tables, branch, after, branch.settled))
 
 
 async def last_shared(tables: Tables, one: Branch, other: Branch) -> int:
-    """The number of the last turn that two lines have in common; 0 if there is none."""
+    """Return the number of the last turn that two lines share; 0 if there is none."""
     lines = [[_own(one)], [_own(other)]]
     while True:
         first, second = lines[0][0], lines[1][0]
         if first.branch == second.branch:
             return min(first.through, second.through)
-        # Turns behind the later beginning are on one of the lines only.
+        # Turns after the later start are on one of the lines only.
         line = lines[0] if first.after >= second.after else lines[1]
         left = line.pop(0)
         if not line and left.after:
@@ -75,12 +75,12 @@ async def last_shared(tables: Tables, one: Branch, other: Branch) -> int:
 
 
 async def flags_of(tables: Tables, owner: str, branch: Branch, after: int, through: int) -> FlagsOf:
-    """The flags of the turns of the line numbered after < number <= through, where there are any."""
+    """Return the flags of the turns of the line numbered after < number <= through, where there are any."""
     return await tables.flags_in(owner, await _stretches(tables, branch, after, min(through, branch.length)))
 
 
 async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -> list[Stretch]:
-    """Which turns of which branches are numbered after < number <= through, the newest first."""
+    """Return the stretches that cover after < number <= through, newest first."""
     found: list[Stretch] = []
     line: Sequence[Stretch] = (_own(branch),)
     while line:
@@ -97,8 +97,8 @@ async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -
 
 
 async def up_to(tables: Tables, branch: Branch, turn: Turn) -> tuple[Stretch, ...]:
-    """The line of a branch that is made from this turn, the newest stretch first.
-    Raises TurnNotFound if the turn is not on the line."""
+    """Return the line of a branch to be made from this turn, newest stretch first. Raises TurnNotFound if the
+    turn is not on the line."""
     line: tuple[Stretch, ...] = (_own(branch),)
     while line:
         earlier = await before(tables, line[-1].branch)
@@ -115,6 +115,6 @@ def _own(branch: Branch) -> Stretch:
 
 
 async def before(tables: Tables, branch: BranchId) -> tuple[Stretch, ...]:
-    """The stretches before the own turns of a branch, the newest first; see Origin.line."""
+    """Return the stretches before a branch's own turns, newest first; see Origin.line."""
     origin = await tables.origin(branch)
     return origin.line if origin is not None else ()

@@ -1,1 +1,1 @@
-"""Who may run on a branch: the queue, the leases of processes, and writes that outlive a cancelled caller."""
+"""Lanes: one running turn per branch, its queue, process leases, and writes that survive cancellation."""

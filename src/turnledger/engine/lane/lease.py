@@ -1,4 +1,4 @@
-"""Leases: how a process shows that it is alive, how others conclude that it is not; and the probe."""
+"""Leases: how a process shows that it is alive, and how others detect its death; and the probe."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from turnledger.model.ids import BranchId, LeaseId
 
 
 class LeaseWatch:
-    """Judges other processes by their beats, on this process's own monotonic clock: no clocks are compared.
+    """Judges other processes by their beats on its own monotonic clock, so no clocks are compared.
 
-    A lease has lapsed when its beat stood still for a whole lease time while this process watched, or at
-    once when the store knows that its process is gone. Being wrong is safe: the fence decides.
+    A lease has lapsed when its beat did not change for a whole lease time while this process watched, or at
+    once when the store knows that its process is gone. A wrong judgement is safe: the fence decides.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class LeaseWatch:
         self._seen: dict[LeaseId, tuple[int | None, float]] = {}
 
     def dead_among(self, beats: Iterable[tuple[LeaseId, int | None]]) -> dict[LeaseId, int | None]:
-        """Take note of these beats; return those of the leases that have lapsed."""
+        """Record these beats; return those of the leases that have lapsed."""
         now = self._clock.monotonic()
         dead: dict[LeaseId, int | None] = {}
         for lease, beat in beats:
@@ -41,11 +41,10 @@ class LeaseWatch:
         return dead
 
     def forget(self, lease: LeaseId) -> None:
-        """Drop what was noted of a lease that was buried: if it comes back, it is watched anew."""
+        """Drop a buried lease: if it comes back, it is watched afresh."""
         self._seen.pop(lease, None)
 
     def retain(self, leases: Collection[LeaseId]) -> None:
-        """Drop what was noted of leases that are no more."""
         for lease in [each for each in self._seen if each not in leases]:
             del self._seen[lease]
 
@@ -55,16 +54,15 @@ async def all_leases(tables: Tables, _: None) -> list[Lease]:
 
 
 async def renew(tables: Tables, id: LeaseId) -> None:
-    """Show that the process lives."""
     await tables.beat(id)
 
 
 SAMPLE = 5
-"""Branches that are read until one is sound: damage to a single chat leaves the others usable."""
+"""Branches read until one is sound: damage to a single chat leaves the others usable."""
 
 
 class Probe:
-    """Tries out a store. Each time it reads the next few branches, so that in time it has read all."""
+    """Tests a store. Each run reads the next few branches, so that in time it has read all."""
 
     def __init__(self, store: Store, lease: LeaseId) -> None:
         self._store = store
@@ -72,12 +70,11 @@ class Probe:
         self._after: BranchId | None = None
 
     async def run(self) -> None:
-        """Write a sign of life to disk, then read. Raises a StoreError that says why turns cannot run, and
-        LedgerClosed."""
+        """Write to disk, then read. Raises LedgerClosed, and a StoreError if turns cannot run."""
         try:
             await self._store.transact(renew, self._lease, Sync.DISK)
         except OutcomeUnknown as problem:
-            # Nothing hangs on this write, so it does not matter whether it is there.
+            # Nothing depends on this write, so its outcome does not matter.
             raise (problem.because or StoreUnavailable)(str(problem)) from problem
         sample = await self._store.read(_next_branches, self._after)
         self._after = sample[-1][1] if len(sample) == SAMPLE else None
@@ -97,7 +94,7 @@ async def _next_branches(tables: Tables, after: BranchId | None) -> list[tuple[s
 
 
 async def _read_as_a_turn(tables: Tables, request: tuple[str, BranchId, LeaseId]) -> None:
-    """Read from every table that a turn begins with."""
+    """Read every table that begin reads."""
     owner, id, lease = request
     branch = await tables.branch(id)
     if branch is None:

@@ -1,4 +1,4 @@
-"""The queue of a lane: the tickets that go before an attempt, but for those of dead processes."""
+"""The queue of a lane: the tickets before an attempt, without those of dead processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.ids import LeaseId, TurnId
 
 Dead = Mapping[LeaseId, int | None]
-"""Leases found dead, with the beat at which they were: one that beats again is alive."""
+"""Leases found dead, with their beat at that time: one that beats again is alive."""
 
 
 async def is_dead(tables: Tables, lease: LeaseId, dead: Dead) -> bool:
-    """Whether the lease still shows the beat at which it was found dead."""
+    """Return whether the lease still has the beat at which it was found dead."""
     return lease in dead and await beat_of(tables, lease) == dead[lease]
 
 
@@ -32,7 +32,7 @@ async def queue_before(
     """
     before: list[Ticket] = []
     if branch.last_ticket == 0:
-        return before, None  # nobody ever had to wait here
+        return before, None  # no ticket was ever issued here
     for ticket in await tables.tickets(branch.id):
         if ticket.attempt == attempt:
             return before, ticket

@@ -1,7 +1,8 @@
-"""Store calls: finished even if their caller is cancelled, refused outside the store's process and loop.
+"""Store calls that finish even if their caller is cancelled, and are refused outside the store's process and
+loop.
 
-In a forked process or on another event loop the threads of a store do not run, its futures wake no task and
-its memory is a copy: a call would wait forever, or its write would be lost.
+In a forked process or on another event loop the store's threads do not run, its futures wake no task, and its
+memory is a copy: a call would wait for ever, or its write would be lost.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 
 GRACE = 1.0
-"""Seconds for which a cancelled caller still waits for a write that the store has not begun."""
+"""Seconds for which a cancelled caller still waits for a write that the store has not started."""
 
 
 def is_cancelled() -> bool:
-    """Whether the current task is being cancelled: then nothing that failed is tried again."""
+    """Return whether the current task is being cancelled, so that failures are not retried."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class Unstoppable(asyncio.Future[Any]):
-    """A future that no cancellation reaches: who waits for it is cancelled when it is done. Stores answer
-    with it, so that waiting for a write to its end costs nothing.
+    """A future that cannot be cancelled: its waiter is cancelled when it is done. Stores return it, so that
+    waiting for the end of a write needs no extra task.
 
-    A cancellation makes it call `withdraw` after the grace time: a store that has not begun the write by then
-    gives it up, so that the caller is not held by what others do.
+    A cancellation makes it call `withdraw` after the grace time: a store that has not started the write by
+    then drops it, so that the caller does not wait for the writes of others.
     """
 
     withdraw: Callable[[], None] | None = None
@@ -44,16 +45,16 @@ class Unstoppable(asyncio.Future[Any]):
         return False
 
     def pass_on(self, _: asyncio.Future[Any]) -> None:
-        """Be done as the other one is, whatever came of it."""
+        """Finish when the other future does, whatever its outcome."""
         self.set_result(None)
 
 
 @coroutine
 def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Result]:
-    """Run to the end whatever happens to the caller; a cancellation is raised again afterwards.
+    """Run to the end even if the caller is cancelled; raise the cancellation afterwards.
 
-    The caller then knows that the work is over, not how it went: it asks the store. Runs within the
-    caller's task: a task of its own for each write would cost as much as the write.
+    The caller then knows that the work is over, but not its outcome, and asks the store. Runs within the
+    caller's task: a new task for each write would cost as much as the write.
     """
     cancelled: asyncio.CancelledError | None = None
     result: Result
@@ -76,8 +77,8 @@ def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Res
         except asyncio.CancelledError as cancellation:
             cancelled = cancellation
         except BaseException:
-            # Thrown in by the task, the work finds the same error in the future itself. Anything else, such
-            # as the GeneratorExit of a task that is destroyed with its loop, ends the work.
+            # The work finds an error that the task throws in in its future, too. Any other, such as the
+            # GeneratorExit of a task that is destroyed with its loop, ends the work.
             if not isinstance(waits_for, Unstoppable) or not waits_for.done():
                 work.close()
                 raise
@@ -96,25 +97,25 @@ def _until_done(waits_for: asyncio.Future[Any] | None) -> Generator[Any, None, N
 
 
 def listen(waits_for: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], object]) -> None:
-    """Have a future that a coroutine yielded call back, in place of a task that waits for it.
+    """Add a callback to a future that a coroutine yielded, in place of a task that waits for it.
 
-    The one place that touches a private attribute of asyncio: a task takes the mark off that `await` puts on
-    a future, and without that nobody else could await it. docs/decisions/0042 has the price of a task.
+    The only use of a private attribute of asyncio: `await` marks a future, a task removes the mark, and with
+    the mark no one else can await it. docs/decisions/0042 has the cost of a task.
     """
     waits_for._asyncio_future_blocking = False
     waits_for.add_done_callback(then)
 
 
 def _raise_again(cancelled: asyncio.CancelledError) -> None:
-    """Raise the cancellation, unless it was taken back meanwhile (Task.uncancel)."""
+    """Raise the cancellation, unless it was withdrawn meanwhile (Task.uncancel)."""
     caller = asyncio.current_task()
     if caller is not None and caller.cancelling():
         raise cancelled
 
 
 class JointReads(Generic[Asked, Result]):
-    """Reads that were asked for and have not begun. Whoever asks for the same until then takes part: a read
-    that has begun may be too old for a caller that was woken since."""
+    """Reads that were requested and have not begun. Equal requests share one until it begins: after that it
+    may be too old for a caller that was woken since."""
 
     def __init__(self, read: Callable[[Asked], Coroutine[Any, Any, Result]], name: str) -> None:
         self._read = read
@@ -122,8 +123,7 @@ class JointReads(Generic[Asked, Result]):
         self._asked: dict[Asked, asyncio.Task[Result]] = {}
 
     async def take(self, request: Asked) -> Result:
-        """Read, together with all who ask for the same. A caller that is cancelled leaves the others their
-        read."""
+        """Read, shared by all callers with the same request. Cancelling one leaves it to the others."""
         task = self._asked.get(request)
         if task is None:
             task = asyncio.create_task(self._begin(request), name=self._name)
@@ -132,13 +132,13 @@ class JointReads(Generic[Asked, Result]):
         return await asyncio.shield(task)
 
     async def _begin(self, request: Asked) -> Result:
-        # A task starts after all who were woken together have asked.
+        # The task starts after all callers that were woken together have made their request.
         del self._asked[request]
         return await self._read(request)
 
 
 def _heed(task: asyncio.Task[Any]) -> None:
-    """Take note of an error that everybody left before it came."""
+    """Retrieve an error whose callers have all left, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
@@ -148,7 +148,7 @@ OTHER_LOOP = "This ledger belongs to another event loop. Open one in each loop t
 
 
 _forks = 0
-"""How often this process, or one before it, was forked: cheaper to compare than the number of a process."""
+"""Number of forks up to this process: cheaper to compare than the process id."""
 
 
 def _count_fork() -> None:
@@ -161,7 +161,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Home:
-    """Made where a store is opened; the first event loop that uses the store is its loop for good."""
+    """The process and event loop of a store. The first loop that uses the store is its loop for good."""
 
     def __init__(self) -> None:
         self._forks = _forks
@@ -174,7 +174,7 @@ class Home:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # an operation that is driven by hand
+            return  # an operation driven without a loop
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:

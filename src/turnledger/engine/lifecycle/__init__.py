@@ -1,1 +1,1 @@
-"""What happens to a whole conversation: create, undo, switch, fork, reset, delete, expire."""
+"""Operations on a whole conversation: create, undo, switch, fork, reset, delete, expire."""

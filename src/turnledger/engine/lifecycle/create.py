@@ -1,6 +1,6 @@
 """Create a conversation: under an idempotency_key, or for a conversation_key that is reset.
 
-However often a request is made there is one conversation, and resets that come at once agree on which.
+Repeating a request makes no second conversation, and concurrent resets agree on one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from turnledger.model.ids import ConversationId
 
 @dataclass(frozen=True)
 class MakeRequest:
-    """Ask for the conversation that the target names, or for a new one, under a key of the request."""
-
     target: Target
     key: Key
     now: int
@@ -29,9 +27,8 @@ class MakeRequest:
 
 
 async def make(tables: Tables, request: MakeRequest) -> Conversation:
-    """Return the conversation that was made, or found, under the same idempotency_key, or resolve the target
-    and claim it. Raises IdempotencyMismatch, and what resolving does; what was made and is deleted since is
-    not made again."""
+    """Return the conversation that was made or found under the same idempotency_key, else resolve the target
+    and claim it. A deleted one is not made again. Raises IdempotencyMismatch, and as `resolve`."""
     target, key = request.target, request.key
     claim = await tables.claim(target.owner, key.text)
     if claim is not None:
@@ -51,21 +48,21 @@ class NamedRequest:
 
 
 async def named_by(tables: Tables, request: NamedRequest) -> ConversationId | None:
-    """The conversation that a key names at the moment, in whatever state it is."""
+    """Return the conversation that a key currently names, in any state."""
     found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
     return found.id if found else None
 
 
 @dataclass(frozen=True)
 class ResetRequest:
-    """Give the conversation_key to the fresh conversation, if it still names what it named when that was
-    looked up: without this, two resets at once would be two, and so would one whose answer was lost."""
+    """Give the conversation_key to the fresh conversation, if it still names the one in `replaces`. Without
+    that condition, concurrent or repeated resets would each create one."""
 
     owner: str
     scope: str
     conversation_key: str
     replaces: ConversationId | None
-    """None if it named nothing."""
+    """None if the key named none."""
     fresh: Conversation
     now: int
     within: Within = EVERYWHERE
@@ -74,11 +71,10 @@ class ResetRequest:
 
 
 async def reset(tables: Tables, request: ResetRequest) -> Conversation:
-    """Return the conversation that the key names from now on: the fresh one, or the one that a faster reset
-    put there. An expired one is replaced in any case. What runs or waits on the old one stays there.
+    """Return the conversation that the key now names: the fresh one, or that of a faster reset. An expired
+    one is always replaced. Running and queued turns stay on the old one.
 
-    Raises ConversationNotFound or InvalidInput if what is to be replaced never had this key, and
-    AdmissionMoved.
+    Raises AdmissionMoved, and ConversationNotFound or InvalidInput if `replaces` never had this key.
     """
     again = await tables.conversation(request.owner, request.fresh.id)
     if again is None:
@@ -94,13 +90,13 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
 
 
 async def _check_had_key(tables: Tables, request: ResetRequest, id: ConversationId) -> None:
-    """A reset that could not have done anything must not look like one that came second."""
+    """Raise if the reset never could succeed, so that it does not look like one that came second."""
     named = await tables.conversation(request.owner, id)
     if named is None or not request.within.sees(named):
         raise ConversationNotFound
-    # A deleted one does not tell any more which key it had.
-    is_told = not named.is_deleted
-    if named.scope != request.scope or (is_told and request.conversation_key not in keys_of(named)):
+    # A deleted conversation no longer shows its key.
+    shows_key = not named.is_deleted
+    if named.scope != request.scope or (shows_key and request.conversation_key not in keys_of(named)):
         raise InvalidInput(f"{id} never had the conversation_key {request.conversation_key!r}.")
 
 

@@ -1,14 +1,11 @@
-"""Deleting: a conversation can be restored for a while, and is then gone for good. Expiry ends it at once.
+"""Deletion: a conversation can be restored for a while, then it is gone for good. Expiry ends it at once.
 
     live ── delete ──► deleted ── its time is over, or purge ──► purged ──► swept, a batch at a time
       ▲                   │                                        ▲
       └───── restore ─────┘            live, expired ── purge ─────┘
 
-Each arrow but the last is one transaction. What can be restored is whole: only what is purged or expired is
-swept, and neither ever comes back.
-
-Removing, one process's part: it deletes conversations for callers, or brings them back, and lets go of
-what is here of them.
+Each arrow but the last is one transaction. A conversation that can be restored is whole: only purged and
+expired ones are swept, and neither ever comes back.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from turnledger.model.conversation import EVERYWHERE, Conversation, Conversation
 from turnledger.model.ids import ConversationId
 
 ASKED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
-"""Why an owner is told that a chat is gone; see model.retention for what goes by itself."""
+"""The reasons in the feed for a deleted chat; see model.retention for automatic ones."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +33,14 @@ class DeleteRequest:
     id: ConversationId
     now: int
     purge_at: int | None = None
-    """Until when it can be restored; None: it is purged at once."""
+    """The end of the time to restore it; None: purge at once."""
     within: Within = EVERYWHERE
 
 
 async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
-    """Delete the conversation, and return it as it is then: its conversation_key is free, its fence raised,
-    its running attempt ended, its queue gone. Deleting a deleted one changes nothing, unless it is to be
-    purged now. One that has expired is purged in any case: half of it may be gone. Raises
-    ConversationNotFound."""
+    """Delete the conversation and return it. Frees its conversation_key, raises its fence, ends its running
+    attempt and drops its queue. Repeating it changes nothing, unless the repetition purges. An expired one is
+    always purged, since parts of it may be gone. Raises ConversationNotFound."""
     found = await _found(tables, request.owner, request.id, request.within)
     if found.state is ConversationState.PURGED:
         return found
@@ -58,8 +54,7 @@ async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
 async def set_aside(
     tables: Tables, found: Conversation, purge_at: int, now: int, reason: str = ASKED
 ) -> Conversation:
-    """Delete a live conversation so that it can be restored. It remembers the conversation_key it had, as
-    its former one."""
+    """Delete a live conversation so that it can be restored, with its conversation_key as the former one."""
     deleted = replace(
         found,
         state=ConversationState.DELETED,
@@ -69,15 +64,14 @@ async def set_aside(
     )
     await tables.save_conversation(deleted)
     await _close_lane(tables, found, now, forget=False)
-    # A turn that was to be kept is so, and may be the first, or an edit: read again what it made of the chat.
+    # Read again: a turn kept on the way may be its first, or an edit, and has changed the row.
     deleted = await tables.conversation(found.owner, found.id) or deleted
     await _tell(tables, deleted, now, reason)
     return deleted
 
 
 async def purge(tables: Tables, found: Conversation, now: int, reason: str = FOR_GOOD) -> Conversation:
-    """End a conversation for good. What people said about it goes at once; its turns are swept by and by, and
-    nobody can read them any more."""
+    """End a conversation for good. Its details are removed now, its unreadable turns swept later."""
     purged = replace(
         _without_details(found),
         state=ConversationState.PURGED,
@@ -92,7 +86,7 @@ async def purge(tables: Tables, found: Conversation, now: int, reason: str = FOR
 
 
 async def _tell(tables: Tables, found: Conversation, now: int, reason: str) -> None:
-    if found.is_listed:  # else nobody was told that it is there
+    if found.is_listed:  # else the feed has not reported it
         await tell(tables, ChangeKind.CHAT_DELETED, found, now, detail=reason)
 
 
@@ -101,9 +95,8 @@ def _without_details(found: Conversation) -> Conversation:
 
 
 async def _close_lane(tables: Tables, conversation: Conversation, now: int, *, forget: bool) -> None:
-    """End what runs, and drop what waits. What tools did is kept where the conversation may come back: then
-    the model must hear of it. The draft is not: who deletes a conversation does not ask for it, unless
-    somebody had stopped the turn before."""
+    """End the running turn and drop the queue. Unless `forget`, effects are kept: after a restore the model
+    must learn of them. The draft is dropped, unless the turn had been stopped before."""
     branch = await tables.branch(conversation.branch)
     if branch is None:
         return
@@ -126,15 +119,15 @@ class RestoreRequest:
     due: int
     within: Within = EVERYWHERE
     retain_ms: int | None = None
-    """How old a conversation may become before it is deleted by itself."""
+    """The age without use at which a conversation is deleted automatically."""
 
 
 async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
-    """Bring a deleted conversation back as it was, and return it; one that is live already is returned as it
-    is. It has its conversation_key again if that is free; if not, that is its former one from now on.
+    """Bring a deleted conversation back and return it; a live one is returned unchanged. It gets its
+    conversation_key back if that is free; otherwise the key stays its former one.
 
-    Raises ConversationNotFound, ConversationDeleted if it was purged or its time is over, and
-    ConversationExpired.
+    Raises ConversationNotFound, ConversationExpired, and ConversationDeleted if it was purged or its time is
+    over.
     """
     found = await _found(tables, request.owner, request.id, request.within)
     if found.state is ConversationState.LIVE:
@@ -142,7 +135,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
     if found.state is ConversationState.EXPIRED:
         raise ConversationExpired
     if found.state is ConversationState.PURGED or found.purge_at is None or found.purge_at <= request.due:
-        raise ConversationDeleted("That conversation was deleted for good, and cannot be restored any more.")
+        raise ConversationDeleted("This conversation was purged and cannot be restored.")
     restored = replace(found, state=ConversationState.LIVE, purge_at=None)
     key = found.former_conversation_key
     if key is not None and await tables.conversation_by_key(found.owner, found.scope, key) is None:
@@ -156,7 +149,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
 
 
 def _would_end_again(restored: Conversation, request: RestoreRequest) -> bool:
-    """Whether it has been left alone for so long that it would go again at once."""
+    """Return whether it was unused for so long that retention would end it again at once."""
     is_old = request.retain_ms is not None and restored.touched_at + request.retain_ms <= request.due
     return is_old or restored.is_expired(request.due)
 
@@ -174,13 +167,12 @@ class EndDueRequest:
     due: int
     limit: int
     unlisted_kept_ms: int
-    """How long a conversation is kept that was begun, and where nothing was ever committed."""
+    """How long a conversation without a committed turn is kept."""
 
 
 async def end_due(tables: Tables, request: EndDueRequest) -> int:
-    """End conversations whose time is over, up to so many of each kind, so that they can be swept: those that
-    lapse expire, and those are purged that were deleted long enough ago, or begun and never came to
-    anything. Returns how many."""
+    """End conversations whose time is over, up to `limit` of each kind; return how many. Lapsed ones expire.
+    Purged are those deleted long enough ago, and those begun in which no turn was ever committed."""
     now, due, limit = request.now, request.due, request.limit
     lapsed = await tables.lapsed_conversations(due, limit)
     for each in lapsed:
@@ -197,8 +189,7 @@ async def end_due(tables: Tables, request: EndDueRequest) -> int:
 async def delete_for(
     process: Process, owner: str, id: ConversationId, within: Within, *, purge: bool
 ) -> Conversation:
-    """Delete the conversation, or purge it, and return it as it is then. Repeating it changes nothing. Raises
-    ConversationNotFound."""
+    """Delete or purge the conversation and return it; repeatable. Raises ConversationNotFound."""
     now = process.clock.now_ms()
     purge_at = None if purge else purge_time(process, now)
     deleted = await process.persist(delete, DeleteRequest(owner, id, now, purge_at, within))
@@ -207,7 +198,6 @@ async def delete_for(
 
 
 async def restore_for(process: Process, owner: str, id: ConversationId, within: Within) -> Conversation:
-    """Bring a deleted conversation back; see `restore`. Repeating it changes nothing."""
     kept = process.limits.retain_for
     retain_ms = None if kept is None else round(kept * 1000)
     now, due = process.clock.now_ms(), process.clock.due_ms()
@@ -216,5 +206,4 @@ async def restore_for(process: Process, owner: str, id: ConversationId, within: 
 
 
 def purge_time(process: Process, now: int) -> int:
-    """Until when what is deleted now can be restored."""
     return now + round(process.limits.restore_time * 1000)

@@ -1,7 +1,6 @@
-"""Moving: what changes which turns a conversation shows without running one. Undo, switch, fork.
+"""Moves: undo, switch and fork change which turns a conversation shows, without running one.
 
-Undo and switch take the lane as a turn does, and do all they do in the transaction that gets it: there is no
-moment at which they are half done.
+Undo and switch take the lane as a turn does, and complete in the transaction that gets it.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from turnledger.model.turn import Turn, TurnKind
 
 
 class Undo(Struct, frozen=True):
-    """Take back the last turn. `branch` is to be made, named by the caller so that undo can be repeated."""
+    """Take back the last turn. `branch` is the id of the branch to make, so that undo can be repeated."""
 
     branch: BranchId
     forget: bool = False
-    """Whether what its tools did, and settled turns behind it, go as well."""
+    """Whether its effects, and settled turns after it, are dropped, too."""
     turn: TurnId | None = None
-    """The turn that the caller takes for the last, if given: no other is taken back."""
+    """The turn that the caller expects to be the last; no other is undone."""
 
 
 class Switch(Struct, frozen=True):
@@ -62,19 +61,18 @@ class Switch(Struct, frozen=True):
 Move: TypeAlias = Undo | Switch
 
 KNOWN_SWITCHES = 8
-"""The last so many switches of a conversation are known by name: as many may be made by others before one
-whose answer was lost is repeated."""
+"""Switches remembered per conversation, to recognize one that is repeated because its result was lost."""
 
 
 class Moved(Struct, frozen=True):
-    """It was done; the conversation shows this branch now."""
+    """The move is done; the conversation now shows this branch."""
 
     branch: Branch
 
 
 async def moved_before(tables: Tables, lane: Branch, move: Move, attempt: TurnId) -> Moved | None:
-    """The answer to a move that had succeeded already, its first answer lost; None for one that has not.
-    Which branch is shown does not tell: others may have moved the conversation there, or on."""
+    """Return the result of a move that has succeeded before, else None. The current branch does not show it:
+    other callers may have moved the conversation there, or on."""
     if isinstance(move, Undo):
         made = await tables.branch(move.branch)
         return Moved(made) if made is not None else None
@@ -82,7 +80,7 @@ async def moved_before(tables: Tables, lane: Branch, move: Move, attempt: TurnId
 
 
 async def moved_under(tables: Tables, claim: Claim, attempt: TurnId) -> Moved:
-    """The answer to a move that was made before under the same idempotency_key. It waits no more."""
+    """Return the result of an earlier move under the same idempotency_key, and drop the ticket."""
     await tables.drop_ticket(attempt)
     shown = await tables.branch(BranchId.trusted(claim.attempt.raw))
     if shown is None:
@@ -99,8 +97,8 @@ async def check_move(
     kept: TurnId | None,
     room: Room = BOUNDLESS,
 ) -> None:
-    """Refuse a move that will be refused once the running turn has been stopped; `kept`: that turn, if it
-    will be the last one then."""
+    """Raise if the move will fail once the running turn was stopped; `kept` is that turn, if it will be
+    last."""
     if isinstance(move, Switch):
         if await untold_effects(tables, lane, await _target(tables, lane, move)):
             await check_room(tables, owner, room)
@@ -110,15 +108,14 @@ async def check_move(
 
 def _check_last(undo: Undo, last: TurnId) -> None:
     if undo.turn not in (None, last):
-        raise HistoryDiverged("Another turn is the last one by now. Read the chat again, then undo that one.")
+        raise HistoryDiverged("The last turn changed. Read the chat again, then undo the new last turn.")
 
 
 async def move(
     tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, room: Room = BOUNDLESS
 ) -> Moved:
-    """Move the conversation whose lane is free and from now on somebody else's. Raises TurnNotFound if there
-    is nothing to undo, HistoryDiverged if that is another turn than was meant, BranchNotFound if there is no
-    such branch, StorageFull if effects have to be copied to it and there is no room."""
+    """Move the conversation; the caller has the lane. Raises TurnNotFound without a turn to undo,
+    HistoryDiverged if the last turn is another, BranchNotFound, and StorageFull without room for effects."""
     if isinstance(move, Undo):
         return await _undo(tables, owner, lane, move)
     target = await _target(tables, lane, move)
@@ -127,12 +124,12 @@ async def move(
     await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
     if target.id == lane.id:
         return Moved(lane)
-    untold = await untold_effects(tables, lane, target)
-    if untold:
-        # Copies have the results of tools, of any size, on each branch. Refusing hides no effect: the branch
-        # that is shown tells of them.
+    missing = await untold_effects(tables, lane, target)
+    if missing:
+        # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows
+        # them.
         await check_room(tables, owner, room)
-        copies = await copies_behind(tables, owner, target, untold)
+        copies = await copies_behind(tables, owner, target, missing)
         target = await add_copies(tables, owner, target, copies)
         await tables.save_branch(target)
     if not await tables.move_conversation(lane.conversation, lane.id, target.id):
@@ -163,7 +160,7 @@ async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
 
 @dataclass(frozen=True)
 class ForkRequest:
-    """Ask for a new conversation that begins as another one does, up to a turn, or to its head."""
+    """Asks for a new conversation that begins as another one does, up to a turn, or to its head."""
 
     owner: str
     conversation: ConversationId
@@ -173,15 +170,14 @@ class ForkRequest:
     due: int
     room: Room = BOUNDLESS
     key: Key | None = None
-    """Names the request, so that there is one fork however often it is made."""
     admitted: int | None = None
 
 
 async def fork(tables: Tables, request: ForkRequest) -> Conversation:
-    """Make a conversation that shares its beginning with another, or return the one that was made under the
-    same idempotency_key. It copies nothing but the effects of later turns, and what becomes of the other one
-    later is no matter. It is of the same scope. A running turn goes on; effects that wait are settled first.
-    Raises TurnNotFound, IdempotencyMismatch, AdmissionMoved, InvalidInput if a conversation_key is taken."""
+    """Make a conversation that shares its beginning with another, or return the one made under the same
+    idempotency_key. Copies only the effects of later turns, and is independent of the other one from then on.
+    Has the same scope. A running turn goes on; effects that wait are settled first. Raises TurnNotFound,
+    IdempotencyMismatch, AdmissionMoved, and InvalidInput if the conversation_key is taken."""
     again = await tables.conversation(request.owner, request.fresh.id)
     if again is not None:
         return again
@@ -199,11 +195,10 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if waiting is not None and lane.running is None:
         lane = await settle(tables, lane, waiting, request.now)
         await tables.save_branch(lane)
-    # Turns are never shared beyond a scope.
     fresh = replace(request.fresh, scope=source.scope)
     key = fresh.conversation_key
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
-        raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
+        raise InvalidInput(f"The conversation_key {key!r} is taken. Use another one.")
     await check_room(tables, request.owner, request.room, adds_chat=True)
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:
@@ -221,7 +216,7 @@ async def _begin_as(tables: Tables, request: ForkRequest, fresh: Conversation, l
 
 
 class Sibling(Struct, frozen=True):
-    """A turn that stands at the same place as another, and the branch that shows it."""
+    """A turn at the same place as another, and a branch that shows it."""
 
     turn: Turn
     branch: BranchId
@@ -237,8 +232,7 @@ class SiblingsRequest:
 
 
 async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
-    """The turns that were made at the place of a turn of the current branch, itself included, the first made
-    first."""
+    """Return the turns at the place of a turn of the current branch, itself included, oldest first."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     lane = await tables.branch(conversation.branch)
     if lane is None:
@@ -255,7 +249,7 @@ async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
             continue
         branch = branches.pop()
         settled, first = await _next(tables, branch, before) if branch is not None else ((), None)
-        # What was made from one of these stands at the same place: they only tell what tools did.
+        # Settled turns only show effects, so what was made from one of them is at the same place.
         bases += [each for each in settled if each not in seen]
         seen.update(settled)
         if branch is not None and first is not None:
@@ -267,7 +261,7 @@ async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
 
 
 async def _before(tables: Tables, lane: Branch, turn: Turn) -> Turn | None:
-    """The last turn before this one that was not settled: what tells its place, on whatever branch."""
+    """Return the last turn before this one that was not settled: it identifies the place on every branch."""
     for number in range(turn.number - 1, 0, -1):
         before = await line.turn_at(tables, lane, number)
         if before is not None and before.kind is not TurnKind.SETTLED:
@@ -276,7 +270,7 @@ async def _before(tables: Tables, lane: Branch, turn: Turn) -> Turn | None:
 
 
 async def _branch_of(tables: Tables, conversation: Conversation, turn: Turn | None) -> Branch | None:
-    """The branch of a conversation that a turn stands on: the first one has what came with a fork."""
+    """Return the branch with this turn; the conversation's first one has the turns of a fork."""
     own = await tables.branch(turn.branch) if turn is not None else None
     if own is not None and own.conversation == conversation.id:
         return own
@@ -284,7 +278,7 @@ async def _branch_of(tables: Tables, conversation: Conversation, turn: Turn | No
 
 
 async def _next(tables: Tables, branch: Branch, before: Turn | None) -> tuple[list[TurnId], Turn | None]:
-    """What a line goes on with behind a turn: settled ones, and the first that was not, if it is there."""
+    """Return the settled turns that follow a turn on a line, and the first that was not settled, if any."""
     settled: list[TurnId] = []
     for number in range(before.number + 1 if before else 1, branch.length + 1):
         turn = await line.turn_at(tables, branch, number)

@@ -1,7 +1,6 @@
-"""Retention: conversations end by themselves when they are old, or when their owner stores too much. Never
-one that is pinned or runs: that is decided in the transaction that ends it.
+"""Retention: end old conversations, and those of owners that store too much.
 
-Retaining, one process's part: a round over all owners, and the time for the next.
+Never ends one that is pinned or in use; the transaction that ends it decides that.
 """
 
 from __future__ import annotations
@@ -21,23 +20,21 @@ ANY_TIME = 2**62
 
 @dataclass(frozen=True)
 class RetentionBounds:
-    """How long, and how much of it, each owner keeps."""
-
     now: int
     due: int
     age_ms: int | None
-    """Since a conversation was last used; None for no bound."""
+    """Since the last use; None for no limit."""
     bytes: int | None
-    """Of all that is stored for an owner; None for no bound."""
+    """Of all that an owner stores; None for no limit."""
 
     @property
     def touched_by(self) -> int | None:
-        """What was last used then, or earlier, is old."""
+        """The time of last use at or before which a conversation is old."""
         return None if self.age_ms is None else self.due - self.age_ms
 
 
 async def beyond(tables: Tables, asked: tuple[Sequence[str], RetentionBounds]) -> list[str]:
-    """Those of these owners that have something old, or too much."""
+    """Return the owners that have something old, or too much."""
     owners, bounds = asked
     return [owner for owner in owners if await _is_beyond(tables, owner, bounds)]
 
@@ -54,13 +51,12 @@ class RetireRequest:
     owner: str
     bounds: RetentionBounds
     purge_at: int
-    """Until when those can be restored that are old."""
+    """Until when old ones can be restored."""
     limit: int
 
 
 async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversation]:
-    """Delete conversations of an owner that nobody used for too long, up to so many, the oldest first. They
-    can be restored."""
+    """Delete an owner's conversations that were unused for too long, oldest first; they can be restored."""
     by = request.bounds.touched_by
     old = [] if by is None else await tables.oldest_conversations(request.owner, by, request.limit)
     now, until = request.bounds.now, request.purge_at
@@ -69,19 +65,17 @@ async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversatio
 
 @dataclass(frozen=True)
 class Shed:
-    """What one step did about an owner that stores too much."""
-
     purged: list[Conversation]
     is_done: bool
-    """Whether there is nothing more to do: the owner is within bounds, or nothing is left to purge."""
+    """Whether the owner is within bounds, or there is nothing left to purge."""
 
 
 async def shed(tables: Tables, request: RetireRequest) -> Shed:
-    """Purge conversations of an owner that stores too much, the oldest first, and those that are deleted
-    before all others; no more than has to be.
+    """Purge conversations of an owner that stores too much, deleted ones first, then the oldest; as few as
+    possible.
 
-    How much is stored falls when what was purged is swept. So nothing is purged while there is something to
-    sweep: two processes that look at once would both make room, and one of them for nothing.
+    The stored size falls only when purged turns are swept. So nothing is purged while there is something to
+    sweep: otherwise two processes at once would both make room, and purge too much.
     """
     bound, owner = request.bounds.bytes, request.owner
     if await tables.purge_ended(request.limit):
@@ -95,7 +89,7 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
     purged: list[Conversation] = []
     for each in candidates:
         purged.append(await purge(tables, each, request.bounds.now, Reason.SIZE))
-        # Forks may need some of it: then the next step goes on.
+        # Forks may share some of it; the next step then continues.
         excess -= await tables.bytes_of(each.id)
         if excess <= 0:
             break
@@ -103,7 +97,6 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
 
 
 def retired(conversation: Conversation, reason: Reason) -> Retired:
-    """What is reported of a conversation that was removed."""
     return Retired(
         owner=conversation.owner,
         conversation=conversation.id,
@@ -116,26 +109,25 @@ def retired(conversation: Conversation, reason: Reason) -> Retired:
 log = logging.getLogger("turnledger")
 
 OWNERS = 200
-"""Owners looked at in one go."""
+"""Owners read at once."""
 
 
 class Retaining:
-    """Keeps what Limits.retain_for and Limits.retain_bytes say, and no more."""
+    """Enforces Limits.retain_for and Limits.retain_bytes."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._next = 0.0
 
     async def retain_if_due(self) -> None:
-        """Do a round if the last is long enough ago."""
         now = self._process.clock.monotonic()
         if now >= self._next:
             self._next = now + self._process.limits.retain_every
             await self.retain()
 
     async def retain(self) -> Retained:
-        """Do a round, in small transactions, and report what was removed. What fails leaves the rest to the
-        next round."""
+        """Do a round in small transactions; report what was removed. A failure leaves the rest to the
+        next."""
         process, limits = self._process, self._process.limits
         age_ms = None if limits.retain_for is None else round(limits.retain_for * 1000)
         bounds = RetentionBounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)
@@ -160,7 +152,7 @@ class Retaining:
         gone: list[Retired] = []
         while True:
             batch = await self._process.store.transact(retire_old, request)
-            gone += [self._told(each, Reason.AGE) for each in batch]
+            gone += [self._removed(each, Reason.AGE) for each in batch]
             if len(batch) < request.limit:
                 return gone
 
@@ -169,10 +161,10 @@ class Retaining:
         step = Shed([], is_done=request.bounds.bytes is None)
         while not step.is_done:
             step = await self._process.store.transact(shed, request)
-            gone += [self._told(each, Reason.SIZE) for each in step.purged]
+            gone += [self._removed(each, Reason.SIZE) for each in step.purged]
         return gone
 
-    def _told(self, conversation: Conversation, reason: Reason) -> Retired:
+    def _removed(self, conversation: Conversation, reason: Reason) -> Retired:
         self._process.forget_deleted(conversation)
         what = "deleted" if reason is Reason.AGE else "purged"
         log.info("retention: %s was %s by %s", conversation.id, what, reason)

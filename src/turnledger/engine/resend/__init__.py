@@ -1,1 +1,1 @@
-"""Histories that clients send with each request: what is new in them, and where it belongs."""
+"""Histories that clients send with each request: which messages are new, and where they belong."""

@@ -1,9 +1,9 @@
-"""What a chat-completions request means, whose client sends the whole history each time.
+"""Match a chat-completions request, whose client sends the whole history each time, to a branch.
 
-A request that ends where the branch ends, with something new behind it, continues it, however much of the
-beginning was trimmed. One that ends at an earlier question asks for another answer. Anything else is an edit,
-and goes on from the last turn that both sides have. Where repeated messages leave a choice, reading up to the
-head wins over reading from the beginning, and the longer agreement over the shorter.
+A request that ends where the branch ends, with new messages after that, continues it, however much of the
+beginning was trimmed. One that ends at an earlier question asks for another answer. Any other is an edit,
+from the last turn that both sides have. Where repeated messages are ambiguous, a reading up to the head wins
+over one from the beginning, and a longer match over a shorter one.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from turnledger.model.messages.projection import SILENT, Said, Shown, bare, said
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
-"""So many ways of reading are followed at once."""
+"""Readings followed in parallel."""
 ABSENT_TURNS = 64
-"""So many turns may be absent from a client's copy before it is searched for in the whole line."""
+"""Turns that may be missing from a client's copy before the whole line is searched."""
 
 
 class Sent(StrEnum):
-    """What a client says its messages are."""
+    """How a client declares its messages."""
 
     NEW = "new"  # all of them are input
-    FULL = "full"  # the whole history from its beginning, even where no assistant speaks in it
+    FULL = "full"  # the whole history from its beginning, even without an assistant message
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -61,8 +61,8 @@ class Regeneration(msgspec.Struct, frozen=True):
 
 
 class MatchedEdit(msgspec.Struct, frozen=True):
-    """An edit: messages[new:] are input on a new branch after this turn, or from the very beginning; behind
-    `kept`, what the client has trimmed of the turn that was edited."""
+    """An edit: messages[new:] are input on a new branch after this turn, or from the beginning; preceded by
+    `kept`, the part of the edited turn that the client has trimmed."""
 
     after: TurnId | None
     new: int
@@ -75,27 +75,27 @@ _Way = TypeVar("_Way")
 
 
 class _Origin(NamedTuple):
-    """Where a way of reading back began: at a place of the request, maybe with the question of a turn."""
+    """Where a backward reading began: at a place of the request, maybe with the question of a turn."""
 
     place: int
     asked: int = -1
 
 
 class _Reach(msgspec.Struct, frozen=True):
-    """How far a request and the line agree: up to a place in the one, and so many turns of the other. `kept`
-    is what of the next turn stays, where it is known that the request begins within that."""
+    """How far a request and the line match: up to a place of the request, and a number of turns. `kept` is
+    the part of the next turn that stays, if the request begins within that turn."""
 
     place: int
     common: int
     regenerated: int | None = None
     kept: tuple[Item, ...] | None = None
     is_edited: bool = False
-    """Whether the next turn stands there, too, up to another answer than its own."""
+    """Whether the next turn matches, too, up to a different answer."""
 
 
 def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
-    """Say what these messages mean to a branch of these turns; raise NoNewInput when they bring nothing new,
-    MalformedItems when one is not a message."""
+    """Decide what these messages mean for a branch of these turns. Raises NoNewInput if they add nothing, and
+    MalformedItems if one is not a message."""
     request = ClientTranscript(messages)
     first = request.first
     answered = _end_of_answers(request)
@@ -136,8 +136,8 @@ def _meaning(turns: Sequence[Turn], request: ClientTranscript, reach: _Reach) ->
 
 
 def _continued(turns: Sequence[Turn], request: ClientTranscript, place: int) -> Meaning:
-    """What continues at the head, unless it has other results than an interrupted turn there was given: these
-    go where the calls wait."""
+    """Return a continuation at the head, or an edit if the results differ from those that an interrupted turn
+    there received: they go where the calls are open."""
     meaning = _continuation(request, place)
     left = len(turns)
     while left > 1 and request.answers(place) and may_be_absent(turns[left - 1]):
@@ -149,7 +149,7 @@ def _continued(turns: Sequence[Turn], request: ClientTranscript, place: int) -> 
 
 
 def _end_of_answers(request: ClientTranscript) -> int:
-    """The place behind the last assistant message that says something; `first` when there is none."""
+    """Return the place after the last assistant message with content; `first` if there is none."""
     for place in range(request.end, request.first, -1):
         message = request.messages[place - 1]
         if message.get("role") == "assistant" and said(message).role == "assistant":
@@ -158,8 +158,8 @@ def _end_of_answers(request: ClientTranscript) -> int:
 
 
 def _behind_questions(turns: Sequence[Turn], request: ClientTranscript) -> int:
-    """Where a request without answers is new: all of it, unless the line ends with questions whose answers
-    its client may not know of, and it begins with these."""
+    """Return where a request without answers is new: at its beginning, unless the line ends with questions
+    whose answers the client may not have, and the request begins with these."""
     left = len(turns)
     while left and not _is_answered(turns[left - 1]):
         left -= 1
@@ -170,16 +170,16 @@ def _behind_questions(turns: Sequence[Turn], request: ClientTranscript) -> int:
 
 
 def _is_answered(turn: Turn) -> bool:
-    """Whether every client knows of an answer in the turn."""
+    """Return whether every client has received an answer in the turn."""
     if turn.kind is not TurnKind.COMPLETED:
         return False
-    if turn.says_plainly:  # which is seen without showing it
+    if turn.says_plainly:  # avoids projecting the turn
         return True
     return any(entry.role == "assistant" for entry in turn.shown.entries)
 
 
 def _has_input(request: ClientTranscript, new: int) -> bool:
-    """Whether there is a user message that says something, or a result, from here on."""
+    """Return whether there is a user message with content, or a result, from here on."""
     return any(_is_input(request.messages[place]) for place in range(new, request.end))
 
 
@@ -188,25 +188,25 @@ def _is_input(message: Mapping[str, Any]) -> bool:
     if what.role != SILENT or message.get("role") != "user":
         return what.role in ("user", "tool")
     content = message.get("content")
-    # A part of a kind not known here is still something.
+    # A content part of an unknown kind counts as content.
     return isinstance(content, list) and any(
         isinstance(part, Mapping) and "text" not in part and "refusal" not in part for part in content
     )
 
 
 def may_be_absent(turn: Turn) -> bool:
-    """Whether a client may not know of the turn: it did not end well, or nothing of it is shown."""
+    """Return whether a client may not have the turn: it did not complete, or is not shown at all."""
     return turn.kind is not TurnKind.COMPLETED or not turn.shown.entries
 
 
 def _is_head(turns: Sequence[Turn], common: int) -> bool:
-    """Whether nothing follows but what a client may not know of."""
+    """Return whether only turns follow that a client may not have."""
     return all(may_be_absent(turns[index]) for index in range(len(turns) - 1, common - 1, -1))
 
 
 def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
-    """A branch never leaves out a turn that its client could not have seen: a settled or a hidden one, unless
-    this has answered the calls that are to be answered anew."""
+    """Extend the common turns by those that the client could not have seen, settled or hidden ones, so that a
+    branch never leaves them out; except those that have answered the calls that are to be answered again."""
     index = common
     while index < len(turns) and may_be_absent(turns[index]):
         kind = turns[index].kind
@@ -219,15 +219,14 @@ def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
 def _ending_at_head(
     turns: Sequence[Turn], request: ClientTranscript, answered: int
 ) -> tuple[_Origin, int] | None:
-    """Read backwards from the head. Returns where the history ends in the request, and the turn in which the
-    request begins."""
+    """Read backwards from the head. Return where the history ends in the request, and its first turn."""
     last = request.end
     while last > answered and not _is_input(request.messages[last - 1]):
         last -= 1
     likely = {answered, *range(max(answered, last - MOST_PLACES), last)}
-    # Instructions in the middle belong to the message behind them, and are input where that is.
+    # Instructions in the middle belong to the message after them, and are input if that is.
     origins = [place for place in sorted(likely) if place < last and request.is_behind_something(place)]
-    # A request of few messages needs few turns, however long the line is.
+    # A short request needs few turns, however long the line is.
     before = max(0, len(turns) - request.end - ABSENT_TURNS)
     return _read_back(turns[before:], before, request, origins)
 
@@ -235,9 +234,9 @@ def _ending_at_head(
 def _read_back(
     turns: Sequence[Turn], before: int, request: ClientTranscript, origins: Sequence[int]
 ) -> tuple[_Origin, int] | None:
-    """Follow all ways of reading the request back: from its origins at the head, and from its end as the
-    question of a turn that counts as the head. The first to arrive wins, of several the one that leaves least
-    over."""
+    """Follow all backward readings: from the origins at the head, and from the end of the request as the
+    question of a turn counted as the head. The first to arrive wins, then the one that leaves least
+    unread."""
     places = {place: _Origin(place) for place in origins}
     may_ask = True
     left = len(turns)
@@ -275,7 +274,7 @@ def _step(request: ClientTranscript, turn: Turn, places: Mapping[int, _Origin]) 
 
 
 def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
-    """Keep the number of ways bounded, those that took most and the one that took nothing among them."""
+    """Bound the number of readings; keep those that consumed most, and the one that consumed nothing."""
     if len(places) <= MOST_PLACES:
         return places
     ordered = sorted(places.items(), key=itemgetter(0))
@@ -283,7 +282,7 @@ def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
 
 
 def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: Shown | None) -> _Reach:
-    """Read forwards from a turn, or from what `cut` leaves of it, as far as line and request agree."""
+    """Read forwards from a turn, or from the part of it in `cut`, as far as line and request match."""
     best = (request.first, begin)
     edited: tuple[int, int] | None = None
     places = {request.first: begin}
@@ -299,8 +298,8 @@ def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: 
             is_stopped = turn.kind is TurnKind.INTERRUPTED and leads
             if is_stopped and request.is_answered_otherwise(shown, place, leads):
                 edited = max(edited or (place, index), (place, index))
-                leads = {place}  # it may be absent, and a later turn have that answer
-            # A question that was settled and is asked again is new, and not the end of the history.
+                leads = {place}  # the turn may be absent, and a later one have that answer
+            # A settled question that is asked again is new, not the end of the history.
             for found in leads - ends if turn.kind is TurnKind.SETTLED else leads:
                 reached[found] = max(index + 1 if found > place else common, reached.get(found, 0))
         if not reached:
@@ -315,7 +314,7 @@ def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: 
 
 
 def _asks_again(request: ClientTranscript, turn: Turn, shown: Shown, place: int) -> bool:
-    """Whether the request ends with the input of this turn."""
+    """Return whether the request ends with the input of this turn."""
     if turn.kind is TurnKind.SETTLED or request.is_over(place, FORWARDS):
         return False
     ends = (request.past(way.input, place, FORWARDS) for way in shown.ways)
@@ -323,9 +322,9 @@ def _asks_again(request: ClientTranscript, turn: Turn, shown: Shown, place: int)
 
 
 def _longest_agreement(turns: Sequence[Turn], request: ClientTranscript) -> _Reach:
-    """Read forwards from the beginning and from where a trimmed request could begin; the longest wins."""
+    """Read forwards from the beginning and from where a trimmed request may begin; the longest match wins."""
     ranked = [(_read_from(turns, request, spot), length) for spot, length in windows(turns, request)]
-    # Within the turn where they part, what agrees is seen at a glance only.
+    # Within the turn where they diverge, the match is only approximate.
     reach, length = max(ranked, key=lambda each: (max(each[0].place - request.first, each[1]), each[0].place))
     if reach.place == request.first and not length:
         return _begun_with_a_cut(turns, request) or _edited_at_the_edge(turns, request) or reach
@@ -333,8 +332,8 @@ def _longest_agreement(turns: Sequence[Turn], request: ClientTranscript) -> _Rea
 
 
 def _read_from(turns: Sequence[Turn], request: ClientTranscript, spot: Spot) -> _Reach:
-    """Read forwards from a place in the line. Where they part within its turn, what was trimmed of that stays
-    before what was sent."""
+    """Read forwards from a place in the line. If they diverge within its turn, the trimmed part of that turn
+    is kept before what was sent."""
     cut = spot.cut(turns) if spot.place or spot.piece else None
     reach = _read_on(turns, request, spot.turn, cut)
     if cut is None or reach.common > spot.turn:
@@ -343,8 +342,8 @@ def _read_from(turns: Sequence[Turn], request: ClientTranscript, spot: Spot) -> 
 
 
 def _begun_with_a_cut(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
-    """Read on from the answer that a trimmed request begins with a part of. Of several such answers the one
-    with most behind it wins, then the last."""
+    """Read on from an answer of which a trimmed request begins with a part. Of several, the one with the
+    longest match after it wins, then the last."""
     heard, behind = _first_in_a_row(request)
     best, furthest = None, (request.first, 0)
     parted: _Reach | None = None
@@ -363,22 +362,22 @@ def _begun_with_a_cut(turns: Sequence[Turn], request: ClientTranscript) -> _Reac
 def _goes_on(
     turns: Sequence[Turn], spot: Spot, request: ClientTranscript, heard: Sequence[Said], behind: int
 ) -> bool:
-    """Whether the answer that a request begins with the beginning of goes on behind something inserted."""
+    """Return whether the answer continues after an insertion, if the request begins with its beginning."""
     begun = bare("".join(each.text for each in heard))
     whole = turns[spot.turn].shown.entries[spot.place].bare
-    place, said = behind, ""
+    place, continued = behind, ""
     while (found := request.next(place, FORWARDS)) is not None:
         what, place = found
         if what.role == "assistant":
-            said += bare(what.text)
-        elif said:
+            continued += bare(what.text)
+        elif continued:
             break
-    return bool(said) and whole.startswith(begun + said)
+    return bool(continued) and whole.startswith(begun + continued)
 
 
 def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:
-    """Line and request part within the turn of a cut answer: that stays as it is stored, and what follows it
-    is new. Without the calls that end the turn it is another answer."""
+    """Diverge within the turn of a cut answer: the stored answer stays, and what follows it is new. Without
+    the calls that end the turn, it is a different answer."""
     following = spot._replace(place=spot.place + 1)
     if following.place < len(turns[spot.turn].shown.entries):
         return _Reach(behind, spot.turn, kept=following.before(turns))
@@ -386,8 +385,8 @@ def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -
 
 
 def _cut_answers(turns: Sequence[Turn], request: ClientTranscript) -> list[tuple[int, Spot]]:
-    """The answers that a request may begin with a part of, and how much agrees behind each, most first:
-    clients trim by letters, too, and whoever pressed stop saw less of an answer, or more."""
+    """Return the answers with a part of which a request may begin, and the length of the match after each,
+    longest first. Clients trim by characters, too, and after a stop they have less of an answer, or more."""
     heard, behind = _first_in_a_row(request)
     text = bare("".join(each.text for each in heard))
     if not text or heard[0].role != "assistant":
@@ -403,7 +402,7 @@ def _cut_answers(turns: Sequence[Turn], request: ClientTranscript) -> list[tuple
 
 
 def _first_in_a_row(request: ClientTranscript) -> tuple[list[Said], int]:
-    """What one role says at the beginning of a request, and the place behind it."""
+    """Return the messages of one role that a request begins with, and the place after them."""
     heard: list[Said] = []
     place = request.first
     while (found := request.next(place, FORWARDS)) and (not heard or heard[0].role == found[0].role):
@@ -413,15 +412,14 @@ def _first_in_a_row(request: ClientTranscript) -> tuple[list[Said], int]:
 
 
 def _is_part(turn: Turn, answer: Spot, text: str) -> bool:
-    """Whether this is how an answer begins or ends; of one that was stopped, a client may have seen more."""
+    """Return whether the text begins or ends an answer; of a stopped one, a client may have seen more."""
     whole = turn.shown.entries[answer.place].bare
     is_longer = turn.kind is not TurnKind.COMPLETED and bool(whole) and text.startswith(whole)
     return whole.startswith(text) or whole.endswith(text) or is_longer
 
 
 def _edited_at_the_edge(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
-    """A trimmed request whose first message was edited, or all that one role says there, still shows by what
-    follows where it stands."""
+    """Locate a trimmed request whose first messages were edited, by what follows them."""
     heard, behind = _first_in_a_row(request)
     first = request.next(request.first, FORWARDS)
     if first is None:
@@ -445,8 +443,8 @@ def _edited_at_the_edge(turns: Sequence[Turn], request: ClientTranscript) -> _Re
 
 
 def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Spot:
-    """Where the last so many messages of this role before a message begin; that message itself where another
-    speaks before it. What was answered here, in however many messages, is shown as one."""
+    """Return where the last `count` messages of this role before a message begin; the message itself if
+    another role precedes it. An answer of several messages is shown as one."""
     if spot.piece:
         before = spot._replace(piece=0)
     elif spot.place:
@@ -462,7 +460,7 @@ def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Sp
 
 
 def _end_before(turns: Sequence[Turn], spot: Spot) -> Spot:
-    """The last entry of the turns before that of this spot, as far as a client knows of these."""
+    """Return the last entry of the earlier turns, as far as a client has these."""
     for index in range(spot.turn - 1, -1, -1):
         entries = turns[index].shown.told(spot.form)
         if entries and not (may_be_absent(turns[index]) and entries[-1].role == "user"):

@@ -1,7 +1,7 @@
 """The messages of a request, read along the turns of a branch, forwards or backwards.
 
-A place is a number between two messages; reading moves it. Only messages that are reached are ever projected,
-and most turns are compared letter by letter without that.
+A place is a number between two messages; reading moves it. Messages are projected only when reached, and most
+turns are compared without that.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from turnledger.model.messages.projection import (
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PIECES = 64
-"""So many messages in a row are tried as pieces of one text."""
+"""The most messages in a row tried as pieces of one text."""
 FORWARDS, BACKWARDS = 1, -1
 
 
 class ClientTranscript:
-    """A request as its client's copy of the history. `first` is where its instructions end."""
+    """A request, as its client's copy of the history. `first` is the end of its instructions."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], first: int = 0) -> None:
         self.messages = messages
@@ -42,7 +42,7 @@ class ClientTranscript:
         self._end = first if ends is None else ends[1] + 1
 
     def next(self, place: int, step: int) -> tuple[Said, int] | None:
-        """The next message that says something, and the place behind it; None where there is no more."""
+        """Return the next message with content, and the place after it; None at the end."""
         try:
             return self._next[place, step]
         except KeyError:
@@ -58,22 +58,22 @@ class ClientTranscript:
         return None
 
     def is_over(self, place: int, step: int) -> bool:
-        """Whether nothing is said from here on, in this direction."""
+        """Return whether no message with content follows in this direction."""
         return place <= self._begin if step < 0 else place >= self._end
 
     def is_behind_something(self, place: int) -> bool:
-        """Whether the message before this place says something."""
+        """Return whether the message before this place has content."""
         found = self.next(place, BACKWARDS)
         return found is not None and found[1] == place - 1
 
     def answers(self, place: int) -> bool:
-        """Whether a result stands here."""
+        """Return whether the next message is a result."""
         found = self.next(place, FORWARDS)
         return found is not None and found[0].role == "tool"
 
     def past_echoes(self, turns: Sequence[Turn], left: int, place: int) -> tuple[int, int]:
-        """Read backwards while turns stand here as they were shown: the common case, for which nothing is
-        projected. Returns the turns left and the place."""
+        """Read backwards while turns match exactly as shown: the common case, without projection. Return the
+        turns left and the place."""
         messages, first = self.messages, self.first
         while left:
             shown = turns[left - 1].shown
@@ -88,7 +88,7 @@ class ClientTranscript:
         return left, place
 
     def _is_plain(self, shown: Shown, place: int) -> bool:
-        """Whether question and answer stand here, spelt in another way: the next most common case."""
+        """Return whether question and answer match in another JSON form: the next most common case."""
         plain = shown.plain
         return (
             plain is not None
@@ -97,8 +97,8 @@ class ClientTranscript:
         )
 
     def through(self, kind: TurnKind, shown: Shown, place: int, step: int) -> set[int]:
-        """Where reading this turn may lead: nowhere, if it does not stand here. Of a turn that did not end
-        well the client may hold any part, or nothing."""
+        """Return where reading this turn may lead; empty if it does not match. Of a turn that did not
+        complete, the client may have any part, or none."""
         if shown.echo is not None:
             size = len(shown.echo)
             begin = place if step > 0 else place - size
@@ -110,20 +110,20 @@ class ClientTranscript:
         return set().union(*(self._past_parts(form, place, step) for form in forms))
 
     def is_answered_otherwise(self, shown: Shown, place: int, through: set[int]) -> bool:
-        """Whether a turn that did not end well stands here up to an answer that is not its own; `through` is
-        where reading it may lead. Where it has no text behind that, any answer may be to it."""
+        """Return whether a turn that did not complete matches up to a different answer; `through` is where
+        reading it may lead. If the turn has no text after that, any answer may belong to it."""
         end = max(through)
         last, follows = self.next(end, BACKWARDS), self.next(end, FORWARDS)
         if end == place or last is None or follows is None:
             return False
         if last[0].role == "assistant" or follows[0].role != "assistant":
             return False
-        said = [
+        places = [
             at
             for at, entry in enumerate(shown.entries)
             if entry.role == last[0].role and last[0].text in entry.pieces
         ]
-        behind = shown.entries[max(said, default=-1) + 1 :]
+        behind = shown.entries[max(places, default=-1) + 1 :]
         return any(entry.role == "assistant" and entry.pieces for entry in behind)
 
     def past(self, entries: Sequence[Entry], place: int, step: int) -> int | None:
@@ -151,7 +151,7 @@ class ClientTranscript:
         return places
 
     def _past_cut_text(self, entry: Entry, place: int, step: int) -> int | None:
-        """Whoever pressed stop saw less of the answer than was kept, or a little more."""
+        """Match a partial answer: after a stop, the client saw less than was kept, or a little more."""
         found = self.next(place, step)
         if found is None or entry.role != "assistant" or found[0].role != "assistant" or not entry.pieces:
             return None
@@ -168,7 +168,7 @@ class ClientTranscript:
         return found[1] if _is(entry, [found[0]]) else self._past_pieces(entry, place, step)
 
     def _past_pieces(self, entry: Entry, place: int, step: int) -> int | None:
-        """Read several messages as one entry: clients split and join what was said in a row."""
+        """Read several messages as one entry: clients split and join consecutive messages."""
         heard: list[Said] = []
         room = len(entry.bare)
         while (found := self.next(place, step)) is not None and found[0].role == entry.role:
@@ -179,7 +179,7 @@ class ClientTranscript:
                 return None
             if _is(entry, heard):
                 return place
-        # A trimmed request may begin in the middle of what was said in a row.
+        # A trimmed request may begin in the middle of consecutive messages.
         return place if step < 0 and found is None and _ends(entry, heard) else None
 
     def _past_results(self, entry: Entry, place: int, step: int) -> int | None:
@@ -203,7 +203,7 @@ class ClientTranscript:
 
 
 def _is(entry: Entry, heard: Sequence[Said]) -> bool:
-    """Whether these messages together say what the entry says."""
+    """Return whether these messages together equal the entry."""
     texts = tuple(each.text for each in heard if each.text)
     if texts != entry.pieces:
         if len(texts) < 2 and len(entry.pieces) < 2:
@@ -216,7 +216,7 @@ def _is(entry: Entry, heard: Sequence[Said]) -> bool:
 
 
 def _ends(entry: Entry, heard: Sequence[Said]) -> bool:
-    """Whether these messages together say the end of what the entry says."""
+    """Return whether these messages together equal the end of the entry."""
     text = bare("".join(each.text for each in heard))
     calls = [call for each in heard for call in each.calls]
     ends = {bare("".join(entry.pieces[begin:])) for begin in range(1, len(entry.pieces))}
@@ -226,13 +226,13 @@ def _ends(entry: Entry, heard: Sequence[Said]) -> bool:
 
 
 def _same_media(entry: Entry, heard: Sequence[Said]) -> bool:
-    """Images are dropped from old messages: they count only where both sides have them."""
+    """Compare images only if both sides have them: clients drop them from old messages."""
     media = tuple(each for one in heard for each in one.media)
     return not media or not entry.media or entry.media[-len(media) :] == media
 
 
 def _results_in_order(pieces: Sequence[str], texts: Sequence[str], *, is_cut: bool) -> int | None:
-    """How many of these texts are the results, in this order; stated ones may be absent."""
+    """Return how many of these texts are the results in this order; stated results may be absent."""
     count = 0
     for piece in pieces:
         if count < len(texts) and texts[count] == piece:
@@ -243,5 +243,5 @@ def _results_in_order(pieces: Sequence[str], texts: Sequence[str], *, is_cut: bo
 
 
 def _only_stated(stored: Mapping[str | None, str], sent: Mapping[str | None, str]) -> bool:
-    """Whether nothing is absent but results that were stated for the client."""
+    """Return whether only results are absent that were stated for the client."""
     return all(text == NOT_ANSWERED for call_id, text in stored.items() if call_id not in sent)

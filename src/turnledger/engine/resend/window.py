@@ -1,7 +1,7 @@
-"""Where in a line a request could begin whose client has trimmed it, edited it, or both.
+"""Find where in a line a request could begin whose client has trimmed it, edited it, or both.
 
-Line and request are compared message by message, at a glance: what is found is then read in full. The place
-where a request was found says, too, what of its turn the client has trimmed.
+Line and request are compared message by message, approximately; match.py then reads the places found in full.
+The place also shows which part of its turn the client has trimmed.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from turnledger.model.messages.projection import Call, ClientForm, Entry, Shown,
 from turnledger.model.turn import Turn
 
 MOST_WINDOWS = 4
-"""So many places in the line are tried as the beginning of a trimmed request."""
+"""Places tried as the beginning of a trimmed request."""
 MOST_SPOTS = 16
-"""So many places in the line are tried as that of one message."""
+"""Places tried for one message."""
 MOST_ANSWERS = 4
-"""So many answers in a row, at the beginning of a request, are tried as one."""
+"""Consecutive answers at the beginning of a request tried as one."""
 GLANCE = 32
-"""So many letters of the beginning and of the end of an answer are compared when it is searched for."""
+"""Characters compared at the beginning and at the end of an answer in a search."""
 NO_CHANCE = 2
-"""So many messages that agree at the same distance are no chance."""
+"""Matching messages at the same distance that rule out chance."""
 TELLING = 16
-"""Nor is a single one of so many letters."""
+"""Characters of a single message that rule out chance."""
 
 Words: TypeAlias = tuple[str, str, tuple[Call, ...]]
 
 
 class Spot(NamedTuple):
-    """A message of the line: its turn, how that is told, and the entry and piece of it."""
+    """A message of the line: its turn, the form, and the entry and piece within it."""
 
     turn: int
     form: ClientForm
@@ -44,7 +44,7 @@ class Spot(NamedTuple):
     piece: int
 
     def before(self, turns: Sequence[Turn]) -> tuple[Item, ...]:
-        """What its turn says before it, without what is hidden."""
+        """Return the items of its turn before it, without hidden ones."""
         if not self.place and not self.piece:
             return ()
         turn = turns[self.turn]
@@ -52,7 +52,7 @@ class Spot(NamedTuple):
         return tuple(without_open_reasoning(found))
 
     def cut(self, turns: Sequence[Turn], pieces: tuple[str, ...] | None = None) -> Shown:
-        """What is left of its turn from it on; `pieces`, if given, are what is left of its entry."""
+        """Return its turn from this message on; `pieces`, if given, replace the rest of its entry."""
         shown = turns[self.turn].shown
         entries = shown.told(self.form)
         entry = entries[self.place]
@@ -65,15 +65,14 @@ class Spot(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Where a request could begin, and how much it has in common with the line from there, as far as that is
-    seen at a glance."""
+    """Where a request could begin, and the approximate length of the match from there."""
 
     spot: Spot
     length: int
 
 
 class MessageLine(Struct, frozen=True):
-    """What turns say, message by message, where each stands; and the ends of answers of several messages."""
+    """The messages of turns, where each stands, and the ends of answers of several messages."""
 
     words: list[Words]
     spots: list[Spot]
@@ -92,7 +91,7 @@ class MessageLine(Struct, frozen=True):
 
 
 def windows(turns: Sequence[Turn], request: ClientTranscript) -> Iterable[Window]:
-    """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
+    """Yield where the request could begin: at the beginning, and at the longest matches."""
     readings = list(_readings(request))
     for form in _forms(turns):
         line = MessageLine.of(turns, form)
@@ -115,9 +114,9 @@ def _windows_in(line: MessageLine, sent: list[Words], form: ClientForm) -> Itera
 
 
 def find(turns: Sequence[Turn], request: ClientTranscript, within: int | None) -> Spot | None:
-    """Where the first message of the request stands in the line, or in one turn of it, as far as what follows
-    tells: messages may have been edited between those that agree. Of several places the first; None when so
-    little agrees that it may be chance."""
+    """Return where the first message of the request stands in the line, or in one turn of it, judged by what
+    follows: messages between those that match may have been edited. Of several places the first; None if the
+    match may be chance."""
     best: tuple[int, int, Spot] | None = None
     readings = list(_readings(request))
     for form in _forms(turns):
@@ -138,8 +137,8 @@ def find(turns: Sequence[Turn], request: ClientTranscript, within: int | None) -
 
 
 def _readings(request: ClientTranscript) -> Iterable[list[Words]]:
-    """What the request says, message by message, answers in a row as one; and, where it begins with several,
-    the first of them apart from the rest: what was between may have been deleted."""
+    """Yield the messages of the request, consecutive answers as one; and, if it begins with several, the
+    first of them apart from the rest: messages in between may have been deleted."""
     yield words_of_request(request)
     text, place = "", request.first
     calls: tuple[Call, ...] = ()
@@ -157,7 +156,7 @@ def _readings(request: ClientTranscript) -> Iterable[list[Words]]:
 
 
 def is_telling(request: ClientTranscript) -> bool:
-    """Whether the first message says so much that nobody else would say the same."""
+    """Return whether the first message is long enough to rule out chance."""
     found = request.next(request.first, FORWARDS)
     if found is None:
         return False
@@ -175,7 +174,7 @@ def _forms(turns: Sequence[Turn]) -> list[ClientForm]:
 
 
 def _ends_of_answer(entry: Entry) -> Iterable[tuple[Words, tuple[Words, int]]]:
-    """The ends of an answer of several messages, and how many are missing: a request may begin with one."""
+    """Yield the ends of an answer of several messages, with which a request may begin, and what they lack."""
     if entry.role == "assistant" and len(entry.pieces) + bool(entry.calls) > 1:
         whole = _words(entry.role, "".join(entry.pieces), entry.calls)
         for piece in range(1, len(entry.pieces) + bool(entry.calls)):
@@ -189,7 +188,7 @@ def _words_of_entry(entry: Entry) -> list[Words]:
 
 
 def words_of_request(request: ClientTranscript) -> list[Words]:
-    """The same for a request, whose answers are joined like those of a turn."""
+    """Return the words of a request, with consecutive answers joined as in a turn."""
     words: list[Words] = []
     place = request.first
     answer: tuple[str, tuple[Call, ...]] = ("", ())
@@ -208,15 +207,14 @@ def words_of_request(request: ClientTranscript) -> list[Words]:
 
 
 def _words(role: str, text: str, calls: Sequence[Call]) -> Words:
-    """What is compared at a glance: of answers, which clients split and join, how they begin and end."""
+    """Return what is compared in a search: of answers, which clients split and join, only the two ends."""
     if role == "assistant":
         text = bare(text[: 2 * GLANCE])[:GLANCE] + bare(text[-2 * GLANCE :])[-GLANCE:]
     return role, text, tuple((name, canonical(arguments)) for name, arguments in calls) if calls else ()
 
 
 def common_lengths(sent: Sequence[Words], line: Sequence[Words]) -> list[int]:
-    """For each place of the line, how much of the request stands there: linear, however often messages
-    repeat (the Z algorithm)."""
+    """Return the length of the match at each place of the line, in linear time (the Z algorithm)."""
     both: list[Words | None] = [*sent, None, *line]
     lengths = [0] * len(both)
     left = right = 0

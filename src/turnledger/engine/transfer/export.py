@@ -1,7 +1,7 @@
-"""Exporting: a chat as lines, self-contained, whatever it shares with others.
+"""Export: a chat as lines, self-contained, whatever it shares with other chats.
 
-The first look tells which branches there are and where they end; the turns up to there never change, so they
-are read page by page, and a chat of any length is told without being held in memory.
+The first read finds the branches and their ends. Turns up to there never change, so they are read page by
+page, and a chat of any length is exported without holding it in memory.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, ConversationNotFound
-from turnledger.model.attempt import Failure
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags, Hidden, hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.journal import Journal
 from turnledger.model.transfer import BranchLine, chat_line, encoded, turn_line
-from turnledger.model.turn import Turn, TurnKind, instructed_after
+from turnledger.model.turn import Failure, Turn, TurnKind, instructed_after
 
 PAGE = 50
-"""Turns that are read at once."""
+"""Turns read at once."""
 BRANCHES = 500
-"""Branches that are read at once."""
+"""Branches read at once."""
 
 
 class Waiting(Struct, frozen=True):
-    """A turn that tells what tools did, where that waits to be settled, and what is kept beside it."""
+    """A turn that shows effects that wait to be settled, with its flags and failure."""
 
     turn: Turn
     flags: Mapping[int, Flags]
@@ -42,17 +41,17 @@ class Waiting(Struct, frozen=True):
 
 
 class Outline(Struct, frozen=True, kw_only=True):
-    """What a chat consists of: its line, and where its turns are."""
+    """The parts of a chat: its header line, and where its turns are."""
 
     owner: str
     conversation: Conversation
     header: bytes
     stretches: tuple[Stretch, ...]
-    """Those of its turns, parents before their children, each once."""
+    """Its turns, parents before children, each once."""
     branches: tuple[BranchId, ...] = ()
-    """In the order of making."""
+    """In order of creation."""
     waiting: tuple[Waiting, ...] = ()
-    """What would be settled if it went on now."""
+    """The turns that would be settled if it continued now."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class ExportRequest:
 
 
 async def outline_of(tables: Tables, request: ExportRequest) -> Outline:
-    """Look at a live conversation as a whole. Raises ConversationNotFound, also to anybody but its owner,
+    """Return the outline of a live conversation. Raises ConversationNotFound, also for other owners,
     ConversationDeleted and ConversationExpired."""
     found = await tables.conversation(request.owner, request.conversation)
     if found is not None and not request.within.sees(found):
@@ -73,7 +72,6 @@ async def outline_of(tables: Tables, request: ExportRequest) -> Outline:
 
 
 async def outline(tables: Tables, conversation: Conversation) -> Outline:
-    """Look at a conversation as a whole."""
     stretches: list[Stretch] = []
     waiting: list[Waiting] = []
     heads: list[BranchLine] = []
@@ -86,7 +84,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
         settled = await _to_settle(tables, conversation.owner, branch)
         if settled is not None:
             waiting.append(settled)
-            # A place for it among the stretches, behind what it follows.
+            # Its place among the stretches, after the turn it follows.
             stretches.append(Stretch(branch.id, branch.length, branch.length + 1))
         head = settled.turn.id if settled is not None else branch.head
         heads.append(BranchLine(id=str(branch.id), head=None if head is None else str(head)))
@@ -102,7 +100,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
 
 
 async def branches_of(tables: Tables, conversation: ConversationId) -> list[Branch]:
-    """The branches of a conversation, in the order of making."""
+    """Return the branches of a conversation, oldest first."""
     found: list[Branch] = []
     while True:
         before = found[-1].id if found else None
@@ -116,8 +114,8 @@ async def branches_of(tables: Tables, conversation: ConversationId) -> list[Bran
 
 
 async def _not_covered(tables: Tables, branch: Branch, covered: dict[BranchId, int]) -> list[Stretch]:
-    """The stretches of a branch's line that those before it do not have. What is covered up to some turn of a
-    branch is so from the very beginning."""
+    """Return the stretches of a branch's line that earlier branches do not cover. A branch that is covered up
+    to some turn is covered from its beginning."""
     found: list[Stretch] = []
     parts: tuple[Stretch, ...] = (Stretch(branch.id, branch.start, branch.length),)
     while parts:
@@ -132,7 +130,7 @@ async def _not_covered(tables: Tables, branch: Branch, covered: dict[BranchId, i
 
 
 async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | None:
-    """What waits to be settled behind the head of a branch, as it would be: what happened, happened."""
+    """Return what waits to be settled after the head of a branch, as it would be settled."""
     attempt = await tables.attempt(owner, branch.unsettled) if branch.unsettled else None
     if attempt is None:
         return None
@@ -160,22 +158,21 @@ async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | No
 class ExportPageRequest:
     outline: Outline
     first: int
-    """How many of the turns were told before."""
+    """How many turns were exported before."""
     limit: int = PAGE
 
 
 async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
-    """The next lines of turns. Raises ConversationDeleted if they are gone, and StoreCorrupt if one is
-    missing."""
+    """Return the next lines of turns. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
     outline, chat = request.outline, str(request.outline.conversation.id)
     turns: list[Turn] = []
     to_settle = {each.turn.branch: each for each in outline.waiting}
-    told: dict[TurnId, Waiting] = {}
+    late: dict[TurnId, Waiting] = {}
     for part in _window(outline.stretches, request.first, request.limit):
         waiting = to_settle.get(part.branch)
         if waiting is not None and waiting.turn.number == part.through:
             turns.append(waiting.turn)
-            told[waiting.turn.id] = waiting
+            late[waiting.turn.id] = waiting
             continue
         found = await tables.turns(part.branch, part.after, part.through, part.through - part.after)
         if len(found) != part.through - part.after:
@@ -184,13 +181,13 @@ async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
     flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
     lines = []
     for turn in turns:
-        waits = told.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
+        waits = late.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
         lines.append(encoded(turn_line(chat, turn, waits.flags, waits.failure)))
     return lines
 
 
 def _window(stretches: tuple[Stretch, ...], first: int, limit: int) -> list[Stretch]:
-    """The part of stretches in which the next so many turns are."""
+    """Return the parts of the stretches that hold the next `limit` turns."""
     found: list[Stretch] = []
     for part in stretches:
         size = part.through - part.after
@@ -207,36 +204,34 @@ def _window(stretches: tuple[Stretch, ...], first: int, limit: int) -> list[Stre
 
 
 async def begin_of(tables: Tables, request: ExportRequest) -> tuple[Outline, list[bytes]]:
-    """The outline of a conversation, and its first lines: for most, all there is."""
+    """Return the outline of a conversation, and its first lines: for most, all of them."""
     found = await outline_of(tables, request)
     return found, await page_of(tables, ExportPageRequest(found, 0))
 
 
 @dataclass(frozen=True)
 class ShownRequest:
-    """Ask for a part of what people see of a chat."""
-
     owner: str
     conversation: ConversationId
     now: int
     within: Within = EVERYWHERE
     branch: Branch | None = None
-    """The branch as it was at the first look."""
+    """The branch as first read."""
     after: int = 0
 
 
 class ShownPart(Struct, frozen=True):
-    """Turns of the branch that a conversation shows, from the first on."""
+    """Turns of the current branch, from the first on."""
 
     conversation: Conversation
     branch: Branch
     turns: list[Turn]
     hidden: Hidden
-    """The places of their items that people are not shown."""
+    """The places of items hidden from users."""
 
 
 async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
-    """The next turns of the branch that was current at the first look. Raises as `outline_of` does."""
+    """Return the next turns of the branch that was current at first. Raises as `outline_of`."""
     found = await tables.conversation(request.owner, request.conversation)
     if found is not None and not request.within.sees(found):
         raise ConversationNotFound
@@ -258,6 +253,6 @@ class OwnedRequest:
 
 
 async def owned(tables: Tables, request: OwnedRequest) -> list[Conversation]:
-    """A page of the conversations of an owner, the longest untouched first: one that is used meanwhile moves
-    to the end, where it is met."""
+    """Return a page of the conversations of an owner, longest untouched first: one that is used meanwhile
+    moves to the end, and is still read."""
     return await tables.untouched(request.owner, request.scope, request.after, request.limit)

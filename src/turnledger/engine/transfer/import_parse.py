@@ -1,7 +1,7 @@
-"""From the bytes of a file, in whatever pieces they come, to the lines of one chat after another.
+"""Parse the bytes of a file, in any chunks, into the lines of one chat after another.
 
-Only one chat is held in memory, and no line beyond its bound. Nothing here raises: whatever cannot be read is
-reported with its line, and the next line is looked at.
+Holds only one chat in memory, and no line beyond its limit. Raises nothing: what cannot be read is reported
+with its line, and parsing continues at the next line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from turnledger.engine.limits import Limits
-from turnledger.model.text.json_values import MOST_VALUES, has_more_values
+from turnledger.model.codec import MOST_VALUES, has_more_values
 from turnledger.model.transfer import LONGEST_NAME as SHOWN
 from turnledger.model.transfer import (
     SCHEMA_VERSION,
@@ -28,43 +28,41 @@ from turnledger.model.transfer import (
 
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MARK = b"\xef\xbb\xbf"
-"""With which some editors begin a file of UTF-8."""
+"""The byte order mark with which some editors begin a UTF-8 file."""
 ITEM_BYTES = 72
-"""Memory that an item, a flag or an effect takes beside its text: lines of small ones take many times their
-length."""
+"""Memory of an item, a flag or an effect beside its text: small ones take many times their length."""
 _KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": TurnLine}
 
 
 @dataclass
 class ReadChat:
-    """The lines of one chat. Without a header, nothing can be taken of it."""
+    """The lines of one chat. Without a header it cannot be imported."""
 
     line: int
     id: str | None
     header: ChatLine | None
     turns: list[tuple[int, TurnLine]] = field(default_factory=list)
     size: int = 0
-    """Bytes of its lines."""
     held: int = 0
-    """Memory that they take."""
+    """Memory they take."""
     notes: Notes = field(default_factory=Notes)
     refused: str | None = None
-    """Why nothing is taken of it."""
+    """Why it is not imported."""
 
 
 class ChatReader:
-    """Feed it bytes; it gives what is complete. `close` gives the rest."""
+    """Takes bytes and yields complete chats and reports; `close` yields the rest."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._rest = bytearray()
         self._skipped = 0
-        """Bytes of a line beyond its bound, which are passed over."""
+        """Bytes of a line beyond its limit, which are skipped."""
         self._line = 0
         self._chat: ReadChat | None = None
 
     def feed(self, piece: bytes) -> Iterator[ReadChat | ImportReport]:
-        """What is complete with these bytes."""
+        """Yield what these bytes complete."""
         *whole, rest = piece.split(b"\n")
         for part in whole:
             self._take(part)
@@ -72,7 +70,7 @@ class ChatReader:
         self._take(rest)
 
     def close(self) -> Iterator[ReadChat | ImportReport]:
-        """What was left to be told when the bytes ended."""
+        """Yield what is left at the end of the bytes."""
         if self._rest or self._skipped:
             yield from self._end_line(is_last=True)
         if self._chat is not None:
@@ -129,14 +127,13 @@ class ChatReader:
             yield from self._keep(raw, line, fields)
 
     def _is_in_refused(self, fields: dict[str, msgspec.Raw]) -> bool:
-        """Whether a turn is of the chat of which nothing is taken, so that it need not be read."""
+        """Return whether a turn belongs to a refused chat, so that it need not be parsed."""
         chat = self._chat
         if chat is None or chat.refused is None:
             return False
         return chat.header is None or bytes(fields.get("chat", b"")) == msgspec.json.encode(chat.header.id)
 
     def _refuse(self, why: str) -> Iterator[ImportReport]:
-        """Report a line of which nothing can be taken, with the chat it stands in."""
         if self._chat is None:
             yield ImportReport(line=self._line, did=Did.REFUSED, why=why)
         else:
@@ -193,13 +190,12 @@ class ChatReader:
 
 
 def _count(line: TurnLine) -> int:
-    """How many items, flags and effects a turn has."""
     lists = (line.input, line.output, line.flags, line.instructions, line.effects)
     return sum(len(each) for each in lists if each is not UNSET)
 
 
 def _id_in(raw: bytes) -> str | None:
-    """The id that a line names which cannot be read as a whole."""
+    """Return the id in a line that cannot be parsed as a whole."""
     try:
         found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         return str(msgspec.json.decode(found["id"], type=str))[:SHOWN]

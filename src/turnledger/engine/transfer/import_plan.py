@@ -1,8 +1,4 @@
-"""What an import makes of the lines of one chat: a tree of turns that keeps the promises, and a report of all
-that could not be taken as it stands. Nothing here looks at a store.
-
-What a file says of a chat besides its turns, kept within the bounds that everybody has.
-"""
+"""Plan an import: make a well-formed tree of turns from the lines of a chat, and report every change."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from turnledger.engine.turn.validation import (
 )
 from turnledger.errors import InvalidId, InvalidInput, MalformedItems
 from turnledger.model import codec, event_log, transfer
-from turnledger.model.attempt import Failure
 from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, NamedBy
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
@@ -32,12 +27,12 @@ from turnledger.model.messages.calls import left_open, started
 from turnledger.model.messages.repair import Fitted, fitted
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine
-from turnledger.model.turn import Instructions, Turn, TurnKind, instructed_after, is_instruction
+from turnledger.model.turn import Failure, Instructions, Turn, TurnKind, instructed_after, is_instruction
 
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 HIGHEST = 2**53
-"""Up to here every reader of JSON counts exactly."""
+"""The largest integer that every JSON parser reads exactly."""
 
 Note: TypeAlias = tuple[Did, str]
 _is_effect = re.compile(r"[0-9a-f]{32}").fullmatch
@@ -45,7 +40,7 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 
 def known_id(kind: type[AnyId], text: str, at: int, within: str) -> AnyId:
-    """The id that a text is, or the one that stands for a text of another making. The same for the same."""
+    """Return the id in a text, or derive one, the same each time, from a text that is not one of ours."""
     try:
         return kind(text)
     except InvalidId:
@@ -53,8 +48,8 @@ def known_id(kind: type[AnyId], text: str, at: int, within: str) -> AnyId:
 
 
 def conversation_of(header: ChatLine, owner: str, notes: list[Note]) -> Conversation:
-    """The conversation of a line, of this owner. What is out of bounds is left out, and noted. Raises
-    InvalidInput for a line without times."""
+    """Return the conversation of a header line for this owner. Details beyond their limits are left out, and
+    noted. Raises InvalidInput for invalid times."""
     if not (0 <= header.created_at <= LATEST and 0 <= header.touched_at <= LATEST):
         raise InvalidInput("created_at and touched_at must be milliseconds since 1970.")
     id = known_id(ConversationId, header.id, header.created_at, owner)
@@ -154,17 +149,14 @@ def _reset_policy(header: ChatLine, notes: list[Note]) -> ResetPolicy:
 
 
 MOST_ITEMS = 100_000
-"""Items of one turn."""
 PLACED_NOWHERE = derived(BranchId, 0, "nowhere")
-"""Where a turn stands that has no branch yet."""
+"""The branch of a turn that has none yet."""
 LONGEST_FAILURE = 65_536
-"""Characters in which it is told why a turn failed: many more than any that failed here has."""
+"""Characters of a failure: many more than those made here have."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A turn as it will be."""
-
     line: int
     id: TurnId
     parent: TurnId | None
@@ -180,11 +172,11 @@ class Planned:
     number: int = 0
     instructed: int = 0
     settled: int = 0
-    """Number of the last turn up to here that goes along to other branches."""
+    """Number of the last turn up to here that is carried to other branches."""
     effects: tuple[int, ...] | None = None
 
     def turn(self, branch: BranchId, ids: Mapping[TurnId, TurnId]) -> Turn:
-        """The turn on a branch, where turns have these ids."""
+        """Return the turn on a branch, with turn ids replaced by these."""
         turn = msgspec.structs.replace(
             self._unplaced,
             id=ids.get(self.id, self.id),
@@ -195,7 +187,7 @@ class Planned:
         return turn
 
     def encode(self) -> None:
-        """Encode the turn and its log now: within the transaction, all others would wait for that."""
+        """Encode the turn and its log now: inside the transaction, all other writers would wait."""
         _ = self._unplaced, self.log
 
     @cached_property
@@ -223,7 +215,7 @@ class Planned:
 
     @property
     def goes_along(self) -> bool:
-        """Whether branches that leave it out tell what its tools did; see Turn.goes_along."""
+        """Whether branches that leave it out show its effects; see Turn.goes_along."""
         if self.kind is TurnKind.INTERRUPTED:
             return bool(started(self.output) if self.effects is None else self.effects)
         return self.kind is TurnKind.SETTLED
@@ -231,7 +223,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """A chat as it will be: its turns with parents before their children, branch by branch."""
+    """A chat to be imported: its turns, parents before children, branch by branch."""
 
     line: int
     conversation: Conversation
@@ -242,7 +234,7 @@ class Plan:
     reports: tuple[ImportReport, ...] = ()
 
     def line_of(self, head: TurnId | None, known: Iterable[TurnId] = ()) -> list[Planned]:
-        """The turns that lead to a head, the first one first, without those that are known and before."""
+        """Return the turns that lead to a head, first one first, without known ones and those before them."""
         found: list[Planned] = []
         seen = known if isinstance(known, set | dict) else set(known)
         while head is not None and head not in seen:
@@ -253,7 +245,7 @@ class Plan:
 
 @dataclass
 class _Planning:
-    """One chat on its way to a plan. Each method decides one thing, on what those before it have decided."""
+    """The planning of one chat. Each step builds on the ones before."""
 
     header: ChatLine
     at: int
@@ -262,7 +254,7 @@ class _Planning:
     notes: Notes = field(default_factory=Notes)
     turns: dict[TurnId, Planned] = field(default_factory=dict)
     instead: dict[TurnId, TurnId | None] = field(default_factory=dict)
-    """Turns that were left out, and what stands in their place."""
+    """Turns that were left out, and what replaces them."""
 
     def id_of(self, kind: type[AnyId], text: str) -> AnyId:
         return known_id(kind, text, self.header.created_at, self.chat)
@@ -274,7 +266,7 @@ class _Planning:
 def planned(
     header: ChatLine, at: int, lines: Sequence[tuple[int, TurnLine]], owner: str, limits: Limits
 ) -> Plan:
-    """Plan a chat of these lines for an owner. Raises InvalidInput if nothing of it can be taken."""
+    """Plan a chat from these lines for an owner. Raises InvalidInput if none of it can be imported."""
     if len(header.branches) > limits.import_turns:
         raise InvalidInput(f"It has too many branches: at most {limits.import_turns}.")
     notes: list[Note] = []
@@ -307,7 +299,7 @@ def _read_turns(planning: _Planning, lines: Sequence[tuple[int, TurnLine]]) -> N
 
 
 def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
-    """The turn of a line, as far as it can be told from this line alone."""
+    """Return the turn of a line, as far as this line alone determines it."""
     if line.kind not in tuple(TurnKind):
         raise MalformedItems(f"Its kind is {line.kind!r}; it must be one of {', '.join(TurnKind)}.")
     if not (0 <= line.created_at <= LATEST and 0 <= line.committed_at <= LATEST):
@@ -342,7 +334,7 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
 
 
 def _items(planning: _Planning, at: int, line: TurnLine, raws: Sequence[msgspec.Raw]) -> list[Item | None]:
-    """The items of a line, with None for what is none."""
+    """Return the items of a line, with None for invalid ones."""
     found: list[Item | None] = []
     for place, raw in enumerate(raws):
         try:
@@ -354,7 +346,7 @@ def _items(planning: _Planning, at: int, line: TurnLine, raws: Sequence[msgspec.
 
 
 def plain_item(raw: msgspec.Raw) -> Item:
-    """An item of JSON that somebody sent. Raises MalformedItems for what no reader could decode."""
+    """Return an item from foreign JSON. Raises MalformedItems if readers could not decode it."""
     item = Item(raw)
     if item.raw.count(b"{") + item.raw.count(b"[") > DEEPEST:
         try:
@@ -408,7 +400,7 @@ def _flags(planning: _Planning, at: int, line: TurnLine, places: Mapping[int, in
 
 
 def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
-    """Why it failed; of what was completed, nobody would ask for that."""
+    """Return why it failed; drop the failure of a completed turn."""
     if line.failure is not None and line.kind == TurnKind.COMPLETED:
         planning.note(at, Did.DROPPED, "It was completed, so its failure is left out.", line.id)
         return None
@@ -421,7 +413,7 @@ def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
 def _effects(
     planning: _Planning, at: int, line: TurnLine, output: Sequence[Item | None]
 ) -> tuple[int, ...] | None:
-    """The calls that may have acted, by their places among the items of the output that could be read."""
+    """Return the calls that may have acted, by their places in the readable output."""
     if isinstance(line.effects, msgspec.UnsetType):
         return None
     acted = {place for place in line.effects if 0 <= place < len(output)}
@@ -435,7 +427,7 @@ def _effects(
 
 
 def _tie(planning: _Planning) -> None:
-    """Give each turn a parent that is there, and leave out turns that lead to themselves."""
+    """Give each turn an existing parent, and leave out turns in a cycle."""
     heads = {planning.id_of(TurnId, each.head) for each in planning.header.branches if each.head}
     before: Planned | None = None
     is_late = False
@@ -456,7 +448,7 @@ def _tie(planning: _Planning) -> None:
 
 
 def _number(planning: _Planning) -> None:
-    """Put parents before children, and number each turn of a line."""
+    """Order parents before children, and number the turns of each line."""
     children: dict[TurnId | None, list[Planned]] = {}
     for turn in planning.turns.values():
         children.setdefault(turn.parent, []).append(turn)
@@ -473,7 +465,7 @@ def _number(planning: _Planning) -> None:
 
 
 def _fit(planning: _Planning) -> None:
-    """Make each turn fit behind its parent: calls have results, and instructions in force are known."""
+    """Make each turn fit its parent: give calls results, and determine the instructions in force."""
     open_after: dict[TurnId | None, tuple[Item, ...]] = {None: ()}
     instructed: dict[TurnId | None, int] = {None: 0}
     settled: dict[TurnId | None, int] = {None: 0}
@@ -506,7 +498,7 @@ def _fit(planning: _Planning) -> None:
 
 
 def _moved(turn: Planned, fit: Fitted) -> Mapping[int, Flags]:
-    """The flags at the places where the items stand that they are for."""
+    """Return the flags at the new places of their items."""
     if not turn.flags or not fit.changes:
         return turn.flags
     items = (*turn.input, *turn.output)
@@ -515,7 +507,7 @@ def _moved(turn: Planned, fit: Fitted) -> Mapping[int, Flags]:
 
 
 def _effects_in(turn: Planned, fit: Fitted) -> tuple[int, ...] | None:
-    """The effects at the places where their calls stand."""
+    """Return the effects at the new places of their calls."""
     if turn.effects is None or not fit.changes:
         return turn.effects
     acted = {id(turn.output[place]) for place in turn.effects}
@@ -523,7 +515,7 @@ def _effects_in(turn: Planned, fit: Fitted) -> tuple[int, ...] | None:
 
 
 def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[BranchId, TurnId | None, str]]:
-    """The branches with heads that are there: one whose head is not ends where its turns do."""
+    """Return the branches with existing heads: one without ends where its turns do."""
     given = planning.header.branches
     if not given:
         last = next(reversed(planning.turns), None)
@@ -550,7 +542,6 @@ def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[Bra
 
 
 def _head_of(planning: _Planning, text: str | None) -> tuple[TurnId | None, bool]:
-    """The turn that a head names, and whether it is there."""
     if text is None:
         return None, True
     head = planning.id_of(TurnId, text)
@@ -580,7 +571,7 @@ def _leaves(planning: _Planning) -> list[TurnId]:
 def _made(
     planning: _Planning, conversation: Conversation, branches: list[tuple[BranchId, TurnId | None, str]]
 ) -> Plan:
-    """The plan, without turns that no branch leads to."""
+    """Return the plan, without turns that no branch leads to."""
     turns: dict[TurnId, Planned] = {}
     all_of_them = Plan(planning.at, conversation, (), planning.turns)
     for _, head, _ in branches:

@@ -1,10 +1,10 @@
-"""Import: the one transaction that creates a planned chat, whole or not at all.
+"""Import: the transaction that creates a planned chat atomically.
 
-Its rows are drafted before the transaction, from the plan and from what the store reports about its ids, so
-that other requests hardly wait for it; if that has changed since, they are drafted again inside. Existing
-rows never change. An id stays where it is free, for an importer who may know that: for all others, a foreign
-id and one that never existed look the same. A turn that exists already, equal and of the same owner and
-scope, with all turns before it, is shared, as a fork shares it.
+Its rows are drafted before the transaction, from the plan and the ids in the store, so that other requests
+hardly wait; if the ids have changed since, they are drafted again inside. Existing rows never change. A free
+id is kept, if the importer may know that it is free: for all others, foreign ids and unused ones look the
+same. A turn that exists already, equal and of the same owner and scope, with all turns before it, is shared,
+as in a fork.
 """
 
 from __future__ import annotations
@@ -45,32 +45,28 @@ from turnledger.model.turn import Turn
 
 @dataclass
 class Known:
-    """What a store has of a plan already."""
+    """The rows of a plan that a store has already."""
 
     shared: dict[TurnId, Turn] = field(default_factory=dict)
-    """Turns of the same owner and scope that are the same, with all turns before them."""
+    """Equal turns of the same owner and scope, with all turns before them."""
     lines: dict[TurnId, tuple[Stretch, ...]] = field(default_factory=dict)
-    """Of shared turns that branches are made from: the line up to them."""
+    """By shared turn that a branch is made from: the line up to it."""
     turns: set[TurnId] = field(default_factory=set)
-    """Ids of turns that are taken, by any owner."""
+    """Turn ids that are taken, by any owner."""
     branches: set[BranchId] = field(default_factory=set)
-    """Ids of branches that are taken."""
 
 
 @dataclass(frozen=True)
 class ImportDraft:
-    """All that is inserted for a chat."""
-
     conversation: Conversation
     branches: tuple[NewBranch, ...]
     flags: Mapping[TurnId, Mapping[int, Flags]]
     bases: tuple[Turn, ...]
-    """Turns of other chats that branches are made from: the draft holds while they are there."""
+    """Turns of other chats that branches are made from: the draft is valid while they exist."""
     notes: tuple[ImportReport, ...]
 
 
 def bases_of(plan: Plan, shared: Mapping[TurnId, Turn]) -> set[TurnId]:
-    """The shared turns that branches are made from."""
     bases: set[TurnId] = set()
     placed = set(shared)
     for _, head in plan.branches:
@@ -83,17 +79,16 @@ def bases_of(plan: Plan, shared: Mapping[TurnId, Turn]) -> set[TurnId]:
 
 
 def turn_called(chat: ConversationId, id: TurnId) -> TurnId:
-    """The id of a turn that cannot keep its own."""
+    """Derive the id of a turn that cannot keep its own."""
     return derived(TurnId, time_of(id), str(chat), str(id))
 
 
 def branch_called(chat: ConversationId, id: BranchId) -> BranchId:
-    """The id of a branch that cannot keep its own."""
+    """Derive the id of a branch that cannot keep its own."""
     return derived(BranchId, time_of(id), str(chat), str(id))
 
 
 def draft_of(plan: Plan, chat: ConversationId, known: Known, *, keeps_ids: bool) -> ImportDraft:
-    """Make the rows of a planned chat under this id."""
     return _Drafting(plan, replace(plan.conversation, id=chat), known, keeps_ids).draft()
 
 
@@ -105,13 +100,13 @@ class _Drafting:
     keeps_ids: bool
     notes: list[ImportReport] = field(default_factory=list)
     ids: dict[TurnId, TurnId] = field(default_factory=dict)
-    """What turns are called here that cannot keep their ids."""
+    """New ids of turns that cannot keep theirs."""
     renamed: dict[BranchId, BranchId] = field(default_factory=dict)
     placed: dict[TurnId, Turn] = field(default_factory=dict)
-    """Turns by their ids in the plan, as they will be."""
+    """The final turns, by their ids in the plan."""
     starts: dict[BranchId, int] = field(default_factory=dict)
     lines: dict[BranchId, tuple[Stretch, ...]] = field(default_factory=dict)
-    """Of branches as they are called here: the stretches before their own turns."""
+    """By final branch id: the stretches before its own turns."""
 
     def draft(self) -> ImportDraft:
         plan, current = self.plan, self.conversation.branch
@@ -137,8 +132,7 @@ class _Drafting:
         self.notes.append(ImportReport(line=at, did=Did.RENAMED, chat=chat, turn=named, why=why))
 
     def _name(self) -> None:
-        """Find ids for turns and branches whose own are taken. Where all are replaced, that is said once, of
-        the chat."""
+        """Choose ids for rows whose own are taken. If all are replaced, report it once, for the chat."""
         plan, chat = self.plan, self.conversation.id
         if chat != plan.conversation.id:
             why = f"It is {chat} here, not {plan.conversation.id}."
@@ -203,7 +197,7 @@ class _Drafting:
         )
 
     def _line(self, before: TurnId | None, base: Turn | None) -> tuple[Stretch, ...]:
-        """The stretches up to the turn that a branch is made from, the newest first."""
+        """Return the stretches up to the turn that a branch is made from, newest first."""
         if before is None or base is None:
             return ()
         if before in self.known.lines:
@@ -212,7 +206,7 @@ class _Drafting:
         return (shared, *self.lines.get(base.branch, ()))[:STRETCHES_KEPT]
 
     def _preview(self, head: TurnId | None) -> str:
-        """How the last text begins that is shown, of the turn at the head or of one before it."""
+        """Return the beginning of the last visible text, of the head or a turn before it."""
         for _ in range(LOOKED_AT):
             if head is None:
                 break
@@ -225,41 +219,36 @@ class _Drafting:
 
 
 TRIES = 8
-"""Ids that are tried for a chat whose own is taken, or names one that is gone."""
+"""Ids tried for a chat whose own is taken, or names one that is gone."""
 
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """Ask for a planned chat to be there."""
-
     plan: Plan
     now: int
     due: int
     within: Within = EVERYWHERE
     room: Room = BOUNDLESS
     draft: ImportDraft | None = None
-    """What is to be inserted, made before the transaction."""
+    """The rows to insert, made before the transaction."""
     keeps_ids: bool = True
-    """Whether ids of the file that the owner does not have are taken over where they are free. If not, they
-    are replaced in any case: that one is taken would tell that somebody else has it."""
+    """Whether free ids of the file are kept that the owner does not have. If not, they are always replaced: a
+    replacement only for taken ids would reveal that another owner has them."""
 
 
 class Imported(Struct, frozen=True):
-    """What became of the chat."""
-
     conversation: Conversation
     reports: tuple[ImportReport, ...]
 
 
 async def import_chat(tables: Tables, request: ImportRequest) -> Imported | Conversation:
-    """Make a chat of a plan. Repeating it changes nothing: it returns the conversation that is there. Raises
-    StorageFull if the owner stores as much as may be."""
+    """Create the chat of a plan; if it exists, change nothing and return it. Raises StorageFull."""
     found = await place_of(tables, request)
     if not isinstance(found, ConversationId):
         return found
     draft = request.draft
     if draft is None or draft.conversation.id != found or not await _still_holds(tables, request, draft):
-        # Rare: another request has taken or removed something since. What follows is slow, but certain.
+        # Rare: another request has taken or removed something since. Slow, but certain.
         known = Known()
         await look_up(tables, LookUpRequest(request.plan, known, 0, len(request.plan.turns) + 1))
         draft = draft_of(request.plan, found, known, keeps_ids=request.keeps_ids)
@@ -267,14 +256,13 @@ async def import_chat(tables: Tables, request: ImportRequest) -> Imported | Conv
 
 
 async def place_of(tables: Tables, request: ImportRequest) -> ConversationId | Conversation | Imported:
-    """The id that a chat is to have, or the one that is there, which is to be compared, or what is to be said
-    of it."""
+    """Return the id for a chat, the existing one to compare with, or the final result."""
     plan, wanted = request.plan, request.plan.conversation
     for tried in range(TRIES):
         id = _name(wanted, tried)
         found = await tables.conversation(wanted.owner, id)
         if found is not None and not request.within.sees(found):
-            continue  # it does not exist for who asks, and cannot be told from somebody else's
+            continue  # looks to the caller like another owner's conversation
         if found is None and ((not tried and not request.keeps_ids) or await tables.is_taken(id)):
             continue
         if found is None:
@@ -302,8 +290,8 @@ def _end(plan: Plan, found: Conversation, did: Did, why: str) -> Imported:
 
 
 def compared(plan: Plan, outline: Outline, there: Sequence[bytes]) -> Imported:
-    """Say whether what is there is what the plan would make, but for a conversation_key that it did not get
-    and for ids that it could not keep. `there` are its lines."""
+    """Compare an existing chat, whose lines are `there`, with the plan, but for a conversation_key and ids
+    that it could not keep."""
     found = outline.conversation
     wanted = replace(plan.conversation, id=found.id)
     if found.conversation_key is None:
@@ -321,7 +309,7 @@ def compared(plan: Plan, outline: Outline, there: Sequence[bytes]) -> Imported:
 
 
 def _turns_called(plan: Plan, chat: ConversationId, there: Sequence[bytes]) -> dict[TurnId, TurnId]:
-    """Which turns of the plan have another id in these lines: one that is derived from theirs."""
+    """Return the turns of the plan that have a derived id in these lines."""
     found: dict[TurnId, TurnId] = {}
     if len(there) == len(plan.turns) + 1:
         for id, raw in zip(plan.turns, there[1:], strict=True):
@@ -337,7 +325,7 @@ def lines_of(
     ids: Mapping[TurnId, TurnId],
     branches: Mapping[BranchId, BranchId],
 ) -> list[bytes]:
-    """The lines that a planned chat would be exported as, if turns and branches had these ids."""
+    """Return the lines that a planned chat would be exported as, with these ids."""
     heads = [
         BranchLine(id=str(branches.get(id, id)), head=None if head is None else str(ids.get(head, head)))
         for id, head in plan.branches
@@ -374,7 +362,7 @@ async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> 
 async def _with_its_key(
     tables: Tables, plan: Plan, conversation: Conversation
 ) -> tuple[Conversation, Sequence[ImportReport]]:
-    """The conversation with its conversation_key, unless the key names another one."""
+    """Return the conversation with its conversation_key, unless the key names another one."""
     key = conversation.conversation_key
     if key is None or await tables.conversation_by_key(conversation.owner, conversation.scope, key) is None:
         return conversation, ()
@@ -384,7 +372,7 @@ async def _with_its_key(
 
 
 async def _still_holds(tables: Tables, request: ImportRequest, draft: ImportDraft) -> bool:
-    """Whether all that the draft inserts is still free, and all that it refers to still there."""
+    """Return whether all ids of the draft are still free, and the turns it refers to still exist."""
     if request.keeps_ids:
         turns = [turn.id for made in draft.branches for turn, _ in made.turns]
         if await tables.taken_turns(turns) or await tables.taken_branches(
@@ -400,17 +388,15 @@ async def _still_holds(tables: Tables, request: ImportRequest, draft: ImportDraf
 
 @dataclass(frozen=True)
 class LookUpRequest:
-    """Ask what the store has of a plan, so many of its turns at a time."""
-
     plan: Plan
     known: Known
-    """What was found so far; more is added."""
+    """Extended by what is found."""
     after: int
     limit: int
 
 
 async def look_up(tables: Tables, request: LookUpRequest) -> bool:
-    """Find which turns of a plan are there already, and which ids are taken. Returns whether that is all."""
+    """Find which turns of a plan exist already, and which ids are taken. Return whether that is all."""
     plan, known = request.plan, request.known
     turns = tuple(plan.turns.values())[request.after : request.after + request.limit]
     known.turns |= await tables.taken_turns([turn.id for turn in turns])
@@ -426,7 +412,7 @@ async def look_up(tables: Tables, request: LookUpRequest) -> bool:
 
 
 async def _find_shared(tables: Tables, plan: Plan, known: Known, turns: Sequence[Planned]) -> None:
-    """Find the turns that are there already, with all before them, and the same."""
+    """Find equal turns that exist already, with all turns before them."""
     owner = plan.conversation.owner
     homes: dict[BranchId, str | None] = {}
     for turn in turns:

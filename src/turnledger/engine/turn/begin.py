@@ -1,11 +1,9 @@
-"""Begin: the one transaction that takes the lane and fixes what the turn will run on.
+"""Begin: the transaction that takes the lane and fixes what the turn runs on.
 
-In order: what the idempotency_key stands for, the conversation, the lane, the input, settling what waits,
-the claim, the fence. A refused request changes nothing; a waiting one leaves a ticket and claims nothing.
-
-Resuming: a retry goes on from the journal of an attempt that failed.
-
-Abandoning: the transaction of a request that gave up before its turn ran.
+In order: the claim of the idempotency_key, the conversation, the lane, the input, effects that wait to be
+settled, the new claim, the fence. A refused request changes nothing; a waiting one leaves a ticket and claims
+nothing. A retry resumes the journal of a failed attempt. `abandon` withdraws a request that gave up before
+its turn ran.
 """
 
 from __future__ import annotations
@@ -42,19 +40,18 @@ from turnledger.engine.turn.request import (
     Queued,
 )
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import admit, check_resent, not_told_by, open_calls
-from turnledger.model.turn import Instructions, given_to
+from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnBusy, OnStop, given_to
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:
-    """Whether a retry may take up the journal: only on the head it ran on, or the chain would break; so not
-    while the effects of another attempt wait to be settled there first."""
+    """Return whether a retry may resume the journal: only on the head it ran on, and not while effects of
+    another attempt must be settled there first."""
     return (
         earlier.state is AttemptState.FAILED
         and earlier.journaled > 0
@@ -66,8 +63,8 @@ def can_resume(branch: Branch, earlier: Attempt) -> bool:
 async def take_up(
     tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
 ) -> tuple[Branch, Journal, int]:
-    """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome. From now
-    on the effects are the retry's: nothing waits to be settled."""
+    """Move the journal of a failed attempt to its retry, with a stated result for each call of unknown
+    outcome. The effects belong to the retry then, and nothing waits to be settled."""
     journal = Journal.taken_up(await tables.journal(earlier.id))
     journal.items += unfinished.resumed(journal)
     await tables.drop_journal(earlier.id)
@@ -81,9 +78,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
     Raises the errors of the input, of the conversation and of the idempotency_key, StorageFull, QueueFull and
-    ConversationBusy; then nothing has changed, nor has it where AdmissionMoved says that its caller has to be
-    looked at again. Raises MustReachDisk if it has to be run again, durably, and HistoryMoved if it has to be
-    made anew. Repeating it with the same attempt returns the same, whoever was let in or shut out since.
+    ConversationBusy, and AdmissionMoved if the caller must be authorized again; then nothing has changed.
+    Raises MustReachDisk if it must be run again durably, and HistoryMoved if the request must be made again.
+    Repeating it with the same attempt returns the same, even if tokens have changed since.
     """
     if request.round.is_repeated:
         before = await _begun_before(tables, request)
@@ -95,19 +92,20 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     )
     stored = await tables.ticket(request.attempt) if may_have_ticket else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
-    # if the answer that told of it was lost.
+    # if the result with it was lost.
     waiting_with = request.round.ticket or stored
     verdict = await _claimed(tables, request, waiting_with)
     if isinstance(verdict, SharedOutcome):
         if request.admitted is not None and request.admitted != await tables.admission(target.owner):
             raise AdmissionMoved
         if request.retry is not None and verdict.ended is not None:
-            # Power loss must not bring back that an answer was lost which this try is about to be given.
+            # Power loss must not restore the mark of a lost answer that this try is about to receive.
             _demand_disk(request)
-        # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
+        # The ticket stays until the result has arrived: it shows a repeated begin that the request was
+        # waiting.
         return verdict.with_ticket(is_there=stored is not None)
     if verdict.claim is not None:
-        # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
+        # A retry belongs to the conversation it first began in, even if the conversation_key has moved.
         target = target.at(verdict.claim.conversation)
     elif waiting_with is not None and target.id is None:
         target = await _where_it_waits(tables, target, waiting_with)
@@ -127,10 +125,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.is_resent or request.retry is not None):
-            # What it asks for, or finds of an earlier try, depends on what became of the dead one.
+            # The meaning of the request, or the earlier try it finds, depends on how the dead one ended.
             return Freed(conversation.id)
         if branch.id != conversation.branch:
-            # What was kept of the dead one lies on a branch of its own, and that is current now.
+            # The kept turn of the dead one is on a new branch, which is current now.
             conversation = replace(conversation, branch=branch.id)
     if branch.running is not None or branch.last_ticket:
         queued = await _must_wait(tables, conversation, branch, request, verdict)
@@ -156,7 +154,7 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
 
 
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | SharedOutcome | None:
-    """The answer to a begin that had succeeded already, its first answer lost; None for a new one."""
+    """Return the result of a begin that had succeeded and whose result was lost; None for a new one."""
     owner = request.target.owner
     attempt = await tables.attempt(owner, request.attempt)
     if attempt is None:
@@ -177,8 +175,8 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Shared
 
 
 async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Target:
-    """A request that waits goes on where it stands in line, though its conversation_key may have been given
-    to another conversation since. From a deleted one it moves on."""
+    """Return the target of a waiting request: it stays in its queue even if its conversation_key has moved.
+    If that conversation was deleted, it goes to the original target."""
     found = await tables.conversation(target.owner, ticket.conversation)
     if found is None or found.is_deleted:
         return target
@@ -188,8 +186,8 @@ async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Tar
 async def _lane(
     tables: Tables, target: Target, request: BeginRequest
 ) -> tuple[Conversation, Branch, int, int]:
-    """The conversation and its branch, made where they may be, and the flag version and the admission version
-    of the owner; and a lease that is there."""
+    """Return the conversation and its branch, created if allowed, and the owner's flag version and admission
+    version. Restores a missing lease."""
     found, seen = None, request.content.seen
     if seen is not None:
         found = await resolve.seen_lane(tables, target, seen.conversation, request.lease)
@@ -208,13 +206,13 @@ async def _lane(
     conversation = await resolve.check_live(tables, found[0] if found else None, request.round.due)
     assert found is not None  # noqa: S101 - else check_live has raised
     if not found[2]:
-        # Buried while it was only late: what names a lease must be found through it.
+        # Buried while it was only late: recovery finds rows through their lease.
         await tables.beat(request.lease)
     return conversation, found[1], found[3], found[4]
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
-    """Raise the fence over a holder known to be dead and end its attempt, or leave all as it is."""
+    """Raise the fence and end the attempt of a holder known to be dead; otherwise change nothing."""
     running = await _running(tables, branch, request)
     if running is None or not await is_dead(tables, running.lease, request.round.dead):
         return branch
@@ -236,7 +234,7 @@ async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Att
 async def _must_wait(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
 ) -> Queued | None:
-    """None if the lane is free for this request; else its ticket, made if it has none."""
+    """Return None if the lane is free for this request; else its ticket, new if it has none."""
     front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     before, own = await queue_before(
         tables, branch, request.attempt, front=front, dead=request.round.dead, now=request.round.due
@@ -262,12 +260,12 @@ async def _must_wait(
 async def _check_before_stopping(
     tables: Tables, branch: Branch, running: Attempt, request: BeginRequest
 ) -> None:
-    """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
-    leaves no call open, and may be the very one that is to be replaced."""
+    """Raise now what would be raised later, so that no turn is stopped in vain. An interrupted turn leaves no
+    call open, and may be the very one to be replaced."""
     _check_seen(branch, request)
     keeps_running = request.policy.on_busy is OnBusy.INTERRUPT
     if request.is_resent and keeps_running:
-        return  # what it asks for depends on what will be kept
+        return  # its meaning depends on what will be kept
     wish = request.content.diverge
     if request.move is not None:
         kept = running.id if keeps_running else None
@@ -284,7 +282,7 @@ async def _check_before_stopping(
 async def _move(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, wish: Move
 ) -> Moved:
-    """Do all of it now: the lane is free, and is not needed any longer than this."""
+    """Do the whole move now, while the lane is free."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)
     moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.bounds.room)
@@ -327,7 +325,7 @@ async def _take_lane(
     content = request.content
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     place: CommitPlace | None = None
-    # A retry that goes on from a journal goes on under the instructions it was written under.
+    # A retry that resumes a journal keeps the instructions it was written under.
     instructions = resumed.instructions if resumed is not None else content.instructions
     if content.diverge is None:
         branch, input = await _ready(tables, branch, request, resumed)
@@ -349,7 +347,7 @@ async def _take_lane(
     await tables.save_branch(branch)
     await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.round.now, turn=attempt.id)
     if request.policy.is_interaction and conversation.has_time:
-        # Begun is an interaction: the time without one does not run out under a long turn's feet.
+        # Begin counts as interaction, so that a conversation does not expire during a long turn.
         await tables.touch_conversation(conversation.id, request.round.now)
     if request.round.is_repeated:
         await tables.drop_ticket(attempt.id)
@@ -369,20 +367,20 @@ def _check_seen(branch: Branch, request: BeginRequest) -> None:
 async def _ready(
     tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None
 ) -> tuple[Branch, tuple[Item, ...]]:
-    """Check the input against the head as it will be, then settle what waits. Refusing comes first:
-    a refused request must not have settled anything."""
+    """Check the input against the future head, then settle what waits. In this order, since a refused request
+    must not have settled anything."""
     if resumed is not None:
         return branch, resumed.input
     waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
     if waiting is None:
         return branch, admit(branch.pending, request.content.input)
-    told = unfinished.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
+    settled = unfinished.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = input_on(branch, waiting)
     input = request.content.input
     if request.is_resent:
-        # Its client knows the results that will be told, and nothing of who tells them.
+        # The client has the results that will be settled, but not that turn.
         check_resent(input := not_told_by(asked, input))
-    admitted = admit(open_calls((*branch.pending, *asked, *told)), input)
+    admitted = admit(open_calls((*branch.pending, *asked, *settled)), input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.round.now), admitted
 
@@ -390,8 +388,8 @@ async def _ready(
 async def _ready_to_diverge(
     tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None, wish: Divergence
 ) -> tuple[Branch, tuple[Item, ...], CommitPlace]:
-    """Settle what waits on the branch whose lane is taken, then find the place and check the input there.
-    What this refuses is undone with everything else."""
+    """Settle what waits on the branch whose lane is taken, then find the place and check the input there. An
+    error rolls back everything."""
     if resumed is None:
         branch = await _settled(tables, branch, request)
     place, input = await _find_place(tables, branch, request, wish)
@@ -399,7 +397,6 @@ async def _ready_to_diverge(
 
 
 async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
-    """Settle what waits on a branch, if something does."""
     waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
     if waiting is None:
         return branch
@@ -410,7 +407,6 @@ async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Bra
 async def _find_place(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> tuple[CommitPlace, tuple[Item, ...]]:
-    """Where a divergence goes, and the input it admits there."""
     owner = request.target.owner
     instead_of = await replaced(tables, owner, branch, wish)
     place = await place_of(tables, owner, branch, await fork_at(tables, owner, branch, wish, instead_of))
@@ -423,7 +419,7 @@ async def _find_place(
 async def _instructions_there(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> Instructions | None:
-    """Those that the turn brought along whose place is taken: they stay with the place."""
+    """Return the instructions that the replaced turn set: they stay with its place."""
     instead_of = await replaced(tables, request.target.owner, branch, wish)
     return given_to(instead_of) if instead_of is not None else None
 
@@ -465,8 +461,8 @@ class AbandonRequest:
 
 
 async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | None:
-    """Leave no trace of a request that gave up: its ticket, or the lane if it got it without knowing.
-    Returns the conversation it waited for."""
+    """Remove the ticket of a request that gave up, or free the lane that it took unknowingly. Return the
+    conversation it waited for."""
     ticket = await tables.ticket(request.attempt)
     await tables.drop_ticket(request.attempt)
     attempt = await tables.attempt(request.owner, request.attempt)
@@ -476,6 +472,6 @@ async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | N
         return ticket.conversation if ticket else None
     branch = await tables.branch(attempt.branch)
     if branch is not None and branch.running == attempt.id:
-        # It has not run, so there is nothing to keep, unless a stop that came first says so.
+        # It has not run, so there is nothing to keep, unless an earlier stop demands it.
         await end_running(tables, branch, attempt, GAVE_UP, request.now, drop=attempt.stop is None)
     return attempt.conversation

@@ -1,4 +1,4 @@
-"""The block of a turn: acquires the lane in one loop around begin, and leaves by commit or policy."""
+"""The block of a turn: acquires the lane in one loop around begin, and leaves by commit or by policy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ log = logging.getLogger("turnledger")
 
 @dataclass(frozen=True)
 class Replayed:
-    """Another attempt answers the request: how that ended, and where."""
+    """Another attempt answers the request: how it ended, and where."""
 
     ended: Ended
     conversation: ConversationId
@@ -71,8 +71,8 @@ class Replayed:
 async def enter(
     process: Process, asked: AcquireRequest, on_event: EventSink | None
 ) -> RunningTurn | Replayed:
-    """Begin a turn, or return how the attempt ended that answers this request. Raises TurnAttached while that
-    attempt runs if the caller asked to follow it."""
+    """Begin a turn, or return how the attempt ended that answers this request. Raises TurnAttached if that
+    attempt runs and the caller asked to follow it."""
     begun = await acquire(process, asked)
     if isinstance(begun, Replayed):
         return begun
@@ -93,10 +93,10 @@ async def enter(
 
 
 async def relocate(process: Process, asked: AcquireRequest) -> Moved:
-    """Wait for the lane as policy says, and move the conversation. Raises TurnStopped if the move was stopped
-    while it waited."""
+    """Wait for the lane by policy, then move the conversation. Raises TurnStopped if stopped while
+    waiting."""
     moved = await acquire(process, asked)
-    assert isinstance(moved, Moved)  # noqa: S101 - it was asked to
+    assert isinstance(moved, Moved)  # noqa: S101 - the request asks for a move
     process.let_go(asked.begin.attempt)
     process.bells.ring(moved.branch.conversation)
     return moved
@@ -105,9 +105,9 @@ async def relocate(process: Process, asked: AcquireRequest) -> Moved:
 async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Replayed:
     """Take the lane, or find the attempt that answers the request.
 
-    Each round sends one begin. Every reason for another round is a branch of this loop. Most turns need one
-    round: one write that nothing precedes, not even on disk. Cancelled or failed, it leaves no ticket and no
-    lane behind; if the store is out of reach, recovery removes them later.
+    Each round sends one begin; every reason for another round is a branch of this loop. Most turns need one
+    round: a single write, not even to disk. If cancelled or failed, it leaves no ticket and no lane; if the
+    store is unavailable, recovery removes them later.
     """
     request = asked.begin
     place = _PlaceInQueue(process, request)
@@ -118,14 +118,14 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
             try:
                 answer = await uninterrupted(_send(process, request))
             except MustReachDisk:
-                # It does more than take the lane.
+                # This begin does more than take the lane.
                 request = _with(request, is_durable=True)
             except HistoryMoved as moved:
                 request = await _reread(asked, request, moved.conversation)
             except AdmissionMoved:
                 request = await _readmitted(asked, request)
             except ConversationBusy:
-                # What dead processes have left refuses no request: look at the leases once.
+                # Turns of dead processes must not refuse a request: check the leases once.
                 if request.round.dead:
                     raise
                 leases = await process.store.read(all_leases, None)
@@ -134,7 +134,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
                     raise
                 request = _with(request, dead=dead)
             except (OutcomeUnknown, StoreUnavailable):
-                # A first begin may have succeeded, and only a repeated one recognizes that.
+                # The first begin may have succeeded; only a repeated one recognizes that.
                 is_in_doubt = True
                 if request.round.is_repeated:
                     raise
@@ -144,7 +144,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
                     return answer
                 if isinstance(answer, Queued):
                     lapsed = await place.wait(answer)
-                    # The next begin may find less to do, and need no disk for it.
+                    # The next begin may need less, and no disk.
                     request = _with(request, ticket=answer.ticket, dead=lapsed, is_durable=False)
                 elif isinstance(answer, Freed):
                     process.bells.ring(answer.conversation)
@@ -169,7 +169,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
 
 
 async def _first_round(process: Process, asked: AcquireRequest, request: BeginRequest) -> BeginRequest:
-    """Answer for the attempt from now on; return the request as it is sent first."""
+    """Take responsibility for the attempt; return the request for the first round."""
     if process.is_closed:
         raise LedgerClosed
     is_later_try = _is_later_try(request)
@@ -179,8 +179,8 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
     if asked.admitted_until is not None:
         await _check_time(asked, request)
     if asked.resent is not None and request.key is None and not is_later_try:
-        # Under a key, and of an earlier try, begin may find the answer without asking what the request means.
-        with suppress(HistoryDiverged):  # not for good, while a turn runs that its client may know
+        # With a key, or on a later try, begin may find the outcome without knowing what the request means.
+        with suppress(HistoryDiverged):  # not final while a turn runs that the client may have
             request = await _reread(asked, request, None)
     return request
 
@@ -192,22 +192,19 @@ def _send(process: Process, request: BeginRequest) -> Coroutine[Any, Any, Beginn
 
 
 def _with(request: BeginRequest, **changes: Any) -> BeginRequest:
-    """The request for another round."""
     return replace(request, round=replace(request.round, **changes))
 
 
 async def _reread(
     asked: AcquireRequest, request: BeginRequest, conversation: ConversationId | None
 ) -> BeginRequest:
-    """The request as it is meant on the line as it is now."""
+    """Return the request as it is meant on the current line."""
     if asked.resent is None:
         return request
     return replace(request, content=await asked.resent.read(request.target, conversation))
 
 
 class _PlaceInQueue:
-    """Where a request waits in this process while it has a ticket."""
-
     def __init__(self, process: Process, request: BeginRequest) -> None:
         self._process = process
         self._attempt = request.attempt
@@ -217,8 +214,8 @@ class _PlaceInQueue:
         self._patience_ends: float
 
     async def wait(self, queued: Queued) -> Dead:
-        """Wait until it is worth while to begin again; return the leases in the way that have lapsed. The
-        first call only enlists: what happened before the bell hung must not be missed. Raises WaitEnded."""
+        """Wait until another begin is worthwhile; return the leases ahead that have lapsed. The first call
+        only registers: a change before that must not be missed. Raises WaitEnded."""
         process = self._process
         if self._conversation is None:
             self._enlist(queued)
@@ -240,19 +237,18 @@ class _PlaceInQueue:
         self._waiter = self._enlisted.enter_context(listening)
 
     def leave(self, *, has_begun: bool = False) -> None:
-        """Leave the queue, if it is in one."""
         if self._conversation is None:
             return
         conversation, self._conversation = self._conversation, None
         self._enlisted.close()
         if not has_begun:
-            # It may have heard a bell that was meant for whoever is first now.
+            # It may have consumed a ring that was meant for the next in line.
             self._process.bells.ring(conversation)
 
 
 async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcome) -> Replayed | None:
-    """How the attempt ended that answers a request; None if it died, and this request is its retry. Raises
-    TurnAttached if it runs and the caller asked to follow it."""
+    """Return how the attempt ended that answers a request; None if it died, and this request is its retry.
+    Raises TurnAttached if it runs and the caller asked to follow it."""
     request, conversation, attempt = asked.begin, sharing.conversation, sharing.attempt
     process.let_go(request.attempt)
     if sharing.has_ticket:
@@ -274,33 +270,33 @@ async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcom
 
 
 def has_died(ended: Ended) -> bool:
-    """Whether it ended with its process, and left nothing that could be an answer."""
+    """Return whether it ended with its process, and left no turn."""
     return ended.turn is None and ended.failure is not None and ended.failure.code == DIED.code
 
 
 def _anew(process: Process, request: BeginRequest) -> BeginRequest:
-    """The same request, as if it came now."""
+    """Return the same request with the current time."""
     now, due = process.clock.now_ms(), process.clock.due_ms()
     wait_until = now + request.bounds.wait_until - request.round.now
     return replace(request, bounds=replace(request.bounds, wait_until=wait_until), round=Round(now, due))
 
 
 async def _check_time(asked: AcquireRequest, request: BeginRequest) -> None:
-    """Authorize a caller again whose time has run out, even in the queue: no version rises for that."""
+    """Authorize a caller again whose time is over, even in the queue: that does not raise the version."""
     if asked.admitted_until is not None and request.round.now >= asked.admitted_until:
         await _readmitted(asked, request)
 
 
 async def _readmitted(asked: AcquireRequest, request: BeginRequest) -> BeginRequest:
-    """The same request after the caller was authorized again. Raises what `readmit` raises."""
+    """Return the request after the caller was authorized again. Raises what `readmit` raises."""
     version = None if asked.readmit is None else await asked.readmit()
-    if version in (None, request.admitted):  # looking again would never end
+    if version in (None, request.admitted):  # the same version would fail for ever
         raise AdmissionMoved
     return replace(request, admitted=version)
 
 
 async def _check_still_admitted(process: Process, asked: AcquireRequest, request: BeginRequest) -> None:
-    """A revoked caller receives the authorization error, and not what the request met with."""
+    """Raise the authorization error for a revoked caller, in place of the error of its request."""
     if request.admitted is None:
         return
     version = await process.store.read(admission_of, request.target.owner)
@@ -320,14 +316,13 @@ async def _give_up(
     *,
     is_in_doubt: bool,
 ) -> None:
-    """Withdraw what a failed begin may have left in the store. A refusal leaves nothing, but may follow a
-    begin whose answer was lost."""
+    """Withdraw what a failed begin may have stored, even a refused one after one whose result was lost."""
     was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
     try:
         if process.mine[request.attempt] or is_in_doubt or not was_refused:
             await _withdraw(process, request)
     finally:
-        process.let_go(request.attempt)  # only now: a ledger that closes waits for it
+        process.let_go(request.attempt)  # last, since a closing ledger waits for it
     if was_refused and not isinstance(problem, AdmissionMoved):
         await _check_still_admitted(process, asked, request)
 
@@ -344,8 +339,7 @@ async def _withdraw(process: Process, request: BeginRequest) -> None:
 
 
 class TurnBlock:
-    """One turn that is asked for: the context manager that runs it as a block, or `run` it with a runner.
-    Used once."""
+    """A requested turn: a context manager that runs it as a block; or `run` it with a runner. Used once."""
 
     def __init__(self, process: Process, request: AcquireRequest, on_event: EventSink | None) -> None:
         self._process = process
@@ -357,16 +351,16 @@ class TurnBlock:
 
     @property
     def id(self) -> TurnId:
-        """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
+        """The id of the future turn; `chat.stop(id)` stops it while it waits, too."""
         return self._request.begin.attempt
 
     @property
     def waits_in(self) -> ConversationId | None:
-        """The conversation in whose lane it waits at this moment; None if it does not."""
+        """The conversation in whose lane it currently waits, or None."""
         return self._process.bells.lane_of(self._request.begin.attempt)
 
     def note_delivery(self, *, is_delivered: bool) -> None:
-        """What became of the answer; see Ledger.delivered and Ledger.lost."""
+        """Record whether the answer was delivered or lost; see Ledger.delivered and Ledger.lost."""
         request = self._request.begin
         if request.retry is None:
             return
@@ -401,16 +395,16 @@ class TurnBlock:
         await leave(self._process, self._running, problem)
 
     async def run(self, runner: Runner) -> Turn:
-        """Run the turn with a runner; return it as committed, by this attempt or by an earlier one.
+        """Run the turn with a runner; return it as committed, by this attempt or an earlier one.
 
-        Raises what the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and
-        ended so.
+        Raises what the runner raises, and TurnStopped or TurnFailed if the attempt of another caller answers
+        and ended so.
         """
         try:
             async with self as running:
                 await runner(running)
         except TurnReplayed as replay:
             if self._running is not None:
-                raise  # it is about another turn, which the runner asked for
+                raise  # it concerns another turn, which the runner requested
             return replay.turn
         return committed(Ended(running.state, running.turn))

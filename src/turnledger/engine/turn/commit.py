@@ -1,7 +1,7 @@
-"""Commit: the one transaction that puts a turn into the history; and how the block of a turn is left.
+"""Commit: the transaction that adds a turn to the history; and how the block of a turn is left.
 
-A block that ends well commits, again and again while the answer of the store is lost. Every other way out
-ends the attempt by its policy.
+A block that ends well commits, and repeats the commit while its result is lost. Every other exit ends the
+attempt by its policy.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ from turnledger.errors import (
     TurnledgerError,
     TurnStopped,
 )
-from turnledger.model.attempt import Attempt, AttemptState, Failure, Fork, OnStop
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.text.plain import preview_of
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn
@@ -55,37 +54,35 @@ NO_FLAGS: Mapping[int, Flags] = {}
 
 
 class CommitRequest(Struct, frozen=True, kw_only=True):
-    """A whole turn, the lane it holds and the head it ran on."""
+    """A complete turn, the lane it holds and the head it ran on."""
 
     owner: str
     conversation: ConversationId
     lane: BranchId
     head: TurnId | None
-    """The head of that branch."""
+    """The head of the lane's branch."""
     turn: Turn
     fence: int
     fork: Fork | None
-    """Where it goes, if not behind that head."""
+    """Its place, if not behind that head."""
     pending: tuple[Item, ...]
     instructed: int = 0
-    """Number of the turn whose instructions are in force behind this one."""
+    """Number of the turn whose instructions are in force after this one."""
     idempotency_key: str | None
     journaled: int
     is_interaction: bool
     now: int
     log: bytes = b""
-    """The events of the turn, as they are kept with it."""
     is_flushed: bool = False
-    """Whether parts of the log were written before."""
     home: Conversation | None = None
-    """The conversation as its begin saw it; looked up where it is not given."""
+    """The conversation as begin read it; read again if not given."""
     unheard: str | None = None
-    """The name of the request that it answers, if that has no idempotency_key and its client has left."""
+    """The name of its request, if that has no idempotency_key and its client has left."""
 
 
 @dataclass(frozen=True)
 class DoubtRequest:
-    """Asks what became of a commit whose answer was lost."""
+    """Asks for the outcome of a commit whose result was lost."""
 
     owner: str
     branch: BranchId
@@ -94,14 +91,14 @@ class DoubtRequest:
 
 @dataclass(frozen=True)
 class Certainty:
-    """What became of it: the committed turn, or a new fence under which the holder may try again."""
+    """The outcome: the committed turn, or a new fence under which the holder may try again."""
 
     turn: Turn | None
     fence: int | None
 
 
 async def commit(tables: Tables, request: CommitRequest) -> Turn:
-    """Make the turn the head, if fence and head still hold. Repeating it returns the same turn."""
+    """Make the turn the head, if fence and head are unchanged. Repeating it returns the same turn."""
     turn = request.turn
     branch = await tables.branch(request.lane)
     if branch is None or not may_commit(branch, request):
@@ -126,7 +123,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
     if request.unheard is not None:
-        # A try that waits for the lane looks at once, and must find what is known here.
+        # A retry that waits for the lane reads at once, and must find this.
         await note(
             tables, [Note(request.owner, request.unheard, turn.id, is_delivered=False, at=request.now)]
         )
@@ -143,8 +140,8 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
 def behind(
     branch: Branch, request: CommitRequest, stored: int, asked: Mapping[int, Flags] = NO_FLAGS
 ) -> Branch:
-    """The branch with the turn as its head, its lane free, and so many bytes in all. `asked` are the flags of
-    the input: what is hidden is not previewed."""
+    """Return the branch with the turn as its head and its lane free. `stored` is its size in bytes, `asked`
+    the flags of the input: hidden items do not show in the preview."""
     turn = request.turn
     return replace(
         branch,
@@ -159,22 +156,21 @@ def behind(
 
 
 def hidden_among(asked: Mapping[int, Flags]) -> Collection[int]:
-    """The places of the input that its user is not shown."""
     return [place for place, flags in asked.items() if not flags.to_user] if asked else ()
 
 
 async def _diverge(
     tables: Tables, lane: Branch, owner: str, fork: Fork
 ) -> tuple[Branch, Mapping[int, Flags]]:
-    """Free the lane, and return the branch that is made for the turn, and the flags of its input."""
+    """Free the lane; return the branch made for the turn, and the flags of its input."""
     await tables.save_branch(replace(lane, running=None))
     place = await place_of(tables, owner, lane, fork)
     return await open_branch(tables, owner, lane, place), place.asked
 
 
 def may_commit(branch: Branch, request: CommitRequest) -> bool:
-    """Whether the lane is still held, and the turn ran on exactly the head there is.
-    The head is a second net: the fence alone suffices."""
+    """Return whether the lane is still held, and the turn ran on the current head. The fence alone suffices;
+    the head is checked for safety."""
     return holds_lane(branch, request.turn.id, request.fence) and ran_on_head(branch, request)
 
 
@@ -183,8 +179,8 @@ def ran_on_head(branch: Branch, request: CommitRequest) -> bool:
 
 
 async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:
-    """Make a commit of unknown outcome certain: raise the own fence first, so that the write cannot appear
-    later, then read. Once somebody else has ended the attempt, only read."""
+    """Make a commit of unknown outcome certain: raise the fence first, so that the write cannot appear later,
+    then read. If the attempt was ended elsewhere, only read."""
     branch = await tables.branch(request.branch)
     if branch is not None and branch.running == request.attempt:
         raised = replace(branch, fence=branch.fence + 1)
@@ -194,7 +190,7 @@ async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:
 
 
 async def _committed(tables: Tables, owner: str, id: TurnId) -> Turn | None:
-    """The turn if this attempt itself committed it: what others settled or kept of it is not its answer."""
+    """Return the turn if this attempt itself committed it, not what others settled or kept of it."""
     turn = await tables.turn(owner, id)
     return turn if turn is not None and turn.kind is TurnKind.COMPLETED else None
 
@@ -204,17 +200,17 @@ log = logging.getLogger("turnledger")
 SUPERSEDED = Failure("superseded", "another process took its lane")
 UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
 LONGEST_DELAY = 1.0
-"""Seconds between two tries of a commit, at most."""
+"""The most seconds between two tries of a commit."""
 UNRECORDED = "The turn was stopped, but its end could not be recorded yet."
 MESSAGE_LIMIT = 500
-"""Characters of an exception's message that are kept with a failed attempt."""
+"""Characters of an exception's message kept with a failed attempt."""
 
 
 async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
-    """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
-    elsewhere, the error of a commit; the problem itself is the caller's to raise again.
+    """End a turn whose block was left. Raises TurnStopped for a stop from elsewhere, or the error of the
+    commit; the caller raises `problem` itself.
 
-    Every CancelledError that leaves here says what is in the history: see errors.turn_of.
+    Every CancelledError raised here states what is in the history: see errors.turn_of.
     """
     try:
         if running.is_leaving:
@@ -229,10 +225,12 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
 
 
 def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
-    """Have the cancellation say what is in the history, for errors.turn_of and for people."""
+    """Add to the cancellation what is in the history, for errors.turn_of and as a note."""
     unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
     if unknown is None and turn is None and _may_be_kept(process, id):
-        unknown = CommitOutcomeUnknown("The store has not taken the end of the turn yet: it may be kept.")
+        unknown = CommitOutcomeUnknown(
+            "The store has not confirmed the end of the turn. It may be in the history."
+        )
     if turn is not None:
         note = f"{id} is in the history, {turn.kind}."
     elif unknown is not None:
@@ -244,7 +242,7 @@ def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnI
 
 
 def _may_be_kept(process: Process, id: TurnId) -> bool:
-    """Whether the end of this attempt is still to be recorded, and may keep it."""
+    """Return whether the end of this attempt is not stored yet, and may keep it."""
     request, running = process.unfinished.get(id, (None, None))
     if request is None:
         return False
@@ -273,7 +271,7 @@ async def _leave(process: Process, running: RunningTurn, problem: BaseException 
 
 
 async def _leave_ended(running: RunningTurn, problem: BaseException | None) -> None:
-    """Leave the block of a turn that was ended while it went on."""
+    """Leave the block of a turn that was ended before."""
     other = await _other_reason(running, problem)
     if running.ending is not None:
         await uninterrupted(_done(running.ending))
@@ -290,8 +288,8 @@ async def _done(task: asyncio.Task[None]) -> None:
 async def abandon_block(
     process: Process, running: RunningTurn, reason: TurnledgerError, failure: Failure | None = None
 ) -> None:
-    """End a turn whose block goes on: its ledger is closed, or no task is inside it to be told. The block
-    raises the reason when it is left. One that is just being left comes to its own end."""
+    """End a turn from outside its block: its ledger is closed, or no task is inside it. The block raises the
+    reason when it is left. A turn whose block is being left is left alone."""
     if running.is_leaving:
         return
     running.begin_to_leave()
@@ -307,7 +305,7 @@ async def abandon_block(
 
 
 def _let_go(process: Process, running: RunningTurn) -> None:
-    running.generator = None  # a frame, which would keep all that it holds
+    running.generator = None  # a frame keeps all its locals alive
     process.running.pop(running.id, None)
     if running.id not in process.doubts and running.id not in process.unfinished:
         process.let_go(running.id)
@@ -315,16 +313,16 @@ def _let_go(process: Process, running: RunningTurn) -> None:
 
 
 def ended_well(problem: BaseException | None) -> bool:
-    """Whether the block came to a positive end. A cancellation is not one."""
+    """Return whether the block ended well; a cancellation does not."""
     return problem is None
 
 
 async def _other_reason(running: RunningTurn, problem: BaseException | None) -> BaseException | None:
-    """Take back the cancellation by which a stop ended the block; return what else ended it, if anything."""
+    """Withdraw the cancellation by which a stop ended the block; return what else ended it, if anything."""
     arrived = problem if isinstance(problem, asyncio.CancelledError) else None
     if arrived is None and running.is_cancelling:
         try:
-            await asyncio.sleep(0)  # the stop's cancellation may still be pending: no other code may get it
+            await asyncio.sleep(0)  # receive a pending cancellation of the stop here, not in other code
         except asyncio.CancelledError as cancelled:
             arrived = cancelled
     is_alone = running.take_back_cancellation()
@@ -343,7 +341,7 @@ async def _leave_superseded(process: Process, running: RunningTurn, problem: Bas
 
 
 def _as_gone(ended: Ended | None) -> ConversationDeleted | ConversationExpired | None:
-    """The better error where the lane was lost with its conversation."""
+    """Return the more precise error if the lane was lost with its conversation."""
     code = ended.failure.code if ended and ended.failure else None
     if code == ConversationDeleted.code:
         return ConversationDeleted()
@@ -364,17 +362,17 @@ async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseEx
 
 
 async def _commit(process: Process, running: RunningTurn) -> None:
-    """Commit; a turn that cannot be committed has failed, and is ended before its error is raised."""
+    """Commit; if that fails, end the attempt before the error is raised."""
     try:
         if running.recording.locked():
             async with running.recording:
-                pass  # a write of another task, still under way, belongs to the turn; no new one can begin
+                pass  # wait for a write of another task, which belongs to the turn; no new one can begin
         request = running.to_commit()
         turn = await commit_turn(process, running, request)
     except CommitOutcomeUnknown:
         raise
     except StoreUnavailable as error:
-        # Its end would have to wait for the same store.
+        # Ending it would have to wait for the same store.
         put_off_end(process, running.to_end(failure_of(error), None), running, error)
         raise
     except TurnledgerError as error:
@@ -383,7 +381,7 @@ async def _commit(process: Process, running: RunningTurn) -> None:
             raise gone from None
         raise
     history = running.history
-    if isinstance(history, History):  # and not the end of one: the cache holds beginnings
+    if isinstance(history, History):  # not a tail: the cache holds prefixes
         process.cache.keep(turn.branch, history.followed_by([turn]))
     if running.is_resent:
         _remember(process, running, turn, request)
@@ -391,11 +389,11 @@ async def _commit(process: Process, running: RunningTurn) -> None:
 
 
 def _remember(process: Process, running: RunningTurn, turn: Turn, request: CommitRequest) -> None:
-    """Its client will send all of it again: go on from here then, as far as nobody else has."""
+    """Cache what its client will send again, for the next request."""
     process.cache.follow(turn)
     if request.fork is None:
         conversation, branch = running.conversation, running.branch
-        # How many bytes there are is read from the store by who needs it.
+        # The byte count is outdated; it is read from the store when needed.
         line = LatestLine(
             behind(branch, request, branch.bytes), running.flagged, turn.says_plainly, conversation.scope
         )
@@ -403,9 +401,9 @@ def _remember(process: Process, running: RunningTurn, turn: Turn, request: Commi
 
 
 async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:
-    """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
-    itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
-    takes too long, CommitOutcomeUnknown, and tending goes on. A cancelled caller waits for no further try."""
+    """Commit the turn. An unavailable store is retried for a while. An error from the commit itself means an
+    unknown outcome, which is resolved before it is reported; if that takes too long, raises
+    CommitOutcomeUnknown, and recovery continues. A cancelled caller waits for no further try."""
     is_in_doubt = False
     patience_ends = process.clock.monotonic() + process.limits.commit_patience
     delay = FIRST_DELAY
@@ -430,7 +428,7 @@ async def commit_turn(process: Process, running: RunningTurn, request: CommitReq
 
 
 async def _try_again(process: Process, request: CommitRequest) -> Turn:
-    """Make the lost commit certain, and commit again under the raised fence if it did not happen."""
+    """Resolve the lost commit, and commit again under the raised fence if it did not happen."""
     doubt = DoubtRequest(request.owner, request.lane, request.turn.id)
     certainty = await process.store.transact(resolve_doubt, doubt)
     if certainty.turn is not None:
@@ -443,7 +441,7 @@ async def _try_again(process: Process, request: CommitRequest) -> Turn:
 async def _end(
     process: Process, running: RunningTurn, failure: Failure | None, on_stop: OnStop | None
 ) -> Ended | None:
-    """End the turn other than by commit; None if the store cannot take the end now: tending repeats it."""
+    """End the turn other than by commit; return None if the store cannot write now: recovery repeats it."""
     async with running.recording:
         request = running.to_end(failure, on_stop)
     ended = await end_attempt(process, request, running)
@@ -453,7 +451,7 @@ async def _end(
 
 
 async def end_attempt(process: Process, request: EndRequest, running: RunningTurn | None) -> Ended | None:
-    """End an attempt in the store; None if the store cannot take it now, and tending has to repeat it."""
+    """End an attempt in the store; return None if it cannot write now: recovery repeats it."""
     try:
         return await process.persist(end, request)
     except TurnledgerError as error:
@@ -464,13 +462,13 @@ async def end_attempt(process: Process, request: EndRequest, running: RunningTur
 def put_off_end(
     process: Process, request: EndRequest, running: RunningTurn | None, error: TurnledgerError
 ) -> None:
-    """Leave the end of an attempt to tending, which records it once the store takes it."""
+    """Leave the end of an attempt to recovery, until the store can write it."""
     log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
     process.unfinished[request.attempt] = (request, running)
 
 
 async def end_as_failed(process: Process, begun: Begun, problem: BaseException) -> None:
-    """End a turn that took its lane and then could not be started."""
+    """End a turn that took its lane and then could not start."""
     attempt: Attempt = begun.attempt
     request = EndRequest(
         owner=attempt.owner,

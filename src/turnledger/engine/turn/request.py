@@ -1,7 +1,4 @@
-"""Beginning: what a turn brings along to begin, and what becomes of it there.
-
-The line that a request was made for, and what begin says when it is another by then.
-"""
+"""The request and the results of begin."""
 
 from __future__ import annotations
 
@@ -19,36 +16,35 @@ from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lifecycle.moves import Move, Moved
 from turnledger.engine.limits import BOUNDLESS, Room
-from turnledger.model.attempt import Attempt, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Instructions
+from turnledger.model.turn import Attempt, Instructions, OnBusy, OnFailure, OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.resend import ResentRequest
 
 
 class ExpectedHead(Struct, frozen=True):
-    """The line that a request was made for: a branch, its head, what waits to be settled behind it, and how
-    often its owner had changed flags."""
+    """The line that a request was made for: a branch, its head, the attempt to be settled after it, and the
+    flag version of its owner."""
 
     branch: BranchId
     head: TurnId | None
     unsettled: TurnId | None = None
     flagged: int = 0
     conversation: ConversationId | None = None
-    """Whose branch it was; begin looks there first for what a conversation_key names."""
+    """Its conversation; begin looks there first for a conversation_key."""
     is_instructed: bool = False
-    """Whether the instructions that the request brings are in force behind that head anyway."""
+    """Whether the request's instructions are in force after that head anyway."""
 
     def is_still(self, branch: Branch) -> bool:
         return self.branch == branch.id and self.head == branch.head and self.unsettled == branch.unsettled
 
 
 class HistoryMoved(Exception):
-    """The line is not the one that the request was made for: it has to be made anew."""
+    """The line is not the one that the request was made for; make the request again."""
 
     def __init__(self, conversation: ConversationId) -> None:
         super().__init__()
@@ -57,29 +53,29 @@ class HistoryMoved(Exception):
 
 @dataclass(frozen=True)
 class Freed:
-    """The lane was taken from a dead process, and what became of its turn is written: the request has to be
-    made anew. An exception would undo it, and it would be found dead again for ever."""
+    """The lane was taken from a dead process and its turn ended; make the request again. Not an exception,
+    which would roll back the takeover, so that the next begin finds the same."""
 
     conversation: ConversationId
 
 
 class MustReachDisk(Exception):
-    """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
+    """This begin does more than take the lane: others may learn of it, so it must survive power loss."""
 
 
 class TurnContent(Struct, frozen=True):
-    """What a turn says, and where. A resent history is read anew into this whenever its line has moved."""
+    """What a turn says, and where. A resent history is read again whenever its line has moved."""
 
     input: tuple[Item, ...] = ()
     instructions: Instructions | None = None
     diverge: Divergence | None = None
-    """Where the turn goes, if not behind the head."""
+    """Its place, if not behind the head."""
     seen: ExpectedHead | None = None
     """The line that a resent history was read against."""
 
 
 class TurnPolicy(Struct, frozen=True):
-    """What the caller wants when the turn cannot run undisturbed."""
+    """What to do when the turn cannot run undisturbed."""
 
     on_busy: OnBusy = OnBusy.QUEUE
     on_stop: OnStop = OnStop.KEEP
@@ -96,22 +92,22 @@ class BeginBounds(Struct, frozen=True):
 
 
 class Round(Struct, frozen=True):
-    """What one try to begin knows, and the one before it did not."""
+    """What changes between two tries to begin."""
 
     now: int
     due: int
-    """What is over by then is over; see clock."""
+    """The time that has certainly come; see clock."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
     is_durable: bool = False
-    """Whether it is run so that it survives power loss."""
+    """Whether it must survive power loss."""
     ticket: Ticket | None = None
-    """The ticket that it was given before."""
+    """Its ticket from an earlier round."""
     dead: Dead = {}
 
 
 class BeginRequest(Struct, frozen=True, kw_only=True):
-    """What the begin transaction reads. `attempt` is made by the caller, so that begin can be repeated."""
+    """The input of the begin transaction. The caller chooses `attempt`, so that begin can be repeated."""
 
     target: Target
     admitted: int | None = None
@@ -120,35 +116,34 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     lease: LeaseId
     key: Key | None = None
     retry: Retry | None = None
-    """Which try of a request without a key it is."""
+    """The number of the try of a request without a key."""
     content: TurnContent = TurnContent()
     is_resent: bool = False
-    """Whether the content depends on the line, and begin has to compare that with the one it was read for."""
+    """Whether the content depends on the line, so that begin compares it with the one it was read for."""
     move: Move | None = None
-    """What it does instead of running a turn."""
+    """A move to make instead of running a turn."""
     policy: TurnPolicy = TurnPolicy()
     bounds: BeginBounds
     round: Round
 
 
 class AcquireRequest(Struct, frozen=True):
-    """What a caller asks for: the begin that the store runs, and what this process does around it."""
+    """A caller's request: the begin that the store runs, and what this process does around it."""
 
     begin: BeginRequest
     context: Context = ALL
-    priming: tuple[Item, ...] = ()
+    primer: tuple[Item, ...] = ()
     resent: ResentRequest | None = None
-    """The history that the client sent whole; read again whenever the line has moved."""
+    """The whole history that the client sent; read again whenever the line has moved."""
     attaches: bool = False
-    """Whether to follow a running attempt that answers the request instead of waiting for its outcome."""
+    """Whether to follow a running attempt that answers the request, instead of waiting for its outcome."""
     admitted_until: int | None = None
-    """When the caller has to be authorized again in any case."""
+    """The time after which the caller must be authorized again."""
     readmit: Readmit | None = None
-    """Authorizes the caller again."""
 
 
 class Begun(Struct, frozen=True):
-    """The lane is held: the attempt, and the branch exactly as its snapshot must show it."""
+    """The lane is held: the attempt, and the branch as its snapshot must show it."""
 
     conversation: Conversation
     branch: Branch
@@ -156,14 +151,14 @@ class Begun(Struct, frozen=True):
     attempt: Attempt
     journal: Journal
     place: CommitPlace | None = None
-    """Where the turn goes, if not behind the head."""
+    """The place of the turn, if not behind the head."""
     flagged: int = 0
-    """The number of the owner that rises with each flag, as it was while the lane was taken."""
+    """The owner's flag version when the lane was taken."""
 
 
 @dataclass(frozen=True)
 class Queued:
-    """Somebody else goes first. `in_the_way` are the leases whose death would change that."""
+    """Others go first. `in_the_way` are the leases whose death would change that."""
 
     ticket: Ticket
     in_the_way: tuple[tuple[LeaseId, int | None], ...]

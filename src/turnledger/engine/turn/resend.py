@@ -1,7 +1,7 @@
-"""Turns asked for by clients that send the whole history each time: what is new of it, and where it goes.
+"""Turns of clients that send the whole history each time: find what is new in it, and where it goes.
 
-The request is read against the line as it is, and again whenever that has changed by the time the lane is
-free: begin itself says so, and nothing is decided on an old line.
+The request is read against the current line, and again if begin finds that the line has changed, so nothing
+is decided on an outdated line.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from turnledger.model.turn import Instructions, Turn
 
 ChatMessage = Mapping[str, Any]
 LONG = 1_000
-"""Turns and messages from which on they are compared beside the event loop."""
+"""Turns and messages from which on they are compared in a thread."""
 MOST_PARTS = 10_000
-"""Parts, or calls, of one message: each is looked at several times."""
+"""Parts, or calls, of one message: each is processed several times."""
 NOTE_ROLES = ("system", "developer")
 
 
 class OnDivergence(StrEnum):
-    """What to do with a history that is not the stored one."""
+    """What to do with a history that differs from the stored one."""
 
-    BRANCH = "branch"  # it becomes a branch of its own, which the conversation shows from then on
+    BRANCH = "branch"  # make a new branch of it, which the conversation then shows
     REJECT = "reject"  # raise HistoryDiverged
 
 
@@ -60,8 +60,8 @@ class CurrentRequest:
 
 
 async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | None, int]:
-    """The branch that a conversation shows, and the flag version of the owner; no branch for one that is not
-    there yet, and may be made."""
+    """Return the current branch of a conversation, and the flag version of the owner; no branch for a
+    conversation that is yet to be made."""
     target = request.target
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id in (None, target.fresh.id):
@@ -71,18 +71,18 @@ async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | Non
 
 
 def guess_line(cache: BranchCache, target: Target) -> LatestLine | None:
-    """What the target most likely shows; None if nothing is known of it."""
+    """Return what the target most likely shows; None if not cached."""
     if target.id is not None:
         known = cache.line((target.owner, "", target.id))
         return known if known is None or target.within.reaches(known.scope, target.id) else None
     name = target.conversation_key
-    if name is None or target.within.chat is not None:  # which conversation has the key is not told here
+    if name is None or target.within.chat is not None:  # the cache does not say which chat has the key
         return None
     return cache.line((target.owner, target.scope, name))
 
 
 class ResentRequest:
-    """The history that a client sent whole. `read` says what it means on the line as it is."""
+    """The whole history that a client sent. `read` finds what it means on the current line."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ResentRequest:
         on_divergence: OnDivergence,
     ) -> None:
         self._process = process
-        # A copy: a client goes on with its list while the request waits.
+        # A copy: the client may change its list while the request waits.
         self._messages = tuple(messages)
         if not all(type(message) is dict or isinstance(message, Mapping) for message in self._messages):
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
@@ -105,18 +105,17 @@ class ResentRequest:
         self._on_divergence = on_divergence
 
     def key(self, other: Key) -> Key:
-        """The key of the request: its body is what was sent, whatever it means by now, and what the other one
-        says of all else."""
-        said = [self._sent, self._on_divergence, self._messages]
+        """Return the key with the messages as sent, whatever they now mean, added to its fingerprint."""
+        sent = [self._sent, self._on_divergence, self._messages]
         try:
-            body = msgspec.json.encode(said, enc_hook=dict, order="deterministic")
+            body = msgspec.json.encode(sent, enc_hook=dict, order="deterministic")
         except (TypeError, ValueError, RecursionError) as problem:
-            raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
+            raise MalformedItems(f"messages must be valid JSON: {problem}.") from None
         return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
 
     async def read(self, target: Target, conversation: ConversationId | None) -> TurnContent:
-        """Read the messages against the line as it is now: that of the conversation that begin found, or
-        before begin was asked, the one that this process left last. Raises NoNewInput, MalformedItems,
+        """Read the messages against the current line: of the conversation that begin found or, before the
+        first begin, of the one that this process left last. Raises NoNewInput, MalformedItems,
         HistoryDiverged and the errors of a conversation that cannot be continued."""
         process = self._process
         if conversation is not None:
@@ -124,7 +123,7 @@ class ResentRequest:
         now = process.clock.due_ms()
         guess = guess_line(process.cache, target) if conversation is None else None
         if guess is not None:
-            with suppress(TurnledgerError):  # which may be said of a line that is not current any more
+            with suppress(TurnledgerError):  # the cached line may be outdated
                 if guess.is_plain and self._is_all_new:
                     return self._added(guess)
                 return await self._read(target.owner, guess.branch, guess.flagged)
@@ -136,8 +135,7 @@ class ResentRequest:
 
     @property
     def _is_all_new(self) -> bool:
-        """Whether it can be seen from the messages alone that they add to what there is: what people say, and
-        nothing else."""
+        """Whether the messages alone show that all are new: only user messages."""
         return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
 
     def _added(self, line: LatestLine) -> TurnContent:
@@ -154,7 +152,7 @@ class ResentRequest:
         turns = await self._seen_by_user(branch, owner, flagged) if branch.length else ()
         if len(turns) + len(self._messages) < LONG:
             meaning, notes = self._decide(turns, branch)
-        else:  # some 20 µs for each: the loop has others to serve
+        else:  # some 20 µs each: too long for the event loop
             meaning, notes = await asyncio.to_thread(self._decide, turns, branch)
         leading_ones = self._messages[: meaning.instructions]
         limits.check_messages("What is given as instructions", leading_ones)
@@ -170,7 +168,7 @@ class ResentRequest:
         )
 
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
-        """The turns of a branch as chat.history shows them."""
+        """Return the turns of a branch as chat.history shows them."""
         process = self._process
         history = await process.snapshot(owner, branch)
         for end in range(TURNS_AT_ONCE, len(history), TURNS_AT_ONCE):
@@ -183,13 +181,13 @@ class ResentRequest:
         return process.cache.shown(branch.id, history, hidden)
 
     def _decide(self, turns: Sequence[Turn], branch: Branch) -> tuple[Meaning, Sequence[ChatMessage]]:
-        """What the request means, and the notes that are new among what it has in common with the line."""
+        """Return what the request means, and the new notes within the part that it shares with the line."""
         meaning = decide(turns, self._messages, self._sent)
         notes = self._new_notes(meaning, turns)
         if isinstance(meaning, match.MatchedEdit) and self._on_divergence is OnDivergence.REJECT:
             raise HistoryDiverged
-        # Settled turns that are carried along close the calls of the last common turn: where results for
-        # them are new, that turn is told anew, too.
+        # Settled turns that are carried over close the calls of the last common turn: if results for them are
+        # new, that turn is repeated, too.
         if isinstance(meaning, Regeneration):
             asked = _turn(turns, meaning.turn)
             input = _told(asked, asked.input)
@@ -201,8 +199,8 @@ class ResentRequest:
         return meaning, notes
 
     def _new_notes(self, meaning: Meaning, turns: Sequence[Turn]) -> Sequence[ChatMessage]:
-        """The system messages in the middle of what is stored that no stored message says, in order: matching
-        passes them over, and they are new. Instructions that are repeated there are not."""
+        """Return the system messages within the stored part that no stored message contains, in order.
+        Matching skips them, so they are new. Repeated instructions are not."""
         first = meaning.instructions
         end = len(self._messages) if isinstance(meaning, Regeneration) else meaning.new
         notes = [each for each in self._messages[first:end] if _is_note(each)]
@@ -250,8 +248,8 @@ class ResentRequest:
         branch: Branch,
         notes: Sequence[ChatMessage],
     ) -> tuple[Item, ...]:
-        """What is new of the messages, behind what was kept of the turn that it replaces; and before all that
-        but results, which answer the turn before, the notes that are new."""
+        """Return the new messages as items, after the kept part of the replaced turn. New notes come first,
+        but after results, which answer the turn before."""
         waiting = branch.pending
         kept = meaning.kept if isinstance(meaning, match.MatchedEdit) else ()
         if isinstance(meaning, match.MatchedEdit):
@@ -268,7 +266,7 @@ class ResentRequest:
         return input
 
     def _divergence(self, meaning: Meaning, turns: Sequence[Turn]) -> Divergence | None:
-        """Where it goes, if not behind the head: in the place of a turn, whose instructions it takes over."""
+        """Return the place of the turn, if not behind the head: that of the turn it replaces."""
         if isinstance(meaning, Continuation):
             return None
         branch = self._process.ids.new(BranchId)
@@ -287,8 +285,7 @@ def _words(note: ChatMessage) -> str:
 
 
 def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
-    """The first items of a turn as input of another one: without what is hidden, but for calls that are to be
-    answered."""
+    """Return items of a turn as input of another one: without hidden ones, except calls to be answered."""
     asks = left_open(items)
     return tuple(item for place, item in enumerate(items) if place not in turn.shown.hidden or item in asks)
 
@@ -300,8 +297,8 @@ def _turn(turns: Sequence[Turn], id: TurnId) -> Turn:
 def _under_stored_ids(
     messages: Sequence[ChatMessage], new: int, waiting: Sequence[Item]
 ) -> Sequence[ChatMessage]:
-    """What is new, with its results for the waiting calls under the ids of these: a client's copy may have
-    ids of its own. They say which call a result answers; where they do not, its position does."""
+    """Return the new messages, with results for the open calls under the stored ids: a client may use ids of
+    its own. The ids show which call a result answers; if not, its position does."""
     ids = [call.call_id for call in waiting]
     own = _open_ids(messages[:new]) if ids else []
     if not ids or len(own) != len(ids):
@@ -309,7 +306,7 @@ def _under_stored_ids(
     end = next((at for at in range(new, len(messages)) if messages[at].get("tool_calls")), len(messages))
     results = [at for at in range(new, end) if messages[at].get("role") == "tool"]
     renamed = list(messages[new:])
-    # All by the client's own ids first, then by the stored ones, and what is left in order.
+    # First by the client's own ids, then by the stored ones, then in order.
     for names in (own, ids, None):
         for at in tuple(results):
             sent = messages[at].get("tool_call_id")
@@ -322,8 +319,8 @@ def _under_stored_ids(
 
 
 def _open_ids(matched: Sequence[ChatMessage]) -> list[Any]:
-    """The client's ids of the calls at the end of what it has in common with the line, in order, without
-    those that were answered there."""
+    """Return the client's ids of the calls at the end of the part it shares with the line, in order, without
+    those answered there."""
     end = len(matched)
     while end and matched[end - 1].get("role") == "tool":
         end -= 1

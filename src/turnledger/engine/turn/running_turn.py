@@ -1,9 +1,9 @@
 """A running turn: its draft in memory, its journal, and the task that holds it.
 
-Every write is fenced: it raises Superseded once another process has taken the lane. A coroutine stays in the
-task that began it, but an async generator does not: one task may pull its first item and another task the
-rest. So the holder of a block inside a generator is looked up when a stop comes; otherwise the stop would
-cancel a task that has left the turn.
+Every write is fenced: it raises Superseded once another process has taken the lane. A coroutine stays in its
+task, but an async generator does not: one task may pull its first item and another the rest. So the holder of
+a block inside a generator is looked up when a stop arrives; otherwise the stop would cancel a task that has
+left the turn.
 """
 
 from __future__ import annotations
@@ -42,24 +42,31 @@ from turnledger.errors import (
 )
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
-from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, message, result_of
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import check_turn, open_calls, without_open_reasoning
 from turnledger.model.messages.messages import Message, messages_of
-from turnledger.model.turn import Turn, TurnKind, instructed_after
+from turnledger.model.turn import (
+    Attempt,
+    AttemptState,
+    Began,
+    Failure,
+    OnFailure,
+    OnStop,
+    Turn,
+    TurnKind,
+    instructed_after,
+)
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
 
 
 class Draft:
-    """Finished items, which calls were started, and the text emitted since.
-
-    `pending` are the calls that the head left open, `input` what the turn answers.
-    """
+    """Finished items, the calls that were started, and the text emitted since. `pending` are the calls that
+    the head left open, `input` is that of the turn."""
 
     def __init__(
         self, pending: tuple[Item, ...], input: tuple[Item, ...], journal: Journal, max_bytes: int
@@ -68,14 +75,14 @@ class Draft:
         self._input = input
         self._journal = journal
         self._not_redone = [place for place, item in enumerate(journal.items) if item.is_call]
-        """Places of the calls of earlier attempts that this one has not come to again."""
+        """Places of calls of earlier attempts that this one has not reached again."""
         self._max_bytes = max_bytes
         self.emitted = EmittedText()
-        """All text, also that which steps were made of."""
+        """All text, including that of finished items."""
         self._taken = 0
         self._half = ""
         self.last: tuple[Item, ...] = ()
-        """The items that end the answer, once it is ended."""
+        """The items that end the answer, if it has ended."""
 
     @property
     def text(self) -> str:
@@ -90,8 +97,8 @@ class Draft:
         return tuple(self._journal.items[place] for place in self._journal.unanswered())
 
     def emit(self, text: str) -> str:
-        """Take text; return what can be shown of it now. Half a character waits for its other half, since
-        models that count UTF-16 cut where they like; one that never comes is replaced."""
+        """Add text; return what can be shown of it now. Half of a surrogate pair waits for the other half,
+        since models that count in UTF-16 split anywhere; if that never comes, it is replaced."""
         if self.last:
             self.check_unended()
         text = self._half + text
@@ -107,8 +114,8 @@ class Draft:
         return text
 
     def next_items(self, items: Sequence[Item]) -> tuple[list[Item], int]:
-        """What adding these items means: the text before them as a message of its own, then they; and how
-        far that takes the text. Raises MalformedItems for what would break the history."""
+        """Return what adding these items means: the text before them as a message, then they; and how much
+        text that takes. Raises MalformedItems if they would break the history."""
         self.check_unended()
         reaches = self.emitted.length
         added = [message("assistant", self.text, status="completed")] if reaches > self._taken else []
@@ -119,17 +126,17 @@ class Draft:
         return added, reaches
 
     def takes_text(self, reaches: int) -> bool:
-        """Whether the first of the items that take the text so far is made of it."""
+        """Return whether the first item that takes the text up to here is made of it."""
         return reaches > self._taken
 
     def take(self, items: Sequence[Item], reaches: int) -> None:
-        """The items are recorded: they are steps now, and so is the text they took."""
+        """Add recorded items to the steps, with the text they took."""
         self._journal.items.extend(items)
         self._taken = reaches
 
     def end_with(self, items: tuple[Item, ...]) -> None:
-        """Take the items that end the answer, behind all text and steps. Raises MalformedItems if it is not
-        whole with them; then it goes on."""
+        """Add the items that end the answer, after all text and steps. Raises MalformedItems if it is not
+        complete with them; then it goes on."""
         self.check_unended()
         self.last = items
         try:
@@ -139,20 +146,17 @@ class Draft:
             raise
 
     def check_unended(self) -> None:
-        """Refuse to go on behind the items that end the answer."""
+        """Raise InvalidInput if the answer was ended by put()."""
         if self.last:
-            raise InvalidInput(
-                "The answer was ended by put(): nothing can follow. Put all last items at once."
-            )
+            raise InvalidInput("put() ended the answer. Pass all final items to one put() call.")
 
     def start(self, place: int, *, read_only: bool) -> None:
-        """That the call at this place starts is recorded."""
+        """Mark the call at this place as started."""
         self._journal.started[place] = read_only
 
     def taken_up(self, call: Item) -> tuple[Item, Item | None]:
-        """Return a call as an earlier attempt recorded it, and its result if there is one: a runner may begin
-        anew. The same call that repeats stands for its next occurrence each time; one that came from the
-        steps is that very one."""
+        """Return a call as an earlier attempt recorded it, and its result if any: a runner may start over. A
+        repeated call stands for its next occurrence; one taken from the steps is that very one."""
         items = self._journal.items
         is_step = any(item is call for item in items)
         for place in self._not_redone:
@@ -162,22 +166,22 @@ class Draft:
         return call, None
 
     def waiting_place(self, call: Item) -> int | None:
-        """The place of this call among the steps, if it is there and neither started nor answered."""
+        """Return the place of this call among the steps, if it is neither started nor answered."""
         for place in self._journal.unanswered():
             if self._journal.items[place] == call and place not in self._journal.started:
                 return place
         return None
 
     def whole(self) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-        """The output of the whole turn, and the calls it leaves to its client; raises EmptyTurn or
-        MalformedItems if it is not whole."""
+        """Return the output of the complete turn, and the calls it leaves to its client. Raises EmptyTurn or
+        MalformedItems if it is not complete."""
         text = self.text
         output = (*self._journal.items, *([message("assistant", text)] if text else ()), *self.last)
         if not output:
             raise EmptyTurn
         started = self._journal.started
         if started and any(place in started for place in self._journal.unanswered()):
-            raise MalformedItems("A call was started, but no result was added for it.")
+            raise MalformedItems("A call was started, but has no result.")
         self._check_size(sum(len(item.raw) for item in output))
         return output, check_turn(self._pending, (*self._input, *output))
 
@@ -191,13 +195,13 @@ def _is_same(recorded: Item, call: Item) -> bool:
 
 
 def _essence(call: Item) -> dict[str, Any]:
-    """What is called with what; the id and the status of the item itself may differ."""
+    """Return the call without the id and the status of its item, which may differ."""
     return {name: value for name, value in call.fields.items() if name not in ("id", "status")}
 
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """Records numbered from `first`. Repeating the request changes nothing."""
+    """Records numbered from `first`. Repeating it changes nothing."""
 
     owner: str
     branch: BranchId
@@ -208,8 +212,8 @@ class RecordRequest:
 
 
 async def record(tables: Tables, request: RecordRequest) -> None:
-    """Append to the journal, if the lane is still held; raise Superseded if not. What is recorded as
-    started may act only after this has returned."""
+    """Append to the journal, if the lane is still held; raise Superseded if not. A call recorded as started
+    may act only after this has returned."""
     branch = await tables.branch(request.branch)
     attempt = await tables.attempt(request.owner, request.attempt)
     if attempt is None or not holds_lane(branch, request.attempt, request.fence):
@@ -223,14 +227,12 @@ _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GE
 _OPAQUE = frozenset(
     {"anext_awaitable", "async_generator_asend", "async_generator_athrow", "coroutine_wrapper"}
 )
-"""Awaitables of the interpreter that drive something and have no attribute that says what."""
+"""Awaitables of the interpreter that drive another one, without an attribute for it."""
 
 
 def generator_around(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost async generator in this stack; None if the code cannot leave its task.
-
-    A generator that contextlib drives is a context manager: its code runs where it was entered.
-    """
+    """Return the innermost async generator in this stack; None if the code cannot leave its task. A generator
+    driven by contextlib is a context manager: its code runs where it was entered."""
     while frame is not None and frame.f_code.co_flags & _SUSPENDABLE:
         outer = frame.f_back
         is_manager = outer is not None and outer.f_globals.get("__name__") == "contextlib"
@@ -250,7 +252,7 @@ def task_inside(generator: FrameType, likely: asyncio.Task[Any] | None) -> async
 
 
 def is_running(generator: FrameType) -> bool:
-    """Whether the caller was called by this generator."""
+    """Return whether this generator called the caller, directly or not."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not generator:
         frame = frame.f_back
@@ -258,7 +260,7 @@ def is_running(generator: FrameType) -> bool:
 
 
 def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType | None]:
-    """The frames that a suspended task is inside of, the outermost first."""
+    """Yield the frames that a suspended task is inside of, outermost first."""
     link: Any = task.get_coro()
     while link is not None:
         match link:
@@ -285,15 +287,15 @@ def _driven_by(awaitable: Any) -> Any:
 
 
 class RunningTurn:
-    """What the block of `async with chat.turn(…)`, or a runner, works with.
+    """A running turn, as used in the block of `async with chat.turn(…)`, or by a runner.
 
-    The history it shows is the committed one at its begin, and never changes. What it emits and adds is a
-    draft until the block is left; what it adds is journaled at once, so that a retry need not redo it.
-    Several tasks may work on one turn; all must be done when the block is left.
+    Its history is the committed one at its begin, and never changes. Text and items are a draft until the
+    block is left; added items are journaled at once, so that a retry need not redo them. Several tasks
+    may work on one turn; all must be done when the block is left.
     """
 
     has_created = False
-    """Whether its begin made the conversation. Few do: the others need not say so."""
+    """Whether its begin created the conversation. A class attribute, since few do."""
 
     def __init__(
         self, process: Process, begun: Begun, snapshot: Snapshot, on_event: EventSink | None
@@ -312,44 +314,47 @@ class RunningTurn:
         self.recording = asyncio.Lock()
         """Held while the journal is written, and while the turn is ended."""
         self.branch: Branch = begun.branch
-        """The branch as it was begun on."""
+        """The branch as of its begin."""
         self.is_leaving = False
-        """Whether the block was left, or its ledger was closed: somebody is ending the turn."""
+        """Whether the block was left, or its ledger was closed: the turn is being ended."""
         self._task = asyncio.current_task()
         self._cancelling_before = self._task.cancelling() if self._task else 0
         self.is_cancelling = False
-        """Whether a stop has cancelled the task, and this was not taken back yet."""
+        """Whether a stop has cancelled the task, and that was not withdrawn yet."""
         self.generator: FrameType | None = None
-        """The async generator that the block is in, if it is in one: other tasks may go on with it."""
+        """The async generator that the block is in, if any: other tasks may continue it."""
         self.unheld_since: float | None = None
-        """When it was first seen that no living task works on it; None while one does."""
+        """When no living task was first found to work on it; None while one does."""
         self.ended_by: TurnledgerError | None = None
-        """Why the turn was ended while its block went on."""
+        """Why the turn was ended before its block was left."""
         self.ending: asyncio.Task[None] | None = None
-        """The task that does so."""
+        """The task that ends it."""
         self.stop_requested: OnStop | None = None
         self.was_stopped_elsewhere = False
         self.has_lost_lane = False
         self.is_resent = False
         """Whether its client sends its whole history each time."""
         self.unheard: str | None = None
-        """The name of its request if that has no idempotency_key and its client has left."""
+        """The name of its request, if that has no idempotency_key and its client has left."""
         self.flagged = begun.flagged
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
         """What it runs on, fixed at its begin."""
         self.is_resumed = bool(begun.journal.items)
-        """Whether an earlier attempt of this idempotency_key failed and left finished steps to go on from."""
+        """Whether an earlier attempt with this idempotency_key left finished steps to continue from."""
         self.details: dict[str, Any] = {}
-        """What to keep with the turn besides its items, as JSON values: which model answered, what it used.
-        Durable with the commit; a turn that is stopped or fails leaves none. See Turn.details."""
+        """JSON values to keep with the turn besides its items, such as the model and its token usage. Durable
+        with the commit; a turn that is stopped or fails keeps none. See Turn.details."""
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
-        """The turn as committed, once it is."""
+        """The committed turn, once there is one."""
         self.live = LiveLog(self._draft.emitted, process.limits, on_event)
-        """What its readers are told."""
+        """The events for its readers."""
         for item in begun.journal.items:
             self.live.tell_item(item)
+
+    def __repr__(self) -> str:
+        return f"<RunningTurn {self.id}, number {self.number}, {self.state}>"
 
     @property
     def is_kept_on_failure(self) -> bool:
@@ -357,8 +362,8 @@ class RunningTurn:
 
     @property
     def task(self) -> asyncio.Task[Any] | None:
-        """The task that runs the block: a stop cancels it. Assign it when another task takes the turn over;
-        if the block is in an async generator, the task that goes on with that is found without it."""
+        """The task that runs the block: a stop cancels it. Assign it when another task takes over the turn;
+        not needed if the block is in an async generator, whose task is found."""
         return self._task
 
     @task.setter
@@ -368,15 +373,15 @@ class RunningTurn:
 
     @property
     def began(self) -> Began:
-        """Where it began: in a conversation that its begin `created`, or one that it `continued`, behind the
-        last turn or `branched` from an earlier one. A turn that is replayed does not tell any more."""
+        """Where it began: in a conversation that its begin `created`, or in one that it `continued` after the
+        last turn or `branched` from an earlier one. Not known for a replayed turn."""
         if self.has_created:
             return Began.CREATED
         return Began.BRANCHED if self._place is not None else Began.CONTINUED
 
     @property
     def number(self) -> int:
-        """The number that the turn will have."""
+        """The future number of the turn."""
         return (self._place.length if self._place else self.branch.length) + 1
 
     @property
@@ -395,7 +400,7 @@ class RunningTurn:
 
     @property
     def steps(self) -> tuple[Item, ...]:
-        """The finished items of the draft so far, those of a resumed attempt included."""
+        """The finished items of the draft so far, including those of a resumed attempt."""
         return self._draft.steps
 
     @property
@@ -405,26 +410,25 @@ class RunningTurn:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """What a model is to answer, in Responses shape: the instructions in force, what primes the turn, the
-        history as its context shows it, the input, and the finished steps."""
+        """The input for the model, in Responses shape: the instructions in force, the primer, the history as
+        its context shows it, the input, and the finished steps."""
         return self.snapshot.shown(self.input, self.steps)
 
     @property
     def messages(self) -> list[Message]:
-        """What a model is to answer, as chat messages."""
+        """The input for the model, as chat messages."""
         return messages_of(self.items)
 
     @property
     def messages_json(self) -> bytes:
-        """The messages as a JSON list: for a long history much cheaper than the messages themselves."""
+        """The messages as a JSON list: for a long history much cheaper than `messages`."""
         snapshot, history = self.snapshot, self.snapshot.history
         if not snapshot.shows_all or not isinstance(history, History):
             return msgspec.json.encode(self.messages)
         return self._after(*self._process.cache.said_through(history))
 
     async def read_messages_json(self) -> bytes:
-        """The same as `messages_json`. A long history is decoded beside the event loop, which has others to
-        serve."""
+        """Return `messages_json`; decode a long history in a thread, off the event loop."""
         snapshot, history = self.snapshot, self.snapshot.history
         if len(history) < LONG:
             return self.messages_json
@@ -433,37 +437,37 @@ class RunningTurn:
         return self._after(*await self._process.cache.read_said_through(history))
 
     def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
-        """What was said, and all behind it, as a JSON list of messages."""
+        """Return a JSON list of `said` and all messages after it."""
         snapshot = self.snapshot
         behind = [item for turn in rest for item in turn.items]
         latest = (*behind, *self.input, *without_open_reasoning(self.steps))
         open_calls(latest)
-        before = (*snapshot.instructions, *snapshot.priming)
+        before = (*snapshot.instructions, *snapshot.primer)
         return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
 
     @property
     def most_bytes(self) -> int:
-        """How many bytes the answer may have."""
+        """The most bytes of the answer."""
         return self._process.limits.turn_bytes
 
     @property
     def open_calls(self) -> tuple[Item, ...]:
-        """The calls of the draft that have no result yet."""
+        """The calls of the draft without a result."""
         return self._draft.open_calls
 
     def emit(self, text: str) -> None:
-        """Add text to the answer. Durable with the commit, or with the next `add`; of a long turn, what was
-        emitted is written down about twice a second. Raises MalformedItems if the turn grows too long."""
+        """Add text to the answer. Durable with the commit, or with the next `add`; the text of a long turn is
+        stored about twice a second. Raises MalformedItems if the turn grows too long."""
         self._check_open()
         shown = self._draft.emit(text) if text else ""
         if shown:
             self.live.tell_text(shown)
 
     async def add(self, *likes: ItemLike) -> None:
-        """Add finished items to the answer, and journal them with the text emitted before.
+        """Add finished items to the answer, and journal them with the text emitted before; all or none.
 
-        All or none of them. Raises MalformedItems for what would break the history, Superseded if the
-        lane is lost. When it returns, a crash cannot lose them; when it is cancelled, they may be added.
+        Raises MalformedItems if they would break the history, Superseded if the lane is lost. When it
+        returns, a crash cannot lose them; when it is cancelled, they may be added.
         """
         items = [Item.of(like) for like in likes]
         async with self.recording:
@@ -480,11 +484,11 @@ class RunningTurn:
             self.live.tell_item(item, emitted=emitted and not place)
 
     def put(self, *likes: ItemLike) -> None:
-        """End the answer with finished items, behind all text and steps: calls that are left to the client,
-        a refusal. All or none of them, and nothing can follow.
+        """End the answer with finished items after all text and steps, such as calls left to the client, or a
+        refusal; all or none. Nothing can follow.
 
-        They are durable with the commit, and told to readers by the end: a turn that is stopped or fails
-        leaves none of them. Raises MalformedItems for what would break the history.
+        They are durable with the commit, and readers receive them with the end: a turn that is stopped or
+        fails keeps none of them. Raises MalformedItems if they would break the history.
         """
         self._check_open()
         if likes:
@@ -495,10 +499,10 @@ class RunningTurn:
     ) -> Item:
         """Run a tool for a call and add its result; the call is added first if the draft lacks it.
 
-        That the tool starts is on disk before it acts. In a resumed turn, a call that an earlier attempt
-        started is not run again: its recorded result is returned, which says so if the outcome is unknown.
-        The same call made again counts as its next occurrence. An exception of the tool fails the turn,
-        unless the caller catches it and adds a result of its own.
+        The start of the tool is on disk before it acts. In a resumed turn, a call that an earlier attempt
+        started is not run again: its recorded result is returned, which may state that the outcome is
+        unknown. The same call made again counts as its next occurrence. An exception of the tool fails the
+        turn, unless the caller catches it and adds a result of its own.
         """
         self._check_open()
         item, recorded = self._draft.taken_up(Item.of(call))
@@ -512,8 +516,8 @@ class RunningTurn:
         return result
 
     async def start(self, call: ItemLike, *, read_only: bool = False) -> None:
-        """Record that the tool for this call is about to act. Act only after this has returned; add the
-        result when it is there. `read_only` says that the tool changes nothing in the world."""
+        """Record that the tool for this call is about to act. Act only after this has returned, then add the
+        result. `read_only` means that the tool has no effects."""
         async with self.recording:
             self._check_open()
             self._draft.check_unended()
@@ -537,19 +541,19 @@ class RunningTurn:
         if (self._task is None or self._task.done()) and (task := asyncio.current_task()) is not None:
             self.task = task
         if self._is_in_doubt:
-            raise TurnEnded("A write of this turn was lost: it can only be left, and tried again.")
+            raise TurnEnded("A write of this turn failed. Leave the block and retry the turn.")
         if isinstance(self.ended_by, TurnStopped):
             raise TurnStopped(self.turn)
         if self.ended_by is not None:
             raise TurnEnded(str(self.ended_by))
         if self.state is not AttemptState.RUNNING:
-            raise TurnEnded(f"The turn is {self.state} already.")
+            raise TurnEnded(f"The turn is already {self.state}.")
         if self.is_leaving:
-            raise TurnEnded("The block of the turn was left already.")
+            raise TurnEnded("The block of this turn has already been left.")
 
     async def _record(self, records: list[bytes]) -> None:
-        """Write to the journal. The caller updates the draft before anything else can happen to it, so that
-        both say the same, whoever is cancelled."""
+        """Write to the journal. The caller updates the draft before anything else can happen, so that both
+        agree even if a task is cancelled."""
         attempt = self._attempt
         request = RecordRequest(
             attempt.owner, attempt.branch, attempt.id, self.branch.fence, self._journaled, records
@@ -561,14 +565,14 @@ class RunningTurn:
             raise
         self._journaled += len(records)
 
-    # What the engine does with it when the block is left.
+    # For the engine, when the block is left.
 
     def begin_to_leave(self) -> None:
-        """The block was left: nothing more can be added, and no stop can cancel what comes now."""
+        """Accept no more items, and no stop that would cancel what follows."""
         self.is_leaving = True
 
     def to_commit(self) -> CommitRequest:
-        """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole, and
+        """Return the commit of the turn. Raises EmptyTurn or MalformedItems if it is not complete, and
         InvalidInput for details that cannot be kept."""
         if self._is_in_doubt:
             raise OutcomeUnknown
@@ -618,7 +622,7 @@ class RunningTurn:
         return packed
 
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
-        """The log of the whole turn; empty for a single delta, as it is kept."""
+        """Return the event log of the complete turn; empty for a single delta, as it is stored."""
         live, last = self.live, len(self._draft.last)
         if live.count == 2 and not live.items and not last:
             return b""
@@ -627,7 +631,7 @@ class RunningTurn:
         return event_log.stored(log + bytes([event_log.ITEM] * last), output)
 
     def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
-        """The end of the turn other than by commit."""
+        """Return the request that ends the turn other than by commit."""
         return EndRequest(
             owner=self._attempt.owner,
             conversation=self.conversation.id,
@@ -641,7 +645,7 @@ class RunningTurn:
         )
 
     def to_flush(self) -> FlushRequest | None:
-        """What it has told since it was last flushed; the same again until that is known to be written."""
+        """Return the events since the last flush; the same again until they are known to be stored."""
         if self.is_leaving:
             return None
         if self._flushing is None:
@@ -654,13 +658,13 @@ class RunningTurn:
         return self._flushing
 
     def was_flushed(self, request: FlushRequest) -> None:
-        """Note that this chunk is written."""
+        """Record that this chunk is stored."""
         if self._flushing is request:
             self._flushing = None
 
     def interrupt(self, policy: OnStop | None) -> None:
         """Deliver a stop that was recorded elsewhere: the block is left at its next await. If no task is
-        inside the block, the turn is ended at once, and the block raises TurnStopped when it goes on."""
+        inside the block, the turn is ended at once, and the block raises TurnStopped when it continues."""
         if self.stop_requested is not None or self.is_leaving:
             return
         self.stop_requested = policy or self._attempt.on_stop
@@ -669,14 +673,14 @@ class RunningTurn:
             self._process.end_unheld(self, TurnStopped())
 
     def lose_lane(self) -> None:
-        """Deliver that the attempt was ended by somebody else: the block is left at its next await."""
+        """Deliver that another process ended the attempt: the block is left at its next await."""
         if not self.is_leaving:
             self.has_lost_lane = True
             if not self._cancel():
                 self._process.end_unheld(self, Superseded())
 
     def _cancel(self) -> bool:
-        """Cancel the task that is inside the block; whether there is one."""
+        """Cancel the task that is inside the block; return whether there is one."""
         if not self.is_cancelling:
             task = self._task
             if self.generator is not None:
@@ -687,32 +691,32 @@ class RunningTurn:
         return self.is_cancelling
 
     def take_back_cancellation(self) -> bool:
-        """Undo the cancellation by which a stop left the block; whether there was one, and no other."""
+        """Undo the cancellation by which a stop left the block; return whether it was the only one."""
         was_cancelled, self.is_cancelling = self.is_cancelling, False
         if not was_cancelled or self._task is None or self._task is not asyncio.current_task():
             return False
         return self._task.uncancel() == self._cancelling_before
 
     def is_held(self) -> bool:
-        """Whether a living task works on it."""
+        """Return whether a living task works on it."""
         if self._task is not None and not self._task.done():
             return True
         return self.generator is not None and task_inside(self.generator, None) is not None
 
     def is_inside(self) -> bool:
-        """Whether the caller was called by the block."""
+        """Return whether the block called the caller, directly or not."""
         if self.generator is not None:
             return is_running(self.generator)
         return self._task is asyncio.current_task()
 
     def finish(self, state: AttemptState, turn: Turn | None, failure: Failure | None) -> None:
-        """Tell readers how it ended; called when the store has decided."""
+        """Send readers the end; called after the store has decided."""
         self.state = state
         self.turn = turn
         if not self.live.is_heard:
             return
         if state in (AttemptState.SETTLED, AttemptState.RESUMED):
-            # What became of it later is not how it ended: it failed, or was stopped and discarded.
+            # Settling and resuming come later; the attempt failed, or was stopped and discarded.
             state, turn = AttemptState.DISCARDED if failure is None else AttemptState.FAILED, None
         items = untold(self.live.items, turn.output) if turn is not None else ()
         self.live.finish(items, state, failure)

@@ -1,7 +1,5 @@
-"""The snapshot: everything that a turn shows its model besides what it does itself, fixed at its begin.
-
-The tail of a history: as many of its last turns as a context can show, without loading the rest.
-"""
+"""The snapshot: what a turn shows its model besides its own items, fixed at its begin. Loads only the turns
+that its context can show."""
 
 from __future__ import annotations
 
@@ -25,26 +23,25 @@ from turnledger.model.messages.calls import open_calls, without_open_reasoning
 from turnledger.model.turn import Turn
 
 FIRST_PAGE = 16
-"""Turns read at first to fill a budget; each further page is twice the one before."""
+"""Turns read first to fill a budget; each further page is twice as long."""
 
 NO_FLAGS: FlagsOf = {}
 
 
 class Base(Struct, frozen=True):
-    """What a turn runs on: the first `length` turns of a line, which end with `head`, and those that a branch
-    to be made begins with."""
+    """What a turn runs on: the first `length` turns of a line, up to `head`, and those carried over."""
 
     line: Branch
     head: TurnId | None
     length: int
     carried: tuple[Turn, ...]
     branch: BranchId
-    """The one that the turn goes on."""
+    """The branch of the new turn."""
     instructed: int
     owner: str
     flagged: int
     carried_flags: FlagsOf = NO_FLAGS
-    """Those of the carried turns, which are not in the store yet."""
+    """Those of the carried turns, which are not stored yet."""
 
     @classmethod
     def of(cls, begun: Begun) -> Base:
@@ -60,11 +57,8 @@ class Base(Struct, frozen=True):
 async def tail(
     process: Process, base: Base, context: Context, around: Around
 ) -> tuple[Sequence[Turn], FlagsOf]:
-    """The last turns that the context can show, numbered as ever, and their flags.
-
-    They come from the cache where it holds the whole history, and never go into it: it holds beginnings of
-    histories, and this is an end.
-    """
+    """Return the last turns that the context can show, and their flags. They come from the cache if it holds
+    the whole history, and never go into it, since it holds prefixes."""
     cached = process.cache.prefix(base.line.id, base.head, base.length)
     if len(cached) == base.length:
         turns: Sequence[Turn] = cached.followed_by(base.carried) if base.carried else cached
@@ -84,11 +78,11 @@ def _whole(base: Base, turns: list[Turn]) -> Sequence[Turn]:
 async def _within_budget(
     process: Process, base: Base, context: Context, around: Around
 ) -> tuple[Sequence[Turn], FlagsOf]:
-    """Read backwards until the budget is full. Hidden items take nothing of it."""
+    """Read backwards until the budget is full. Hidden items do not count."""
     turns: list[Turn] = list(base.carried)
     flags: FlagsOf = base.carried_flags
     left, size, first = base.length, FIRST_PAGE, 0
-    # What is hidden of the first turn that was read is not known before the turn before it is there too.
+    # The hidden items of the first turn read depend on the turn before it.
     while left and first < 2:
         page = await _read(process, base, left, size)
         flags = {**flags, **await _flags(process, base, page)}
@@ -100,8 +94,8 @@ async def _within_budget(
 
 
 async def _read(process: Process, base: Base, through: int, limit: int) -> list[Turn]:
-    """So many turns that end with this number; raises ConversationDeleted if they are gone, and StoreCorrupt
-    if one is missing."""
+    """Return `limit` turns that end with this number. Raises ConversationDeleted if they are gone, and
+    StoreCorrupt if one is missing."""
     limit = min(limit, through)
     if not limit:
         return []
@@ -113,7 +107,6 @@ async def _read(process: Process, base: Base, through: int, limit: int) -> list[
 
 
 async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
-    """The flags of these turns, up to the last."""
     if not base.flagged or not turns:
         return NO_FLAGS
     known = process.cache.flags(base.branch, base.flagged, turns)
@@ -124,7 +117,6 @@ async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> Flags
 
 
 async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
-    """The flags of these turns of the line, without those of carried ones."""
     after, through = (turns[0].number - 1, min(turns[-1].number, base.length)) if turns else (0, 0)
     if not base.flagged or after >= through:
         return NO_FLAGS
@@ -135,32 +127,31 @@ NOTHING_HIDDEN: Hidden = {}
 
 
 class Snapshot(Struct, frozen=True, dict=True):
-    """What a turn runs on. Immutable: what others write since is for turns that begin later."""
+    """What a turn runs on. Immutable: later writes are for later turns."""
 
     history: Sequence[Turn]
     """The committed turns: a History, or a list of as many of the last ones as the context can show."""
     instructions: tuple[Item, ...] = ()
-    """Those in force for this turn."""
-    priming: tuple[Item, ...] = ()
+    primer: tuple[Item, ...] = ()
     context: Context = ALL
     hidden: Hidden = NOTHING_HIDDEN
     hidden_input: Collection[int] = ()
-    """Places of the input that are not to be shown: what was hidden of it when it was first asked."""
+    """Places of the input that are hidden: those hidden when it was first asked."""
 
     @property
     def shows_all(self) -> bool:
         return self.context is ALL and not self.hidden and not self.hidden_input
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
-        """What a model is to answer, of a turn with this input that has come so far."""
+        """Return the items for the model, for a turn with this input and these steps."""
         if self.shows_all:
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
             return assembled
-        around = Around(self.instructions, self.priming, input, steps, self.hidden_input)
+        around = Around(self.instructions, self.primer, input, steps, self.hidden_input)
         return assemble(self._turns, around, self.context, self.hidden)
 
-    # A history unpacks its turns anew for each look; a turn may look at it after each of its steps.
+    # Cached, since a history decodes its turns on each read, and a turn may read it after each step.
 
     @cached_property
     def _turns(self) -> tuple[Turn, ...]:
@@ -168,11 +159,10 @@ class Snapshot(Struct, frozen=True, dict=True):
 
     @cached_property
     def _before(self) -> tuple[Item, ...]:
-        return (*self.instructions, *self.priming, *(item for turn in self.history for item in turn.items))
+        return (*self.instructions, *self.primer, *(item for turn in self.history for item in turn.items))
 
 
 async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> Snapshot:
-    """What this turn runs on: its history as far as its context shows it, with instructions and flags."""
     if request.context is ALL:
         history: Sequence[Turn] = await process.snapshot(begun.attempt.owner, begun.branch, begun.place)
         if not _is_special(begun, request):
@@ -183,10 +173,10 @@ async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> S
     else:
         base = Base.of(begun)
         instructions = await _in_force(process, begun, base, ())
-        around = Around(instructions, request.priming, begun.attempt.input, hidden=_hidden_input(begun))
+        around = Around(instructions, request.primer, begun.attempt.input, hidden=_hidden_input(begun))
         history, flags = await tail(process, base, request.context, around)
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
-    return Snapshot(history, instructions, request.priming, request.context, hidden, _hidden_input(begun))
+    return Snapshot(history, instructions, request.primer, request.context, hidden, _hidden_input(begun))
 
 
 def _hidden_input(begun: Begun) -> Collection[int]:
@@ -195,13 +185,13 @@ def _hidden_input(begun: Begun) -> Collection[int]:
 
 
 def _is_special(begun: Begun, request: AcquireRequest) -> bool:
-    """Whether more is shown than the history, or less."""
+    """Return whether the model sees more than the history, or less."""
     in_force = begun.place.instructed if begun.place else begun.branch.instructed
-    return bool(begun.flagged or in_force or begun.attempt.instructions or request.priming)
+    return bool(begun.flagged or in_force or begun.attempt.instructions or request.primer)
 
 
 async def _in_force(process: Process, begun: Begun, base: Base, history: Sequence[Turn]) -> tuple[Item, ...]:
-    """The instructions of this turn: its own, or those of the turn that last set them."""
+    """Return the instructions of this turn: its own, or those of the turn that last set them."""
     given, number = begun.attempt.instructions, base.instructed
     if given is not None:
         return given.items

@@ -1,4 +1,4 @@
-"""Asking for a turn: what a caller gives is checked here, before anything begins."""
+"""Validate what a caller passes for a turn, and make the request to begin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import NARROWED, Key, claimed_as, fingerprint
 from turnledger.engine.conversations.resolve import Target, new_conversation
-from turnledger.engine.history.context import ALL, Context, check_priming
+from turnledger.engine.history.context import ALL, Context, check_primer
 from turnledger.engine.lifecycle.create import MakeRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
 from turnledger.engine.limits import Limits
@@ -27,7 +27,6 @@ from turnledger.engine.turn.request import (
 )
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import (
     EVERYWHERE,
     KEY_LENGTH,
@@ -45,7 +44,7 @@ from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.messages.calls import check_input
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.text.plain import one_line
-from turnledger.model.turn import Instructions, instructions_of
+from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 
@@ -53,46 +52,46 @@ PAGE = 1_000
 
 
 class TurnOptions(TypedDict, total=False):
-    """What can be said of a turn besides its input."""
+    """The options of a turn."""
 
     instructions: Input | None
     """In force for this turn and all later ones until replaced: a text, or system and developer messages. An
     empty text ends those in force."""
     instructions_once: Input | None
     """In force for this turn only, in place of all others."""
-    priming: Input
-    """A well-formed history to show before the stored one, in this turn only. It is not kept."""
+    primer: Input
+    """A well-formed history to show before the stored one, in this turn only. Not stored."""
     context: Context
     """How much of the stored history is shown: all of it by default."""
     idempotency_key: str | None
-    """Names this request, so that it happens once however often it is made."""
+    """Makes the request idempotent."""
     retry: Retry | None
-    """Which try of a request this is, for clients that retry by themselves and name no idempotency_key."""
+    """The number of the try, for clients that retry by themselves and send no idempotency_key."""
     attach: bool
-    """Whether to raise TurnAttached at once if an attempt of the same request is running, so that its
-    events can be followed, instead of waiting for its outcome."""
+    """Whether to raise TurnAttached at once if an attempt of the same request is running, so that the caller
+    can follow its events, instead of waiting for its outcome."""
     body_digest: bytes
     """What else must be equal for two requests with one idempotency_key to be the same."""
     on_busy: OnBusy | str
     """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: OnStop | str
-    """What becomes of the turn when it is stopped: `keep` or `discard`."""
+    """What to do with the turn when it is stopped: `keep` or `discard`."""
     on_failure: OnFailure | str
-    """What becomes of the turn when it fails: `settle`, `keep` or `forget`."""
+    """What to do with the turn when it fails: `settle`, `keep` or `forget`."""
     interaction: bool
-    """Whether the turn counts as use: if not, it puts off neither expiry nor a reset."""
+    """Whether the turn counts as use: if not, it delays neither expiry nor a reset."""
     admitted: int | None
-    """The admission version under which the caller was authorized, see Ledger.tokens. If it has moved when
-    the turn would begin, AdmissionMoved is raised instead."""
+    """The admission version under which the caller was authorized, see Ledger.tokens. If it has changed when
+    the turn would begin, AdmissionMoved is raised."""
     admitted_until: int | None
-    """Until when the caller is authorized, in milliseconds since 1970: no turn begins later than that."""
+    """The end of the authorization, in milliseconds since 1970: no turn begins later."""
     readmit: Readmit | None
-    """Called then, to authorize the caller again: returns the new version, and the turn goes on without
-    losing its place in line; or raises the error for the caller."""
+    """Called then, to authorize the caller again: returns the new version, and the turn keeps its place in
+    the queue; or raises the error for the caller."""
 
 
 class MoveOptions(TypedDict, total=False):
-    """What can be said of a move between branches: the same as of a turn, as far as it applies."""
+    """The options of a move between branches: those of a turn that apply."""
 
     on_busy: OnBusy | str
     idempotency_key: str | None
@@ -114,8 +113,8 @@ def target_of(
     is_listed: bool = True,
     **details: Any,
 ) -> Target:
-    """Which conversation a caller means, with the row to insert where there is none. What a turn makes is not
-    listed before that is committed."""
+    """Return the conversation that a caller names, with the row to insert if there is none. A conversation
+    made by a turn is listed only when that is committed."""
     if process.is_closed:
         raise LedgerClosed
     check_name("owner", owner)
@@ -124,7 +123,7 @@ def target_of(
     if id is not None and conversation_key is not None:
         raise InvalidInput("Give an id or a conversation_key, not both.")
     if reset is not None and conversation_key is None:
-        raise InvalidInput("A reset policy is that of a conversation_key. Give one.")
+        raise InvalidInput("A reset policy needs a conversation_key.")
     if id is not None:
         return Target(owner, ConversationId(id), scope=scope, within=within)
     if conversation_key is not None:
@@ -140,17 +139,17 @@ def target_of(
         is_listed=is_listed,
         **details,
     )
-    creates = create and within.chat is None  # who may see one conversation makes no other
+    creates = create and within.chat is None  # a caller limited to one conversation makes no other
     return Target(owner, None, conversation_key, fresh if creates else None, reset, scope, within)
 
 
 def divergence_of(process: Process, replaces: str | None, regenerates: str | bool) -> Divergence | None:
-    """Where a turn goes that takes the place of another: of one that is named, or of the last one, whose
-    input is asked again. None for a turn that goes behind the head."""
+    """Return the place of a turn that replaces another: the named one, or the last one with its input reused.
+    None for a turn behind the head."""
     if replaces is None and regenerates is False:
         return None
     if replaces is not None and regenerates is not False:
-        raise InvalidInput("A turn is replaced by other input, or generated again from its own; not both.")
+        raise InvalidInput("Use `replaces` with new input or `regenerates` without input, not both.")
     named = replaces if isinstance(regenerates, bool) else regenerates
     return Divergence(
         branch=process.ids.new(BranchId),
@@ -166,14 +165,13 @@ def turn_request(
     place: Divergence | None = None,
     **options: Unpack[TurnOptions],
 ) -> AcquireRequest:
-    """Check what a caller asks for, and make it a request to begin."""
     process.limits.check_count("The input", input)
     items = items_of(input)
     process.limits.check_size("The input", items)
     if place is None or not place.regenerates:
         check_input(items)
     elif items:
-        raise InvalidInput("A turn that is generated again has the input it had. Leave yours out.")
+        raise InvalidInput("A regenerated turn reuses its input. Omit the input.")
     return _request(process, target, items, place, **options)
 
 
@@ -186,7 +184,7 @@ def _request(
     *,
     instructions: Input | None = None,
     instructions_once: Input | None = None,
-    priming: Input = (),
+    primer: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
     body_digest: bytes = b"",
@@ -200,17 +198,16 @@ def _request(
     admitted_until: int | None = None,
     readmit: Readmit | None = None,
 ) -> AcquireRequest:
-    """A request to begin with this input, or with what is new in a history that was sent again."""
     limits = process.limits
-    for said in (instructions, instructions_once):
-        if said is not None:
-            limits.check_count("What is given as instructions", said)
+    for each in (instructions, instructions_once):
+        if each is not None:
+            limits.check_count("What is given as instructions", each)
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
     if context is not ALL:
         _check_context(context)
-    primes = _primes(limits, priming) if priming else ()
+    primes = _primes(limits, primer) if primer else ()
     key = None
     if idempotency_key is not None:
         key = _key(idempotency_key, target, place, items, given, primes, body_digest)
@@ -234,7 +231,7 @@ def _request(
 
 
 def _begin(process: Process, **asked: Any) -> BeginRequest:
-    """The request of a new attempt of this process, under its limits, as of now."""
+    """Make the request of a new attempt of this process, with its limits and the current time."""
     now, limits = process.clock.now_ms(), process.limits
     return BeginRequest(
         attempt=process.ids.new(TurnId),
@@ -251,12 +248,12 @@ def _key(
     place: Divergence | None,
     input: tuple[Item, ...],
     given: Instructions | None,
-    priming: tuple[Item, ...],
+    primer: tuple[Item, ...],
     body_digest: bytes,
 ) -> Key:
     check_idempotency_key(idempotency_key)
     where = () if place is None else (place.after, place.replaces)
-    said = fingerprint(input, *where, instructions=given, priming=priming)
+    said = fingerprint(input, *where, instructions=given, primer=primer)
     return Key(claimed_as(idempotency_key, target.within), said + body_digest)
 
 
@@ -267,11 +264,11 @@ def _check_context(context: Context) -> None:
         )
 
 
-def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
-    limits.check_count("What primes the turn", priming)
-    primes = items_of(priming)
+def _primes(limits: Limits, primer: Input) -> tuple[Item, ...]:
+    limits.check_count("What primes the turn", primer)
+    primes = items_of(primer)
     limits.check_size("What primes the turn", primes)
-    check_priming(primes)
+    check_primer(primes)
     return primes
 
 
@@ -283,16 +280,16 @@ def resent_request(
     on_divergence: OnDivergence | str,
     options: TurnOptions,
 ) -> AcquireRequest:
-    """A request to begin whose input is what is new in a history that its client sends whole."""
+    """Make a request to begin whose input is the new part of a history that its client sends whole."""
     if options.get("instructions") is not None or options.get("instructions_once") is not None:
-        raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
+        raise InvalidInput("Send instructions as leading system or developer messages.")
     how = choice(Sent, "sent", sent) if sent is not None else None
     resending = ResentRequest(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
     return _request(process, target, PLACEHOLDER, resending=resending, **options)
 
 
 PLACEHOLDER = items_of("to be read")
-"""Stands for the input until it is known what that is."""
+"""Stands for the input until the history was read."""
 
 
 def move_request(
@@ -306,13 +303,13 @@ def move_request(
     admitted_until: int | None = None,
     readmit: Readmit | None = None,
 ) -> AcquireRequest:
-    """A request that takes the lane as a turn does, and runs none."""
-    said = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
+    """Make a request that takes the lane as a turn does, but runs none."""
+    arguments = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
     begin = _begin(
         process,
         target=target,
         admitted=admitted,
-        key=_key_of(idempotency_key, target, *said),
+        key=_key_of(idempotency_key, target, *arguments),
         move=move,
         policy=TurnPolicy(choice(OnBusy, "on_busy", on_busy)),
     )
@@ -320,12 +317,11 @@ def move_request(
 
 
 def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
-    """A request for a conversation that is to be made once."""
     fresh = target.fresh
     if target.id is not None or fresh is None:
-        raise InvalidInput("An idempotency_key is for what may be made here. Leave it out.")
-    said = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
-    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *said)
+        raise InvalidInput("This call creates nothing. Omit the idempotency_key.")
+    arguments = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
+    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *arguments)
     assert key is not None  # noqa: S101 - for the type checker
     clock = process.clock
     return MakeRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.room)
@@ -340,7 +336,6 @@ def fork_request(
     idempotency_key: str | None,
     admitted: int | None,
 ) -> ForkRequest:
-    """A request for a conversation that begins as another one does."""
     assert source.id is not None  # noqa: S101 - it is that of a Chat
     base = TurnId(turn) if turn is not None else None
     details = (fresh.conversation_key, fresh.title, sorted(fresh.metadata.items()), fresh.internal)
@@ -357,19 +352,19 @@ def fork_request(
     )
 
 
-def _key_of(idempotency_key: str | None, target: Target, *said: object) -> Key | None:
-    """The key of what runs no turn, and all that it says."""
+def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> Key | None:
+    """Return the key of a request that runs no turn, with the fingerprint of its arguments."""
     if idempotency_key is None:
         return None
     check_idempotency_key(idempotency_key)
-    return Key(claimed_as(idempotency_key, target.within), fingerprint((), *said))
+    return Key(claimed_as(idempotency_key, target.within), fingerprint((), *arguments))
 
 
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)
 
 
 def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
-    """The policy that a caller names; raises InvalidInput with those there are."""
+    """Return the policy with this name; raise InvalidInput that lists the valid ones."""
     if isinstance(value, kind):
         return value
     try:
@@ -380,7 +375,7 @@ def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
 
 
 def check_name(name: str, value: str) -> None:
-    """Refuse a name that no store can hold."""
+    """Raise InvalidInput for a name that no store can hold."""
     if not value or len(value) > KEY_LENGTH:
         raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
     if not is_unicode(value):
@@ -388,7 +383,7 @@ def check_name(name: str, value: str) -> None:
 
 
 def check_scope(name: str, value: str) -> str:
-    """The scope of a conversation, or none, if it is one."""
+    """Return a valid scope, which may be empty; raise InvalidInput for others."""
     if len(value) > KEY_LENGTH or not is_unicode(value) or any(letter < " " for letter in value):
         raise InvalidInput(
             f"{name} must be Unicode text of at most {KEY_LENGTH} characters, without control characters."
@@ -397,29 +392,29 @@ def check_scope(name: str, value: str) -> str:
 
 
 def scope_in(scope: str, within: Within) -> str:
-    """The scope that a caller means: for who may see one only, that one. Raises InvalidInput for another."""
+    """Return the scope of a caller; for one limited to a scope, that one. Raises InvalidInput for another."""
     if within.scope is None:
         return check_scope("scope", scope)
     if scope not in ("", within.scope):
-        raise InvalidInput(f"scope is {scope!r}, but only {within.scope!r} is open here. Leave it out.")
+        raise InvalidInput(f"scope is {scope!r}, but this caller is restricted to {within.scope!r}. Omit it.")
     return check_scope("within", within.scope)
 
 
 def check_may_make(within: Within) -> None:
-    """Refuse to make a conversation for who may see one that is there, and no other."""
+    """Raise InvalidInput for a caller limited to one conversation."""
     if within.chat is not None:
-        raise InvalidInput("Only one conversation is open here, and no other can be made beside it.")
+        raise InvalidInput("This caller is restricted to one chat and cannot create others.")
 
 
 def check_idempotency_key(value: str) -> None:
-    """Refuse what no store can hold, or what other requests are known by."""
+    """Raise InvalidInput for a key that no store can hold, or that is reserved."""
     check_name("idempotency_key", value)
     if value.startswith((DERIVED, NARROWED)):
         raise InvalidInput("idempotency_key must not begin with a control character.")
 
 
 def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
-    """Refuse a title or metadata beyond their bounds."""
+    """Raise InvalidInput for a title or metadata beyond their limits."""
     pairs = (metadata or {}).items()
     if title is not None and len(title) > TEXT_LENGTH:
         raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
@@ -434,12 +429,11 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
 
 
 def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
-    """The tags of a conversation as they are kept: without outer white space, each once, in the order given.
-    Raises InvalidInput for what is beyond their bounds."""
+    """Return the tags as stored: stripped, each once, in order. Raises InvalidInput beyond their limits."""
     if isinstance(tags, str):
-        raise InvalidInput("tags are a list of texts, not one text.")
+        raise InvalidInput("tags must be a list of texts.")
     given = list(tags)
-    # Some may be the same: but before many are compared, they are counted.
+    # Count before comparing: the list may be very long.
     kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()
     if len(kept) > TAGS or len(given) > 10 * TAGS:
         raise InvalidInput(f"A conversation has at most {TAGS} tags.")
@@ -447,7 +441,7 @@ def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
 
 
 def tag_of(tag: object) -> str:
-    """A tag as it is kept. Raises InvalidInput."""
+    """Return a tag as stored; raise InvalidInput for an invalid one."""
     kept = normalize("NFC", tag.strip()) if isinstance(tag, str) and is_unicode(tag) else ""
     if not 0 < len(kept) <= TAG_LENGTH or one_line(kept, TAG_LENGTH) != kept:
         raise InvalidInput(f"A tag is a text of 1 to {TAG_LENGTH} characters, without control characters.")
@@ -462,7 +456,6 @@ def details_of(
     expires_after: float | None,
     tags: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What a caller says of a conversation that is to be made, checked, by the names of its fields."""
     check_details(title, metadata)
     if expires_after is not None and not 0 < expires_after <= LONGEST:
         raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
@@ -478,7 +471,7 @@ def details_of(
 
 
 def check_limit(limit: int) -> int:
-    """The size of a page, if it is one."""
+    """Return a valid page size; raise InvalidInput for others."""
     if not 1 <= limit <= PAGE:
         raise InvalidInput(f"limit must be 1 to {PAGE}.")
     return limit

@@ -1,7 +1,7 @@
 """A token: whom it authorizes, for what, within which bounds, and the text of its secret.
 
 The text is `tlt_`, 33 base62 digits of 192 random bits, and 6 of the CRC-32 of everything before. The prefix
-lets scanners find a leaked one; the checksum rejects garbage without a look at the store.
+lets scanners find a leaked token; the checksum rejects garbage without reading the store.
 """
 
 from __future__ import annotations
@@ -16,35 +16,33 @@ from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 
 MOST = 2**53
-"""What a count can be at most."""
+"""The largest count that is accepted."""
 MOST_MODELS = 100
-"""Models that one token can be narrowed to."""
+"""Models that one token can list."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How much the bearer of a token may ask for. None leaves it to the server's own limits."""
+    """How much the bearer of a token may request. None: only the server's own limits apply."""
 
     max_tokens: int | None = None
-    """Tokens that one answer may have."""
+    """Tokens of one answer."""
     n: int | None = None
-    """Answers that one request may ask for; None is 1 for a narrowed token."""
+    """Answers of one request; None means 1 for a narrowed token."""
     turns: int | None = None
-    """Turns open at once. This and all below: of all visitors of a link together."""
+    """Turns open at once. This and the following count all visitors of a link together."""
     turns_per_minute: int | None = None
     bytes: int | None = None
-    """Bytes stored."""
     chats: int | None = None
-    """Conversations kept."""
 
     def beyond(self, other: Bounds) -> tuple[str, ...]:
-        """Return the names of those that allow more than the other's do."""
+        """Return the names of the bounds that allow more than the other's."""
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in self.__struct_fields__}
         return tuple(
             name for name, (own, most) in pairs.items() if most is not None and (own is None or own > most)
         )
 
     def within(self, other: Bounds) -> Bounds:
-        """Return these bounds, with the other's where none is given."""
+        """Return these bounds, filled up with the other's where None."""
         given = {name: getattr(self, name) for name in self.__struct_fields__}
         taken = {name: getattr(other, name) if value is None else value for name, value in given.items()}
         return Bounds(**taken)
@@ -57,74 +55,70 @@ class TokenScope(StrEnum):
     """What the bearer of a token may do."""
 
     CHATS_READ = "chats:read"  # read conversations, their turns and events
-    CHATS_WRITE = "chats:write"  # make, name, change and delete conversations
-    TURNS_RUN = "turns:run"  # run turns, and stop them
-    ADMIN = "admin"  # make, list and revoke tokens
+    CHATS_WRITE = "chats:write"  # create, rename, change and delete conversations
+    TURNS_RUN = "turns:run"  # run and stop turns
+    ADMIN = "admin"  # create, list and revoke tokens
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a token, which is all but its text. Times are milliseconds since 1970."""
+    """A token without its text. Times are milliseconds since 1970."""
 
     id: TokenId
     owner: str
-    """Whose conversations it opens."""
+    """The owner of the conversations that it opens."""
     name: str = ""
-    """What people call it."""
     scopes: frozenset[TokenScope]
     chat_scope: str = ""
-    """The only scope of conversations that there is for its bearer; empty: all of the owner's."""
+    """The only scope of conversations its bearer sees; empty: all of the owner's."""
     conversation: ConversationId | None = None
-    """The only conversation that there is for its bearer, to read; None: all that the others give."""
+    """The only conversation its bearer sees, to read; None: no such restriction."""
     models: tuple[str, ...] = ()
-    """The only models that its bearer may ask; empty: all."""
+    """The only models its bearer may use; empty: all."""
     created_at: int
     expires_at: int | None = None
     revoked_at: int | None = None
     used_at: int | None = None
-    """About when it was last shown."""
+    """Approximate."""
     parent: TokenId | None = None
-    """The one that made it; None for one made by whoever runs the store."""
+    """The token that created it; None if the operator of the store did."""
     share: ShareId | None = None
-    """The link that its bearer came by; None for one that was made otherwise."""
+    """The link through which its bearer came, if any."""
     bounds: Bounds = UNBOUNDED
-    """How much its bearer may ask for."""
     digest: bytes
-    """By which its text is found, and from which it cannot be made."""
+    """The hash by which the store finds it; its text cannot be derived from it."""
 
     @property
     def within(self) -> Within:
-        """What of the owner's conversations there is for its bearer."""
+        """Which of the owner's conversations its bearer sees."""
         if not self.chat_scope and self.conversation is None:
             return EVERYWHERE
         return Within(self.chat_scope or None, self.conversation)
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether it gives less than its owner has: some chats or models, within bounds, or for a visit."""
+        """Whether it grants less than its owner has: some chats or models, bounds, or a visit."""
         is_bounded = self.bounds != UNBOUNDED or self.share is not None
         return is_bounded or bool(self.models) or not self.within.is_everything
 
     @property
     def effective_bounds(self) -> Bounds:
-        """Its bounds as they are applied: a narrowed one may ask for one answer unless it says more."""
+        """Its bounds as applied: a narrowed token without `n` may request one answer."""
         if self.is_narrowed and self.bounds.n is None:
             return msgspec.structs.replace(self.bounds, n=1)
         return self.bounds
 
     def is_valid(self, now: int) -> bool:
-        """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def allows(self, scope: TokenScope) -> bool:
         return scope in self.scopes
 
     def may_ask(self, model: str) -> bool:
-        """Whether its bearer may ask this model."""
         return not self.models or model in self.models
 
     def beyond(self, other: Token) -> tuple[str, ...]:
-        """What it gives that the other one does not, each in a few words. Its owner may be another: who has
-        `admin` makes tokens for the users of an application."""
+        """Return, in a few words each, what it grants beyond the other. The owners may differ: a token with
+        `admin` creates tokens for the users of an application."""
         found = []
         missing = sorted(self.scopes - other.scopes)
         if missing:
@@ -154,18 +148,17 @@ def new_token_text(random_bits: RandomBits) -> str:
 
 
 def is_token_text(text: str) -> bool:
-    """Whether this can be the text of a token: anything else was mistyped, cut off, or never was one."""
+    """Return whether this can be the text of a token; the checksum catches typing errors."""
     return is_secret_text(PREFIX, text)
 
 
 def secret_text(prefix: str, secret: int) -> str:
-    """How a secret of so many bits is written, under a prefix that says what it is."""
+    """Write a secret under a prefix, with its checksum."""
     text = prefix + _base62(secret, _SECRET_DIGITS)
     return text + _checksum(text)
 
 
 def is_secret_text(prefix: str, text: str) -> bool:
-    """Whether this can be a secret under the prefix."""
     return (
         len(text) == len(prefix) + _SECRET_DIGITS + _SUM_DIGITS
         and text.startswith(prefix)
@@ -175,8 +168,7 @@ def is_secret_text(prefix: str, text: str) -> bool:
 
 
 def digest_of(text: str) -> bytes:
-    """What a store knows of a token: enough to find it, and not to show it. A slow hash is for passwords,
-    which can be guessed."""
+    """Hash the text of a token for the store. A slow hash is for passwords, which can be guessed."""
     return hashlib.sha256(text.encode()).digest()
 
 

@@ -1,5 +1,5 @@
 """Well-formed histories: each call has its result, per occurrence and in order, and reasoning stays with
-the item it belongs to. Call ids repeat in the wild, so nothing here treats them as unique."""
+the item it belongs to. Call ids repeat in practice, so nothing here treats them as unique."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NOT_STARTED = "Not started: the turn ended before this call was run. It has had 
 
 
 def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Return the calls that no later item answers, in order; raise MalformedItems for a stray result,
-    a call id reused while its call is open, or a reasoning item without the item it belongs to."""
+    """Return the calls that no later item answers, in order. Raises MalformedItems for a stray result, a call
+    id reused while its call is open, or reasoning without the item it belongs to."""
     waiting: dict[str, Item] = {}
     reasoning: Item | None = None
     for item in items:
@@ -26,21 +26,21 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
         call_id = item.call_id or ""
         if item.is_call:
             if call_id in waiting:
-                raise MalformedItems(f"The call id {call_id} is used again before its result is there.")
+                raise MalformedItems(f"The call id {call_id} is reused before its result has arrived.")
             waiting[call_id] = item
         elif item.is_result:
             call = waiting.pop(call_id, None)
             if call is None:
-                raise MalformedItems(f"There is a result for {call_id}, but no such call waits for one.")
+                raise MalformedItems(f"There is a result for {call_id}, but no such call is pending.")
             if f"{call.type}_output" != item.type:
                 raise MalformedItems(f"The result for {call_id} is a {item.type}, the call a {call.type}.")
     if reasoning is not None:
-        raise MalformedItems("A reasoning item stands at the end, without the item it led to.")
+        raise MalformedItems("A reasoning item at the end lacks the item it led to.")
     return tuple(waiting.values())
 
 
 def left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
-    """The calls that one committed turn leaves open, whatever it answered of the turn before it."""
+    """Return the calls that a committed turn leaves open, whatever it answered of the turn before."""
     waiting: dict[str | None, Item] = {}
     for item in turn:
         if item.type == "message":
@@ -53,7 +53,7 @@ def left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def pairs(items: Iterable[Item]) -> list[tuple[int, int]]:
-    """The places of each answered call and of its result, per occurrence."""
+    """Return the places of each answered call and its result, per occurrence."""
     found: list[tuple[int, int]] = []
     waiting: dict[str | None, int] = {}
     for place, item in enumerate(items):
@@ -65,25 +65,25 @@ def pairs(items: Iterable[Item]) -> list[tuple[int, int]]:
 
 
 def started(output: Sequence[Item]) -> tuple[int, ...]:
-    """The places of the calls that have a result in the same output, but for those stated as not started."""
+    """Return the places of calls with a result in the same output, except those reported as not started."""
     ran = (call for call, result in pairs(output) if output[result].fields.get("output") != NOT_STARTED)
     return tuple(sorted(ran))
 
 
 def closed(pending: Iterable[Item]) -> tuple[Item, ...]:
-    """The stated result for each of these calls, when the conversation moves on without one."""
+    """Return the filled-in result for each of these calls, when the conversation moves on without one."""
     return tuple(result_of(call, NOT_ANSWERED) for call in pending)
 
 
 def told_elsewhere(pending: Iterable[Item], input: Iterable[Item]) -> tuple[Item, ...]:
-    """The input of a turn as it is told where these calls wait, and not at the place it was made for: it
-    closes them, and answers none."""
+    """Adapt the input of a turn to another place, where these calls wait: it closes them, and answers
+    none."""
     return (*closed(pending), *without_answers(input))
 
 
 def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
-    """The input of a turn without the results that answer calls of the turn before. A client's copy of a
-    history may hold calls with their results, which stay."""
+    """Return the input of a turn without results for calls of the turn before. Calls with their results, as
+    in a client's copy of a history, stay."""
     open_here: set[str | None] = set()
     kept: list[Item] = []
     for item in input:
@@ -98,32 +98,32 @@ def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def not_told_by(asked: Iterable[Item], new: Sequence[Item]) -> tuple[Item, ...]:
-    """New input without the results that these have given already to calls of the turn before."""
-    told = {item.call_id for item in asked if item.is_result}
-    stays = set(without_answers(new) if told else new)
-    return tuple(item for item in new if item in stays or item.call_id not in told)
+    """Return new input without results that `asked` already gave to calls of the turn before."""
+    answered = {item.call_id for item in asked if item.is_result}
+    stays = set(without_answers(new) if answered else new)
+    return tuple(item for item in new if item in stays or item.call_id not in answered)
 
 
 def can_follow_reasoning(item: Item) -> bool:
-    """Whether a model makes such items: what others say and results never come of reasoning."""
+    """Return whether a model makes such items: results and messages of others never follow reasoning."""
     return not item.is_result and item.role in (None, "assistant")
 
 
 def check_input(new: Sequence[Item]) -> None:
-    """Refuse what no head could admit: nothing new, or what only a model makes."""
+    """Reject input that no head could admit: nothing new, or items that only a model makes."""
     has_result = False
     for item in new:
         if item.type == "message":
             continue
         if item.is_call or item.is_reasoning:
-            raise MalformedItems(f"A {item.type} cannot be input: only a model makes one.")
+            raise MalformedItems(f"A {item.type} cannot be input: only models produce it.")
         has_result = has_result or item.is_result
     if not has_result and not _says_something(new):
         raise NoNewInput
 
 
 def check_resent(new: Sequence[Item]) -> None:
-    """Refuse nothing new. What a client sends as the history may hold what models said, calls included."""
+    """Reject a history without new input. Unlike input, it may contain what models made, calls included."""
     if not _says_something(new) and not any(item.is_result for item in new):
         raise NoNewInput
 
@@ -133,11 +133,11 @@ def _says_something(new: Sequence[Item]) -> bool:
 
 
 def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
-    """Return the input of a turn after a head whose calls `pending` wait, completed where it must be; it has
-    passed `check_input`, which needs no head.
+    """Return the input of a turn after a head with `pending` calls, completed if necessary. It has passed
+    `check_input`, which needs no head.
 
-    A user message while calls are pending closes the unanswered ones with a stated result. Raises
-    MissingToolResults or MalformedItems; the caller has changed nothing by then.
+    A user message while calls are pending closes the unanswered ones with a filled-in result. Raises
+    MissingToolResults or MalformedItems before anything changed.
     """
     if not pending and all(item.type == "message" for item in new):
         return tuple(new)
@@ -150,7 +150,7 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     missing = [call for call in pending if call.call_id not in answered]
     if missing and not says_something:
         raise MissingToolResults(tuple(call.call_id or "" for call in missing))
-    # Results stand before the message, as models demand them directly after their calls.
+    # Results come before the message: models require them directly after their calls.
     results = [item for item in new if item.is_result] + list(closed(missing))
     admitted = (*results, *(item for item in new if not item.is_result))
     open_calls((*pending, *admitted))
@@ -158,9 +158,9 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
-    """Input that holds calls with their results, as a client's copy of a history does. What waits is answered
-    or closed before them; those that a later message moved on from are closed before that; no other may stay
-    open."""
+    """Admit input that has calls with their results, as a client's copy of a history does. Pending calls are
+    answered or closed first. Calls that a later message moved on from are closed before it; no other may
+    stay open."""
     waiting = {call.call_id: call for call in pending}
     answers: list[Item] = []
     rest: list[Item] = []
@@ -193,7 +193,7 @@ def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, 
 
 
 def _unanswered(items: Sequence[Item]) -> set[int]:
-    """The places of calls whose id no result has next."""
+    """Return the places of calls whose id occurs next in no result."""
     found: set[int] = set()
     is_result_next: dict[str | None, bool] = {}
     for place in range(len(items) - 1, -1, -1):
@@ -206,7 +206,7 @@ def _unanswered(items: Sequence[Item]) -> set[int]:
 
 
 def without_open_reasoning(draft: Sequence[Item]) -> Sequence[Item]:
-    """The draft without reasoning at its end, which may still be waiting for the item it leads to."""
+    """Return the draft without reasoning at its end, whose item may still follow."""
     end = len(draft)
     while end and draft[end - 1].is_reasoning:
         end -= 1
@@ -214,5 +214,5 @@ def without_open_reasoning(draft: Sequence[Item]) -> Sequence[Item]:
 
 
 def check_turn(pending: Sequence[Item], items: Sequence[Item]) -> tuple[Item, ...]:
-    """Check a whole turn on a head whose calls `pending` wait; return the calls it leaves open."""
+    """Check a whole turn on a head with `pending` calls; return the calls it leaves open."""
     return open_calls((*pending, *items))

@@ -1,24 +1,25 @@
-"""Chat messages and items: the shape that chat-completions models and most frameworks speak, both ways.
+"""Convert between items and chat messages, the shape of chat-completions models and most frameworks.
 
-An assistant message with content and calls is several items: a message, then its calls. Its refusal and its
-audio are parts of the content. What only the chat shape has a word for stands in the field `chat_only` of an
-item (see `ChatOnly`), so that it comes back; what only items have a word for is left out of messages.
+An assistant message with content and calls becomes several items: a message, then its calls. Refusal and
+audio become parts of the content. Facts that only the chat shape can express are kept in the field
+`chat_only` of an item (see `ChatOnly`), so that they come back; facts that only items can express are left
+out of messages.
 
-messages -> items -> messages gives the same messages, but for this:
-- a known field that is null, and a list of calls that is empty, are left out; an assistant's `content` that
-  is absent is null; a tool call without `type` is a function;
-- a result that stands apart from its call is put directly behind the message of that call, as models demand;
+messages -> items -> messages gives the same messages, except:
+- known fields that are null and empty lists of calls are left out; a missing `content` of an assistant
+  becomes null; a tool call without `type` is a function;
+- a result apart from its call is moved directly after the message of that call, as models require;
 - a part in Responses shape (`input_text`, `input_image`, `input_file`) comes back in chat shape.
 
-items -> messages -> items gives the same items, but for this:
-- reasoning, hosted calls and unknown items have no message; nor have ids, statuses and annotations a place;
-- a message or a result of text alone has one text, in however many parts it was; results move as above;
-- calls of other types than function and custom come back as functions, results that are not text as text.
+items -> messages -> items gives the same items, except:
+- reasoning, hosted calls, unknown items, ids, statuses and annotations are lost;
+- a message or result of only text has one text, whatever its parts were; results move as above;
+- calls other than function and custom come back as functions, results that are not text as text.
 
-A client's messages are checked before they are converted; every refusal names the place, as in
-`messages[2].tool_calls[0].id`, and what is valid there. A part of content is translated where the other shape
-has exactly the same thing (`text` is `input_text` or `output_text`, `image_url` is `input_image`, `file` is
-`input_file`), and carried verbatim elsewhere.
+Messages are checked before conversion. Each error names the place, as in `messages[2].tool_calls[0].id`, and
+what is valid there. A part of content is translated where the other shape has an exact equivalent (`text`
+is `input_text` or `output_text`, `image_url` is `input_image`, `file` is `input_file`), and otherwise carried
+verbatim.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def are_parts(content: Any) -> TypeGuard[list[Part]]:
 
 
 def chat_content(content: Any) -> Any:
-    """Return the content of an item for a chat message: text alone as a text, anything richer as parts."""
+    """Return the content of an item for a chat message: only text as a text, anything richer as parts."""
     if isinstance(content, str) or content is None:
         return content
     if not are_parts(content):
@@ -55,7 +56,7 @@ def _is_text(part: Part) -> bool:
 
 
 def chat_parts(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts of an item in chat shape, one for one, unknown ones verbatim."""
+    """Return the parts of an item in chat shape, one to one, unknown ones verbatim."""
     return [_chat_part(part) for part in parts]
 
 
@@ -72,15 +73,14 @@ def _chat_part(part: Part) -> Part:
 
 
 def text_part(role: str, text: str) -> Part:
-    """Return a text as an item has it: an assistant's is output, everybody else's is input."""
     if role == "assistant":
         return {"type": "output_text", "text": text, "annotations": []}
     return {"type": "input_text", "text": text}
 
 
 def responses_parts(place: str, role: str, parts: Sequence[Any]) -> list[Part]:
-    """Return the parts of a chat message as an item has them, one for one, unknown ones verbatim; raise
-    MalformedItems, which names the place, for what is not a part."""
+    """Return the parts of a chat message in the shape of items, one to one, unknown ones verbatim. Raises
+    MalformedItems, with the place, for anything that is not a part."""
     return [_responses_part(f"{place}[{number}]", role, part) for number, part in enumerate(parts)]
 
 
@@ -115,20 +115,19 @@ MessageLike: TypeAlias = "Mapping[str, Any] | bytes | msgspec.Raw"
 """A chat message as a mapping, or as its JSON."""
 
 CALL_BODIES = {"function": "arguments", "custom": "input"}
-"""The types of tool calls: each has its name and this under a field called like the type."""
+"""Type of tool call → its second field besides `name`; both are under a field named like the type."""
 
 _ROLES = ("assistant", "developer", "system", "tool", "user")
-# The one role that a field belongs to.
+# Fields that are allowed in one role only.
 _OWNERS = {"tool_calls": "assistant", "refusal": "assistant", "audio": "assistant", "tool_call_id": "tool"}
 _MAY_BE_NULL = (*_OWNERS, "name", "function_call")
 
 TRANSLATED = frozenset({"role", "content", *_OWNERS})
-"""The fields of a message that items have a place for; the others are carried along."""
+"""The fields of a message that items can express; others are carried along."""
 
 
 def checked_messages(messages: Iterable[MessageLike] | bytes | msgspec.Raw) -> list[Message]:
-    """Return the messages as mappings whose known fields have a known form, without those that are null: they
-    say nothing. Raises MalformedItems."""
+    """Return the messages as mappings with checked known fields, without null ones. Raises MalformedItems."""
     listed: Any = messages
     if isinstance(messages, bytes | msgspec.Raw):
         listed = _decoded("messages", messages)
@@ -168,8 +167,8 @@ def _check_role(place: str, message: Message) -> None:
     role = message.get("role")
     if role == "function" or "function_call" in message:
         raise MalformedItems(
-            f"{place} is a function call of the old kind, without an id. Send `tool_calls` with ids in the "
-            "assistant message, and each result as a message of role `tool` with its `tool_call_id`."
+            f"{place} is a legacy function call without an id. Use `tool_calls` with ids, and "
+            "results of role `tool`."
         )
     if role not in _ROLES:
         raise MalformedItems(f"{place}.role must be one of {', '.join(_ROLES)}.")
@@ -223,17 +222,17 @@ def _checked_call(place: str, call: Any) -> dict[str, Any]:
 __all__ = ["CHAT_ONLY", "ChatOnly", "Message", "MessageLike", "items_of_messages", "messages_of"]
 
 CHAT_ONLY = "chat_only"
-"""The field of an item that no Responses API knows: take it out before sending items to one."""
+"""The field of an item that no Responses API knows: remove it before sending items to one."""
 
 _CALL_TYPES = {"function": "function_call", "custom": "custom_tool_call"}
 
 
 class ChatOnly(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an item remembers of the chat message it was made from, where the items alone do not tell."""
+    """Facts of the original chat message that the items cannot express."""
 
-    content: Literal["parts", "null", "empty"] | None = None  # its form, where another would be taken
-    apart: tuple[Literal["refusal", "audio"], ...] = ()  # the last parts, if they were fields of the message
-    begins: bool = False  # this call begins a message, though it could join the one before
+    content: Literal["parts", "null", "empty"] | None = None  # its form, if not the default
+    apart: tuple[Literal["refusal", "audio"], ...] = ()  # the last parts that were fields of the message
+    begins: bool = False  # this call begins a message, though it could join the previous one
     message: dict[str, Any] = {}  # other fields of the message
     call: dict[str, Any] = {}  # other fields of the tool call
     body: dict[str, Any] = {}  # other fields of its `function` or `custom`
@@ -243,9 +242,9 @@ _NOTHING = ChatOnly()
 
 
 def messages_of(items: Iterable[Item]) -> list[Message]:
-    """Return the items as chat messages. Calls become part of the assistant message before them, and results
-    stand directly behind the message of their calls, as models demand; reasoning has no place in this shape
-    and is left out. Shapes are converted, nothing more: pairing is checked elsewhere."""
+    """Return the items as chat messages. Calls join the assistant message before them, and results directly
+    follow the message of their calls, as models require. Reasoning is left out, since the shape cannot
+    express it. Pairing is not checked."""
     blocks: list[list[Message]] = []
     waiting: dict[str | None, list[list[Message]]] = {}
     for item in items:
@@ -271,15 +270,14 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
 def items_of_messages(
     messages: Iterable[MessageLike] | bytes | msgspec.Raw, waiting: Iterable[Item] = ()
 ) -> tuple[Item, ...]:
-    """Return chat messages, given as mappings or as JSON, as items of the Responses shape. `waiting` are
-    earlier calls that results may answer: a message does not say of what type they are.
+    """Return chat messages, given as mappings or JSON, as items of the Responses shape. `waiting` are earlier
+    calls that results may answer: a message does not contain their type.
 
-    Shapes are converted, nothing more: pairing is checked elsewhere. Raises MalformedItems, which names the
-    place and the remedy, for what is no chat message; also for `function_call` and the role `function` of
-    old, which have no call ids.
+    Pairing is not checked. Raises MalformedItems, with place and remedy, for anything that is not a chat
+    message; also for `function_call` and the role `function`, which have no call ids.
     """
     if isinstance(messages, list | tuple) and all(map(_is_plain, messages)):
-        with suppress(MalformedItems):  # told below, with its place
+        with suppress(MalformedItems):  # raised again below, with its place
             return tuple(text_item(each["role"], each["content"]) for each in messages)
     reading = _Reading(waiting)
     for number, message in enumerate(checked_messages(messages)):
@@ -291,7 +289,7 @@ _PLAIN_ROLES = frozenset({"user", "system", "developer"})
 
 
 def _is_plain(given: Any) -> bool:
-    """Whether a message is a role and a text, as most are that somebody typed: its item is soon made."""
+    """Return whether a message is a role and a text, as most typed ones are: a short cut applies."""
     return (
         type(given) is dict
         and len(given) == 2
@@ -304,7 +302,7 @@ def _is_plain(given: Any) -> bool:
 
 
 def _chat_only(fields: Mapping[str, Any]) -> ChatOnly:
-    """What the item remembers; a field of that name that somebody else wrote says nothing."""
+    """Return what the item remembers; ignore a field of that name with foreign content."""
     if CHAT_ONLY not in fields:
         return _NOTHING
     try:
@@ -314,35 +312,34 @@ def _chat_only(fields: Mapping[str, Any]) -> ChatOnly:
 
 
 def _others(only: ChatOnly) -> dict[str, Any]:
-    """The other fields of the message: none of those that the items themselves decide."""
+    """Return the other fields of the message, except those that the items determine."""
     return _without(only.message, TRANSLATED)
 
 
 def _message(item: Item) -> Message:
     fields = item.fields
     only = _chat_only(fields)
-    message: Message = {**_others(only), "role": item.role, **_said(fields["content"], only)}
+    message: Message = {**_others(only), "role": item.role, **_content_fields(fields["content"], only)}
     if "name" in fields:
         message["name"] = fields["name"]
     return message
 
 
-def _said(content: Any, only: ChatOnly) -> Message:
-    """The content of a message, and what stands apart from it."""
+def _content_fields(content: Any, only: ChatOnly) -> Message:
     if isinstance(content, str):
         return {"content": content}
-    said: Message = {}
+    beside: Message = {}
     parts, apart = list(content), only.apart
     if not apart and only.content is None and _is_refusal(parts):
         apart = ("refusal",)
     for name in reversed(apart):
         if parts and name in parts[-1]:
-            said[name] = parts.pop()[name]
+            beside[name] = parts.pop()[name]
     if only.content == "parts":
-        return {"content": chat_parts(parts), **said}
-    if not parts and (said or only.content == "null"):
-        return {"content": None, **said}
-    return {"content": chat_content(parts), **said}
+        return {"content": chat_parts(parts), **beside}
+    if not parts and (beside or only.content == "null"):
+        return {"content": None, **beside}
+    return {"content": chat_content(parts), **beside}
 
 
 def _is_refusal(parts: list[dict[str, Any]]) -> bool:
@@ -373,20 +370,15 @@ def _result(item: Item) -> Message:
 
 
 class _Reading:
-    """The items of the messages read so far."""
+    """The items of the messages so far."""
 
     def __init__(self, waiting: Iterable[Item]) -> None:
         self.items: list[Item] = []
-        self._types: dict[str, str] = {
-            call.call_id or "": call.type for call in waiting
-        }  # of the latest call of each id
-        self._waiting: dict[str, list[str]] = {}  # for each id, the places of messages that await a result
-        self._joinable: str | None = (
-            None  # the place of the message that a next call would be taken for part of
-        )
+        self._types: dict[str, str] = {call.call_id or "": call.type for call in waiting}
+        self._waiting: dict[str, list[str]] = {}  # by id, the places of messages that await a result
+        self._joinable: str | None = None  # the place of the message that the next call would join
 
     def add(self, place: str, message: Message) -> None:
-        """Add the items of one message, which has been checked."""
         role = message["role"]
         if role == "assistant":
             self._add_answer(place, message)
@@ -427,7 +419,7 @@ class _Reading:
         self.items.append(
             _item(place, {"type": f"{kind}_output", "call_id": call_id, "output": output}, only)
         )
-        # A result of an earlier message will be put behind that one, so nothing stands between here.
+        # The result of an earlier message will move to that one, so this message can still be joined.
         waiting = self._waiting.get(call_id)
         if not waiting or waiting.pop() == self._joinable:
             self._joinable = None
@@ -451,7 +443,7 @@ def _message_item(place: str, message: Message) -> Item:
     if content is None and not apart:
         form = "null"
     if content is None and _is_refusal(parts):
-        apart.clear()  # alone it stands apart anyway
+        apart.clear()  # a refusal alone becomes a field by default
     fields = {"type": "message", "role": role, "content": parts}
     if "name" in message:
         fields["name"] = message["name"]
@@ -460,7 +452,7 @@ def _message_item(place: str, message: Message) -> Item:
 
 
 def _form_of(parts: list[dict[str, Any]]) -> Literal["parts"] | None:
-    """The word that these need to come back as parts, if they need one."""
+    """Return "parts" if these parts would otherwise come back as a text."""
     return None if isinstance(chat_content(parts), list) and not _is_refusal(parts) else "parts"
 
 

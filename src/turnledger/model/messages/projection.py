@@ -1,8 +1,8 @@
-"""Turns and messages as a chat-completions client sees them, so that the one can be found in the other.
+"""Turns and messages as a chat-completions client sees them, to find one in the other.
 
-Both sides come down to a role, visible text, tool calls and images. Ids, names, nulls and reasoning have no
-place here. The stored side is made once per turn; the other must be quick, since clients send all of it each
-time. Texts are compared and not hashed: fresh from JSON they have no hash yet, and comparing is quicker.
+Both are reduced to a role, visible text, tool calls and images; ids, names, nulls and reasoning do not count.
+The stored side is computed once per turn. The client's side must be fast, since clients send all of it each
+time. Texts are compared, not hashed: fresh from JSON they have no hash yet, and comparing is faster.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from turnledger.model.item import Item
 from turnledger.model.messages.calls import NOT_ANSWERED, left_open, pairs
 
 Call: TypeAlias = tuple[str, str]
-"""The name of a tool and its arguments, as they were written."""
+"""The name of a tool and its arguments, as written."""
 SILENT = ""
-"""The role of what is never matched: instructions, notes, and messages that say nothing."""
+"""The role of messages that are never matched: instructions, notes and empty ones."""
 MOST_HIDDEN = 4
-"""Of so many hidden items of a turn, a client may hold any; of more, all or none."""
+"""Up to this many hidden items of a turn, a client may have any subset; beyond, all or none."""
 _ROLES = {"system": SILENT, "developer": SILENT, "function": "tool"}
 
 
 class Said(NamedTuple):
-    """What one chat message says."""
+    """The content of one chat message."""
 
     role: str
     text: str
@@ -40,7 +40,7 @@ class Said(NamedTuple):
 
 
 class Entry(msgspec.Struct, frozen=True, dict=True):
-    """What one role says in a row within a turn: texts, then calls; or the results of calls."""
+    """Consecutive messages of one role within a turn: texts, then calls; or the results of calls."""
 
     role: str
     pieces: tuple[str, ...]
@@ -50,17 +50,17 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def bare(self) -> str:
-        """The text without white space: how pieces were joined, nobody knows."""
+        """The text without white space, since clients join pieces in different ways."""
         return bare("".join(self.pieces))
 
     @cached_property
     def may_be_absent(self) -> bool:
-        """Whether a client's copy may lack it: images alone, or results that were stated for the client."""
+        """Whether a client's copy may lack it: only images, or results that the server filled in."""
         return not self.calls and all(piece == NOT_ANSWERED for piece in self.pieces)
 
     @property
     def parts(self) -> list[Entry]:
-        """One entry for each message; an answer, whose messages are shown as one, is left as it is."""
+        """One entry per message; an answer, whose messages are shown as one, stays whole."""
         if self.role == "assistant" or len(self.pieces) < 2:
             return [self]
         call_ids = self.call_ids or (None,) * len(self.pieces)
@@ -71,26 +71,25 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
 
 class ClientForm(Enum):
-    """How a client may hold a turn."""
+    """The form in which a client has a turn."""
 
     SEEN = auto()  # as this API shows it
-    WHOLE = auto()  # with calls that were answered on this side, and their results
+    WHOLE = auto()  # with calls that the server answered, and their results
     HELD = auto()  # as it was shown before some of it was hidden
 
 
 class Shown(msgspec.Struct, frozen=True, dict=True):
-    """A turn as clients may hold it: with or without what was done for them on this side."""
+    """A turn in every form that clients may have."""
 
     input: tuple[Entry, ...]
     output: tuple[Entry, ...]
     whole: tuple[Entry, ...] | None
-    """All of it, server-executed calls and their results included; None when there are none."""
+    """All of it, with server-executed calls and their results; None when there are none."""
     echo: list[dict[str, Any]] | None
-    """What most clients send back letter by letter; None when it can be told in more than one way."""
+    """The messages that most clients send back verbatim; None when there are several ways to write them."""
     held: tuple[Shown, ...] = ()
-    """The same with what is hidden, all of it or some: who was shown it before may have it still."""
+    """The turn with all or some of the hidden items, which a client may have received earlier."""
     hidden: frozenset[int] = frozenset()
-    """The places among the items of the turn that are hidden."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -98,17 +97,15 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def ways(self) -> tuple[Shown, ...]:
-        """Without what is hidden, and with it."""
         return (self, *self.held)
 
     @cached_property
     def forms(self) -> tuple[tuple[Entry, ...], ...]:
-        """All that a client may hold for the whole of it."""
+        """Every form that a client may have of the whole turn."""
         forms = (form for way in self.ways for form in (way.entries, way.whole) if form is not None)
         return tuple(dict.fromkeys(forms))
 
     def asked(self, form: ClientForm) -> tuple[Entry, ...]:
-        """The input of it, as it is told."""
         return self.held[0].input if form is ClientForm.HELD and self.held else self.input
 
     def told(self, form: ClientForm) -> tuple[Entry, ...]:
@@ -118,7 +115,7 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def plain(self) -> tuple[str, str] | None:
-        """Question and answer, when the turn is no more than that."""
+        """Question and answer, when the turn has nothing else."""
         texts = [entry.pieces for entry in (*self.input, *self.output) if not entry.calls and not entry.media]
         if self.echo is None or [len(each) for each in texts] != [1, 1] or self.input[0].role != "user":
             return None
@@ -126,7 +123,7 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
 
 
 def comparable(text: str) -> str:
-    """The text in NFC and trimmed: clients trim, and keyboards differ in how they write an umlaut."""
+    """Normalize to NFC and trim: clients trim, and keyboards encode umlauts differently."""
     return text.strip() if text.isascii() else normalize("NFC", text).strip()
 
 
@@ -135,16 +132,16 @@ def bare(text: str) -> str:
 
 
 def canonical(arguments: str) -> str:
-    """Arguments in one spelling, however a client wrote the same JSON; what is no JSON is trimmed."""
+    """Normalize the JSON of arguments, whatever its spelling; trim anything that is not JSON."""
     try:
-        value = _one_number(msgspec.json.decode(arguments.strip() or "{}"))
+        value = _whole_numbers(msgspec.json.decode(arguments.strip() or "{}"))
         return normalize("NFC", msgspec.json.encode(value, order="deterministic").decode())
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError):
         return comparable(arguments)
 
 
 def same_calls(ones: Sequence[Call], others: Sequence[Call]) -> bool:
-    """Whether these are the same calls in the same order, by name and by what their arguments mean."""
+    """Return whether these are the same calls in the same order, by name and value of arguments."""
     return len(ones) == len(others) and all(
         one == other or (one[0] == other[0] and canonical(one[1]) == canonical(other[1]))
         for one, other in zip(ones, others, strict=True)
@@ -152,7 +149,7 @@ def same_calls(ones: Sequence[Call], others: Sequence[Call]) -> bool:
 
 
 def said(message: Mapping[str, Any]) -> Said:
-    """What a chat message says; raise MalformedItems when it is not one."""
+    """Reduce a chat message. Raises MalformedItems when it is not one."""
     role = message.get("role")
     if not isinstance(role, str):
         raise MalformedItems("A message needs a `role`, one of assistant, developer, system, tool, user.")
@@ -173,7 +170,7 @@ def said(message: Mapping[str, Any]) -> Said:
 
 
 def plain_text(message: Mapping[str, Any], role: str) -> str | None:
-    """What a message of this role says, when that is a text and nothing else."""
+    """Return the text of a message of this role, if it has nothing else."""
     content = message.get("content")
     if type(content) is list and len(content) == 1 and type(content[0]) is dict:
         content = content[0].get("text")
@@ -191,27 +188,27 @@ def shown(
     is_complete: bool = True,
     hidden: frozenset[int] = frozenset(),
 ) -> Shown:
-    """A committed turn as clients may hold it; one that did not end well, or of which something is hidden,
-    they hold in many ways."""
-    # What stands in the input, calls and all, its client has told.
-    asked, after = _told(input, output, hidden, ClientForm.SEEN)
-    whole = _told(input, output, hidden, ClientForm.WHOLE)[1]
-    told = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
-    echo = [each for each in told if each is not None]
+    """Return the forms of a committed turn. Clients have several of a turn that did not complete, or that has
+    hidden items."""
+    # The client sent the input itself, with its calls.
+    asked, after = _in_form(input, output, hidden, ClientForm.SEEN)
+    whole = _in_form(input, output, hidden, ClientForm.WHOLE)[1]
+    echoed = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
+    echo = [each for each in echoed if each is not None]
     return Shown(
         _entries(asked),
         _entries(after),
         _entries(asked) + _entries(whole) if len(whole) > len(after) else None,
-        echo if echo and len(echo) == len(told) else None,
+        echo if echo and len(echo) == len(echoed) else None,
         tuple(_held(input, output, hidden)) if hidden else (),
         hidden,
     )
 
 
 def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[Shown]:
-    """A turn with what is hidden, then with each part of that: a client may have looked in between."""
+    """Yield the turn with all hidden items, then with each subset: a client may have read it in between."""
     yield shown(input, output, is_complete=False)
-    here = {len(input) + place for place in _made_here(output)}
+    here = {len(input) + place for place in _answered_here(output)}
     items = (*input, *output)
     seen = [place for place in sorted(hidden - here) if _entry(items[place]) is not None]
     if len(seen) > MOST_HIDDEN:
@@ -228,35 +225,34 @@ def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int])
 def items_before(
     input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[ClientForm, int, int]
 ) -> tuple[Item, ...]:
-    """What a turn says before a piece of an entry, by the form that these are counted in; without what is
-    hidden, but for calls whose results a client holds from there on."""
+    """Return the items of a turn before a piece of an entry, both counted in this form. Hidden items are left
+    out, except calls whose results the client has from there on."""
     form, place, piece = at
-    asked, after = _told(input, output, hidden, form)
+    asked, after = _in_form(input, output, hidden, form)
     row = [*_rows(asked), *_rows(after)][place]
-    said = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
-    # Behind all pieces are the calls.
-    first = row[0] if not piece else [*said, *(item for item in row if item.is_call)][piece]
+    pieces = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
+    # The calls come after all pieces.
+    first = row[0] if not piece else [*pieces, *(item for item in row if item.is_call)][piece]
     items = (*input, *output)
     before = next(place for place, item in enumerate(items) if item is first)
     held = left_open(items[:before]) if form is ClientForm.HELD else ()
     return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
 
 
-def _told(
+def _in_form(
     input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: ClientForm
 ) -> tuple[Sequence[Item], Sequence[Item]]:
-    """The input and the output of a turn as a client holds them."""
     if hidden and form is not ClientForm.HELD:
         count = len(input)
         input = [item for place, item in enumerate(input) if place not in hidden]
         output = [item for place, item in enumerate(output, count) if place not in hidden]
-    if form is not ClientForm.WHOLE and (here := _made_here(output)):
+    if form is not ClientForm.WHOLE and (here := _answered_here(output)):
         output = [item for place, item in enumerate(output) if place not in here]
     return input, output
 
 
 def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
-    """The messages of these items as this API shows them; None for what can be told in more than one way."""
+    """Return the messages of these items as the API shows them; None for one with several spellings."""
     echo: list[dict[str, Any] | None] = []
     for item in items:
         fields = item.fields
@@ -282,8 +278,8 @@ def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
     return echo
 
 
-def _made_here(items: Sequence[Item]) -> set[int]:
-    """The places of calls that were answered within their turn, and of their results."""
+def _answered_here(items: Sequence[Item]) -> set[int]:
+    """Return the places of calls that were answered within their turn, and of the results."""
     return {place for pair in pairs(items) for place in pair}
 
 
@@ -300,7 +296,6 @@ def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
 
 
 def _rows(items: Iterable[Item]) -> list[list[Item]]:
-    """The items that make up each entry."""
     rows: list[list[Item]] = []
     role = None
     for item in items:
@@ -370,7 +365,7 @@ def _result(output: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _parts(content: Any) -> tuple[str, tuple[str, ...]]:
-    """The text of content in parts, joined, and what it shows besides."""
+    """Return the joined text of parts, and the other media in them."""
     if not isinstance(content, list):
         return "", ()
     texts: list[str] = []
@@ -387,19 +382,19 @@ def _parts(content: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _medium(part: Mapping[str, Any]) -> list[str]:
-    """An image, a file or a sound, by its address or its bytes: at most one."""
+    """Return the address or the bytes of an image, a file or a sound: at most one."""
     for name in ("image_url", "file", "input_audio"):
         part = inner if isinstance(inner := part.get(name), Mapping) else part
     found = [part.get(name) for name in ("image_url", "url", "file_id", "file_url", "file_data", "data")]
     return [each for each in found if isinstance(each, str)][:1]
 
 
-def _one_number(value: Any) -> Any:
-    """JavaScript writes 1.0 as 1."""
+def _whole_numbers(value: Any) -> Any:
+    """Make integers of whole floats, since JavaScript writes 1.0 as 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {name: _one_number(each) for name, each in value.items()}
+        return {name: _whole_numbers(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_one_number(each) for each in value]
+        return [_whole_numbers(each) for each in value]
     return value

@@ -1,22 +1,22 @@
-"""Repair of histories that were made elsewhere, so that models accept them: well formed as in `open_calls`.
+"""Repair of foreign histories, so that models accept them: well formed as in `open_calls`.
 
-Repair only takes out and moves. Items that stay are the ones given, and no result is made up: nobody here
-knows what became of a call that has none. All that stays keeps its order, but for results that are moved.
+Repair only removes and moves items, and never invents a result: what became of a call without one is unknown.
+Everything keeps its order, except moved results.
 
-- A result answers the latest call of its id and type before it; of parallel calls that share an id, the first
-  that has none yet. When a later step uses an id again, the calls before it wait no longer.
-- A call that nothing answers is dropped. Those after the last message of the other side may still be answered
-  by a client, and are kept unless `pending` says otherwise; of several with one id, the last.
-- A result that answers no call is dropped: a stray one, one before its call, of another type, a second one.
-- An assistant message that says and shows nothing is dropped. Blank messages of others stay: they were sent.
-- Reasoning is dropped with what it led to, the item after it (of parallel calls: all of them), and where
-  there is no such item. It never comes to stand before an item that it did not lead to.
-- A result is moved directly behind its call if it stands between reasoning and what that led to, or if the id
-  of its call is used again before it.
+- A result answers the latest earlier call of its id and type; of parallel calls that share an id, the first
+  without a result. When a later step reuses an id, earlier calls with it stop waiting.
+- A call without a result is dropped. Those after the last message of the other side may still be answered by
+  a client, and are kept unless `pending` is "drop"; of several with one id, the last.
+- A result without a call is dropped: stray, before its call, of another type, or a second one.
+- An empty assistant message is dropped. Blank messages of others stay: they were sent.
+- Reasoning is dropped with the item it led to, the next one (of parallel calls: all of them), and where there
+  is no such item. It never moves before an item that it did not lead to.
+- A result moves directly after its call if it stands between reasoning and the item that led to, or if the id
+  of its call is reused before it.
 
-Repair of a turn that was made elsewhere, so that it fits behind another: by the rules of `repair`, only
-that the turn before it stays as it is. Siblings may answer what this one does not, so a call that it leaves
-unanswered there is closed here, with the words that the ledger has for that.
+`fitted` repairs a foreign turn so that it can follow another, by the same rules, without changing the turn
+before. A call that the turn before left unanswered is closed with the ledger's own words, since siblings may
+answer it.
 """
 
 from __future__ import annotations
@@ -33,21 +33,19 @@ from turnledger.model.messages.calls import can_follow_reasoning, closed, left_o
 
 
 class Pending(StrEnum):
-    """What becomes of unanswered calls after the last message of the other side."""
+    """How to treat unanswered calls after the last message of the other side."""
 
     KEEP = "keep"  # a client may still answer them
-    DROP = "drop"  # nobody will
+    DROP = "drop"  # no client will
 
 
 class Action(StrEnum):
-    """What was done with an item."""
-
     DROPPED = "dropped"
-    MOVED = "moved"  # directly behind its call
+    MOVED = "moved"  # directly after its call
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change: `place` is the index of the item in what was given, `why` a sentence for people."""
+    """One change: `place` is the index of the given item, `why` a sentence for people."""
 
     place: int
     action: Action
@@ -55,17 +53,16 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """A well-formed history, and what was changed to make it so, in the order of the places."""
+    """A well-formed history, and the changes that made it so, ordered by place."""
 
     items: tuple[Item, ...]
     changes: tuple[Change, ...]
 
 
 def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> Repaired:
-    """Return the items as a history that a model accepts, and why each change was made.
+    """Return the items as a history that a model accepts, with the reason of each change.
 
-    The same items give the same answer, and a repaired history is not changed again. Raises InvalidInput
-    for an unknown `pending`, and nothing else.
+    Deterministic and idempotent. Raises InvalidInput for an unknown `pending`, and nothing else.
     """
     if pending not in tuple(Pending):
         raise InvalidInput(f"pending is {pending!r}; it must be one of {', '.join(Pending)}.")
@@ -73,8 +70,7 @@ def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> R
 
 
 class _Repair:
-    """The places of a history, and what has been decided about them. Each method decides one thing, on what
-    those before it have decided."""
+    """The decisions about the places of a history. Each step builds on the decisions of those before."""
 
     def __init__(self, given: Sequence[Item], pending: Pending) -> None:
         self._given = given
@@ -111,7 +107,6 @@ class _Repair:
                 self._drop(place, "This assistant message says nothing.")
 
     def _pair(self) -> None:
-        """Find the result of each call, and drop the results that answer none."""
         waiting: dict[tuple[str | None, str], deque[int]] = {}
         called: dict[str | None, str] = {}
         steps = _steps(self._given)
@@ -119,7 +114,7 @@ class _Repair:
             if item.is_call:
                 calls = waiting.setdefault((item.call_id, f"{item.type}_output"), deque())
                 if calls and steps[calls[-1]] != steps[place]:
-                    calls.clear()  # else a second result of this call would pass for one of theirs
+                    calls.clear()  # else a second result of this call would count as one of theirs
                 calls.append(place)
                 called[item.call_id] = item.type
             elif item.is_result:
@@ -152,9 +147,9 @@ class _Repair:
             next_call[item.call_id] = place
 
     def _keep_reasoning_with_its_item(self) -> None:
-        """Going backwards: drop reasoning whose item does not stay, and clear the way to one that does."""
-        stays = False  # what reasoning at this place would have led to
-        call_stays = False  # one of the calls directly behind this place
+        """Drop reasoning whose item is dropped; move results that stand between reasoning and its item."""
+        stays = False  # the item that reasoning at this place would lead to
+        call_stays = False  # one of the calls directly after this place
         between: list[int] = []  # the results between this place and that item
         for place, item in self._backwards():
             if item.is_reasoning:
@@ -175,7 +170,7 @@ class _Repair:
 
 
 def _steps(items: Sequence[Item]) -> list[int]:
-    """Number the steps: what a model made in one go, without a result or a word of others between."""
+    """Number the steps: a step is what a model made at once, without a result or a message of others."""
     steps: list[int] = []
     step = 0
     for item in items:
@@ -197,7 +192,7 @@ def _why_stray(result: Item, call_type: str | None) -> str:
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """A turn that is well formed behind the one before it, and what was changed, each in a sentence."""
+    """A turn that is well formed after the one before it, and the changes as sentences."""
 
     input: tuple[Item, ...]
     output: tuple[Item, ...]
@@ -209,8 +204,8 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item]) -> Fitted:
-    """Make a turn fit behind one that left these calls open. What fits is not changed; a turn of which
-    nothing can be kept comes back empty."""
+    """Make a turn fit after one that left these calls open. A turn that fits is not changed; one that cannot
+    be saved comes back empty."""
     items = (*input, *output)
     if fits(pending, items):
         return Fitted(tuple(input), tuple(output))
@@ -218,23 +213,23 @@ def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item
     for item in items:
         by_id.setdefault(item.call_id, []).append(item)
     missing = [call for call in pending if not _is_answered(call, by_id.get(call.call_id, ()))]
-    told = closed(missing)
+    filled = closed(missing)
     changes = [f"The call {call.call_id} of the turn before has no result: it is closed." for call in missing]
-    items = (*told, *items)
+    items = (*filled, *items)
     if not fits(pending, items):
         repaired = repair((*pending, *items))
-        changes += _told(repaired, len(pending) + len(told))
+        changes += _sentences(repaired, len(pending) + len(filled))
         before = {id(call) for call in pending}
         items = tuple(item for item in repaired.items if id(item) not in before)
     if not fits(pending, items):
         return Fitted((), (), (*changes, "It does not fit behind the turn before."))
-    asked = {id(item) for item in (*told, *input)}
+    asked = {id(item) for item in (*filled, *input)}
     count = max((place + 1 for place, item in enumerate(items) if id(item) in asked), default=0)
     return Fitted(items[:count], items[count:], tuple(changes))
 
 
 def fits(pending: Sequence[Item], items: Sequence[Item]) -> bool:
-    """Whether a turn answers all that was open before it, and is well formed itself."""
+    """Return whether a turn answers all calls open before it, and is well formed itself."""
     try:
         left = open_calls((*pending, *items))
     except MalformedItems:
@@ -245,7 +240,7 @@ def fits(pending: Sequence[Item], items: Sequence[Item]) -> bool:
 
 
 def _is_answered(call: Item, items: Sequence[Item]) -> bool:
-    """Whether one of these, which have its id, is its result, and not another call before that."""
+    """Return whether the next item with the id of this call is its result."""
     for item in items:
         if item.is_call:
             return False
@@ -254,7 +249,7 @@ def _is_answered(call: Item, items: Sequence[Item]) -> bool:
     return False
 
 
-def _told(repaired: Repaired, first: int) -> list[str]:
+def _sentences(repaired: Repaired, first: int) -> list[str]:
     return [
         f"Item {change.place - first} was {change.action.value}: {change.why}"
         for change in repaired.changes

@@ -1,7 +1,7 @@
-"""A chat as Markdown, for people: what they see of it, as text that stays text.
+"""A chat as Markdown, for people.
 
-Nothing that somebody said is read as Markdown or HTML: each message stands in a fence that it cannot close,
-so no heading, link, image or tag comes out of it, and what looks like code can be copied as it is.
+No message is read as Markdown or HTML: each is in a fence that it cannot close. So it cannot inject a
+heading, link, image or tag, and code can be copied unchanged.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from turnledger.model.turn import Turn, TurnKind
 
 NO_TITLE = "Untitled chat"
 _SPECIAL = re.compile(r"([!-/:-@\[-`{-~])")
-"""All that can mean something in Markdown or HTML."""
+"""Every character with a meaning in Markdown or HTML."""
 _TICKS = re.compile(r"`+")
 _ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-"""What some readers take for the end of a line."""
+"""Characters that some readers treat as line ends."""
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-"""What moves a cursor, or turns the direction of reading."""
+"""Characters that move a cursor or change the reading direction."""
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "developer": "Developer"}
 _KINDS = {
     TurnKind.INTERRUPTED: "This turn was interrupted.",
@@ -32,28 +32,27 @@ _KINDS = {
 
 
 def markdown_head(conversation: Conversation) -> str:
-    """The beginning of the file: the title, and when the chat was."""
     title = escaped(conversation.title or NO_TITLE) or escaped(NO_TITLE)
     began, last = _day(conversation.created_at), _day(conversation.touched_at)
     return f"# {title}\n\nBegun {began}, last used {last}.\n"
 
 
 def markdown_turn(turn: Turn, hidden: Collection[int] = ()) -> str:
-    """A turn, without the items at these places, which are not shown to people."""
+    """Return a turn without the hidden items and their halves."""
     gone = with_their_halves(turn.items, hidden)
-    told = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
+    parts = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
     if turn.kind in _KINDS:
-        told.append(f"_{_KINDS[turn.kind]}_\n")
-    return "".join(f"\n{part}" for part in told if part)
+        parts.append(f"_{_KINDS[turn.kind]}_\n")
+    return "".join(f"\n{part}" for part in parts if part)
 
 
 def escaped(text: str) -> str:
-    """A text on one line that means nothing but itself."""
+    """Escape a text to one line without markup."""
     return _SPECIAL.sub(r"\\\1", plain(" ".join(text.split())))
 
 
 def fenced(text: str) -> str:
-    """A text that nothing in it can end, without what controls a terminal."""
+    """Put a text in a fence longer than any in it, without control characters."""
     text = _CONTROL.sub("\ufffd", _ENDS.sub("\n", text))
     longest = max((len(run) for run in _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -64,11 +63,11 @@ def _item(item: Item) -> str:
     if item.type == "message":
         return _message(item)
     if item.is_call:
-        said = item.fields.get("arguments", item.fields.get("input", ""))
-        return f"**Tool call** {escaped(str(item.fields.get('name', item.type)))}\n\n{fenced(str(said))}"
+        arguments = item.fields.get("arguments", item.fields.get("input", ""))
+        return f"**Tool call** {escaped(str(item.fields.get('name', item.type)))}\n\n{fenced(str(arguments))}"
     if item.is_result:
         return f"**Tool result**\n\n{fenced(_text_of(item.fields.get('output')))}"
-    return ""  # reasoning, and what only models read
+    return ""  # reasoning and other items that only models read
 
 
 def _message(item: Item) -> str:

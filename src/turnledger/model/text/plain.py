@@ -1,6 +1,6 @@
-"""Plain text made from what people and models write: titles, previews, file names, and lines safe to print.
+"""Plain text from text that people and models wrote: titles, previews, file names, lines safe to print.
 
-Text from outside is hostile to terminals, logs, headers and file systems.
+Text from outside can attack terminals, logs, headers and file systems.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-if TYPE_CHECKING:  # the command line prints lines, and starts without items
+if TYPE_CHECKING:  # the command line prints lines, and starts faster without items
     from turnledger.model.item import Item
     from turnledger.model.turn import Turn
 
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""They turn the reading direction of what stands beside them, in a list of other people's lines."""
+"""They change the reading direction of the text around them, also of other users' lines in a list."""
 _SPARE = 8
-"""So many characters are looked at for each that is shown: white space and controls go."""
+"""Characters examined for each one shown, since white space and controls are removed."""
 
 
 def one_line(text: str, length: int) -> str:
-    """The first so many characters, white space collapsed, without control characters. What it costs does
-    not depend on how long the text is, unless it begins with white space."""
+    """Return the first characters with white space collapsed and control characters removed. The cost does
+    not depend on the length of the text, unless it begins with white space."""
     if text[:1].isspace():
         text = text.lstrip()
     line = text[:length]
     if not line.isprintable() or "  " in line:
-        # A little more than is shown is nearly always enough, and each commit makes such a line.
+        # A little more is nearly always enough, and every commit makes such a line.
         line = " ".join(text[: length + length // 2].split())
         if len(line) < length or not line.isprintable():
             line = " ".join(text[: length * _SPARE].split())
@@ -38,12 +38,12 @@ def one_line(text: str, length: int) -> str:
 
 
 def _is_shown(letter: str) -> bool:
-    # Joiners are kept: without them, scripts and pictures fall apart.
+    # Joiners stay: scripts and emoji need them.
     return letter not in _DIRECTIONS and unicodedata.category(letter) not in ("Cc", "Cs", "Co", "Cn")
 
 
 def plain(text: str) -> str:
-    """The text on one line, with everything that is not printable written out as an escape."""
+    """Return the text on one line, unprintable characters as escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -57,7 +57,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)
 
 
 def file_name(title: str | None, otherwise: str, ending: str) -> str:
-    """A name made of the letters, digits, spaces and dashes of a title; of `otherwise` where none is left."""
+    """Make a file name of the letters, digits, spaces and dashes of a title, or else of `otherwise`."""
     text = unicodedata.normalize("NFC", title or "")
     text = " ".join(_KEPT.sub(" ", text.replace("_", " ")).split())[:LONGEST].strip(" -")
     if not text or _RESERVED.fullmatch(text):
@@ -66,7 +66,7 @@ def file_name(title: str | None, otherwise: str, ending: str) -> str:
 
 
 def content_disposition(name: str) -> str:
-    """The header that has a browser save a file under this name."""
+    """Return the header that makes a browser save a file under this name."""
     ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     stem = ascii_name.rpartition(".")[0].strip()
     if not stem:
@@ -76,12 +76,12 @@ def content_disposition(name: str) -> str:
 
 TITLE_LENGTH = 60
 SHORTEST = 20
-"""A title is cut between words, unless that would leave less than this."""
+"""Cut a title between words unless that leaves fewer characters than this."""
 CUT = "…"
 
 
 def title_of(text: str) -> str | None:
-    """The first words of a text as a title of one line; None if it has none."""
+    """Return the first words of a text as a one-line title; None if there are none."""
     line = one_line(text, TITLE_LENGTH + 1)
     if len(line) <= TITLE_LENGTH:
         return line or None
@@ -91,8 +91,7 @@ def title_of(text: str) -> str | None:
 
 
 def first_words(input: Iterable[Item], hidden: Collection[int] = ()) -> str | None:
-    """The title that the input of a turn gives: the first words of its first text by a person, without the
-    items at the hidden places."""
+    """Return the title for the input of a turn: the first words of its first visible user message."""
     for place, item in enumerate(input):
         if item.is_user_message and place not in hidden and (title := title_of(item.text)):
             return title
@@ -104,8 +103,7 @@ _SEEN = ("assistant", "user")
 
 
 def preview_of(turn: Turn, hidden: Collection[int] = ()) -> str:
-    """The beginning of the last text in a turn that a person sees, without the items at the hidden places;
-    empty if it shows none: a turn may be all calls and results."""
+    """Return the beginning of the last visible text in a turn; empty for a turn of only calls and results."""
     items = turn.items
     for place in range(len(items) - 1, -1, -1):
         item = items[place]
@@ -118,8 +116,7 @@ _SPOKEN = ("user", "assistant")
 
 
 def seen_texts(turn: Turn, hidden: Collection[int]) -> list[str]:
-    """The texts of the messages of user and assistant, in order, without the items at the places that are
-    hidden from the user. Tools, reasoning and instructions have no part in them."""
+    """Return the visible texts of user and assistant, in order; not tools, reasoning or instructions."""
     return [
         item.text
         for place, item in enumerate(turn.items)

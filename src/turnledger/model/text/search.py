@@ -1,11 +1,7 @@
-"""Words as search sees them: the same for what is stored, for what is typed, and for what is marked.
+"""Search: words, phrases, snippets and results. Stored, typed and marked text is split by the same rules.
 
-Letters are compared without case, accents and typographic variants. A script that is written without spaces
-has no words to find: there each character is one, and what stands together is looked for together.
-
-Snippets: the part of a text that shows why it was found.
-
-What a search finds: a turn, or the title of a conversation, and its place among all that can be found.
+Letters are compared without case, accents and typographic variants. In scripts without spaces each character
+is a word, and adjacent characters form a phrase.
 """
 
 from __future__ import annotations
@@ -19,42 +15,39 @@ from msgspec import Struct
 from turnledger.model.ids import ConversationId, TurnId
 
 WORD_LENGTH = 64
-"""Characters by which words are told apart: what is longer is no word of a language."""
+"""Characters by which words are distinguished; natural words are shorter."""
 WORDS_OF_TEXT = 50_000
-"""Words of one text that can be found; a long book has more."""
+"""Words of one text that are indexed; a long book has more."""
 WORDS_SOUGHT = 32
-"""Words that are looked for at once; what is typed beyond them is passed over."""
+"""Words of one query; further ones are ignored."""
 
 _ACCENTS = 10
-"""The combining class from which marks are accents, points and tones; below are parts of letters."""
+"""Combining class from which marks are accents, points and tones; lower ones are parts of letters."""
 _SPACELESS = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai and Lao, Burmese, Khmer
     *((0x3005, 0x3007), (0x3040, 0x312F), (0x31F0, 0x31FF)),  # kana and bopomofo
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0x20000, 0x3FFFF)),  # Han
 )
 FIRST_SYLLABLE = "\uac00"
-"""The first of those that Korean is written with."""
 _ZERO_WIDTH_SPACE = "\u200b"
 _QUOTES = re.compile('["\u201c\u201d\u201e\u201f\uff02]')
 
 
 class Phrase(Struct, frozen=True):
-    """Words that must follow each other. Of an open one, the last word may go on."""
+    """Words that must follow each other. In an open phrase the last word is a prefix."""
 
     words: tuple[str, ...]
     is_open: bool = False
 
 
 class Span(Struct, frozen=True):
-    """A word, and where it stands in its text."""
-
     word: str
     start: int
     end: int
 
 
 class _Folds(dict[int, str]):
-    """What each character comes down to, worked out when it is first met."""
+    """Cache of folded characters, filled on first use."""
 
     def __missing__(self, code: int) -> str:
         folded = self[code] = _folded(chr(code))
@@ -65,7 +58,7 @@ _folds = _Folds()
 
 
 def _folded(letter: str) -> str:
-    """What a character contributes to words: letters, nothing, or a space that parts them."""
+    """Return what a character adds to words: letters, nothing, or a space between words."""
     decomposed = normalize("NFKD", normalize("NFKD", letter).casefold())
     kept = normalize("NFC", "".join(each for each in decomposed if not _is_dropped(each)))
     return "".join(map(_placed, kept))
@@ -85,7 +78,7 @@ def _placed(letter: str) -> str:
 
 
 def composed(text: str) -> str:
-    """The text with each letter and its accents as one character: what words are counted in."""
+    """Compose each letter and its accents into one character; offsets count these."""
     return text if text.isascii() else normalize("NFC", text)
 
 
@@ -95,7 +88,7 @@ def words_of(text: str) -> list[str]:
 
 
 def spans_of(text: str) -> list[Span]:
-    """The words of a composed text, and where each stands. Slower than `words_of`: for short texts."""
+    """Return the words of a composed text with offsets. Slower than `words_of`: for short texts."""
     found: list[Span] = []
     word, start, end = "", 0, 0
     for place, letter in enumerate(text):
@@ -115,10 +108,10 @@ def spans_of(text: str) -> list[Span]:
 
 
 def sought_in(typed: str) -> tuple[Phrase, ...]:
-    """What is looked for by a text that a person has typed: all of its words, each where it stands.
+    """Parse a query: all of its words must match.
 
-    What is quoted, or is written without a space, is one phrase. The last word may go on, unless its quote
-    was closed or it is a single letter. Nothing is an error: a text without words looks for nothing.
+    Text in quotes, or without a space, is one phrase. The last word is a prefix unless its quote is closed or
+    it is a single letter. Any text is valid; one without words finds nothing.
     """
     phrases: list[Phrase] = []
     left = WORDS_SOUGHT
@@ -133,12 +126,12 @@ def sought_in(typed: str) -> tuple[Phrase, ...]:
 
 
 def _may_go_on(word: str) -> bool:
-    """Whether it is enough of a word to begin others; of what is above the letters, one syllable is."""
+    """Return whether a word is long enough for a prefix; one Korean syllable is."""
     return len(word) > 1 or word >= FIRST_SYLLABLE
 
 
 def _chunks(typed: str) -> Iterator[tuple[str, bool]]:
-    """What was typed, in parts: what is quoted, and what stands between spaces; and whether it may go on."""
+    """Split a query into quoted parts and parts between spaces, each with whether it is a prefix."""
     *closed, last = _QUOTES.split(typed)
     is_quoted = False
     for part in closed:
@@ -149,7 +142,7 @@ def _chunks(typed: str) -> Iterator[tuple[str, bool]]:
 
 
 def places_of(phrase: Phrase, words: Sequence[str]) -> Iterator[int]:
-    """Where a phrase begins in a text, for each time that it occurs."""
+    """Yield each position in a text at which a phrase begins."""
     *before, last = phrase.words
     count = len(before)
     for place in range(count, len(words)):
@@ -164,9 +157,9 @@ def has(phrase: Phrase, words: Sequence[str]) -> bool:
 
 
 LENGTH = 160
-"""Characters that a snippet has at most."""
+"""Characters of a snippet at most."""
 BEFORE = 40
-"""Of these, how many come before the first word that was looked for."""
+"""Of these, those before the first match."""
 CUT = "…"
 
 _BREAK = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
@@ -174,14 +167,14 @@ _CHUNK = re.compile(r"[^ ]+")
 
 
 class Snippet(Struct, frozen=True):
-    """Plain text on one line, and the parts of it that were looked for, as offsets of its characters."""
+    """Plain text on one line, and its matches as character offsets."""
 
     text: str
     marks: tuple[tuple[int, int], ...] = ()
 
 
 def snippet_of(texts: Sequence[str], sought: Sequence[Phrase]) -> Snippet | None:
-    """The part of these texts that shows most of what was sought; None if not all of it is there."""
+    """Return the part of these texts with the most matches; None if a phrase is missing."""
     if not sought:
         return None
     words = [words_of(text) for text in texts]
@@ -195,7 +188,6 @@ def snippet_of(texts: Sequence[str], sought: Sequence[Phrase]) -> Snippet | None
 
 
 def _window(line: str, word: int) -> str:
-    """The part of a line around the word of this number."""
     if len(line) <= LENGTH:
         return line
     at = _offset(line, word)
@@ -209,7 +201,6 @@ def _window(line: str, word: int) -> str:
 
 
 def _offset(line: str, word: int) -> int:
-    """Where the word of this number stands."""
     passed = 0
     for chunk in _CHUNK.finditer(line):
         count = len(words_of(chunk[0]))
@@ -231,7 +222,6 @@ def _marked(text: str, sought: Sequence[Phrase]) -> Snippet:
 
 
 def _joined(marks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same marks without overlaps."""
     joined: list[tuple[int, int]] = []
     for start, end in marks:
         if joined and start < joined[-1][1]:
@@ -242,15 +232,14 @@ def _joined(marks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 TITLES = 1 << 61
-"""Places above this one are those of titles: they come before all turns."""
+"""Places above this are titles, which come before all turns."""
 
 
 class FoundPlace(Struct, frozen=True):
-    """What is found comes in the order of falling places: the last committed turn first, and before all turns
-    the titles, that of the last made conversation first. A place is never given to another while it is
-    taken."""
+    """A result. Results are in descending order of place: titles first, newest conversation first, then
+    turns, last committed first. A place is unique while it is taken."""
 
     place: int
     conversation: ConversationId
     turn: TurnId | None = None
-    """None where the title was found."""
+    """None for a match in the title."""

@@ -1,4 +1,4 @@
-"""Server-sent events (`text/event-stream`), taken from bytes as they come. No I/O."""
+"""Server-sent events (`text/event-stream`), parsed from bytes as they arrive. No I/O."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _fields = re.compile(rb"^(data|event|id|retry)(?:: ?(.*))?$", re.MULTILINE).find
 
 
 class EventSplitter:
-    """Takes the pieces of a stream, however they are cut. Each byte is looked at a bounded number of times: a
-    long event in many pieces is joined once. Lines may end in LF, CRLF or CR.
+    """Splits a stream into events, however its pieces are cut. A long event in many pieces is joined only
+    once, so the cost stays linear. Lines may end in LF, CRLF or CR.
 
-    `too_long` makes the error for an event of more bytes than the limit."""
+    `too_long` makes the error for an event that exceeds the limit."""
 
     __slots__ = ("_is_in_line_end", "_last", "_length", "_limit", "_pieces", "_too_long")
 
@@ -22,14 +22,12 @@ class EventSplitter:
         self._too_long = too_long
         self._pieces: list[bytes] = []
         self._last = b""
-        """The last byte of the pieces."""
         self._length = 0
-        """Of the pieces."""
         self._is_in_line_end = False
 
     def split(self, chunk: bytes) -> list[bytes]:
-        """The lines of each event that this piece completes, joined by LF; some are empty. Raises what
-        `too_long` makes."""
+        """Return the events that this piece completes, their lines joined by LF; some may be empty. Raises
+        the error of `too_long`."""
         if b"\r" in chunk or self._is_in_line_end:
             chunk = self._with_plain_line_ends(chunk)
         pieces = self._pieces
@@ -51,7 +49,7 @@ class EventSplitter:
         return events
 
     def rest(self) -> bytes:
-        """The lines of an event that lacks its blank line, at the end of the stream."""
+        """Return the last event at the end of a stream, if its blank line is missing."""
         rest = b"".join(self._pieces)
         self._pieces.clear()
         return rest
@@ -65,14 +63,14 @@ class EventSplitter:
 
     def _with_plain_line_ends(self, chunk: bytes) -> bytes:
         if self._is_in_line_end and chunk.startswith(b"\n"):
-            chunk = chunk[1:]  # of a line end that came in two pieces
+            chunk = chunk[1:]  # the second half of a CRLF
         self._is_in_line_end = chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def fields_of(event: bytes) -> dict[bytes, list[bytes]]:
-    """The values of each field of an event. Comments, and fields that no event has, are left out: there
-    may be millions of lines."""
+    """Return the values of each field of an event. Comments and unknown fields are skipped: there may be
+    millions of lines."""
     fields: dict[bytes, list[bytes]] = {}
     for name, value in map(re.Match.groups, _fields(event.removeprefix(_BOM))):
         fields.setdefault(name, []).append(value or b"")

@@ -1,7 +1,7 @@
 """A connection to an upstream: one request at a time, and its response as it arrives.
 
-All deadlines share one timer, set anew only for a deadline that is sooner. Most are postponed with every
-piece of a stream: that costs an assignment, not a timer.
+All deadlines share one timer, reset only for an earlier deadline. Most are postponed with every piece of a
+stream, which costs an assignment, not a timer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER = float("inf")
 
 
 class Awaited(Protocol):
-    """Something with a deadline, which it may put off by itself."""
+    """Something with a deadline, which it may postpone by itself."""
 
     deadline: float
     """By the clock of the loop."""
@@ -29,8 +29,6 @@ class Awaited(Protocol):
 
 
 class Deadlines:
-    """Whose time is watched."""
-
     __slots__ = ("_loop", "_rings_at", "_timer", "_watched")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -40,7 +38,7 @@ class Deadlines:
         self._rings_at = NEVER
 
     def watch(self, awaited: Awaited) -> None:
-        """Expire it when its deadline has passed. To be called again when the deadline comes nearer."""
+        """Expire it when its deadline has passed. Call it again when the deadline moves closer."""
         self._watched.add(awaited)
         if awaited.deadline < self._rings_at:
             self._set(awaited.deadline)
@@ -68,19 +66,18 @@ class Deadlines:
 
 
 HEAD_BYTES = 64 * 1024
-"""What may come without a byte of a body: a server that only ever sends headers must not fill the memory."""
+"""Bound for bytes before a body: a server that only sends headers must not fill the memory."""
 SLICE = 256 * 1024
-"""What is given to the transport at once."""
 STALE_AFTER = 1.0
-"""Seconds without a request after which a server may just be closing the connection for that."""
+"""Seconds without a request after which the server may be closing the connection."""
 
 _GZIP = frozenset({b"gzip", b"x-gzip"})
 _BODILESS = frozenset({204, 304})
-"""Statuses without a body, whatever the headers say: one that comes all the same would be the next answer."""
+"""Statuses without a body, whatever the headers say: its bytes would be taken for the next response."""
 
 
 def _is_readable(descriptor: int) -> bool:
-    if not hasattr(select, "poll"):  # Windows, where any number will do
+    if not hasattr(select, "poll"):  # Windows, where `select` takes any descriptor
         return bool(select.select([descriptor], [], [], 0)[0])
     look = select.poll()
     look.register(descriptor, select.POLLIN)
@@ -88,8 +85,6 @@ def _is_readable(descriptor: int) -> bool:
 
 
 class PhaseTimeouts:
-    """How long the phases of one response may take, in seconds."""
-
     __slots__ = ("between", "first_byte", "total")
 
     def __init__(self, first_byte: float | None, between: float | None, total: float | None) -> None:
@@ -99,7 +94,7 @@ class PhaseTimeouts:
 
 
 class Connection(asyncio.Protocol):
-    """`on_free` is called when a response has come whole and another request may follow, `on_lost` when the
+    """`on_free` is called when a response is complete and another request may follow, `on_lost` when the
     connection is gone."""
 
     def __init__(
@@ -114,9 +109,9 @@ class Connection(asyncio.Protocol):
         self._on_free = on_free
         self._on_lost = on_lost
         self._arrived: list[bytes] = []
-        self.on_body = self._arrived.append  # for the parser: a call less for each chunk of a stream
+        self.on_body = self._arrived.append  # the parser's callback: saves a call for each chunk of a stream
         self._parser = httptools.HttpResponseParser(self)
-        # What old servers do, and no harm comes from.
+        # Harmless leniencies for old servers.
         self._parser.set_dangerous_leniencies(
             lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
@@ -132,12 +127,10 @@ class Connection(asyncio.Protocol):
         self._is_over = False
         self._is_used = False
         self.is_unwanted = False
-        """Whether nobody waits for it any more: then it is closed when it is made."""
+        """Whether nobody waits for it any more: then it is closed once it is connected."""
         self.is_lost = False
         self.deadline = NEVER
         self.free_since = 0.0
-
-    # For who asks.
 
     @property
     def is_closing(self) -> bool:
@@ -145,8 +138,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_fit(self) -> bool:
-        """Whether another request may be sent. A server that has already sent something has sent it to no
-        request of ours: the connection is closed, so that it is never taken for the next answer."""
+        """Whether another request may be sent. Bytes that the server has already sent belong to no request:
+        the connection is closed, so that they are never taken for the next response."""
         if self.is_closing:
             return False
         if _is_readable(self._transport.get_extra_info("socket").fileno()):
@@ -156,11 +149,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def may_be_stale(self) -> bool:
-        """Whether it was left alone for so long that its server may have closed it by now."""
+        """Whether it was idle for so long that the server may have closed it."""
         return self._is_used and self._loop.time() - self.free_since >= STALE_AFTER
 
     def ask(self, request: bytes, limits: PhaseTimeouts, *, room: int, in_pieces: bool) -> Response:
-        """Begin to send a request. What does not fit at once is left to `send`."""
+        """Begin to send a request. `send` sends the rest of a long one."""
         now = self._loop.time()
         response = self._response = Response(self, self._loop, room, in_pieces)
         self._limits = limits
@@ -176,8 +169,8 @@ class Connection(asyncio.Protocol):
         return response
 
     async def send(self, request: bytes) -> None:
-        """Send the request that was asked with, if that was too long to be sent at once, as fast as it is
-        read. Ends early where the response does not wait for it: a success that has only begun does."""
+        """Send the rest of a long request, as fast as the server reads. Ends early if the response does not
+        need it: anything but a success, or one that is complete."""
         response, rest = self._response, memoryview(request)
         if self._is_sent or response is None:
             return
@@ -190,17 +183,17 @@ class Connection(asyncio.Protocol):
         self._is_sent = True
 
     def _awaits_rest(self, response: Response) -> bool:
-        # Where it fills the room, who sends has to read first.
+        # If the response fills the room, the sender has to read first.
         return self._response is response and response.status in (0, 200) and response.waits <= response.room
 
     def abandon(self) -> None:
-        """Nobody waits for the response any more: what is still to come of it must reach nobody else."""
+        """Close the connection: the rest of the response must reach no other request."""
         self._response = None
         self._deadlines.forget(self)
         self._transport.abort()
 
     def go_on(self) -> None:
-        """The reader has taken what held it up."""
+        """Resume reading, once the reader has taken what waited."""
         if self._is_held_up:
             self._is_held_up = False
             self._transport.resume_reading()
@@ -213,8 +206,6 @@ class Connection(asyncio.Protocol):
     def expire(self) -> None:
         self._break_off(too_slow())
 
-    # For the transport.
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if self.is_unwanted:
@@ -223,7 +214,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None:
-            self._transport.abort()  # nobody asked: whatever it is, it must not be taken for the next answer
+            self._transport.abort()  # unrequested bytes must not be taken for the next response
             return
         self._has_heard = True
         try:
@@ -238,12 +229,12 @@ class Connection(asyncio.Protocol):
             self._finish(response)
         elif self._arrived:
             self._give(response)
-            self._go_on_with(response)
+            self._continue(response)
         else:
             self._count_bodiless(len(data), response)
 
     def eof_received(self) -> None:
-        """The server has said all it will."""
+        """Finish or fail the response: the server sends no more."""
         response = self._response
         if response is None:
             return
@@ -268,11 +259,9 @@ class Connection(asyncio.Protocol):
         if self._response is not None and not self._is_sent:
             self._response.wake()
 
-    # For the parser.
-
     def on_message_begin(self) -> None:
         if self._response is not None and self._response.is_whole:
-            self._is_over = True  # more than was asked for
+            self._is_over = True  # a second response to one request
 
     def on_header(self, name: bytes, value: bytes) -> None:
         response = self._response
@@ -303,21 +292,19 @@ class Connection(asyncio.Protocol):
             self._give(response)
             response.end()
 
-    # How a response goes on.
-
     def _give(self, response: Response) -> None:
         arrived = self._arrived
         if arrived:
             response.add(arrived[0] if len(arrived) == 1 else b"".join(arrived))
             arrived.clear()
 
-    def _go_on_with(self, response: Response) -> None:
+    def _continue(self, response: Response) -> None:
         self._bodiless_bytes = 0
         if response.in_pieces:
             self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
             if not self._has_begun:
                 self._has_begun = True
-                self._deadlines.watch(self)  # the silence between two pieces may be less than that before
+                self._deadlines.watch(self)  # `between` may be shorter than `first_byte`
         if response.waits > response.room:
             self._hold_up()
         response.wake_if_due()
@@ -342,7 +329,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         else:
             self.free_since = self._loop.time()
-            # A step of the loop later: what arrived behind the response is read first, and closes it.
+            # One loop iteration later: bytes behind the response are read first, and close the connection.
             self._loop.call_soon(self._free)
         response.wake()
 

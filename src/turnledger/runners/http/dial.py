@@ -1,9 +1,7 @@
-"""Dial: from the URL of an upstream to a connected socket, through a proxy where one is set.
+"""From the URL of an upstream to a connected socket, through a proxy if one is set.
 
-The URL is taken apart and checked once, so that no request can be made to say more.
-
-A host may have addresses at which nothing answers, often those of IPv6. The next one is tried when one has
-not answered for a moment, and the first to answer is taken.
+The URL is parsed and checked once, so that it cannot inject into a request. A host may have addresses that do
+not answer, often those of IPv6: the next one is tried after a moment, and the first to answer wins.
 """
 
 from __future__ import annotations
@@ -23,32 +21,30 @@ from turnledger.runners.upstream.failures import not_http, of_proxy
 
 _PORTS = {"http": 80, "https": 443}
 _KEPT = "%!$&'()*+,;=:@/~?-._[]"
-"""What stands in a path or a query as it is; an escape that is there stays one."""
+"""Characters that stay in a path or a query; existing escapes stay."""
 _is_host = re.compile(r"[a-z0-9._~-]+|[0-9a-f:.]+(%[a-z0-9._~-]+)?", re.IGNORECASE).fullmatch
 _is_token = re.compile(r"[\x21-\x7e]+").fullmatch
 
 
 class Address(NamedTuple):
-    """Where to connect to, and what to ask for there."""
-
     host: str
     port: int
     is_secure: bool
     authority: str
-    """Host and port, as the Host header has them."""
+    """Host and port, as in the Host header."""
     path: str
     query: str
 
     def target(self, below: str) -> str:
-        """The target of a request for something below the URL, whose query is kept."""
+        """Return the target of a request below the URL, whose query is kept."""
         return f"{self.path}{below}{self.query}"
 
 
 def address_of(base_url: str) -> Address:
-    """Take a URL apart. Raises InvalidInput, which repeats no password."""
+    """Parse a URL. Raises InvalidInput, without a password in its message."""
     shown = "This" if "@" in base_url else repr(base_url)
-    not_one = InvalidInput(f"{shown} is no URL of a model. Give one like 'http://localhost:11434/v1'.")
-    # urlsplit would drop ends of lines without a word.
+    not_one = InvalidInput(f"{shown} is not the URL of a model. Use one like 'http://localhost:11434/v1'.")
+    # urlsplit would silently drop line ends.
     if any(each <= " " or each == "\x7f" for each in base_url):
         raise not_one
     try:
@@ -57,7 +53,7 @@ def address_of(base_url: str) -> Address:
     except ValueError:
         raise not_one from None
     if parts.username is not None or parts.password is not None:
-        raise InvalidInput("The URL of a model must hold no password. Give an api_key instead.")
+        raise InvalidInput("The URL of a model must not contain a password. Use api_key instead.")
     if parts.scheme not in _PORTS or not _is_host(host) or port == 0:
         raise not_one
     name = f"[{host.partition('%')[0]}]" if ":" in host else host
@@ -73,11 +69,9 @@ def address_of(base_url: str) -> Address:
 
 
 def checked_api_key(api_key: str) -> str:
-    """The api_key, which a header can carry. Raises InvalidInput, which does not repeat it."""
+    """Return the api_key if a header can carry it. Raises InvalidInput, without the key in its message."""
     if not _is_token(api_key):
-        raise InvalidInput(
-            "The api_key holds a blank, an end of line or another character that no key has. Correct it."
-        )
+        raise InvalidInput("The api_key contains whitespace or another invalid character. Check it.")
     return api_key
 
 
@@ -86,13 +80,13 @@ def _ascii(host: str) -> str:
 
 
 HEAD_START = 0.25
-"""Seconds that an address is ahead of the next one."""
+"""Seconds before the next address is tried, too."""
 
 _Address: TypeAlias = "tuple[int, int, int, str, Any]"
 
 
 async def dial(host: str, port: int, *, head_start: float = HEAD_START) -> socket.socket:
-    """Connect; whoever calls owns the socket. Raises OSError, that of the first address, if none answers."""
+    """Connect; the caller owns the socket. If no address answers, raises the OSError of the first."""
     loop = asyncio.get_running_loop()
     found = in_turns(await resolved(host, port))
     if len(found) == 1:
@@ -101,12 +95,12 @@ async def dial(host: str, port: int, *, head_start: float = HEAD_START) -> socke
 
 
 async def resolved(host: str, port: int) -> Sequence[_Address]:
-    """The addresses of a host, at least one, the best first. Raises OSError."""
+    """Return the addresses of a host, at least one, the best first. Raises OSError."""
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def in_turns(addresses: Sequence[_Address]) -> list[_Address]:
-    """The addresses in their order, but those of both kinds by turns."""
+    """Interleave the addresses of both families, each in its order."""
     first = [each for each in addresses if each[0] == addresses[0][0]]
     others = [each for each in addresses if each[0] != addresses[0][0]]
     return [each for each in chain.from_iterable(zip_longest(first, others)) if each is not None]
@@ -147,7 +141,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, address: _Address) -> socket
     try:
         connecting.setblocking(False)
         connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A model may think for minutes: what stands in between must not forget the connection meanwhile.
+        # A model may think for minutes: middleboxes must not drop the connection meanwhile.
         connecting.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         await loop.sock_connect(connecting, place)
     except BaseException:
@@ -157,7 +151,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, address: _Address) -> socket
 
 
 HEAD_BYTES = 64 * 1024
-"""What a proxy may send before the tunnel is open."""
+"""Bytes that a proxy may send before the tunnel is open."""
 _exception = re.compile(
     r"(?:\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:]+|[0-9a-f:.]+(?:/\d+)?))(?::(?P<port>\d+))?"
 ).fullmatch
@@ -165,22 +159,20 @@ _status_of = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r]").match
 
 
 class Proxy(NamedTuple):
-    """Where a proxy listens, and what opens it."""
-
     host: str
     port: int
     fields: tuple[str, ...] = ()
-    """Its credentials, as lines of a request's head."""
+    """Its credentials, as header lines."""
 
     def __repr__(self) -> str:
-        return f"Proxy({self.host!r}, {self.port})"  # not the credentials
+        return f"Proxy({self.host!r}, {self.port})"  # without the credentials
 
 
 def proxy_for(address: Address, proxy: bool | str, environ: Mapping[str, str]) -> Proxy | None:
-    """The proxy on the way to an address: the one of this URL; the environment's for True; none for False.
+    """Return the proxy for an address: the one of this URL; the environment's for True; none for False.
 
-    The environment names one in HTTPS_PROXY or HTTP_PROXY, by the scheme of the address, and exceptions in
-    NO_PROXY; lower case comes first. A loopback address is never reached through it. Raises InvalidInput.
+    The environment names it in HTTPS_PROXY or HTTP_PROXY, by the scheme of the address, and exceptions in
+    NO_PROXY; lower case takes precedence. Loopback addresses never use it. Raises InvalidInput.
     """
     if isinstance(proxy, str):
         return _parsed(proxy, "`proxy`")
@@ -213,8 +205,8 @@ def _parsed(url: str, name: str) -> Proxy:
 
 
 def _is_direct(address: Address, exceptions: str) -> bool:
-    """Whether the environment wants no proxy there. An exception is `*`, a name that covers those below it,
-    or an IP address or network; it may name a port."""
+    """Whether NO_PROXY exempts the address. An exception is `*`, a name that covers its subdomains, or an IP
+    address or network; it may name a port."""
     host = address.host.partition("%")[0].rstrip(".")
     ip = _ip_of(host)
     if host == "localhost" or host.endswith(".localhost") or (ip is not None and ip.is_loopback):
@@ -244,7 +236,7 @@ def _covers(network: str, ip: IPv4Address | IPv6Address) -> bool:
 
 
 async def open_tunnel(dialed: socket.socket, proxy: Proxy, address: Address) -> None:
-    """Have a proxy connect this socket to an address. Raises BrokenOff, OSError."""
+    """Connect this socket to an address through its proxy. Raises BrokenOff, OSError."""
     loop = asyncio.get_running_loop()
     host = address.host.partition("%")[0]
     place = f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
@@ -264,4 +256,4 @@ async def open_tunnel(dialed: socket.socket, proxy: Proxy, address: Address) -> 
     if not status[1].startswith(b"2"):
         raise of_proxy(int(status[1]))
     if not head.endswith(b"\r\n\r\n"):
-        raise not_http()  # the other end speaks second: this is no tunnel
+        raise not_http()  # the client speaks first in a tunnel

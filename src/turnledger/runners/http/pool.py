@@ -1,7 +1,5 @@
-"""The pool: connections to one upstream, kept while they may be used again, and never more than a bound.
-
-Also the head of each request, and a request that is made on its own.
-"""
+"""The pool: a bounded number of connections to one upstream, reused. Also the head of each request, and
+single requests."""
 
 from __future__ import annotations
 
@@ -26,12 +24,12 @@ from turnledger.runners.http.dial import (
 from turnledger.runners.upstream.failures import closed, of_connecting, of_proxy, unheard
 
 IDLE_SECONDS = 15.0
-"""How long a connection is kept that nobody uses: less than most servers do."""
+"""How long an idle connection is kept: less than most servers do."""
 
 
 def tls_of(address: Address) -> ssl.SSLContext | None:
-    """What a connection there has to prove, if it is to be secure: its certificate, and the name in it. Reads
-    the certificates that the system trusts."""
+    """Return the TLS context of a secure address, which verifies certificate and name. Reads the system's
+    certificates."""
     if not address.is_secure:
         return None
     context = ssl.create_default_context()
@@ -40,10 +38,10 @@ def tls_of(address: Address) -> ssl.SSLContext | None:
 
 
 class Pool:
-    """Belongs to the loop that it is made in.
+    """Belongs to the loop that creates it.
 
-    Of several free connections the one used last is taken, so that those not needed grow old and go. Where
-    the bound is reached, who came first is served first.
+    Takes the free connection used last, so that surplus ones grow old and are closed. At the bound, waiters
+    are served in order.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Pool:
         self._reuse = reuse
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
-        # One that is lost is found without a search.
+        # Ordered, and a lost connection is removed without a search.
         self._free: OrderedDict[Connection, None] = OrderedDict()
         self._open: set[Connection] = set()
         self._dialing = 0
@@ -72,7 +70,6 @@ class Pool:
         self._emptied: asyncio.Future[None] | None = None
 
     def take(self) -> Connection | None:
-        """A free connection, if there is one."""
         while self._free:
             connection, _ = self._free.popitem()
             if connection.is_fit:
@@ -80,7 +77,7 @@ class Pool:
         return None
 
     async def connect(self, timeout: float | None) -> Connection:
-        """Open a connection; or, where there are as many as there may be, wait for one. Raises BrokenOff."""
+        """Open a connection; at the bound, wait for one. Raises BrokenOff."""
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -93,7 +90,7 @@ class Pool:
             raise of_connecting(problem) from problem
 
     async def close(self) -> None:
-        """Close all connections, and wait until they are; responses that are still read break off."""
+        """Close all connections, and wait for that; unfinished responses break off."""
         self._is_closed = True
         self._deadlines.close()
         if self._sweeping is not None:
@@ -107,24 +104,24 @@ class Pool:
             self._emptied = self._loop.create_future()
             await self._emptied
 
-    # The bound: a place is held by each connection, and by who is about to open one.
+    # The bound counts open connections, and those about to be opened.
 
     async def _turn(self) -> Connection | None:
-        """Wait for a connection, or for a place to open one: None."""
+        """Wait for a connection, or for a free slot: None."""
         if self._is_closed:
             raise closed()
         if len(self._open) + self._dialing < self._bound:
             self._dialing += 1
             return None
         if self._free:
-            self._free.popitem(last=False)[0].close()  # nobody asks for a new one while there are good ones
+            self._free.popitem(last=False)[0].close()  # a caller comes here only if no free one is fit
         waiting: asyncio.Future[Connection | None] = self._loop.create_future()
         self._queue.append(waiting)
         try:
             return await waiting
         except asyncio.CancelledError:
             if waiting.cancelled():
-                with suppress(ValueError):  # somebody has just passed it over
+                with suppress(ValueError):  # `_next` may have dropped it already
                     self._queue.remove(waiting)
             elif waiting.exception() is None:
                 self._pass_on(waiting.result())
@@ -152,7 +149,7 @@ class Pool:
                 waiting.set_result(None)
 
     async def _dial(self) -> Connection:
-        """Open a connection, in the place that is held for it."""
+        """Open a connection in its reserved slot."""
         try:
             connection = await self._connected()
             if connection.is_lost:
@@ -175,8 +172,8 @@ class Pool:
                 lambda: connection, sock=dialed, ssl=tls, server_hostname=address.host if tls else None
             )
         except BaseException:
-            # The socket is its transport's, which may not have begun: closed here, its number would be that
-            # of another connection by the time it does.
+            # Its transport owns the socket, and may not have started. Closed here, the descriptor could
+            # belong to another connection when it does.
             connection.is_unwanted = True
             raise
         return connection
@@ -196,8 +193,6 @@ class Pool:
                 dialed.close()
                 raise
         return dialed
-
-    # What becomes of connections.
 
     def _freed(self, connection: Connection) -> None:
         if self._is_closed or not self._reuse:
@@ -219,7 +214,6 @@ class Pool:
             self._emptied.set_result(None)
 
     def _sweep(self) -> None:
-        """Close what was left alone for too long."""
         self._sweeping = None
         free, oldest = self._free, self._loop.time() - IDLE_SECONDS
         while free:
@@ -241,22 +235,19 @@ _NO_LIMITS = PhaseTimeouts(None, None, None)
 
 
 class Got(NamedTuple):
-    """What a server answered, whatever it is."""
-
     status: int
     headers: dict[bytes, bytes]
     """With names in lower case."""
     body: bytes
-    """All of it, or its beginning, which is longer than the limit."""
+    """Complete, or cut beyond the limit."""
 
 
 def head_of(
     method: str, address: Address, below: str, api_key: str | None, proxy: Proxy | None = None
 ) -> bytes:
-    """The lines of a request, up to those of its own. Raises InvalidInput for an api_key that cannot be
-    sent."""
+    """Return the head of a request, up to its own fields. Raises InvalidInput for an invalid api_key."""
     fields, target = [f"Host: {address.authority}", *_FIELDS], address.target(below)
-    if proxy is not None and not address.is_secure:  # else the proxy sees a tunnel only
+    if proxy is not None and not address.is_secure:  # otherwise the proxy only sees a tunnel
         target = f"http://{address.authority}{target}"
         fields += proxy.fields
     if api_key:
@@ -267,8 +258,8 @@ def head_of(
 async def get(
     base_url: str, below: str, api_key: str | None, *, seconds: float, limit: int, proxy: bool | str = True
 ) -> Got:
-    """Ask once for something below a URL, over a connection of its own. Raises InvalidInput, a ModelError for
-    half an answer, BrokenOff for none (its cause is the OSError, if there is one), TimeoutError."""
+    """Request something below a URL once, over a new connection. Raises InvalidInput, a ModelError for a
+    truncated response, BrokenOff for none (its cause is the OSError, if any), TimeoutError."""
     address = address_of(base_url)
     through = proxy_for(address, proxy, os.environ)
     request = head_of("GET", address, below, api_key, through) + b"\r\n"

@@ -1,6 +1,5 @@
-"""The response of an upstream as far as it has arrived, gzip decoded within a bound: a small body may hold
-gigabytes.
-"""
+"""The response of an upstream as far as it has arrived. Gzip is decoded within a bound: a small body may hold
+gigabytes."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 
 _WITH_HEADER = 16 + zlib.MAX_WBITS
 _STEP = 4096
-"""Bytes that are decoded at once. At the end of a member, zlib copies what it was given behind it: if many
-small members were given whole, each would cost as much as all behind it."""
+"""Bytes decoded at once. At the end of a member, zlib copies all input behind it: with many small members,
+that would be quadratic."""
 
 
 class GzipDecoder:
-    """Add bytes and read what they hold, in turns; a body may have several members."""
+    """Decodes a body, which may have several members: add bytes and read, in turns."""
 
     __slots__ = ("_at", "_member", "_rest", "waits")
 
@@ -30,13 +29,12 @@ class GzipDecoder:
         self._member = zlib.decompressobj(_WITH_HEADER)
         self._rest = b""
         self._at = 0
-        """How much of the rest was decoded."""
         self.waits = False
-        """Whether there may be more to read before more is added."""
+        """Whether to read again before adding more."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was added ends where a body may end."""
+        """Whether the bytes so far end where a body may end."""
         return self._member.eof and self._at == len(self._rest)
 
     def add(self, piece: bytes) -> None:
@@ -44,7 +42,7 @@ class GzipDecoder:
         self.waits = True
 
     def read(self, limit: int) -> bytes:
-        """Decode at most so many bytes. Raises MalformedAnswer."""
+        """Decode at most `limit` bytes. Raises MalformedAnswer."""
         piece = self._rest[self._at : self._at + _STEP]
         if self._member.eof and piece:
             self._member = zlib.decompressobj(_WITH_HEADER)
@@ -59,17 +57,16 @@ class GzipDecoder:
 
 
 PIECES_BYTES = 256 * 1024
-"""What may wait for a reader before its connection is held up."""
+"""Bytes that may wait for a reader before its connection is held up."""
 
 
 class Response:
     """Filled by its connection, and read by one task.
 
-    With `in_pieces` the reader is woken for the head and for all that arrives; without, for the whole, and
-    for the head of anything but success. When more than `room` bytes wait, the reader is woken in any case
-    and the connection held up until they are taken.
-
-    Whoever asked has to `release` it: cancelled or not, nothing half read is left to the next request.
+    With `in_pieces` the reader is woken for the head and for everything that arrives; without, only for the
+    complete body, and for the head of an error. When more than `room` bytes wait, the reader is woken in any
+    case, and the connection held up until they are taken. The caller has to `release` it, even when
+    cancelled: no half-read response is left to the next request.
     """
 
     __slots__ = (
@@ -100,22 +97,19 @@ class Response:
         self.room = room
         self.in_pieces = in_pieces
         self.waits = 0
-        """How many bytes have come and were not taken."""
+        """Bytes that have arrived and were not taken."""
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         """With names in lower case."""
         self.decoder: GzipDecoder | None = None
-        """Of a compressed body; `room` and `waits` count its bytes as they come."""
+        """Of a compressed body; `room` and `waits` count compressed bytes."""
         self.has_head = False
         self.has_marked_end = False
-        """Whether the transport tells a whole body from one that was cut."""
+        """Whether the transport distinguishes a complete body from a truncated one."""
         self.is_whole = False
-        """Whether all of the body has come."""
-
-    # For the reader.
 
     async def begun(self) -> None:
-        """Wait for the head; and for the whole of a success, without `in_pieces`. Raises BrokenOff."""
+        """Wait for the head; without `in_pieces`, for all of a success. Raises BrokenOff."""
         while not self._is_begun:
             await self.arrival()
         if self._failure is not None and not self.has_head:
@@ -128,8 +122,8 @@ class Response:
         return self.has_head and (self.in_pieces or self.status != 200)
 
     def take(self) -> bytes | None:
-        """What has come since; None if that is nothing, or the end. Raises a ModelError when all was taken
-        that came before a failure."""
+        """Return what has arrived since; None if nothing has, or at the end. After everything that came
+        before a failure, raises a ModelError."""
         return self._arrived() if self.decoder is None else self._decoded(self.decoder)
 
     def _decoded(self, decoder: GzipDecoder) -> bytes | None:
@@ -159,12 +153,12 @@ class Response:
         return None
 
     def arrival(self) -> asyncio.Future[None]:
-        """Until something more has come: to be awaited when there was nothing to take."""
+        """Return a future for the next arrival, to be awaited when there is nothing to take."""
         waiting = self._waiting = self._loop.create_future()
         return waiting
 
     async def body(self, limit: int) -> bytes:
-        """All of the body, or more than the limit of it. Raises a ModelError."""
+        """Return the body, cut beyond the limit. Raises a ModelError."""
         self.room = limit
         while not self.is_whole and self.waits <= limit and self._failure is None:
             await self.arrival()
@@ -177,7 +171,7 @@ class Response:
 
     @staticmethod
     def _decoded_whole(decoder: GzipDecoder, body: bytes, limit: int) -> bytes:
-        """Decode a body that has come whole, up to a byte more than the limit."""
+        """Decode a complete body, up to a byte more than the limit."""
         decoded = bytearray()
         decoder.add(body)
         while decoder.waits and len(decoded) <= limit:
@@ -187,12 +181,10 @@ class Response:
         return bytes(decoded)
 
     def release(self) -> None:
-        """Let go of the connection, which closes it unless the response is whole."""
+        """Release the connection, which is closed unless the response is complete."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abandon()
-
-    # For the connection.
 
     def add(self, piece: bytes) -> None:
         self._pieces.append(piece)
@@ -208,7 +200,7 @@ class Response:
         self.wake()
 
     def wake_if_due(self) -> None:
-        """Tell the reader, if what has come is what it waits for."""
+        """Wake the reader if what it waits for has arrived."""
         if self._waiting is not None and self._is_begun:
             self.wake()
 

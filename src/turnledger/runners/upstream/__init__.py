@@ -1,1 +1,1 @@
-"""An upstream with a `/chat/completions` endpoint, asked over HTTP."""
+"""An upstream with a `/chat/completions` endpoint."""

@@ -1,4 +1,4 @@
-"""What went wrong with an upstream, as the errors that callers know. None of them tells its address."""
+"""Failures of an upstream, mapped to ModelErrors. None reveals its address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from turnledger.errors import (
 )
 from turnledger.runners.chat_model import ABOUT_THE_OPERATOR
 
-_CUT = "The connection to the model was cut before its answer was whole. Try again."
+_CUT = "The connection to the model broke before its answer was complete. Try again."
 _RETRIED = frozenset({429, 502, 503, 504})
 
 
 class BrokenOff(Exception):
-    """An answer that did not come: the error to raise for it, whether asking again may help, and how many
-    seconds the upstream asks to wait."""
+    """A missing answer: the error to raise, whether a retry may help, and after how many seconds."""
 
     def __init__(
         self, error: ModelError, *, may_retry: bool = False, retry_after: float | None = None
@@ -33,26 +32,25 @@ class BrokenOff(Exception):
 
 
 class Unheard(BrokenOff):
-    """A connection that ended before a byte of the answer had come."""
+    """The connection ended before the first byte of the response."""
 
 
 class ProxyFailed(BrokenOff):
-    """There is no way to the upstream through its proxy."""
+    """The proxy does not lead to the upstream."""
 
 
 def of_proxy(status: int | None) -> ProxyFailed:
-    """What it means that a proxy answered with this status, or not at all."""
+    """Return the failure for a proxy's status; None: it did not answer."""
     if status is None:
-        told = "The proxy cannot be reached, or closed the connection. Try again."
-        return ProxyFailed(ModelUnavailable(told), may_retry=True)
+        message = "The proxy cannot be reached, or closed the connection. Try again."
+        return ProxyFailed(ModelUnavailable(message), may_retry=True)
     if status == 407:
         return ProxyFailed(ModelUnavailable("The proxy refused its credentials (status 407): check them."))
-    told = f"The proxy could not connect to the model (status {status})."
-    return ProxyFailed(ModelUnavailable(told), may_retry=status in _RETRIED)
+    message = f"The proxy could not connect to the model (status {status})."
+    return ProxyFailed(ModelUnavailable(message), may_retry=status in _RETRIED)
 
 
 def of_connecting(problem: OSError) -> BrokenOff:
-    """What it means that there is no connection."""
     if isinstance(problem, TimeoutError):
         return BrokenOff(ModelTimeout("The model could not be reached in time. Try again."), may_retry=True)
     if isinstance(problem, ssl.SSLError):
@@ -61,12 +59,10 @@ def of_connecting(problem: OSError) -> BrokenOff:
 
 
 def cut() -> BrokenOff:
-    """The connection ended before the answer did."""
     return BrokenOff(ModelUnavailable(_CUT))
 
 
 def unheard() -> Unheard:
-    """The connection ended before the answer began."""
     return Unheard(ModelUnavailable(_CUT), may_retry=True)
 
 
@@ -75,23 +71,19 @@ def too_slow() -> BrokenOff:
 
 
 def not_http() -> BrokenOff:
-    """What came cannot be read."""
     return BrokenOff(MalformedAnswer("The model's server answered with something that is not HTTP."))
 
 
 def encoded() -> BrokenOff:
-    """What came has an encoding that was not asked for."""
-    told = "The model's server compressed its answer by another method than gzip: switch that off there."
-    return BrokenOff(MalformedAnswer(told))
+    message = "The model's server compressed its answer by another method than gzip: switch that off there."
+    return BrokenOff(MalformedAnswer(message))
 
 
 def closed() -> BrokenOff:
-    """Nothing can be asked any more."""
     return BrokenOff(ModelUnavailable("The model was closed."))
 
 
 def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, Any]) -> BrokenOff:
-    """What an answer with another status than 200 means."""
     retry_after = _retry_after(headers)
     return BrokenOff(
         _error_of_status(status, error, retry_after),

@@ -16,11 +16,11 @@ from turnledger.runners.chat_model import failure_of
 from turnledger.runners.http.response import Response
 
 EVENT_BYTES = 16 * 1024 * 1024
-"""What one event may take: an answer that never ends a line must not fill the memory."""
+"""Bound for one event: an endless line must not fill the memory."""
 
 
 class EventStream(EventSplitter):
-    """Gives the `data` of each event; other fields, and events of empty data, give nothing."""
+    """Yields the `data` of each event; skips other fields, and empty data."""
 
     __slots__ = ()
 
@@ -28,8 +28,7 @@ class EventStream(EventSplitter):
         super().__init__(limit, _too_long)
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take the next bytes; return the payloads they complete. Raises MalformedAnswer if an event grows
-        too long."""
+        """Add bytes; return the payloads they complete. Raises MalformedAnswer if an event is too long."""
         payloads = []
         for event in self.split(piece):
             if event[:6] == b"data: " and b"\n" not in event:
@@ -43,14 +42,13 @@ class EventStream(EventSplitter):
         return payloads
 
     def end(self) -> list[bytes]:
-        """Return the payload of a last event that lacks its blank line, if there is one."""
+        """Return the payload of a last event without its blank line, if there is one."""
         payload = _payload(self.rest())
         return [payload] if payload else []
 
 
 def _payload(event: bytes) -> bytes:
-    """The data of one event, as one line: in JSON an end of line is a blank, and the payload is passed on as
-    one line."""
+    """Return the data of one event on one line: line ends in JSON are blanks."""
     return b" ".join(fields_of(event).get(b"data", ()))
 
 
@@ -59,17 +57,16 @@ def _too_long(limit: int) -> MalformedAnswer:
 
 
 ANSWER_BYTES = 16 * 1024 * 1024
-"""What a whole answer may take."""
 ERROR_BYTES = 64 * 1024
 ERROR_SECONDS = 2.0
-"""What reading an error may take: where it takes more, the status has to say enough."""
+"""Bounds for reading an error; beyond them the status has to suffice."""
 
 
 _PLAIN = frozenset({None, b"", b"chunked", b"identity"})
 
 
 def is_encoded(response: Response) -> bool:
-    """Whether a body came in a form for which there is no decoder."""
+    """Whether the body has an encoding without a decoder."""
     headers = response.headers
     if response.decoder is not None:
         return headers.get(b"transfer-encoding", b"").strip().lower() not in _PLAIN
@@ -83,7 +80,7 @@ def is_encoded(response: Response) -> bool:
 
 
 async def read_whole(response: Response) -> bytes:
-    """Read a body, and let go of the connection. Raises a ModelError."""
+    """Read a body, and release the connection. Raises a ModelError."""
     body = await _read(response, ANSWER_BYTES)
     if len(body) > ANSWER_BYTES:
         raise MalformedAnswer(f"The model's answer has more than {ANSWER_BYTES} bytes.")
@@ -91,17 +88,17 @@ async def read_whole(response: Response) -> bytes:
 
 
 async def read_error(response: Response) -> dict[str, Any]:
-    """Read the error object of a body, in whichever of its usual places, and let go of the connection; empty
+    """Read the error object of a body from its usual places, and release the connection. Returns an empty one
     if there is none, or it is too long or too slow."""
     try:
         async with asyncio.timeout(ERROR_SECONDS):
             body = await _read(response, ERROR_BYTES)
-        told = msgspec.json.decode(body[:ERROR_BYTES])
+        decoded = msgspec.json.decode(body[:ERROR_BYTES])
     except (ModelError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
-    if not isinstance(told, dict):
+    if not isinstance(decoded, dict):
         return {}
-    error = told.get("error", told)
+    error = decoded.get("error", decoded)
     if isinstance(error, str):
         return {"message": error}
     if not isinstance(error, dict):
@@ -110,7 +107,6 @@ async def read_error(response: Response) -> dict[str, Any]:
 
 
 async def _read(response: Response, limit: int) -> bytes:
-    """Read a body until it ends, or is longer than the limit."""
     try:
         return await response.body(limit)
     finally:
@@ -122,10 +118,9 @@ _NO_STREAMS = frozenset({b"application/json", b"text/html"})
 
 
 class StreamedAnswer:
-    """Opens an answer when it is entered, gives its payloads as they arrive, and lets go of the connection.
+    """Sends the request when entered, yields payloads as they arrive, and releases the connection.
 
-    `lingers` is how many seconds the connection is given to end behind the answer, so that it can be used
-    again.
+    `lingers` is how many seconds the connection has to end behind the answer, so that it can be reused.
     """
 
     __slots__ = ("_events", "_is_done", "_lingers", "_open", "_response")
@@ -161,7 +156,7 @@ class StreamedAnswer:
             if piece is not None:
                 payloads = self._events.feed(piece)
                 if response.decoder is not None and response.decoder.waits:
-                    await asyncio.sleep(0)  # what is left may be a thousand times as long
+                    await asyncio.sleep(0)  # the rest may be a thousand times as long when decoded
             elif response.is_whole:
                 payloads = self._at_end()
             else:
@@ -177,8 +172,8 @@ class StreamedAnswer:
         raise StopAsyncIteration
 
     def _at_end(self) -> list[bytes]:
-        """What is left when no more bytes come. An end that the transport does not mark may be a cut: then
-        only the model's own mark tells."""
+        """Return the last payloads. An end that the transport does not mark may be a cut: then only the
+        model's own mark counts."""
         self._is_done = True
         payloads = self._events.end()
         if _DONE not in payloads and not self._response.has_marked_end:
@@ -186,10 +181,10 @@ class StreamedAnswer:
         return payloads
 
     async def _await_end(self) -> None:
-        """Wait for the end of the body, so that the connection can be used again: the answer is whole."""
+        """Wait for the end of the body, so that the connection can be reused: the answer is complete."""
         response = self._response
         with suppress(ModelError, TimeoutError):
             async with asyncio.timeout(self._lingers):
                 while not response.is_whole:
-                    # A piece may be compressed: the timeout has its chance between two of them.
+                    # A piece may be compressed: let the timeout act between two of them.
                     await (response.arrival() if response.take() is None else asyncio.sleep(0))

@@ -26,25 +26,24 @@ from turnledger.runners.upstream.failures import BrokenOff, Unheard, closed, enc
 from turnledger.runners.upstream.streamed_answer import StreamedAnswer, is_encoded, read_error, read_whole
 
 _LISTING = PhaseTimeouts(first_byte=None, between=None, total=30.0)
-"""For what needs no model to think."""
+"""For requests that need no model."""
 
 
 CONNECTIONS = 10_000
-"""How many connections to one upstream there may be, if nothing else is said: as many as turns run at once,
-but not so many that a server that hangs uses up all sockets."""
+"""Default bound of connections to one upstream: enough for all concurrent turns, but a hanging server must
+not use up all sockets."""
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """How long each phase of an answer may take, in seconds; None is for ever."""
+    """How long each phase of an answer may take, in seconds; None: unlimited."""
 
     connect: float | None = 10.0
-    """To have a connection."""
     first_byte: float | None = 600.0
-    """From the request to the first byte of the answer's body; all of it, where it is not streamed."""
+    """From the request to the first byte of the body; to its end, if it is not streamed."""
     between_chunks: float | None = 120.0
     """Without a byte, once a stream has begun."""
     total: float | None = None
-    """For all of it, each time it is asked."""
+    """For the whole exchange, for each try."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -54,17 +53,17 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """How often, and how soon, to ask again where no byte of an answer has come."""
+    """How often, and how soon, to retry while no byte of an answer has arrived."""
 
     limit: int = 2
     first_wait: float = 0.25
-    """Seconds before the first retry; twice as many before each further one."""
+    """Seconds before the first retry; doubled before each further one."""
     longest_wait: float = 2.0
-    """An upstream that asks for more than this is not asked again: its caller is told instead."""
+    """If the upstream asks for a longer wait, the caller gets the error instead."""
 
     def wait(self, tries: int, broken_off: BrokenOff, chance: float) -> float | None:
-        """How long to wait after so many tries; None to give up. Part of it is left to chance, so that turns
-        that failed together do not come back together."""
+        """Return the seconds to wait after this many tries; None: give up. Part of it is random, so that
+        turns that failed together do not retry together."""
         if tries > self.limit or not broken_off.may_retry:
             return None
         if broken_off.retry_after is not None:
@@ -73,15 +72,15 @@ class Retries(msgspec.Struct, frozen=True):
 
 
 class Upstream:
-    """A chat model behind HTTP. Connections are pooled, up to a bound; redirects are not followed;
-    of what callers send, only the request's fields go upstream, and the api_key is the one given here.
+    """A chat model behind HTTP. Connections are pooled, up to a bound; redirects are not followed; only the
+    request's fields are sent, with the api_key given here.
 
-    `finish_reasons` are further ones by which it says that an answer is whole. Without `reuse` each request
-    has a connection of its own: an upstream that sends responses to no request can then never have one of
-    them taken for the answer to another. `proxy` is the URL of an HTTP proxy; False: none; True: the one that
-    the environment names (HTTPS_PROXY, HTTP_PROXY, NO_PROXY).
+    `finish_reasons` are further ones of a complete answer. Without `reuse`, each request has a new
+    connection: then an upstream that sends unrequested responses cannot have one taken for the answer to
+    another request. `proxy` is the URL of an HTTP proxy; False: none; True: the one of the environment
+    (HTTPS_PROXY, HTTP_PROXY, NO_PROXY).
 
-    It belongs to the loop that it is first asked in. Raises InvalidInput for a URL that cannot be one.
+    It belongs to the loop of its first request. Raises InvalidInput for an invalid URL.
     """
 
     def __init__(
@@ -117,15 +116,15 @@ class Upstream:
         self._is_closed = False
 
     async def complete(self, asked: ModelRequest) -> bytes:
-        """Ask for a whole answer, and return it as it came; see ChatModel."""
+        """Return a complete answer as it was sent; see ChatModel."""
         response = await self._ask(self._posting(asked, stream=False), self._limits, in_pieces=False)
         body = await read_whole(response)
         if not response.has_marked_end:
-            completion_of(body)  # nothing else tells whether all of it has come
+            completion_of(body)  # nothing else shows whether it is complete
         return body
 
     def stream(self, asked: ModelRequest) -> StreamedAnswer:
-        """Ask for a streamed answer; see ChatModel."""
+        """Stream an answer; see ChatModel."""
         ask = partial(self._ask, self._posting(asked, stream=True), self._limits, in_pieces=True)
         return StreamedAnswer(ask, self._lingers)
 
@@ -138,7 +137,7 @@ class Upstream:
             raise MalformedAnswer(f"The upstream's list of models cannot be read: {problem}.") from None
 
     async def close(self) -> None:
-        """Close all connections; answers that are still read break off."""
+        """Close all connections; unfinished answers break off."""
         self._is_closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -149,7 +148,7 @@ class Upstream:
         return b"%bContent-Length: %d\r\n\r\n%b" % (self._completions, len(body), body)
 
     async def _ask(self, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool) -> Response:
-        """Return an answer of status 200, of which nothing was read. Raises a ModelError."""
+        """Return an unread answer of status 200. Raises a ModelError."""
         tries = 0
         while True:
             try:
@@ -168,7 +167,7 @@ class Upstream:
             try:
                 return await self._exchange(connection, request, limits, in_pieces=in_pieces)
             except Unheard:
-                connection = None  # closed while we wrote, for it was left alone: that says nothing of others
+                connection = None  # the server closed it as idle while we wrote: a new one may work
         if connection is None:
             connection = await pool.connect(self._connect)
         return await self._exchange(connection, request, limits, in_pieces=in_pieces)

@@ -1,8 +1,8 @@
-"""The audit log: for each request, the caller, the action, its target and the outcome; never content.
+"""The audit log: for each request the caller, the action, its target and the outcome; never content.
 
-It is apart from the server's log: the logger `turnledger.audit` of the standard library, which does not
-propagate, and the file that the settings name. Each line is written whole, in one call, so several workers
-share a file; after a rotation moved the file away, the next line makes a new one.
+It is separate from the server's log: the logger `turnledger.audit` of the standard library, which does not
+propagate, and the file in the settings. Each line is written in one call, so workers can share the file.
+After a rotation, the next line creates a new file.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.logs import current_request, log
 
 logger = logging.getLogger("turnledger.audit")
-logger.propagate = False  # for handlers of its own, and no other log
+logger.propagate = False  # audit lines must not reach other logs
 
 STRANGERS = 60
-"""Lines a minute for requests whose caller is unknown: anybody can send those, and as many as they like."""
+"""Lines per minute for requests of unknown callers, who could send any number."""
 LEFT_OUT = "requests of unknown callers"
 ID_LENGTH = 100
-"""Characters that are noted of an id in a path; real ones are shorter."""
+"""Characters logged of an id in a path; real ids are shorter."""
 TARGETS = ("chat", "turn", "share", "token")
-"""Names in paths that are ids; others may be anything."""
+"""Path parameters that are ids; others may be anything."""
 
 
 def note(scope: Scope, **targets: Any) -> None:
-    """Add what an endpoint made or ended to the line of its request: ids and counts, nothing else."""
+    """Add the ids and counts of an endpoint's results to the audit line of its request."""
     scope["state"].setdefault("audit", {}).update(targets)
 
 
 class AuditLog:
-    """Writes lines to the logger and, if it has one, to a file. For the event loop's thread only."""
+    """Writes lines to the logger and, if configured, a file. For the event loop's thread only."""
 
     def __init__(self, path: str | None, clock: Clock) -> None:
-        """Open the file. Raises InvalidSettings if that cannot be done."""
+        """Open the file. Raises InvalidSettings if that fails."""
         self._clock = clock
         self._minute = 0.0
         self._strangers = 0
@@ -55,15 +55,15 @@ class AuditLog:
             try:
                 self._file = _open(self._path)
             except OSError as problem:
-                told = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Name another file."
-                raise InvalidSettings(told) from None
+                message = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Name another file."
+                raise InvalidSettings(message) from None
 
     @property
     def is_wanted(self) -> bool:
         return self._path is not None or (logger.isEnabledFor(logging.INFO) and logger.hasHandlers())
 
     def request(self, endpoint: Endpoint, scope: Scope, status: int | None) -> None:
-        """Note a request; without a status, that its stream has begun."""
+        """Log a request; without a status, the beginning of its stream."""
         state = scope["state"]
         who: Principal | None = state.get("principal")
         self._next_minute()
@@ -89,17 +89,16 @@ class AuditLog:
         )
 
     def close(self) -> None:
-        """Write what was left out, and close the file."""
-        self._tell_left_out()
+        self._write_left_out()
         self._close_file()
 
     def _next_minute(self) -> None:
         now = self._clock.monotonic()
         if now - self._minute >= 60:
-            self._tell_left_out()
+            self._write_left_out()
             self._minute, self._strangers = now, 0
 
-    def _tell_left_out(self) -> None:
+    def _write_left_out(self) -> None:
         left_out = self._strangers - STRANGERS
         if left_out > 0:
             self._strangers = STRANGERS
@@ -123,13 +122,13 @@ class AuditLog:
             os.write(self._current(self._path), raw + b"\n")
             self._is_broken = False
         except OSError as problem:
-            # The request was carried out, and cannot be taken back; but the operator has to know.
+            # The request has been carried out and cannot be undone, but the operator has to know.
             if not self._is_broken:
                 log.error("audit_log_failed", path=str(self._path), reason=problem.strerror)
             self._is_broken = True
 
     def _current(self, path: Path) -> int:
-        """Return the open file if it is still the one at the path; otherwise open or make that one."""
+        """Return the open file if it is still the one at the path; otherwise open that one."""
         try:
             there = os.stat(path)
             is_same = self._file is not None and os.path.samestat(there, os.fstat(self._file))

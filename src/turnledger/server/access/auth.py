@@ -1,8 +1,7 @@
-"""Authentication: from the token of a request to its caller, and what the caller may do.
+"""Authentication: from the token of a request to its caller and their scopes.
 
-A turn is admitted from memory: its begin compares, in its own transaction, the version under which the token
-was looked up, so a token that was just revoked, by any process, begins nothing. All other requests look the
-token up in the store.
+A turn may be admitted from the cache: its begin compares the version of the lookup in its own transaction, so
+a token that any process has just revoked begins no turn. All other requests look the token up in the store.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ from turnledger.server.ops.logs import log
 from turnledger.tokens import Tokens
 
 REMEMBERED = 10_000
-"""Tokens that are kept in memory."""
 REMEMBERED_FOR = 10.0
-"""Seconds for which they are. Begin notices a revoked token at once; but its body is read first, may take its
-time, and counts as a turn of the owner meanwhile."""
+"""Seconds that a lookup is cached. Begin notices a revoked token at once, but the body is read first, and
+counts as a turn of the owner meanwhile."""
 NOTE_EVERY = 60.0
-"""Seconds after the use of a token until it is stored, with all others since."""
+"""Seconds between writes of the last uses of tokens."""
 ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
 
 PREFIX = TOKEN_PREFIX.encode()
@@ -42,18 +40,16 @@ _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """The caller."""
-
     owner: str
     scopes: frozenset[TokenScope]
     version: int
-    """Of the owner's admission, at the lookup."""
+    """The version of the owner's tokens at the lookup."""
     token: Token | None = None
-    """None: a caller without a token, on the machine that the server runs on."""
+    """None: a caller without a token, on the server's own machine."""
 
     @property
     def within(self) -> Within:
-        """The part of the owner's chats that the caller may see."""
+        """The part of the owner's chats that the caller sees."""
         return EVERYWHERE if self.token is None else self.token.within
 
     @property
@@ -66,12 +62,11 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def is_reader(self) -> bool:
-        """Whether the caller came by a link to one chat."""
+        """Whether the caller is a visitor of one chat."""
         return self.token is not None and self.token.share is not None and self.token.conversation is not None
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether the token grants less than its owner has."""
         return self.token is not None and self.token.is_narrowed
 
     @property
@@ -81,7 +76,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def link(self) -> Link | None:
-        """The link that a visitor came by, if it gave chats of their own."""
+        """The link of a visitor who has chats of their own."""
         if self.token is None or self.token.share is None or self.is_reader:
             return None
         return Link(str(self.token.share), self.token.bounds)
@@ -104,15 +99,13 @@ class Principal(msgspec.Struct, frozen=True):
         raise Refused(403, "insufficient_scope", message)
 
     def check_chat_scope(self, named: str | None) -> None:
-        """Raise Refused (403) if a request names a scope of chats that the caller may not see."""
+        """Raise Refused (403) if a request names a scope of chats that the caller does not see."""
         if named is not None and self.within.scope not in (None, named):
-            message = "This token is narrowed to another scope of chats. Name none: its own is meant."
+            message = "This token is restricted to another scope. Omit the scope."
             raise Refused(403, "outside_chat_scope", message)
 
 
 class Authenticator:
-    """Looks up callers, for one server."""
-
     def __init__(
         self, tokens: Tokens, settings: Settings, clock: Clock, *, note_every: float = NOTE_EVERY
     ) -> None:
@@ -128,9 +121,9 @@ class Authenticator:
         """The last write of uses."""
 
     async def admit(self, head: RequestHead) -> Principal:
-        """Look up the caller. Raises Refused: 401 for a token that is missing, unknown, expired or revoked;
-        403 for a request without one that came through a proxy."""
-        shown = _shown(head)
+        """Look up the caller in the store. Raises Refused: 401 for a token that is missing, unknown, expired
+        or revoked; 403 for a request without one that came through a proxy."""
+        shown = _cache_key(head)
         try:
             principal = await self._look_up(head)
             self._check(principal, head)
@@ -151,7 +144,7 @@ class Authenticator:
             raise _without_token(head)
         found = await self._tokens.find(None)
         if found.any_tokens:
-            self._needs_token = True  # for good: requests without a token need no lookup any more
+            self._needs_token = True  # permanently: later requests without a token need no lookup
             raise _without_token(head)
         return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 
@@ -163,16 +156,16 @@ class Authenticator:
         return principal.version
 
     def recall(self, head: RequestHead) -> Principal | None:
-        """Return the caller as last looked up; None if that is too long ago. Only for requests that compare
-        the version in the store. Raises Refused as `admit` does."""
-        known = self._remembered.get(_shown(head))
+        """Return the caller from the cache; None if the lookup is too old. Only for requests that compare the
+        version in the store. Raises Refused as `admit` does."""
+        known = self._remembered.get(_cache_key(head))
         if known is None or self._clock.monotonic() - known[1] > REMEMBERED_FOR:
             return None
         self._check(known[0], head)
         return known[0]
 
     async def note_uses(self) -> None:
-        """Store when tokens were used since the last time; what fails is left to the next time."""
+        """Store when tokens were last used; after an error, the next call tries again."""
         uses, self._uses = self._uses, {}
         if self._later is not None:
             self._later.cancel()
@@ -184,12 +177,12 @@ class Authenticator:
             self._uses = {**uses, **self._uses}
 
     def _note(self, token: TokenId, now: int) -> None:
-        """Collect uses: they are written on a timer, never one per request."""
+        """Collect uses, which a timer writes: never one write per request."""
         self._uses[token] = now
         if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(self._note_every, self._begin_to_note)
+            self._later = asyncio.get_running_loop().call_later(self._note_every, self._start_noting)
 
-    def _begin_to_note(self) -> None:
+    def _start_noting(self) -> None:
         self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
     def _check(self, principal: Principal, head: RequestHead) -> None:
@@ -211,29 +204,30 @@ class Authenticator:
 
 
 def _token_text(head: RequestHead) -> str | None:
-    """The token that the request carries.
+    """Return the token of a request.
 
-    Programs made for the OpenAI API always send an api_key, be it "unused": what cannot be a token counts as
-    none, which is enough as long as none is asked for.
+    Programs for the OpenAI API always send an api_key, even "unused": a value that cannot be a token counts
+    as none, which suffices while no token is required.
     """
     kind, _, text = head.authorization.decode("latin-1").partition(" ")
     text = text.strip()
     return text if kind.lower() == "bearer" and is_token_text(text) else None
 
 
-def _shown(head: RequestHead) -> bytes:
-    """The key under which a caller is remembered; the same for all without anything that could be a token."""
+def _cache_key(head: RequestHead) -> bytes:
+    """Return the cache key of a caller; the same for all without a possible token."""
     given = head.authorization
     return sha256(given).digest() if PREFIX in given else b""
 
 
 def why_not(token: Token | None) -> Refused:
-    """The error for a token that is not valid."""
     if token is None:
-        return _unknown("invalid_token", "This token is not known here. Make one: turnledger tokens create")
+        return _unauthorized(
+            "invalid_token", "This token is not known here. Make one: turnledger tokens create"
+        )
     if token.revoked_at is not None:
-        return _unknown("token_revoked", "This token was revoked. Ask for a new one.")
-    return _unknown("token_expired", "This token has expired. Ask for a new one.")
+        return _unauthorized("token_revoked", "This token was revoked. Ask for a new one.")
+    return _unauthorized("token_expired", "This token has expired. Ask for a new one.")
 
 
 def _without_token(head: RequestHead) -> Refused:
@@ -241,11 +235,10 @@ def _without_token(head: RequestHead) -> Refused:
 
 
 def missing() -> Refused:
-    """The error for a request without a token, where one is needed."""
-    return _unknown("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
+    return _unauthorized("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
 
 
-def _unknown(code: str, message: str) -> Refused:
+def _unauthorized(code: str, message: str) -> Refused:
     return Refused(401, code, message, headers=_CHALLENGE)
 
 
@@ -253,6 +246,6 @@ def _proxied(sign: str) -> Refused:
     return Refused(
         403,
         "forwarded_request",
-        f"The request has no token and seems to come through a proxy ({sign}). Without a token this server "
-        "answers only programs on its own machine. Create and send one: turnledger tokens create",
+        f"The request came through a proxy ({sign}) without a token. Create and send one: "
+        "turnledger tokens create",
     )

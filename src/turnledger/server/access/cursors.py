@@ -1,9 +1,9 @@
-"""Cursors: sealed, so that they mean nothing to the clients that hold them.
+"""Sealed cursors, opaque to the clients that hold them.
 
-A position among the changes or the words of a store is a number that counts those of all owners: two of them,
-read one after the other, would show how much others did meanwhile. So positions leave the server sealed,
-differently each time, by a secret that all workers find in the store. A position that was not sealed here, or
-for another purpose, is recognised.
+A position among the changes or words of a store is a number that counts those of all owners: two of them
+would show how active others were in between. So the server seals positions, differently each time, with a
+secret that all workers read from the store. It detects a cursor that it did not seal, or that is for another
+purpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hmac import compare_digest
 from turnledger.tokens import Tokens
 
 LENGTH = 24
-"""Characters that are sealed; shorter texts are padded, so that the length shows nothing either."""
+"""Characters that are sealed; shorter texts are padded, to hide their length."""
 _NONCE = _CHECK = 9
 _SEALED = (_NONCE + LENGTH + _CHECK) // 3 * 4
 
@@ -27,13 +27,13 @@ class Seal:
         self._secret = secret
 
     def close(self, purpose: bytes, text: str) -> str:
-        """Seal a text of ASCII characters, which does not end with a space. Never the same twice."""
+        """Seal an ASCII text without trailing spaces. Never the same twice."""
         nonce = os.urandom(_NONCE)
         hidden = self._mixed(purpose, nonce, text.encode("ascii").ljust(LENGTH))
         return urlsafe_b64encode(nonce + hidden + self._check(purpose, nonce + hidden)).decode()
 
     def open(self, purpose: bytes, sealed: str) -> str | None:
-        """Return the text that was sealed for this purpose; None for anything else."""
+        """Return the text sealed for this purpose; None for anything else."""
         if len(sealed) != _SEALED or not sealed.isascii():
             return None
         try:
@@ -56,14 +56,14 @@ class Seal:
 
 
 class ServerSeal:
-    """The seal of a server, the same in all of its workers; read from the store once."""
+    """The seal of a server, the same in all workers; read from the store once."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._seal: Seal | None = None
 
     async def seal(self) -> Seal:
-        """Raises StoreErrors."""
+        """Read the seal on first use. Raises StoreError."""
         if self._seal is None:
             self._seal = Seal(await self._tokens.store_secret())
         return self._seal

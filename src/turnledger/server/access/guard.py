@@ -1,7 +1,7 @@
-"""The guard: checks that every request passes before anything is read or looked up.
+"""The guard: checks on every request before its body is read or its caller is looked up.
 
-A server on loopback has no password, so it must tell a program of its user from a web page in the user's
-browser. Browsers say where a request comes from, in headers that pages cannot change: these are checked.
+A server on loopback has no password, so it must distinguish its user's programs from web pages in the user's
+browser. Browsers declare where a request comes from, in headers that pages cannot change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PROXIED = frozenset(
         b"cdn-loop",
     }
 )
-"""Headers that proxies add and clients have no reason to send, beside `X-Forwarded-…`."""
+"""Headers that proxies add and clients have no reason to send, besides `X-Forwarded-…`."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
 
@@ -61,7 +61,7 @@ def new_request_id() -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to can be reached from this machine only."""
+    """Return whether an address to bind to is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -71,8 +71,6 @@ def is_loopback(host: str) -> bool:
 
 
 class RequestHead:
-    """The headers that the guard looks at."""
-
     __slots__ = ("_headers", "host", "is_clear", "origin", "proxied_by")
 
     def __init__(self, scope: Scope) -> None:
@@ -81,16 +79,16 @@ class RequestHead:
         self._headers = headers
         self.host = headers.get(b"host")
         self.origin = headers.get(b"origin")
-        # Of two contradicting values, one may be checked and the other used.
+        # Of two contradicting values, one could be checked and the other used.
         self.is_clear = len(headers) == len(given) or not any(
             sum(name == each for name, _ in given) > 1 for each in _ONCE
         )
-        # nginx asks its upstreams in HTTP/1.0 unless told otherwise, under a loopback Host and without a
-        # header of its own: the version is all that shows it.
+        # By default nginx calls its upstreams in HTTP/1.0, with a loopback Host and no header of its own:
+        # only the version reveals it.
         self.proxied_by = "HTTP/1.0" if scope.get("http_version") == "1.0" else _proxied_by(headers)
 
     def __getitem__(self, name: bytes) -> bytes:
-        """The value of a header; empty if it is missing."""
+        """Return the value of a header; empty if it is missing."""
         return self._headers.get(name, b"")
 
     @property
@@ -103,30 +101,28 @@ class RequestHead:
 
 
 class Guard:
-    """The checks for one server's settings."""
-
     def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
         self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
         self._origins = frozenset(origin.encode() for origin in settings.origins)
-        # DNS cannot lead a browser from a foreign page to a literal address, so these need no list.
+        # DNS cannot send a browser from a foreign page to a literal address, so these need no list.
         self._takes_addresses = not is_loopback(settings.host)
         self._make_id = make_id
         ancestors = " ".join(settings.frame_ancestors).encode()
         self._framing = b"; frame-ancestors " + (ancestors or b"'none'")
-        # Every page around a frame must be allowed: also ours, and the one that shows ours in a frame.
+        # Every page around a frame must be allowed, including ours and one that embeds ours.
         self._own_framing = b"; frame-ancestors " + b" ".join([b"'self'", ancestors]).strip()
         self._headers = ((POLICY, b"default-src 'none'" + self._framing), *SECURITY_HEADERS)
 
     def request_id(self, head: RequestHead) -> str:
-        """Return the id that the request brought, if it is safe to show anywhere; otherwise a new one."""
+        """Return the id that the request brought, if it is safe to print anywhere; otherwise a new one."""
         given = head[b"x-request-id"]
         return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
 
     def check(self, head: RequestHead, *, is_page: bool = False) -> None:
-        """Raise Refused unless the request may come in. Pages skip the check of the origin: they are the same
-        for everybody, and a request for one changes nothing."""
+        """Raise Refused if the request may not pass. Pages skip the check of the origin: they are the same
+        for everyone, and requesting one changes nothing."""
         if not head.is_clear:
-            message = "The request has a header twice that may be there once. Send it once."
+            message = "A header is repeated that may appear only once. Send it once."
             raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
         self._check_host(head)
         if not is_page:
@@ -135,7 +131,7 @@ class Guard:
             check_body_type(head[b"content-type"])
 
     def answer_headers(self, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
-        """The headers of every answer to the request; for pages of configured origins, with CORS."""
+        """Return the headers of every response to the request; for pages of configured origins, with CORS."""
         if head.origin is not None and self._is_configured(head):
             return (
                 *self._headers,
@@ -146,11 +142,10 @@ class Guard:
         return self._headers
 
     def page_policy(self, allowed: bytes, *, is_own_frame: bool = False) -> tuple[bytes, bytes]:
-        """The policy header of a page of the server's own."""
         return POLICY, allowed + (self._own_framing if is_own_frame else self._framing)
 
     def preflight_headers(self, head: RequestHead) -> list[tuple[bytes, bytes]] | None:
-        """The answer to a preflight from a page of a configured origin; None for any other request."""
+        """Return the response headers to a preflight from a configured origin; None for any other request."""
         if not head[b"access-control-request-method"] or not self._is_configured(head):
             return None
         headers = [
@@ -173,8 +168,7 @@ class Guard:
         raise Refused(
             403,
             "host_not_allowed",
-            "The request names a host that is not this server's. Ask for localhost, or add the name to "
-            "`hosts` in the configuration.",
+            "Unknown host name. Use localhost, or add the name to `hosts` in the configuration.",
         )
 
     def _check_origin(self, head: RequestHead) -> None:
@@ -184,20 +178,19 @@ class Guard:
             raise Refused(
                 403,
                 "origin_not_allowed",
-                "The request comes from a web page that may not call this server. Add its origin, port "
-                "included, to `origins` in the configuration.",
+                "This web page may not call the server. To allow it, add its origin with the port "
+                "to `origins`.",
             )
         if head[b"sec-fetch-site"] in {b"cross-site", b"same-site"}:
             raise Refused(
                 403,
                 "cross_site_request",
-                "A browser sent the request on behalf of another site. Add that site's origin to `origins` "
-                "in the configuration if it may call this server.",
+                "A browser sent this request for another site. To allow it, add the origin to `origins`.",
             )
 
 
 def check_body_type(body_type: bytes) -> None:
-    """Raise Refused unless a body is declared to be JSON, or lines of it: pages of other sites can send most
+    """Raise Refused unless a body is declared as JSON or lines of JSON: pages of other sites can send most
     other types without a preflight."""
     if body_type == b"application/json":
         return

@@ -1,15 +1,15 @@
-"""Quotas: how much may be open at once, in total and of each owner, in all workers of a server.
+"""Quotas: how much may be open at once, in total and per owner, in all workers of a server.
 
 Requests are refused before their body is read, and without the store: by counts on the board alone. Admitted
-ones are never ended for the sake of others.
+requests are never ended for the sake of others.
 
-One rule divides the room: an owner may have four times what they leave free. One alone may take four fifths;
-several who want more than there is get the same; and the next one always finds room. The number of owners
-need not be known.
+One rule divides the room: an owner may have four times what is left free. A single owner can take four
+fifths, several that want more get equal shares, and a new owner always finds room. The number of owners need
+not be known.
 
-The pace is how many turns an owner has asked for within a minute. The last sixty seconds are estimated from
-two counts: all of this minute, and the part of the last one that is still within them. After a quiet minute
-an owner has all turns again, and there is no moment at which all owners start anew.
+The pace is the number of turns of an owner within a minute. It is estimated from two counts: all of this
+minute, and the part of the last one that is within sixty seconds. After a quiet minute an owner has the full
+quota again, and the quotas of all owners never restart at the same moment.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from turnledger.server.ops.metrics import Metrics
 
 STARTS = "starts"
 MINUTE = 60_000
-"""Milliseconds, as the clock tells time."""
 TIDIED = 2
-"""Old counts that each new one takes away: more than come, so that they never gather."""
+"""Old counts removed with each new one: more than are added, so that they never pile up."""
 
 
 class Pace:
-    """Counts by owner and minute, on the board. A worker removes its own old counts; what is left when it
-    ends is cleared with it."""
+    """Counts by owner and minute, on the board. A worker removes its own old counts; the rest is cleared when
+    it ends."""
 
     def __init__(self, board: Board, clock: Clock, most: int, kind: str = STARTS) -> None:
         self._board = board
@@ -45,7 +44,7 @@ class Pace:
         self._counted: dict[int, Counter[str]] = {}
 
     def wait(self, owner: str, more: int = 1, most: int | None = None) -> float:
-        """Seconds until there is room for `more`, under another limit if `most` is given; 0: there is."""
+        """Return the seconds until there is room for `more`, under `most` if given; 0 if there is."""
         most = self._most if most is None else most
         minute, passed = divmod(self._clock.now_ms(), MINUTE)
         this = self._board.total(self._kind, _name(owner, minute))
@@ -55,7 +54,7 @@ class Pace:
             return 0.0
         if room >= 0:
             return (MINUTE - passed - room // last) / 1000
-        # Not before the next minute: then this one slides out.
+        # Not before the next minute, in which this one slides out.
         slides = MINUTE - (most - more) * MINUTE // this
         return (MINUTE - passed + max(slides, 0)) / 1000
 
@@ -91,36 +90,36 @@ OTHERS = "other_requests"
 EXCHANGES = "exchanges"
 IMPORTS = "imports"
 SHARE = 4
-"""An owner may have so many times what is free."""
+"""An owner may have this many times what is free."""
 RETRY_AFTER = 2
-"""Seconds after which somebody may have left."""
+"""Seconds after which a place may be free."""
 BUSY = "server_busy"
 
 
 class Bound(NamedTuple):
-    """A limit on what may be open at once; its kind is also its name in the settings."""
+    """A limit on requests open at once; its kind is also its name in the settings."""
 
     kind: str
     most: int
-    """Of everybody together."""
+    """For all owners together."""
     each: int | None
-    """Of one owner."""
+    """For one owner."""
     code: str
-    """Of an owner's refusal."""
+    """The error code if the owner's limit is reached."""
     things: str
     limit: str = ""
-    """The name of the owner's limit in the settings, if it is not that of the kind."""
+    """The name of the owner's limit in the settings, if it differs from the kind."""
 
 
 class Link(NamedTuple):
-    """The link that a visitor came by: its limits are for all its visitors together."""
+    """The link of a visitor: its limits apply to all its visitors together."""
 
     name: str
     bounds: Bounds
 
 
 class Slot:
-    """What a request counts as, until it leaves: for its owner and, for a visitor, for the link."""
+    """A counted request, until it leaves: for its owner and, for a visitor, for the link."""
 
     __slots__ = ("_board", "_kinds", "_link", "_owner")
 
@@ -133,11 +132,11 @@ class Slot:
             self._add(kind, 1)
 
     def begin(self) -> None:
-        """Count as waiting no longer."""
+        """Stop counting as waiting."""
         self._end(WAITING)
 
     def leave(self) -> None:
-        """Count no longer; does nothing the second time."""
+        """Stop counting. Idempotent."""
         while self._kinds:
             self._end(self._kinds[-1])
 
@@ -153,14 +152,14 @@ class Slot:
 
 
 def of_links(kind: str) -> str:
-    """The name under which the board counts a kind for links: apart, since the sum of a kind counts each
+    """Return the kind under which the board counts for links: separate, since the sum of a kind counts each
     request once."""
     return f"link_{kind}"
 
 
 class Quotas:
-    """Admits requests, or refuses them with 429 and the seconds after which a retry makes sense. Callers
-    without a token cannot be told apart: the limits of an owner do not apply to them."""
+    """Admits requests, or refuses them with 429 and a Retry-After. Callers without a token cannot be
+    distinguished, so the limits per owner do not apply to them."""
 
     def __init__(self, limits: ServerLimits, board: Board, metrics: Metrics, clock: Clock) -> None:
         self._board = board
@@ -188,7 +187,7 @@ class Quotas:
         )
 
     def turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        """Admit a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
+        """Admit a turn. It counts until it leaves, and as waiting until it begins. Raises Refused."""
         paces = [] if is_tokenless else self._paces(owner, link)
         for pace, name, most in paces:
             self._look_at_pace(pace, name, most, 1, link)
@@ -205,7 +204,6 @@ class Quotas:
         return place
 
     def _paces(self, owner: str, link: Link | None) -> list[tuple[Pace, str, int]]:
-        """The counts by minute that a turn adds to, and their limits."""
         paces = [] if self._per_minute is None else [(self._pace, owner, self._per_minute)]
         if link is not None:
             most = link.bounds.turns_per_minute or self._per_minute
@@ -224,7 +222,7 @@ class Quotas:
         return self._admit(self._imports, owner, is_tokenless, link)
 
     def look_at_streams(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> None:
-        """Raise Refused if there is no room for another stream. Counts nothing."""
+        """Raise Refused if there is no room for another stream, without counting one."""
         self._look(self._streams, owner, is_tokenless, link, 1)
 
     def request_opened(self) -> None:
@@ -234,7 +232,7 @@ class Quotas:
         self._board.add(REQUESTS, "", -1)
 
     def look_at_requests(self) -> None:
-        """Raise Refused if more requests are open than allowed, including this one."""
+        """Raise Refused if too many requests are open, including this one."""
         if self._board.sum(REQUESTS) > self._requests:
             raise self._refused(REQUESTS, BUSY, self._full(REQUESTS))
 
@@ -254,8 +252,8 @@ class Quotas:
         self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None, more: int
     ) -> None:
         for bound in bounds:
-            everybody = self._board.sum(bound.kind) + more
-            if everybody > bound.most:
+            total = self._board.sum(bound.kind) + more
+            if total > bound.most:
                 raise self._refused(bound.kind, BUSY, self._full(bound.kind))
             if is_tokenless:
                 continue
@@ -268,18 +266,18 @@ class Quotas:
                 if link is not None:
                     message = f"You have as many {bound.things} as you may."
                 raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
-            if own > SHARE * (bound.most - everybody + 1):
+            if own > SHARE * (bound.most - total + 1):
                 who = "this owner has their" if link is None else "you have your"
                 message = f"The server is nearly full, and {who} share of {bound.things}."
-                told = f"{message} The rest is for others. Try again when one has ended."
-                raise self._refused(f"share_of_{bound.kind}", BUSY, told)
+                text = f"{message} The rest is for others. Try again when one has ended."
+                raise self._refused(f"share_of_{bound.kind}", BUSY, text)
 
     def _look_at_link(self, bound: Bound, link: Link, more: int) -> None:
         own = link.bounds.turns if bound.kind in (TURNS, WAITING) else None
         most = bound.each if own is None else own
         if most is not None and self._board.total(of_links(bound.kind), link.name) + more > most:
             limit = bound.limit or f"owner_{bound.kind}"
-            shown = "no more" if own is None else own  # else it is the operator's
+            shown = "no more" if own is None else own  # the operator's limit is not disclosed
             message = f"All visitors of this link may have {shown} {bound.things} together."
             raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
 
@@ -292,8 +290,8 @@ class Quotas:
                 is_of_link = pace is self._pace_of_links and link.bounds.turns_per_minute is not None
                 shown = most if is_of_link else "no more"
                 message = f"All visitors of this link together may ask for {shown} turns a minute."
-            told = f"{message} Try again in {seconds} s."
-            raise self._refused(limit, "too_many_turns_per_minute", told, seconds)
+            text = f"{message} Try again in {seconds} s."
+            raise self._refused(limit, "too_many_turns_per_minute", text, seconds)
 
     def _full(self, limit: str) -> str:
         return f"The server has as much open as it may have (`{limit}`). Try again in a moment."

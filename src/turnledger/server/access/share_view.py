@@ -1,7 +1,6 @@
-"""Reading along: what somebody sees of a chat who came by a link to it.
+"""A chat as seen by a visitor with a link to it.
 
-What people said to each other there, and no more: no key or note of its owner, no tool at work, no attempt
-that failed, nothing that was hidden from the user.
+Only the messages: no key or metadata of its owner, no tool calls, no failed attempts, no hidden items.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ ROLES = ("user", "assistant")
 
 
 async def as_readers_see(chat: Chat, shown: ShownChat) -> ShownChat:
-    """A chat as it is shown, without what is not for readers."""
     title: dict[str, Any] = {"title": await _words(chat)} if shown.named_by == NamedBy.WORDS else {}
     return replace(
         shown,
@@ -36,7 +34,7 @@ async def as_readers_see(chat: Chat, shown: ShownChat) -> ShownChat:
 
 
 async def _words(chat: Chat) -> str | None:
-    """The first words that readers see. A chat keeps its name when these are hidden, edited or taken back."""
+    """Return the first words that readers see: the stored title stays when its words are hidden or edited."""
     for turn in await chat.turns(before=2, limit=1):
         [hidden] = await chat.hidden([turn])
         return first_words(_messages(enumerate(turn.input), hidden))
@@ -44,19 +42,19 @@ async def _words(chat: Chat) -> str | None:
 
 
 def _turn(turn: Turn) -> Turn:
-    said = len(turn.input)
+    count = len(turn.input)
     return replace(
         turn,
         raw_input=codec.raws(_messages(enumerate(turn.input), turn.hidden)),
-        raw_output=codec.raws(_messages(enumerate(turn.output, said), turn.hidden)),
+        raw_output=codec.raws(_messages(enumerate(turn.output, count), turn.hidden)),
         hidden=(),
         details={},
     )
 
 
 def _messages(items: Iterable[tuple[int, Item]], hidden: Collection[int]) -> list[Item]:
-    return [item for place, item in items if place not in hidden and _is_said(item)]
+    return [item for place, item in items if place not in hidden and _is_chat_message(item)]
 
 
-def _is_said(item: Item) -> bool:
+def _is_chat_message(item: Item) -> bool:
     return item.type == "message" and item.fields.get("role") in ROLES

@@ -1,6 +1,6 @@
-"""The built chat page: read once and served as it is, compressed for clients that accept it.
+"""The built chat page: read once, and compressed for clients that accept it.
 
-A page that is one answer carries its script and style, and a policy under which nothing else runs.
+An inline page contains its script and style, and has a policy under which nothing else runs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "dist"
-"""Where `make page` puts it; in a package it is there."""
+"""The output of `make page`, which packages include."""
 INDEX, ICON, ASSETS = "index.html", "favicon.svg", "assets"
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     b"connect-src 'self'; font-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
     b"require-trusted-types-for 'script'; trusted-types turnledger dompurify"
 )
-"""What the page may do: run what it was built of, ask this server, show images that it was given."""
+"""The page may run its own files, call this server, and show images in the chat."""
 
 _KINDS = {
     ".css": "text/css; charset=utf-8",
@@ -44,21 +44,17 @@ class PageFile:
         self.kind = _KINDS.get(suffix, _UNKNOWN)
         self.content = content
         self.tag = f'"{sha256(content).hexdigest()[:32]}"'
-        """Its ETag."""
         self.packed_tag = f'{self.tag[:-1]}-gzip"'
-        """The ETag of its compressed form."""
         self._is_packed = suffix in _IS_PACKED
 
     @cached_property
     def packed(self) -> bytes | None:
-        """The compressed file; None where that is no smaller."""
+        """The compressed file; None if it is not smaller."""
         packed = b"" if self._is_packed else gzip.compress(self.content, 9, mtime=0)
         return packed if 0 < len(packed) < len(self.content) else None
 
 
 class BuiltPage:
-    """The files of a page, by their paths within its folder."""
-
     def __init__(self, files: Mapping[str, bytes]) -> None:
         known = {name: PageFile(name, content) for name, content in files.items()}
         self.index = known.get(INDEX)
@@ -72,7 +68,6 @@ class BuiltPage:
 
     @classmethod
     def read(cls, folder: Path) -> BuiltPage:
-        """The page in a folder; without files if there is none."""
         found = (path for path in folder.rglob("*") if path.is_file())
         return cls({path.relative_to(folder).as_posix(): path.read_bytes() for path in found})
 
@@ -96,8 +91,8 @@ class InlinePage(NamedTuple):
 
 
 def inline_page(name: str, *more: str) -> InlinePage:
-    """The page of this name, made of its parts `.html`, `.css` and `.js`. Its policy allows its own script
-    and style, what `more` says, and nothing else."""
+    """Make the page of this name from its parts `.html`, `.css` and `.js`. Its policy allows its own script
+    and style, `more`, and nothing else."""
     text, allowed = _read(f"{name}.html"), ["default-src 'none'"]
     for kind, ending in (("script", "js"), ("style", "css")):
         place = f"/*{kind}*/"
@@ -113,5 +108,5 @@ def _read(name: str) -> str:
 
 
 def _source(text: str) -> str:
-    """How a policy names an inline script or style: by its hash."""
+    """Return the hash by which a policy names an inline script or style."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,6 +1,6 @@
 
 "use strict";
-// Whoever frames this has given the address, and learns of it only how large the image is.
+// The framing page gave the address, and learns only the size of the image.
 const tell = size => parent.postMessage({turnledgerPicture: size}, "*");
 
 function addressed() {
@@ -22,7 +22,7 @@ function show(url) {
   document.body.append(image);
 }
 
-// In a window of its own it would show anybody's image under the address of this server.
+// In a window of its own, any image could appear under the address of this server.
 if (parent !== window) {
   const url = addressed();
   if (url === null) tell(null);

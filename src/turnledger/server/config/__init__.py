@@ -1,1 +1,1 @@
-"""Settings: what they are, the file they come from, and where that is."""
+"""Settings, their file, and the user's folders."""

@@ -35,7 +35,7 @@ STORE_NAME = "chats.db"
 Built = TypeVar("Built", bound=msgspec.Struct)
 TABLES = ("server", "chats", "models")
 APART = frozenset({"models", "chats"})
-"""Tables of their own in the file that are fields of the server's settings."""
+"""Settings of the server that are tables of their own in the file."""
 Names = tuple[str, ...]
 """The path to a setting in the file: `("server", "port")`."""
 
@@ -54,9 +54,9 @@ def load_settings(
     config_folder: Path | None = None,
     data_folder: Path | None = None,
 ) -> Settings:
-    """The settings by flags (those that are not None) and by the file: `config`, or the user's own if there
-    is one. A flag outweighs the file. Where none names a store it is a file in the data folder, which is
-    made. The folders are the user's unless others are given. Raises InvalidSettings."""
+    """Load the settings from flags (those that are not None) and the file: `config`, or the user's own if it
+    exists. A flag overrides the file. If neither names a store, it is a file in the data folder, which is
+    created. Raises InvalidSettings."""
     file = _settings_file(config, config_folder or folders.config_folder(environ, Path.home()))
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _Reading(file, given, environ).settings()
@@ -67,9 +67,9 @@ def load_settings(
 
 
 def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, makes: bool) -> str:
-    """The store of a server that is started with this file, for commands that work on it. Ignores the rest of
-    the file: tokens can be made before the server would start. Makes its folder only with `makes`; otherwise
-    raises NotAStore where there is none. Raises InvalidSettings."""
+    """Return the store of a server with this file, for commands that work on it. Ignores the rest of the
+    file: tokens can be created before the server could start. Creates its folder only with `makes`; otherwise
+    raises NotAStore if it does not exist. Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     server = file.tables.get("server", {})
     store = server.get("store", "") if isinstance(server, dict) else ""
@@ -78,15 +78,15 @@ def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, m
         raise InvalidSettings(plain(f"{file.path}, line {at}: `store` is a URL in quotes. Known: {KNOWN}."))
     if not store and not makes and not (data_folder / STORE_NAME).exists():
         raise NotAStore(
-            f"There is no store at {data_folder / STORE_NAME} yet: `turnledger serve` makes it. Or name "
-            "another with --store."
+            f"No store at {data_folder / STORE_NAME} yet. `turnledger serve` creates it; --store "
+            "names another."
         )
     return store or _own_store(data_folder)
 
 
 def find_chat_settings(*, config: Path | None, config_folder: Path) -> ChatSettings:
-    """The chat settings of a server that is started with this file, for commands that follow them. Ignores
-    the rest of the file. Raises InvalidSettings."""
+    """Return the chat settings in the file, for commands that follow them. Ignores the rest of the file.
+    Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     return _Reading(file, {}, {}).chats()
 
@@ -100,8 +100,8 @@ def _own_store(folder: Path) -> str:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
     except OSError as problem:
-        told = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
-        raise InvalidSettings(plain(told)) from None
+        message = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
+        raise InvalidSettings(plain(message)) from None
     return f"sqlite:///{(folder / STORE_NAME).as_posix()}"
 
 
@@ -114,15 +114,14 @@ class SettingsFile:
         try:
             self.tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
-            told, _, place = str(problem).partition(" (at ")
+            reason, _, place = str(problem).partition(" (at ")
             line = re.match(r"line (\d+)", place)
             at = line[1] if line else str(text.count("\n") + 1)
             remedy = 'Text needs quotes, as in store = "memory:".'
-            raise InvalidSettings(plain(f"{path}, line {at}: this is not TOML: {told}. {remedy}")) from None
+            raise InvalidSettings(plain(f"{path}, line {at}: this is not TOML: {reason}. {remedy}")) from None
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
-        """Read a file. Raises InvalidSettings."""
         try:
             return cls(path, path.read_bytes().decode("utf-8"))
         except OSError as problem:
@@ -131,11 +130,11 @@ class SettingsFile:
             ) from None
         except UnicodeDecodeError as problem:
             line = problem.object.count(b"\n", 0, problem.start) + 1
-            told = f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8."
-            raise InvalidSettings(plain(told)) from None
+            message = f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8."
+            raise InvalidSettings(plain(message)) from None
 
     def line_of(self, names: Names) -> int:
-        """The line of a setting, or else of its table."""
+        """Return the line of a setting, or else of its table."""
         table: Names = ()
         best, line_found = 0, 1
         for number, line in enumerate(self.text.splitlines(), 1):
@@ -151,7 +150,7 @@ class SettingsFile:
 
 
 def _way(toml: str) -> Names:
-    """The path to the only setting or table that a line of TOML defines."""
+    """Return the path of the only setting or table in a line of TOML."""
     try:
         inside = tomllib.loads(toml)
     except tomllib.TOMLDecodeError:
@@ -174,11 +173,10 @@ def _common(one: Names, other: Names) -> int:
 
 
 def _choices(kind: type[msgspec.Struct], names: Names) -> str:
-    """The values of a setting that has a few."""
     type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    told = type_of.get(names[0]) if len(names) == 1 else None
+    hint = type_of.get(names[0]) if len(names) == 1 else None
     values = [
-        value for each in (told, *get_args(told)) if get_origin(each) is Literal for value in get_args(each)
+        value for each in (hint, *get_args(hint)) if get_origin(each) is Literal for value in get_args(each)
     ]
     return f" Known: {', '.join(values)}." if values else ""
 
@@ -193,8 +191,8 @@ class _Reading:
         tables = self._file.tables
         for name in tables:
             if name not in TABLES:
-                told = f"`{name}` is not known here. Known: [server], [chats], [models.NAME]."
-                raise self._problem((name,), told)
+                message = f"`{name}` is not known here. Known: [server], [chats], [models.NAME]."
+                raise self._problem((name,), message)
         server = self._table(("server",), tables.get("server", {}))
         for name, shown in (("models", "[models.NAME]"), ("chats", "[chats]")):
             if name in server:
@@ -247,11 +245,11 @@ class _Reading:
         try:
             return msgspec.convert(table, kind)
         except msgspec.ValidationError as problem:
-            told, _, path = str(problem).partition(" - at `$")
+            reason, _, path = str(problem).partition(" - at `$")
             inner = tuple(part.partition("[")[0] for part in path.strip("`.").split(".") if part)
-            told = f"{told[:1].lower()}{told[1:]}"
+            reason = f"{reason[:1].lower()}{reason[1:]}"
             subject = f"`{'.'.join(inner)}`: " if inner else ""
-            raise self._problem((*way, *inner), f"{subject}{told}.{_choices(kind, inner)}") from None
+            raise self._problem((*way, *inner), f"{subject}{reason}.{_choices(kind, inner)}") from None
 
     def _table(self, way: Names, table: Any) -> dict[str, Any]:
         if not isinstance(table, dict):
@@ -264,8 +262,8 @@ class _Reading:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" Did you mean `{near[0]}`?" if near else ""
-                told = f"`{name}` is not a setting of [{'.'.join(way)}].{hint} Known: {', '.join(known)}."
-                raise self._problem((*way, name), told)
+                message = f"`{name}` is not a setting of [{'.'.join(way)}].{hint} Known: {', '.join(known)}."
+                raise self._problem((*way, name), message)
 
     def _check(self, settings: Settings) -> None:
         if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
@@ -295,16 +293,18 @@ class _Reading:
         name = settings.chats.title_model
         known = list(settings.models) or [DEMO]
         if name is not None and name not in known and settings.upstream is None:
-            told = f"there is no model `{name}`. Known: {', '.join(known)}. Give it a table: [models.{name}]."
-            raise self._problem(("chats", "title_model"), told)
+            message = (
+                f"there is no model `{name}`. Known: {', '.join(known)}. Give it a table: [models.{name}]."
+            )
+            raise self._problem(("chats", "title_model"), message)
 
     def _check_workers(self, settings: Settings) -> None:
         way = ("server", "workers")
         if os.name != "posix":
             raise self._problem(way, "this system can run one worker only. Leave it out.")
         if settings.store.startswith("memory:"):
-            told = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
-            raise self._problem(way, told)
+            message = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
+            raise self._problem(way, message)
 
     def _check_upstream(self, way: Names, url: str) -> None:
         try:
@@ -316,8 +316,10 @@ class _Reading:
             is_sound = is_sound and not (parts.username or parts.password or parts.fragment)
         if not is_sound:
             # Not echoed: it may hold a password.
-            told = "this is not the URL of an upstream. Write http(s)://host/path, as in https://api.example.com/v1"
-            raise self._problem(way, f"{told}; an api_key goes into an environment variable, by api_key_env.")
+            message = "this is not the URL of an upstream. Write http(s)://host/path, as in https://api.example.com/v1"
+            raise self._problem(
+                way, f"{message}; an api_key goes into an environment variable, by api_key_env."
+            )
 
     def _check_variable(self, way: Names, variable: str | None) -> None:
         if variable is not None and not self._environ.get(variable):
@@ -325,7 +327,7 @@ class _Reading:
                 way, f"the environment variable {variable} is not set. Set it, or remove api_key_env."
             )
 
-    def _problem(self, way: Names, told: str) -> InvalidSettings:
+    def _problem(self, way: Names, message: str) -> InvalidSettings:
         if way[0] == "server" and way[-1] in self._flags:
-            return InvalidSettings(plain(f"--{way[-1].replace('_', '-')}: {told}"))
-        return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(way)}: {told}"))
+            return InvalidSettings(plain(f"--{way[-1].replace('_', '-')}: {message}"))
+        return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(way)}: {message}"))

@@ -1,4 +1,4 @@
-"""Where a user's files belong on each platform: the configuration and the conversations."""
+"""The folders for a user's configuration and conversations on each platform."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME = "turnledger"
 
 
 def config_folder(environ: Mapping[str, str], home: Path, platform: str = sys.platform) -> Path:
-    """The folder of `turnledger.toml`."""
+    """Return the folder of `turnledger.toml`."""
     if platform == "win32":
         return _named(environ, "APPDATA", home / "AppData" / "Roaming")
     if platform == "darwin":
@@ -19,7 +19,7 @@ def config_folder(environ: Mapping[str, str], home: Path, platform: str = sys.pl
 
 
 def data_folder(environ: Mapping[str, str], home: Path, platform: str = sys.platform) -> Path:
-    """The folder of the SQLite file that is used when no store is named."""
+    """Return the folder of the default SQLite file."""
     if platform == "win32":
         return _named(environ, "LOCALAPPDATA", home / "AppData" / "Local")
     if platform == "darwin":
@@ -28,6 +28,6 @@ def data_folder(environ: Mapping[str, str], home: Path, platform: str = sys.plat
 
 
 def _named(environ: Mapping[str, str], variable: str, otherwise: Path) -> Path:
-    # A relative path is ignored: it would mean the current folder, which another user may own.
+    # A relative path is ignored: it would refer to the current folder, which another user may own.
     named = Path(environ.get(variable, ""))
     return (named if named.is_absolute() else otherwise) / NAME

@@ -1,4 +1,4 @@
-"""The settings of a server, and the names that may stand in Host and Origin."""
+"""The settings of a server, and the syntax of hosts and origins."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from turnledger.engine.limits import Limits
 
 DEMO = "demo"
-"""The model that there is where no other is named."""
+"""The model when the settings have none."""
 ENGINE = Limits()
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
 Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
-StallWait = Annotated[float, msgspec.Meta(ge=5, le=7 * 24 * 3600)]  # signs of life come each second
+StallWait = Annotated[float, msgspec.Meta(ge=5, le=7 * 24 * 3600)]  # the loop reports every second
 LongTime = Annotated[float, msgspec.Meta(ge=0, le=100 * 366 * 24 * 3600)]
 MIN_WORKER_BYTES = 256 * 1024 * 1024
 """Less memory would not hold the caches."""
@@ -27,195 +27,177 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on what clients may ask. Times are in seconds."""
+    """Limits for clients. Times are in seconds."""
 
     body_bytes: Count = 32 * 1024 * 1024
-    """Bytes of the body of one request."""
     body_wait: Seconds = 30.0
-    """How long a body may take to arrive."""
     send_wait: Seconds = 30.0
-    """How long a client may take for the end of an answer, or take nothing of one, before it is cut off."""
+    """Time for a client to accept the end of a response, or any of it, before it is disconnected."""
     head_wait: Seconds = 30.0
-    """How long the headers of a request may take to arrive."""
     idle_wait: Seconds = 75.0
-    """How long a connection may be open without a request; longer than clients keep theirs, so that it is
-    they who close it, and none is closed while a request is on its way."""
+    """Time that a connection may be idle. Longer than clients keep theirs, so that clients close it, and
+    never the server while a request arrives."""
     requests: Count = 10_000
-    """Requests that may be open at once, streams included. This and all below but the queue: in all workers
-    of the server together."""
+    """Requests open at once, streams included. This and the following, except the queue, count all workers of
+    the server together."""
     turns: Count = 5_000
-    """Turns that may be open at once: those that run, and those that wait."""
+    """Turns open at once, running or waiting."""
     waiting: Count = 2_500
-    """Turns that were asked for and have not begun: they wait for others, or their body is on its way."""
+    """Turns that have not begun: they wait for their lane or for their body."""
     streams: Count = 5_000
-    """Event streams that may be read at once."""
     owner_turns: Count | None = 1_000
-    """Turns that one owner may have open. Those of an owner are not for requests without a token."""
+    """Turns that one owner may have open. Limits per owner do not apply to requests without a token."""
     owner_waiting: Count | None = 500
-    """Turns of one owner that have not begun."""
     owner_streams: Count | None = 1_000
-    """Event streams that one owner may read."""
     owner_requests: Count | None = 1_000
-    """Other requests that one owner may have open, neither turns nor event streams: their bodies may take
-    their time, too."""
+    """Other requests that one owner may have open, neither turns nor event streams: their bodies may be slow,
+    too."""
     imports: Count = 32
-    """Files that may be imported at once: of each, a chat is held in memory, up to 64 MiB and more."""
+    """Imports at once: each holds a chat in memory, up to 64 MiB and more."""
     owner_imports: Count | None = 4
-    """Files that one owner may import at once."""
     owner_turns_per_minute: Count | None = None
-    """Turns that one owner may ask for within a minute; none is given by default."""
+    """Turns of one owner within a minute. None: no limit."""
     exchanges_per_minute: Count = 600
-    """Visitors who may come by share links within a minute, all links together; and as many codes may be
-    brought that lead nowhere."""
+    """Visitors through share links within a minute, for all links together; and as many attempts with invalid
+    codes."""
     owner_bytes: Count | None = None
-    """Bytes that one owner may store: turns, chats and what is kept of failed turns. This, `owner_turns`,
-    `owner_turns_per_minute` and `owner_chats` also hold for all visitors of a link together, unless the link
-    has limits of its own. None by default."""
+    """Bytes that one owner may store: turns, chats and failed attempts. This, `owner_turns`,
+    `owner_turns_per_minute` and `owner_chats` also apply to all visitors of a link together, unless the link
+    has limits of its own. None: no limit."""
     owner_chats: Count | None = None
-    """Chats that one owner may have; none is given by default."""
+    """Chats that one owner may have. None: no limit."""
     narrowed_max_tokens: Count = 32_768
-    """Tokens that a visitor, or the bearer of a narrowed token, may ask for in one answer, unless the link or
-    the token has a bound of its own."""
+    """Tokens that a visitor, or the bearer of a narrowed token, may request for one answer, unless the link
+    or the token has a bound of its own."""
     input_items: Count = ENGINE.input_items
-    """Items in the input of one turn."""
     turn_bytes: Count = ENGINE.turn_bytes
-    """Bytes of one turn."""
     queue_length: Count = ENGINE.queue_length
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
-    """How long a turn waits for those before it."""
+    """Time that a turn may wait for its lane."""
     cached_bytes: Count = ENGINE.cached_bytes + ENGINE.page_bytes
-    """Bytes of histories and of the database that are kept in memory by each worker, so that they need not be
-    read for each turn."""
+    """Bytes of histories and of the database that each worker caches."""
     worker_bytes: WorkerBytes | None = None
-    """Memory that a worker may take before another takes its place; a server of one process ends in order, to
-    be restarted. None: three quarters of the machine's, divided among the workers."""
+    """Memory that a worker may use before it is replaced; a server of one process shuts down, to be
+    restarted. None: three quarters of the machine's memory, divided among the workers."""
     stall_wait: StallWait = 60.0
-    """How long a worker's event loop may stand still before the worker is killed and replaced; a server of
-    one process ends itself, to be restarted."""
+    """Time that a worker's event loop may stall before the worker is killed and replaced; a server of one
+    process exits, to be restarted."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an upstream may take, by phase, in seconds."""
+    """Timeouts of an upstream by phase, in seconds."""
 
     connect: Patience = 10.0
-    """Until there is a connection."""
+    """To establish a connection."""
     first_byte: Patience = 600.0
-    """From the request to the first byte of the answer; all of it, where it is not streamed."""
+    """From the request to the first byte of the response; to its end, if it is not streamed."""
     between_chunks: Patience = 120.0
-    """From one part of the answer to the next."""
+    """Between two parts of the response."""
     total: Patience | None = None
-    """For the whole answer; none is given by default."""
+    """For the whole response. None: no limit."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One model: where it is, and what it is called there."""
+    """A model and its upstream."""
 
     upstream: str
-    """URL of the API, up to where `/chat/completions` follows."""
+    """The URL of the API, without `/chat/completions`."""
     model: str | None = None
-    """Its name there; None: the same."""
+    """Its name at the upstream; None: the same."""
     api_key_env: str | None = None
-    """The environment variable that holds the api_key."""
     timeouts: ModelTimeouts | None = None
     """None: those of the server."""
     finish_reasons: tuple[str, ...] = ()
-    """Further values of `finish_reason` by which it says that its answer is whole."""
+    """Further values of `finish_reason` that mark a complete answer."""
     reuse: bool = True
-    """Whether a connection is used for several requests. false: for upstreams that send responses to no
-    request, of which another request could get one."""
+    """Whether to reuse connections. false: for upstreams that send responses without a request, which another
+    request could receive."""
     proxy: bool | str = True
-    """The URL of the HTTP proxy on the way there; false: none; true: the one that the environment names."""
+    """The URL of the HTTP proxy; false: none; true: from the environment."""
     length_field: LengthField | None = None
-    """The field in which the upstream takes the bound of a token on the length of an answer. None: the one
-    that the request has; where it has neither, the one that is usual for a model of this name."""
+    """The field in which the upstream takes a token's bound on the answer length. None: the field that the
+    request has, or else the usual one for the name of the model."""
 
 
 class ScopeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is different for the chats of one scope."""
-
     keep: bool | None = None
-    """Whether they are kept; None: as all others are."""
+    """Whether they are stored; None: as in [chats]."""
 
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of chats; `[chats]` of the file has the same names."""
+    """The `[chats]` table of the file, with the same names."""
 
     keep: bool = True
-    """Whether they are kept. A request can only say no."""
+    """Whether chats are stored. A request can only opt out."""
     restore_for: LongTime = ENGINE.restore_time
     """Seconds for which a deleted chat can be restored."""
     retain_for: LongTime | None = None
-    """Seconds for which a chat is kept that nobody uses, unless it is pinned; for ever by default."""
+    """Seconds after which an unused chat is removed, unless it is pinned. None: never."""
     retain_bytes: Count | None = None
-    """Bytes that the chats of one owner may take before the oldest are purged; no bound by default."""
+    """Bytes that the chats of one owner may take before the oldest are purged. None: no limit."""
     clock_tolerance: LongTime = ENGINE.clock_tolerance
-    """Seconds by which the wall clock may differ from the machine's own count; beyond that nothing is purged,
-    expires, is reset or is unclaimed."""
+    """Seconds by which the wall clock may differ from the machine's monotonic clock; beyond that nothing is
+    purged, expires, is reset or is unclaimed."""
     clock_agreement: LongTime = ENGINE.clock_agreement
-    """Seconds for which they then have to agree before anything is."""
+    """Seconds for which the clocks must then agree before this resumes."""
     title_model: str | None = None
-    """The model that is asked what to call a chat; None: its first words are its title."""
+    """The model that writes titles; None: the first words are the title."""
     scopes: dict[str, ScopeSettings] = {}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a server is told when it starts; `[server]` of the file has the same names."""
+    """The settings of a server; `[server]` in the file has the same names."""
 
     host: str = "127.0.0.1"
-    """The address to listen at."""
     port: Port = 8383
-    """0: any that is free."""
+    """0: any free port."""
     workers: Workers = 1
-    """Processes that answer requests."""
     store: str = ""
-    """Where conversations are kept; empty: a file in the user's data folder."""
+    """The URL of the store; empty: a file in the user's data folder."""
     hosts: tuple[str, ...] = ()
-    """Names under which the server may be asked for, beside those of loopback."""
+    """Host names of the server, besides those of loopback."""
     origins: tuple[str, ...] = ()
-    """Web pages from elsewhere that may call it: scheme, host and port."""
+    """Origins of other web pages that may call the server: scheme, host and port."""
     frame_ancestors: tuple[str, ...] = ()
-    """Web pages that may show the server's own in a frame: scheme, host and port. None by default."""
+    """Origins of web pages that may show the server's pages in a frame: scheme, host and port."""
     passed_fields: tuple[str, ...] = ()
-    """Fields that requests with narrowed tokens may pass on to upstreams, beside the usual ones."""
+    """Further fields that requests with narrowed tokens may pass on to upstreams."""
     insecure: bool = False
     """Serve without tokens beyond loopback, and behind a proxy."""
     grace: Seconds = 20.0
-    """How long running turns may go on after the server was told to end."""
+    """Time for running turns after the shutdown has begun."""
     log_format: Literal["console", "json"] | None = None
     """None: console on a terminal, json elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     audit_log: str | None = None
-    """A file that gets a JSON line for each request: who asked for what. None by default."""
+    """A file for one JSON line per request."""
     limits: ServerLimits = ServerLimits()
     timeouts: ModelTimeouts = ModelTimeouts()
     upstream: str | None = None
-    """Where all models are asked for that `models` does not name."""
+    """The upstream of all models that `models` does not list."""
     api_key_env: str | None = None
-    """The environment variable that holds the api_key for `upstream`."""
     finish_reasons: tuple[str, ...] = ()
-    """Further values of `finish_reason` by which models of `upstream` say that an answer is whole."""
+    """Further values of `finish_reason` that mark a complete answer of `upstream`."""
     reuse: bool = True
-    """Whether a connection to `upstream` is used for several requests."""
     proxy: bool | str = True
-    """The URL of the HTTP proxy on the way to `upstream`; false: none; true: as the environment says."""
+    """The URL of the HTTP proxy to `upstream`; false: none; true: from the environment."""
     length_field: LengthField | None = None
-    """The field in which `upstream` takes the bound of a token on the length of an answer."""
     models: dict[str, ModelSettings] = {}
     chats: ChatSettings = ChatSettings()
 
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
-"""A Host header in small letters: the name, and maybe a port."""
+"""A Host header in lower case: the name, and maybe a port."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 def is_host_name(text: str) -> bool:
-    """Whether this can stand in a Host header, without a port."""
+    """Return whether this is a valid Host header without a port."""
     found = HOST.fullmatch(text.lower())
     return found is not None and found[2] is None
 
 
 def is_origin(text: str) -> bool:
-    """Whether this is what browsers send as an Origin: scheme, host, and the port unless it is the usual."""
+    """Return whether this is a valid Origin header: scheme, host, and the port unless it is the default."""
     return _ORIGIN.fullmatch(text) is not None

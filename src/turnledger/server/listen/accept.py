@@ -1,7 +1,7 @@
-"""Accepts connections from a socket that several workers may share, so that each has as many as the others.
+"""Accepts connections from a socket that workers share, so that each gets an equal number.
 
-Left to chance, the first worker to wake takes most of what comes at once, and keeps it: clients reuse their
-connections. So a worker that has more than its share steps back for a moment.
+Otherwise the first worker to wake takes most connections that come at once, and keeps them, since clients
+reuse connections. So a worker with more than its share pauses for a moment.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from turnledger.server.ops.logs import log
 
 CONNECTIONS = "connections"
 STEP_BACK = 0.005
-"""Seconds for which a worker with more than its share leaves a connection to others. Then it takes it."""
+"""Seconds for which a worker with more than its share leaves a connection to others."""
 IN_VAIN, AT_ONCE = 3, 64
-"""After stepping back this often in a row while the others took none, it takes this many: they are dead or
+"""After this many pauses in a row in which the others accepted none, it accepts this many: they are dead or
 busy."""
 SHORTAGE_PAUSE = 1.0
-"""Seconds to wait when the system has no room for one more."""
+"""Seconds to wait when the system has no room for another connection."""
 
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Acceptor:
-    """Accepts connections until it is closed. Has the part of asyncio's Server that uvicorn uses."""
+    """Accepts connections until it is closed. Implements the part of asyncio's Server that uvicorn uses."""
 
     def __init__(
         self,
@@ -42,16 +42,15 @@ class Acceptor:
         self._workers = workers
         self._own = 0
         self._others = 0
-        """Connections of the others when this one stepped back."""
+        """Connections of the others when this worker paused."""
         self._in_vain = 0
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._joining: set[asyncio.Task[object]] = set()
         self._is_closed = False
         self._is_short = False
-        """Whether the system had no room for the last one."""
         listening.setblocking(False)
-        self._loop.add_reader(listening, self._somebody_waits)
+        self._loop.add_reader(listening, self._connection_waits)
 
     def came(self) -> None:
         self._own += 1
@@ -62,7 +61,7 @@ class Acceptor:
         self._board.add(CONNECTIONS, "", -1)
 
     def close(self) -> None:
-        """Accept no more connections. Those that wait at the socket are left to the other workers."""
+        """Accept no more connections. Pending ones are left to the other workers."""
         if not self._is_closed:
             self._is_closed = True
             if self._pause is not None:
@@ -72,9 +71,9 @@ class Acceptor:
                 self._listening.close()
 
     async def wait_closed(self) -> None:
-        """Nothing to wait for: uvicorn calls it."""
+        """Do nothing; uvicorn calls this."""
 
-    def _somebody_waits(self) -> None:
+    def _connection_waits(self) -> None:
         if self._own * self._workers > self._board.sum(CONNECTIONS):
             self._step_back(STEP_BACK)
         else:
@@ -83,11 +82,11 @@ class Acceptor:
     def _step_back(self, seconds: float) -> None:
         self._others = self._board.sum(CONNECTIONS) - self._own
         self._loop.remove_reader(self._listening)
-        self._pause = self._loop.call_later(seconds, self._come_forward)
+        self._pause = self._loop.call_later(seconds, self._resume)
 
-    def _come_forward(self) -> None:
+    def _resume(self) -> None:
         self._pause = None
-        self._loop.add_reader(self._listening, self._somebody_waits)
+        self._loop.add_reader(self._listening, self._connection_waits)
         is_alone = self._board.sum(CONNECTIONS) - self._own <= self._others
         self._in_vain = self._in_vain + 1 if is_alone else 0
         for _ in range(AT_ONCE if self._in_vain >= IN_VAIN else 1):
@@ -95,7 +94,6 @@ class Acceptor:
                 break
 
     def _take(self) -> bool:
-        """Accept a connection; return whether there was one."""
         try:
             connection, _ = self._listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -103,7 +101,7 @@ class Acceptor:
         except OSError as problem:
             if problem.errno not in _SHORTAGES:
                 raise
-            if not self._is_short:  # logged once, not at every try
+            if not self._is_short:  # logged once, not at every attempt
                 log.error("connection_not_taken", problem=problem.strerror, connections=self._own)
             self._is_short = True
             if self._pause is None:

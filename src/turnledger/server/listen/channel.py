@@ -1,6 +1,6 @@
 """Messages between a supervisor and its workers, over a pair of sockets: one line of JSON each.
 
-The pair is also a sign of life: a dead process has no end of it open, and the other reads to the end.
+The pair also detects death: a dead process has no open end, so the other reads an end of file.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from turnledger.server.config.settings import Settings
 NOT_STARTED = 2
 """Exit code of a worker that could not start, and has reported why."""
 LONGEST = 64 * 1024 * 1024
-"""Bytes of a message. Settings may name many models."""
+"""Bytes of a message, with settings that list many models."""
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
-    """The first message to a worker. Descriptors are its own, inherited."""
+    """The first message to a worker. It inherits the descriptors."""
 
     settings: Settings
     part: int
-    """Of the board and of the metrics; and its name in the log."""
+    """Its part of the board and the metrics, and its name in the log."""
     listening: int
     board: int
     metrics_folder: str
@@ -34,14 +34,12 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
 
 
 class Order(StrEnum):
-    """What a supervisor tells a worker to do."""
-
     END = "end"
-    """The server ends: accept no more requests, and end when the open ones have."""
+    """The server ends: accept no more requests, and exit when the open ones have ended."""
     LEAVE = "leave"
-    """Another worker has taken the place: the same, but let clients with a connection ask once more."""
+    """Another worker has taken over: the same, but allow connected clients one more request."""
     HURRY = "hurry"
-    """Do not wait for open requests any longer."""
+    """Cancel the open requests."""
     RECOVER = "recover"
     """A worker has died: end the turns that it left running."""
 
@@ -51,7 +49,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
     models: list[str]
     is_tokenless: bool = False
-    """Whether the store had no token: requests from this machine need none."""
+    """Whether the store had no token, so that requests from this machine need none."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -63,7 +61,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """The worker's event loop still turns."""
+    """The worker's event loop is running."""
 
 
 Message: TypeAlias = Handover | Order | Ready | Failed | Alive
@@ -85,7 +83,6 @@ class Channel:
 
     @classmethod
     async def over(cls, end: socket.socket) -> Channel:
-        """Take this end, which belongs to the channel from now on."""
         return cls(*await asyncio.open_unix_connection(sock=end, limit=LONGEST))
 
     def send(self, message: Message) -> None:

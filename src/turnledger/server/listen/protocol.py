@@ -1,6 +1,6 @@
-"""uvicorn's HTTP with bounds on what a client can make it wait for or keep.
+"""uvicorn's HTTP, with bounds on what a client can make it wait for or buffer.
 
-Also answers clients that speak HTTP/1.0, or ask for another protocol.
+Also serves clients that use HTTP/1.0, or request a protocol upgrade.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnledger.server.ops.logs import log, unexpected
 from turnledger.server.wire.client_stream import CUT
 
 HEAD_BYTES = 64 * 1024
-"""Bytes of the request line and the headers of a request, and again of its trailers."""
+"""Bytes of the request line and the headers, and again of the trailers."""
 HEAD_FIELDS = 100
 """Headers of a request, and again trailers."""
 
@@ -32,10 +32,10 @@ def bounded_http(limits: ServerLimits) -> type[BoundedHttp]:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection. The guard sees a request when its headers are complete; until then it is bounded here, in
-    bytes and time, as is a client that does not read its answer. Some clients ask with every request whether
-    the server speaks HTTP/2 (`Upgrade: h2c`, as Java's does). The parser takes that for the end of HTTP, and
-    the body for something else: such a request is parsed again as if it had not asked."""
+    """A connection. The guard sees a request when its headers are complete; until then this class bounds its
+    bytes and its time, and those of a client that does not read its response. Some clients request HTTP/2
+    with every request (`Upgrade: h2c`, as Java's does). The parser takes that for the end of HTTP and the
+    body for something else, so such a request is parsed again without its upgrade headers."""
 
     head_wait = ServerLimits().head_wait
     idle_wait = ServerLimits().idle_wait
@@ -45,19 +45,19 @@ class BoundedHttp(HttpToolsProtocol):
     _head_bytes = 0
     _head_fields = 0
     _unfinished = 0
-    """Bytes since the parser last reported anything: it keeps a field until its end has come."""
+    """Bytes since the parser last called back: it buffers a field until its end."""
     _is_deaf = False
-    """Whether all further input is dropped: the connection ends with the answer that is being sent."""
+    """Whether further input is dropped: the connection ends with the current response."""
     _declined: bytes | None = None
-    """The head of a request that asked for another protocol, without that."""
+    """The head of a request for another protocol, without its upgrade headers."""
     _answering: RequestResponseCycle | None = None
-    """The request that is answered, or was last. The base class knows the one that came last, which may have
-    to wait for this one."""
+    """The request that is being served, or was last. The base class knows the latest, which may have to
+    wait."""
     _running = 0
     _due: asyncio.TimerHandle | None = None
-    """Runs out when a request that has begun takes too long."""
+    """Fires when a request that has begun takes too long."""
     _stalling: asyncio.TimerHandle | None = None
-    """Runs out when the client reads nothing of what waits for it."""
+    """Fires when the client reads none of the waiting bytes."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -68,14 +68,14 @@ class BoundedHttp(HttpToolsProtocol):
         if self._answering is not None and not self._answering.response_complete:
             _disconnect(self._answering)
         self._unset_keepalive_if_required()
-        self._nothing_is_due()
-        self._nothing_stalls()
+        self._cancel_due()
+        self._cancel_stalling()
         super().connection_lost(exc)
-        self._let_go_of_requests()
+        self._release_requests()
 
     @property
     def is_answering(self) -> bool:
-        # Before the first request it is None, whatever its type says.
+        # Before the first request it is None, despite its type.
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def on_message_begin(self) -> None:
@@ -90,7 +90,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header. The parser reports trailers here, too; they are counted and dropped, since a field
-        behind the body must not authorize or route a request."""
+        after the body must not authorize or route a request."""
         self._head_fields += 1
         self._count(len(name) + len(value) + _PER_FIELD)
         if self._is_in_head:
@@ -102,7 +102,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._declined = self._head_without_upgrade()
             return
-        self._nothing_is_due()
+        self._cancel_due()
         try:
             super().on_headers_complete()
         except (httptools.HttpParserError, UnicodeError, AttributeError):  # the last: a target without a path
@@ -121,10 +121,10 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
     def data_received(self, data: bytes) -> None:
-        """Parse the input, and refuse a request that never gets beyond its beginning."""
+        """Parse the input, and refuse a request that never completes its head."""
         self._unset_keepalive_if_required()
         if self._is_deaf:
             return
@@ -141,37 +141,37 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self.transport.is_closing():
             return
-        # Input while no request is answered must become one in time, however it trickles: half a head, empty
-        # lines, or the rest of a body that was refused.
+        # Input between requests must become a request in time, however slowly it arrives: half a head, empty
+        # lines, or the rest of a refused body.
         if self._due is None and (self._answering is None or self._answering.response_complete):
-            self._due = self.loop.call_later(self.head_wait, self._is_overdue)
+            self._due = self.loop.call_later(self.head_wait, self._end_overdue)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._nothing_stalls()
-        self._look_at_what_waits()
+        self._cancel_stalling()
+        self._watch_unsent()
 
-    # Requests that do not come.
+    # Requests that arrive too slowly.
 
-    def _is_overdue(self) -> None:
+    def _end_overdue(self) -> None:
         self._due = None
         log.info("request_too_slow", after=self.head_wait)
         if self._is_in_head:
-            late = Refused(408, "head_too_slow", "The headers of the request did not come in time.")
+            late = Refused(408, "head_too_slow", "The request headers did not arrive in time.")
             self.transport.write(_refusal(late))
         self.transport.close()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
-    def _nothing_is_due(self) -> None:
+    def _cancel_due(self) -> None:
         if self._due is not None:
             self._due.cancel()
             self._due = None
 
-    # Answers that do not leave.
+    # Responses that the client does not read.
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
@@ -183,49 +183,48 @@ class BoundedHttp(HttpToolsProtocol):
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         self._running -= 1
-        self._look_at_what_waits()
-        self._let_go_of_requests()
+        self._watch_unsent()
+        self._release_requests()
 
-    def _let_go_of_requests(self) -> None:
-        """Break the cycles between a lost connection and its requests, once none of them is answered any
-        more: waiting for the collector would keep them all."""
+    def _release_requests(self) -> None:
+        """Break the cycles between a lost connection and its requests once all have ended: the garbage
+        collector would keep them too long."""
         if self not in self.connections and not self._running:
             self.pipeline.clear()
             self.cycle = self._answering = None  # type: ignore[assignment]
             self.scope = self.headers = None  # type: ignore[assignment]
 
-    def _look_at_what_waits(self) -> None:
-        """Bound the time for the rest of an answer that is complete or cut short, and for any that its client
-        does not read."""
+    def _watch_unsent(self) -> None:
+        """Bound the time for the rest of a response that is complete or cut short, and for any that its
+        client does not read."""
         if self._stalling is not None or self not in self.connections:
             return
         waiting = self.transport.get_write_buffer_size()
-        if waiting and (self.flow.write_paused or self._answering_is_over()):
-            self._stalling = self.loop.call_later(self.send_wait, self._has_stalled, waiting)
+        if waiting and (self.flow.write_paused or self._response_is_over()):
+            self._stalling = self.loop.call_later(self.send_wait, self._check_stalled, waiting)
 
-    def _answering_is_over(self) -> bool:
+    def _response_is_over(self) -> bool:
         return self._answering is None or self._answering.response_complete or self.transport.is_closing()
 
-    def _has_stalled(self, waited: int) -> None:
+    def _check_stalled(self, waited: int) -> None:
         self._stalling = None
-        if self.transport.get_write_buffer_size() < waited:  # the client reads, if slowly
-            self._look_at_what_waits()
+        if self.transport.get_write_buffer_size() < waited:  # the client reads slowly
+            self._watch_unsent()
         else:
             log.info("client_does_not_read", after=self.send_wait)
             self._cut()
 
-    def _nothing_stalls(self) -> None:
+    def _cancel_stalling(self) -> None:
         if self._stalling is not None:
             self._stalling.cancel()
             self._stalling = None
 
     def _cut(self) -> None:
-        """Close the connection now; drop what still waits in it."""
         if self._answering is not None and not self._answering.response_complete:
             _disconnect(self._answering)
         self.transport.abort()
 
-    # Requests that cannot be read.
+    # Requests that cannot be parsed.
 
     def _count(self, size: int) -> None:
         self._unfinished = 0
@@ -234,8 +233,8 @@ class BoundedHttp(HttpToolsProtocol):
             raise _head_too_large()
 
     def _refuse(self, problem: BaseException) -> None:
-        """Answer a request that cannot be parsed, and read no further. The answer to an earlier request goes
-        first: the client would take this one for it."""
+        """Respond to a request that cannot be parsed, and read no further. A response to an earlier request
+        goes first: the client would take this one for it."""
         if isinstance(problem, Refused):
             log.warning("request_refused", code=problem.code, problem=str(problem))
         else:
@@ -247,12 +246,12 @@ class BoundedHttp(HttpToolsProtocol):
                 return
         self.transport.write(_refusal(problem))
         self.transport.close()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
-    # Requests in other protocols.
+    # Protocol upgrades.
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser; a request that asked for another protocol twice, the second time without that."""
+        """Feed the parser; a request with an upgrade is fed again without it."""
         rest = memoryview(data)
         while rest:
             try:
@@ -260,7 +259,7 @@ class BoundedHttp(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
-            if self._declined is None:  # a tunnel, which is refused like any unknown method
+            if self._declined is None:  # CONNECT, which is refused like any unknown method
                 return
             head, self._declined = self._declined, None
             self.parser = httptools.HttpRequestParser(self)
@@ -275,7 +274,7 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 def _cause_of(problem: httptools.HttpParserError) -> BaseException:
-    """The error inside a callback of the parser; or that the input is not HTTP."""
+    """Return the error inside a callback of the parser, or else that the input is not HTTP."""
     if isinstance(problem, httptools.HttpParserCallbackError) and problem.__context__ is not None:
         return problem.__context__
     return _invalid("Invalid HTTP request received.")
@@ -291,7 +290,7 @@ def _head_too_large() -> Refused:
 
 
 def _refusal(problem: BaseException) -> bytes:
-    """A whole answer, for a request that no application gets to see."""
+    """Encode a whole response, for a request that does not reach the application."""
     kind, body = kind_of(problem), error_body(problem)
     fields = [
         (b"content-type", b"application/json"),
@@ -304,13 +303,12 @@ def _refusal(problem: BaseException) -> bytes:
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Report to the application that the client of this request is gone."""
     cycle.disconnected = True
     cycle.message_event.set()
 
 
 class PlainCycle(RequestResponseCycle):
-    """Answers in HTTP/1.0, which has no chunks: an answer without a length ends with its connection."""
+    """Responds in HTTP/1.0, which has no chunks: a response without a length ends with its connection."""
 
     _is_endless = False
 
@@ -320,5 +318,5 @@ class PlainCycle(RequestResponseCycle):
             if b"content-length" not in named:
                 self._is_endless, self.chunked_encoding = True, False
         elif self._is_endless:
-            self.expected_content_length = len(message.get("body", b""))  # each piece is as long as it is
+            self.expected_content_length = len(message.get("body", b""))
         await super().send(message)

@@ -1,4 +1,4 @@
-"""Running the server: a socket, a loop, and an end that leaves nothing half."""
+"""The server process: its event loop, its socket, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from types import FrameType
 import uvicorn
 
 from turnledger.engine.limits import Limits
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.app import App, make_app
@@ -32,25 +33,25 @@ from turnledger.server.ops.logs import log
 from turnledger.server.ops.watchdog import Remedy, Watchdog, machine_bytes
 
 CLEANING = 5.0
-"""Seconds in which cancelled requests end, unless something is badly wrong."""
+"""Seconds in which cancelled requests should end."""
 FLUSHING = 1.0
-"""Seconds that clients have to read the end of their answers."""
+"""Seconds for clients to read the end of their responses."""
 LINGERING = 2.0
-"""Seconds that clients have for a last request on their connection to a worker that is replaced."""
+"""Seconds for clients to send a last request on their connection to a worker that is replaced."""
 MEMORY_SHARE = 3 / 4
-"""Share of the machine's memory for all workers together, unless the settings say otherwise."""
+"""Share of the machine's memory for all workers together by default."""
 RESTART = 75
-"""Exit code of a server that has ended to be restarted: by the convention of sysexits.h, try again."""
+"""Exit code of a server that exits to be restarted: "try again" in sysexits.h."""
 DATE_EVERY = 1.0
-"""Seconds between updates of the date in answers."""
+"""Seconds between updates of the Date header."""
 
 Announce = Callable[[str, Ready], None]
 """Called with the server's URL once it accepts requests."""
 
 
 def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> int:
-    """Serve until the process is told to end; return its exit code. Raises InvalidSettings or a StoreError if
-    it cannot start."""
+    """Serve until the process is signalled to end; return its exit code. Raises InvalidSettings or a
+    StoreError if it cannot start."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings, environ, announce))
 
@@ -69,8 +70,8 @@ async def opened(
     listening: socket.socket,
     sharing: Sharing | None = None,
 ) -> AsyncIterator[App]:
-    """The application that the settings describe, over its store. Raises a StoreError if that cannot be
-    opened, and InvalidSettings if the server would be open to everybody."""
+    """Open the store, and make the application of the settings. Raises a StoreError if the store cannot be
+    opened, and InvalidSettings if the server would be open to everyone."""
     allow_open_files(needed_for(settings.limits.requests))
     ledger = await Ledger.open(settings.store, limits=engine_limits(settings))
     try:
@@ -90,7 +91,7 @@ async def opened(
 
 
 def engine_limits(settings: Settings) -> Limits:
-    """The ledger's part of a server's limits. Histories and pages of the database share the memory."""
+    """Return the ledger's part of a server's limits. Histories and database pages share the memory."""
     usual, limits, chats = Limits(), settings.limits, settings.chats
     share = limits.cached_bytes / ServerLimits().cached_bytes
     return Limits(
@@ -100,7 +101,7 @@ def engine_limits(settings: Settings) -> Limits:
         owner_chats=limits.owner_chats,
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
-        readers=limits.streams + limits.turns,  # the ledger refuses no reader that the server admits
+        readers=limits.streams + limits.turns,  # the ledger must not refuse a reader that the server admits
         restore_time=chats.restore_for,
         retain_for=chats.retain_for,
         retain_bytes=chats.retain_bytes,
@@ -112,8 +113,8 @@ def engine_limits(settings: Settings) -> Limits:
 
 
 def worker_ceiling(settings: Settings) -> int | None:
-    """Return how much memory a worker may take: as the settings say, or its share of the machine's; None if
-    that is unknown."""
+    """Return the memory limit of a worker: from the settings, or its share of the machine's; None if that is
+    unknown."""
     if settings.limits.worker_bytes is not None:
         return settings.limits.worker_bytes
     memory = machine_bytes()
@@ -121,10 +122,10 @@ def worker_ceiling(settings: Settings) -> int | None:
 
 
 async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:
-    """Return whether there is no token. Raises InvalidSettings where other machines could reach a server
-    without tokens."""
+    """Return whether there is no token. Raises InvalidSettings if other machines could then reach the
+    server."""
     bound = listening.getsockname()[0]
-    if (await ledger.tokens.find(None)).any_tokens:
+    if (await Host(ledger).tokens.find(None)).any_tokens:
         return False
     if settings.insecure or is_loopback(bound):
         return True
@@ -136,17 +137,17 @@ async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.so
 
 
 async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> int:
-    """Serve an application at a bound socket until the process is told to end. Open requests may then end
-    within the grace time, and are cancelled after it or when the process is told again. Return the exit code:
-    0, or RESTART if it ended by itself."""
+    """Serve an application at a bound socket until the process is signalled. Open requests then have the
+    grace time to end; after it, or on a second signal, they are cancelled. Return the exit code: 0, or
+    RESTART if the server ended itself."""
     server = Server(app, lambda: announce(url_of(listening)))
     await server.answer_at(listening)
     return server.code
 
 
 class Server(uvicorn.Server):
-    """uvicorn with another end: its own polls ten times a second whether it should end, and then waits a
-    tenth of a second for nothing."""
+    """uvicorn with another shutdown: its own polls ten times a second, and then waits another tenth of a
+    second for nothing."""
 
     def __init__(self, app: App, on_start: Callable[[], None], board: Board | None = None) -> None:
         config = uvicorn.Config(
@@ -170,7 +171,6 @@ class Server(uvicorn.Server):
         self._is_over = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self.code = 0
-        """The exit code of the process."""
 
     async def answer_at(self, listening: socket.socket) -> None:
         await self.serve(sockets=[listening])
@@ -180,7 +180,7 @@ class Server(uvicorn.Server):
             await super().serve(sockets)
 
     def remedy(self) -> Remedy | None:
-        """What to do when this process grows or stalls; None where a supervisor handles that."""
+        """Return what to do when this process grows or stalls; None where a supervisor handles that."""
         stall_wait = self._app.service.settings.limits.stall_wait
         return Remedy(
             partial(self._loop.call_soon_threadsafe, self.retire), partial(os._exit, RESTART), stall_wait
@@ -188,15 +188,15 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)
-        _spare_what_stays()
+        _freeze_garbage_collection()
         self._on_start()
 
     async def listen(self, sockets: list[socket.socket] | None) -> None:
-        """Accept connections from now on; each of several workers its share."""
+        """Accept connections from now on; each worker its share."""
         if sys.platform == "win32":
             await super().startup(sockets)
             return
-        # Not by the loop: libuv accepts and silently closes connections for which there is no room.
+        # Not by the loop: libuv accepts and silently closes connections when it runs out of files.
         accepting: Acceptor
         settings = self._app.service.settings
         kind = bounded_http(settings.limits)
@@ -220,7 +220,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def main_loop(self) -> None:
-        """Update the date in answers until the server ends."""
+        """Update the Date header until the server ends."""
         while not self._is_over.is_set():
             await self.on_tick(0)
             with suppress(TimeoutError):
@@ -228,7 +228,7 @@ class Server(uvicorn.Server):
                     await self._is_over.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, and close each open one once it has its answer."""
+        """Accept no more connections, and close each open one after its response."""
         for taking in (*self.servers, *(sockets or ())):
             taking.close()
         for connection in list(self.server_state.connections):
@@ -239,7 +239,7 @@ class Server(uvicorn.Server):
             await server.wait_closed()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # A signal may come between any two instructions; it is handled between two callbacks.
+        # A signal may arrive between any two instructions; handle it between two callbacks.
         self._loop.call_soon_threadsafe(self.signalled, signal.Signals(sig))
 
     @contextmanager
@@ -255,8 +255,8 @@ class Server(uvicorn.Server):
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def signalled(self, number: signal.Signals) -> None:
-        """Handle a signal: the first ends the server, the second hurries it. A closed terminal may signal
-        more than once."""
+        """Handle a signal: the first ends the server, the second cancels open requests. A closed terminal may
+        send several."""
         if self._ending is None or number not in (signal.SIGINT, signal.SIGTERM):
             self.end()
         else:
@@ -271,14 +271,14 @@ class Server(uvicorn.Server):
             self._ending = self._loop.create_task(self._end())
 
     def retire(self) -> None:
-        """End, and ask to be restarted."""
+        """Shut down with the exit code that requests a restart."""
         if self._ending is None:
             self.code = RESTART
             self.end()
 
     def leave(self) -> None:
-        """End without any client noticing while others listen at the same socket: accept no more connections,
-        and end only when the open ones have had time for a last request."""
+        """End unnoticed by clients while other workers listen at the same socket: accept no more connections,
+        and give open ones time for a last request."""
         if self._ending is None:
             log.info("leaving", grace=self._app.service.settings.grace)
             self._ending = self._loop.create_task(self._leave())
@@ -292,7 +292,7 @@ class Server(uvicorn.Server):
         self._app.part()
         for connection in list(self.server_state.connections):
             if isinstance(connection, BoundedHttp) and connection.is_answering:
-                connection.shutdown()  # once it has its answer
+                connection.shutdown()  # after its response
         await self._closed(LINGERING)
         self._is_over.set()
         await self._end()
@@ -301,34 +301,33 @@ class Server(uvicorn.Server):
         if not await self._app.drain(self._app.service.settings.grace, CLEANING):
             log.error("requests_do_not_end")
         await self._closed(FLUSHING)
-        # A client that has not read its answer holds up the server no longer.
+        # A client that has not read its response must not delay the server any longer.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
     async def _closed(self, patience: float) -> None:
-        """Wait for the end of all connections, at most `patience` seconds."""
+        """Wait up to `patience` seconds until all connections are closed."""
         deadline = self._loop.time() + patience
-        # The set is uvicorn's, which does not report changes.
+        # uvicorn's set does not report changes.
         while self.server_state.connections and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 def _hangs_up() -> bool:
-    """Whether SIGHUP would kill this process; not so under nohup, or in a worker."""
+    """Return whether SIGHUP would kill this process; not under nohup, or in a worker."""
     return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The fastest event loop that is installed."""
     try:
         import uvloop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # not available for Windows
         return None
     return uvloop.new_event_loop
 
 
-def _spare_what_stays() -> None:
-    """Keep modules and settings, which stay for good, out of garbage collections."""
+def _freeze_garbage_collection() -> None:
+    """Exclude modules and settings, which are permanent, from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -1,4 +1,4 @@
-"""The socket that a server listens at, and how many connections the system allows: each is an open file."""
+"""The listening socket, and the limit on open files, of which each connection is one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
 
 BACKLOG = 2048
-"""Connections that may wait at the socket."""
 VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
-"""Seconds of silence until the other end is probed, seconds between probes, and their number; and
-milliseconds until what was sent must be acknowledged."""
+"""Seconds of silence before the peer is probed, seconds between probes, their number; and milliseconds for
+sent bytes to be acknowledged."""
 
 
 class PortInUse(InvalidSettings):
@@ -22,7 +21,7 @@ class PortInUse(InvalidSettings):
 
 
 def bind(settings: Settings) -> socket.socket:
-    """Bind a socket as the settings say. Raises InvalidSettings with the remedy."""
+    """Bind a socket by the settings. Raises InvalidSettings with the remedy."""
     host, port = settings.host.strip("[]"), settings.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -30,22 +29,22 @@ def bind(settings: Settings) -> socket.socket:
         raise InvalidSettings(f"--host: {host} is not known. Listen at 127.0.0.1, or ::1.") from None
     listening = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":  # elsewhere it would let two servers share a port
+        if os.name == "posix":  # on Windows, two servers could then share a port
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _notice_the_vanished(listening)
+        _enable_keepalive(listening)
         listening.bind(address)
     except OSError as problem:
         listening.close()
-        told = PortInUse if problem.errno == errno.EADDRINUSE else InvalidSettings
-        raise told(_not_bound(problem, host, port)) from None
+        kind_of_error = PortInUse if problem.errno == errno.EADDRINUSE else InvalidSettings
+        raise kind_of_error(_not_bound(problem, host, port)) from None
     return listening
 
 
-def _notice_the_vanished(listening: socket.socket) -> None:
-    """Have the system notice when the other machine is gone, for every connection of this socket."""
+def _enable_keepalive(listening: socket.socket) -> None:
+    """Let the system detect vanished peers, for every connection of this socket."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in VANISHED.items():
-        option = getattr(socket, name, None)  # not every system has them all
+        option = getattr(socket, name, None)  # missing on some systems
         if option is not None:
             listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
@@ -69,16 +68,16 @@ if sys.platform != "win32":
     import resource
 
 OTHERS = 200
-"""Files besides connections, and some to spare: the store, the log, libraries."""
+"""Files besides connections, with a reserve: the store, the log, libraries."""
 
 
 def needed_for(requests: int) -> int:
-    """The number of open files with so many requests, each of which may have an upstream connection."""
+    """Return the open files for this many requests, each of which may have an upstream connection."""
     return 2 * requests + OTHERS
 
 
 def allow_open_files(wanted: int) -> int:
-    """Raise the limit to so many, or as far as possible without more rights; return the limit."""
+    """Raise the limit to `wanted`, or as far as this process may; return the limit."""
     if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -87,13 +86,13 @@ def allow_open_files(wanted: int) -> int:
         return _at_most(wanted, soft)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    except (OSError, ValueError):  # macOS has a limit below the one that it reports
+    except (OSError, ValueError):  # macOS has a lower limit than it reports
         return soft
     return most
 
 
 def allowed_files(wanted: int) -> int:
-    """How many of these a server could have open here."""
+    """Return how many of the wanted files a server could open here."""
     if sys.platform == "win32":
         return wanted
     return _at_most(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1])

@@ -29,7 +29,7 @@ BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]\n"
     "from turnledger.server.listen.worker import main; main(int(sys.argv[1]))"
 )
-"""Run by the interpreter, which finds modules where we do, whatever is in the current folder."""
+"""Code for the interpreter. It uses our module path, whatever is in the current folder."""
 _HELD = {signal.SIGINT, signal.SIGHUP}
 
 
@@ -40,13 +40,12 @@ class WorkerFailed(TurnledgerError):
 
 
 def failed_with(code: str, message: str) -> WorkerFailed:
-    """The error of a worker, under its own code."""
     kind: type[WorkerFailed] = type("WorkerFailed", (WorkerFailed,), {"code": code})
     return kind(message)
 
 
 class WorkerProcess:
-    """Started with `start`. It has ended when `poll` says so; nothing else may ask the system."""
+    """A process made by `start`. Only `poll` may ask the system whether it has ended."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: Channel, part: int) -> None:
         self._process = process
@@ -54,22 +53,21 @@ class WorkerProcess:
         self.part = part
         self.began_at = asyncio.get_running_loop().time()
         self.heard_at = self.began_at
-        """Its last sign of life."""
+        """The time of its last report."""
         self.is_spent = False
-        """Whether it takes too much memory, and is to be replaced."""
+        """Whether it uses too much memory, and is to be replaced."""
         self.is_leaving = False
-        """Whether it was told to end."""
         self.ended = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
 
     @classmethod
     async def start(cls, hand_over: Callable[[], Handover], environ: Mapping[str, str]) -> Self:
-        """Start the same interpreter with the same module path, and hand over to it. Raises what `hand_over`
-        does, and OSError; then nothing was started."""
+        """Start the same interpreter with the same module path, and send it the handover. Raises OSError and
+        the errors of `hand_over`; then no process was started."""
         ours, theirs = socket.socketpair()
         with theirs:
             channel = await Channel.over(ours)
-            # Nothing awaits from here on: a cancellation finds either no process, or one that is known.
+            # No await from here on: a cancellation finds either no process, or a registered one.
             try:
                 handover = hand_over()
                 process = _start(theirs.fileno(), (handover.listening, handover.board), environ)
@@ -85,7 +83,7 @@ class WorkerProcess:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, or the negative number of the signal that killed it."""
+        """The exit code, or the negative number of the signal that killed it."""
         return self._process.returncode
 
     async def ready(self) -> Ready:
@@ -96,8 +94,8 @@ class WorkerProcess:
             return report
         if report is None:
             await self.ended.wait()
-            told = f"A worker ended before it could be asked ({self.code}). The log above may say why."
-            raise WorkerFailed(told)
+            message = f"A worker ended before it could be asked ({self.code}). The log above may say why."
+            raise WorkerFailed(message)
         if not isinstance(report, Failed):
             raise WorkerFailed("A worker reported out of order.")
         if report.missing is not None:
@@ -105,16 +103,16 @@ class WorkerProcess:
         raise failed_with(report.code, report.message)
 
     async def listen(self) -> None:
-        """Note the signs of life of a ready worker until it is gone."""
+        """Record the reports of a ready worker until it is gone."""
         while await self._channel.receive(reports) is not None:
             self.heard_at = asyncio.get_running_loop().time()
 
     def tell(self, order: Order) -> None:
-        """Send an order; does nothing if it is dead."""
+        """Send an order; does nothing if the process is dead."""
         self._channel.send(order)
 
     def end(self, order: Order, within: float) -> None:
-        """Order it to end; kill it if it has not ended within so many seconds."""
+        """Order it to end; kill it if it has not ended within that many seconds."""
         self.is_leaving = True
         self.tell(order)
         if self._deadline is not None:
@@ -125,7 +123,7 @@ class WorkerProcess:
         self._process.kill()
 
     def poll(self) -> bool:
-        """Whether it has just been found to have ended; sets `ended`."""
+        """Return whether it has ended since the last call; sets `ended`."""
         if self.ended.is_set() or self._process.poll() is None:
             return False
         self.ended.set()
@@ -154,9 +152,9 @@ def _start(channel: int, others: tuple[int, ...], environ: Mapping[str, str]) ->
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 BEYOND = 5.0
-"""Seconds that a worker may take to end beyond its own limits; then it is killed."""
+"""Seconds that a worker may exceed its own limits for ending; then it is killed."""
 
-# OSError: the system has no room for another process, file or page, and may have it next time.
+# OSError: the system has no room for another process, file or page, but may later.
 _NOT_BEGUN = (TurnledgerError, ModuleNotFoundError, OSError)
 
 Reload = Callable[[], Settings]
@@ -164,13 +162,13 @@ Reload = Callable[[], Settings]
 
 
 def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce, reload: Reload) -> None:
-    """Serve with several workers until this process is told to end. Raises InvalidSettings, or the error of
-    the first worker that could not start."""
+    """Serve with several workers until this process is signalled to end. Raises InvalidSettings, or the error
+    of the first worker that could not start."""
     with (
         bind(settings) as listening,
         tempfile.TemporaryDirectory(prefix="turnledger-", ignore_cleanup_errors=True) as folder,
     ):
-        # A worker that leaves, and the one that replaces it, have a part each.
+        # A worker that leaves and its replacement need one part each.
         board = SharedBoard.create(parts=2 * settings.workers)
         try:
             asyncio.run(Supervisor(settings, environ, listening, board, Path(folder), reload).run(announce))
@@ -179,9 +177,9 @@ def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce
 
 
 class Supervisor:
-    """Keeps as many workers as the settings say. SIGTERM, SIGINT: all workers end, within their grace; the
-    second time, they hurry. SIGHUP: reads the settings again and replaces one worker after the other, each
-    new one before the old one leaves."""
+    """Keeps the configured number of workers. SIGTERM, SIGINT: all workers end within their grace time; the
+    second signal cancels requests. SIGHUP: reload the settings and replace the workers one by one, each new
+    one before the old one leaves."""
 
     def __init__(
         self,
@@ -203,7 +201,7 @@ class Supervisor:
         self._living: set[WorkerProcess] = set()
         """Started, and not ended."""
         self._serving: set[WorkerProcess] = set()
-        """Of these, ready and not told to end."""
+        """Of these, ready and not ordered to end."""
         self._has_begun = asyncio.Event()
         """Set when all workers were ready for the first time."""
         self._told_to_end = asyncio.Event()
@@ -212,12 +210,12 @@ class Supervisor:
         self._rolling: asyncio.Task[None] | None = None
         self._is_to_roll_again = False
         self._young_deaths = 0
-        # Started with nohup, it is meant to outlive the terminal.
+        # Under nohup it is meant to outlive the terminal.
         self._has_terminal = terminal_is_there() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
     async def run(self, announce: Announce) -> None:
-        """Start the workers, announce them when all are ready, and keep them until told to end. Raises the
-        error of one that cannot start, when all others have ended."""
+        """Start the workers, announce the server when all are ready, and keep them until signalled to end.
+        Raises the error of one that cannot start, after all others have ended."""
         loop = asyncio.get_running_loop()
         for number, act in (
             (signal.SIGTERM, self.end),
@@ -233,13 +231,13 @@ class Supervisor:
             if not self._told_to_end.is_set():
                 announce(url_of(self._listening), starting.result())
                 self._has_begun.set()
-                self._do(self._watch())
+                self._spawn(self._watch())
                 await self._told_to_end.wait()
         finally:
             await self._end_all()
 
     def end(self) -> None:
-        """End all workers; the second time, cancel their requests."""
+        """End all workers; on the second call, cancel their requests."""
         if not self._told_to_end.is_set():
             log.info("shutting_down", grace=self._settings.grace)
             self._told_to_end.set()
@@ -249,25 +247,23 @@ class Supervisor:
             worker.end(Order.HURRY, CLEANING + FLUSHING + BEYOND)
 
     def hang_up(self) -> None:
-        """Replace all workers; but end them if the terminal was closed."""
+        """Replace all workers; end them if the terminal was closed."""
         if self._has_terminal and not terminal_is_there():
             if not self._told_to_end.is_set():
                 self.end()
         elif self._rolling is None or self._rolling.done():
-            self._rolling = self._do(self._roll())
+            self._rolling = self._spawn(self._roll())
         else:
             self._is_to_roll_again = True
 
     # Starting workers.
 
     async def _start_all(self) -> Ready:
-        """Start all workers at once; return the report of one."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
         return tasks[0].result()
 
     async def _start(self) -> Ready:
-        """Start a worker, and wait until it is ready; return its report."""
         while not self._parts:
             self._part_is_free.clear()
             await self._part_is_free.wait()
@@ -283,7 +279,7 @@ class Supervisor:
         if worker not in self._living:
             raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
         worker.heard_at = asyncio.get_running_loop().time()
-        self._do(worker.listen())
+        self._spawn(worker.listen())
         if not worker.is_leaving:
             self._serving.add(worker)
         log.info("worker_started", worker=part, pid=worker.pid)
@@ -303,24 +299,24 @@ class Supervisor:
         )
 
     async def _unless_told_to_end(self, starting: asyncio.Task[Ready]) -> None:
-        told = asyncio.create_task(self._told_to_end.wait())
+        ending = asyncio.create_task(self._told_to_end.wait())
         try:
-            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
             if starting.done() and not self._told_to_end.is_set():
                 _raise_first(starting)
         finally:
-            for task in (starting, told):
+            for task in (starting, ending):
                 task.cancel()
-            await asyncio.wait((starting, told))
+            await asyncio.wait((starting, ending))
 
     # Dead workers.
 
     def _look_for_dead(self) -> None:
         for worker in [each for each in self._living if each.poll()]:
-            self._do(self._bury(worker))
+            self._spawn(self._clean_up(worker))
 
-    async def _bury(self, worker: WorkerProcess) -> None:
-        """Clean up after a worker that has ended, and replace it if needed."""
+    async def _clean_up(self, worker: WorkerProcess) -> None:
+        """Clean up after a worker that has ended, and replace it if necessary."""
         was_serving = worker in self._serving
         self._living.discard(worker)
         self._serving.discard(worker)
@@ -330,18 +326,18 @@ class Supervisor:
         self._part_is_free.set()
         if not self._living:
             self._all_ended.set()
-        if worker.code != NOT_STARTED:  # otherwise it has reported why
-            told = log.info if worker.is_leaving and worker.code == 0 else log.error
-            told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
+        if worker.code != NOT_STARTED:  # such a worker has reported why
+            report = log.info if worker.is_leaving and worker.code == 0 else log.error
+            report("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
         if worker.code:
-            self._have_recovered()
+            self._order_recovery()
         await worker.close()
         if was_serving and not worker.is_leaving:
             is_young = asyncio.get_running_loop().time() - worker.began_at < YOUNG
             self._young_deaths = self._young_deaths + 1 if is_young else 0
             await self._replace()
 
-    def _have_recovered(self) -> None:
+    def _order_recovery(self) -> None:
         for worker in self._serving:
             worker.tell(Order.RECOVER)
 
@@ -354,17 +350,17 @@ class Supervisor:
                 await self._start()
             except _NOT_BEGUN as problem:
                 if not self._told_to_end.is_set():
-                    log.error("worker_not_started", **_told_of(problem))
+                    log.error("worker_not_started", **_log_fields(problem))
                 self._young_deaths += 1
             else:
                 self._dismiss_surplus()
-                self._have_recovered()  # there may have been no worker to tell when the other died
+                self._order_recovery()  # when the worker died, there may have been no other to order
                 return
 
     # Stalled or oversized workers.
 
     async def _watch(self) -> None:
-        """Kill workers whose loop is stalled, and replace those that take too much memory."""
+        """Kill workers whose loop has stalled, and replace those that use too much memory."""
         loop = asyncio.get_running_loop()
         looked_at = loop.time()
         while True:
@@ -373,7 +369,7 @@ class Supervisor:
             ceiling = worker_ceiling(self._settings)
             looked_at = now
             if now - before > limits.stall_wait / 2:
-                # This process was paused itself: the machine was, and the workers with it.
+                # This process was paused itself, with the whole machine and its workers.
                 for worker in self._serving:
                     worker.heard_at = now
             for worker in list(self._serving):
@@ -382,23 +378,23 @@ class Supervisor:
                     worker.kill()
                 elif self._is_too_large(worker, ceiling):
                     worker.is_spent = True
-                    self._do(self._relieve(worker))
+                    self._spawn(self._replace_large(worker))
 
     def _is_too_large(self, worker: WorkerProcess, most: int | None) -> bool:
         if most is None or any(each.is_spent for each in self._living):
-            return False  # one at a time: two that start would take even more memory
+            return False  # one at a time: two starting workers would use even more memory
         if asyncio.get_running_loop().time() - worker.began_at < YOUNG:
-            return False  # one that is large from the start would be replaced for ever
+            return False  # a worker that is large from the start would be replaced forever
         return (resident_bytes(worker.pid) or 0) > most
 
-    async def _relieve(self, worker: WorkerProcess) -> None:
-        """Start another worker, and let this one leave when it is ready."""
+    async def _replace_large(self, worker: WorkerProcess) -> None:
+        """Start another worker, and order this one to leave when that is ready."""
         log.warning("worker_too_large", worker=worker.part, pid=worker.pid)
         try:
             await self._start()
         except _NOT_BEGUN as problem:
             if not self._told_to_end.is_set():
-                log.error("worker_not_started", **_told_of(problem))
+                log.error("worker_not_started", **_log_fields(problem))
             await asyncio.sleep(LONGEST_PAUSE)
             worker.is_spent = False
         else:
@@ -407,7 +403,7 @@ class Supervisor:
     # Replacing all.
 
     async def _roll(self) -> None:
-        await self._has_begun.wait()  # the first workers are still starting
+        await self._has_begun.wait()
         self._is_to_roll_again = True
         while self._is_to_roll_again and not self._told_to_end.is_set():
             self._is_to_roll_again = False
@@ -416,9 +412,9 @@ class Supervisor:
                 self._settings = unmoved(self._reload(), used)
                 await self._replace_all()
             except _NOT_BEGUN as problem:
-                self._settings = used  # with which workers are known to start
+                self._settings = used  # workers are known to start with these
                 if not self._told_to_end.is_set():
-                    log.error("workers_not_replaced", **_told_of(problem))
+                    log.error("workers_not_replaced", **_log_fields(problem))
             else:
                 if not self._told_to_end.is_set():
                     log.info("workers_replaced")
@@ -430,7 +426,7 @@ class Supervisor:
                 self._dismiss_surplus()
 
     def _dismiss_surplus(self) -> None:
-        """Let workers leave if there are too many: first those that take too much memory, then the oldest."""
+        """Order surplus workers to leave: first those that use too much memory, then the oldest."""
         surplus = max(len(self._serving) - self._settings.workers, 0)
         for worker in self._by_age()[:surplus]:
             self._serving.discard(worker)
@@ -443,7 +439,7 @@ class Supervisor:
 
     async def _end_all(self) -> None:
         self._told_to_end.set()
-        self._listening.close()  # once the workers have done so, too, the port is free
+        self._listening.close()  # the port is free when the workers have closed it, too
         for worker in self._living:
             worker.end(Order.END, self._patience())
         while self._living:
@@ -458,7 +454,7 @@ class Supervisor:
     def _patience(self) -> float:
         return self._settings.grace + CLEANING + FLUSHING + BEYOND
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -466,12 +462,12 @@ class Supervisor:
 
 
 def pause_after(young_deaths: int) -> float:
-    """Seconds to wait before replacing a worker, after so many young deaths in a row."""
+    """Return the seconds to wait before replacing a worker, after this many young deaths in a row."""
     return min(FIRST_PAUSE * 2**young_deaths, LONGEST_PAUSE) if young_deaths else 0.0
 
 
 def unmoved(read: Settings, used: Settings) -> Settings:
-    """The settings as read, except for those that cannot change while the server runs."""
+    """Return the new settings, except those that cannot change while the server runs."""
     return msgspec.structs.replace(
         read,
         host=used.host,
@@ -484,8 +480,8 @@ def unmoved(read: Settings, used: Settings) -> Settings:
 
 
 def keep_folder(folder: Path) -> None:
-    """Make the folder again if a clean-up of old files has removed it. Raises WorkerFailed if another user
-    owns what is in its place."""
+    """Recreate the folder if a clean-up of old files has removed it. Raises WorkerFailed if another user owns
+    the one in its place."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -494,7 +490,6 @@ def keep_folder(folder: Path) -> None:
 
 
 def terminal_is_there() -> bool:
-    """Whether this process has a terminal that is open."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -503,7 +498,7 @@ def terminal_is_there() -> bool:
 
 
 def _raise_first(starting: asyncio.Task[Ready]) -> None:
-    """Raise the error of the first worker on its own: all have met the same."""
+    """Raise only the error of the first worker: the others failed for the same reason."""
     problem = starting.exception()
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
@@ -511,6 +506,6 @@ def _raise_first(starting: asyncio.Task[Ready]) -> None:
         raise problem from None
 
 
-def _told_of(problem: BaseException) -> dict[str, str]:
+def _log_fields(problem: BaseException) -> dict[str, str]:
     unnamed = "missing" if isinstance(problem, ModuleNotFoundError) else "worker_failed"
     return {"code": getattr(problem, "code", unnamed), "problem": str(problem)}

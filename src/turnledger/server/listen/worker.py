@@ -1,7 +1,7 @@
-"""One worker of several: a process that a supervisor has started, and that ends with it.
+"""One worker of several: a process that a supervisor started, and that ends with it.
 
-It inherits the socket to listen at, the board, and one end of a channel for everything else: no settings are
-on the command line or in a file.
+It inherits the listening socket, the board, and one end of a channel for everything else: no settings are on
+the command line or in a file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from turnledger.errors import TurnledgerError
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.server.listen.channel import (
     NOT_STARTED,
@@ -34,12 +35,11 @@ from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.watchdog import LOOK_EVERY
 
 REFRESH_EVERY = 1.0
-"""Seconds between updates of the gauges that other workers show, too."""
+"""Seconds between updates of the gauges that other workers also report."""
 
 
 def main(channel: int) -> None:
-    """Run a worker with this end of a channel, and exit."""
-    # From a terminal these reach all processes at once. The supervisor decides what they mean.
+    # A terminal sends these to all processes at once. The supervisor decides what they mean.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP})
@@ -68,23 +68,21 @@ async def _work(end: socket.socket) -> bool:
 
 
 class Worker:
-    """Serves, and follows orders."""
-
     def __init__(self, channel: Channel, handover: Handover) -> None:
         self._channel = channel
-        self._told = handover
+        self._handover = handover
         self._is_orphan = False
 
     async def run(self) -> None:
-        """Serve until told to end, or until the supervisor is gone. Raises what keeps it from starting."""
-        told, folder = self._told, Path(self._told.metrics_folder)
-        configure(told.log_format, told.settings.log_level, sys.stderr, worker=told.part)
-        for descriptor in (told.listening, told.board):
+        """Serve until ordered to end, or until the supervisor is gone. Raises if it cannot start."""
+        handover, folder = self._handover, Path(self._handover.metrics_folder)
+        configure(handover.log_format, handover.settings.log_level, sys.stderr, worker=handover.part)
+        for descriptor in (handover.listening, handover.board):
             os.set_inheritable(descriptor, False)  # subprocesses must not inherit them
-        board = SharedBoard(told.board, told.part)
+        board = SharedBoard(handover.board, handover.part)
         try:
-            with socket.socket(fileno=told.listening) as listening:
-                await self._serve(listening, Sharing(board, folder, told.part))
+            with socket.socket(fileno=handover.listening) as listening:
+                await self._serve(listening, Sharing(board, folder, handover.part))
         finally:
             board.close()
             if self._is_orphan:
@@ -92,10 +90,10 @@ class Worker:
                 shutil.rmtree(folder, ignore_errors=True)
 
     async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
-        async with opened(self._told.settings, os.environ, listening, sharing) as app:
+        async with opened(self._handover.settings, os.environ, listening, sharing) as app:
             ready = Ready(app.service.models.names, app.is_tokenless)
             server = WorkerServer(app, lambda: self._channel.send(ready), sharing.board)
-            # Before it listens, the default handler ends it; then the server does; afterwards it is ending.
+            # Until it listens, the default handler applies; then the server's; afterwards it is ending.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tasks = [
                 asyncio.create_task(self._obey(server, app.service.ledger), name="turnledger orders"),
@@ -124,7 +122,7 @@ class Worker:
                 case Order.HURRY:
                     server.hurry()
                 case Order.RECOVER:
-                    await ledger.recover()
+                    await Host(ledger).recover()
                     log.info("recovered")
         self._is_orphan = True
         log.warning("supervisor_gone")
@@ -132,10 +130,10 @@ class Worker:
 
 
 class WorkerServer(Server):
-    """A server that shares its socket, and is hurried by its supervisor, never by a signal."""
+    """A server that shares its socket, and that only its supervisor hurries, never a signal."""
 
     def remedy(self) -> None:
-        """The supervisor replaces it."""
+        """Return None: the supervisor replaces this process."""
 
     def signalled(self, number: signal.Signals) -> None:
         """Ignore repeats: service managers send SIGTERM to all processes at once."""

@@ -1,4 +1,4 @@
-"""The models on offer: from the name that a client asks for to the upstream that answers."""
+"""The models on offer: from the name in a request to the upstream that answers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from turnledger.server.errors import Refused
 from turnledger.server.models.redacted import RedactedModel
 
 NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
-"""Fields in which upstreams take further models, in any case: some ignore case."""
+"""Fields in which upstreams accept further models. Compared without case, since some ignore it."""
 
 
 class ResolvedModel(NamedTuple):
-    """A model, and its name at the upstream."""
-
     model: ChatModel
     upstream_name: str
     length_field: LengthField | None = None
-    """See ModelSettings."""
 
 
 class Models:
@@ -48,12 +45,12 @@ class Models:
 
     def find(self, name: str, principal: Principal) -> ResolvedModel:
         """Return the model of this name. Raises Refused (404 `model_not_found`) if there is none that the
-        caller may ask."""
+        caller may use."""
         found = self.named(name) if principal.may_ask(name) else None
         if found is not None:
             return found
         known = ", ".join(filter(principal.may_ask, self._named))
-        message = f"There is no model {plain(name[:100])!r}. Known: {known}."
+        message = f"Unknown model {plain(name[:100])!r}. Known: {known}."
         raise Refused(404, "model_not_found", message, param="model")
 
     def named(self, name: str) -> ResolvedModel | None:
@@ -64,18 +61,18 @@ class Models:
         return found
 
     def check_fields(self, names: Iterable[str], principal: Principal) -> None:
-        """Raise Refused (403) if a caller whose token is for some models names others in a field beside
+        """Raise Refused (403) if a caller with a token for some models names models in a field besides
         `model`."""
         if principal.token is None or not principal.token.models:
             return
         for name in names:
             if name != "model" and name.casefold() in NAMING_MODELS:
-                message = f"{plain(name)}: this token is for some models only. Name one, in `model`."
+                message = f"{plain(name)}: this token is restricted to some models. Name one in `model`."
                 raise Refused(403, "outside_models", message, param=plain(name))
 
     async def listing(self, principal: Principal) -> list[dict[str, Any]]:
-        """The models that the caller may ask, as objects of the models API. Raises ModelError if the upstream
-        cannot be asked."""
+        """List the models that the caller may use, as objects of the models API. Raises ModelError if the
+        upstream cannot be reached."""
         return [each for each in await self._all(principal) if principal.may_ask(str(each.get("id")))]
 
     async def _all(self, principal: Principal) -> list[dict[str, Any]]:
@@ -88,10 +85,10 @@ class Models:
         except ModelRefused as refused:
             if refused.status == 429:
                 raise
-            # The refusal is about the upstream's list, not about this request.
-            raise ModelError(f"The upstream does not tell its models. {refused}") from None
+            # The refusal concerns the upstream's list, not this request.
+            raise ModelError(f"The upstream does not list its models. {refused}") from None
         if is_narrowed:
-            # The owner and the permissions of a model may name the operator's organisation.
+            # Owner and permissions of a model may name the operator's organisation.
             others = [_listed(str(each.get("id"))) for each in others]
         return named + [each for each in others if each.get("id") not in self._named]
 
@@ -108,7 +105,7 @@ def _listed(name: str) -> dict[str, Any]:
 
 
 def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
-    """Make the models that the settings name; the demo model if they name none."""
+    """Make the models in the settings; the demo model if there are none."""
     if not settings.models and settings.upstream is None:
         from turnledger.runners.demo import DemoModel
 
@@ -131,7 +128,7 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
 
 
 class _Upstreams:
-    """Models that are reached in the same way share their connections."""
+    """Models with equal connection settings share their connections."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings = settings
@@ -139,7 +136,7 @@ class _Upstreams:
         self._made: dict[ModelSettings, ChatModel] = {}
 
     def to(self, model: ModelSettings) -> ChatModel:
-        # Imported only if there is an upstream: the demo model needs none of it.
+        # Imported only for an upstream: the demo model needs none of it.
         from turnledger.runners.upstream.upstream import Timeouts, Upstream
 
         limits = model.timeouts or self._settings.timeouts

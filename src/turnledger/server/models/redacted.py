@@ -1,6 +1,6 @@
-"""Upstream errors as visitors and bearers of narrowed tokens see them: the kind of failure only.
+"""Upstream errors for visitors and narrowed tokens: only the kind of failure.
 
-What the upstream said may name the operator's organisation, projects and limits; it goes to the log.
+The upstream's message may name the operator's organisation, projects and limits; it goes to the log.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
-from turnledger.model.attempt import Failure
+from turnledger.model.turn import Failure
 from turnledger.runners.chat_model import (
     ChatModel,
     ModelRequest,
@@ -25,7 +25,7 @@ _KINDS = {each.code: each for each in (ModelError, ModelUnavailable, ModelTimeou
 
 
 class RedactedModel:
-    """A chat model whose errors say nothing of its upstream."""
+    """A chat model whose errors reveal nothing of its upstream."""
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
@@ -62,7 +62,7 @@ class RedactedModel:
 
 
 async def _checked(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
-    """Pass on chunks up to one that is an error."""
+    """Pass chunks on up to an error."""
     async for payloads in batches:
         for payload in payloads:
             if b'"error"' in payload and (error := chunk_of(payload).error) is not None:
@@ -73,7 +73,7 @@ async def _checked(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[by
 def _discreet(problem: ModelError) -> ModelError:
     log.warning("model_failed", code=problem.code, details=str(problem))
     if isinstance(problem, ModelRefused):
-        # A runner that asked for the usage on its own asks again without it, and recognises this.
+        # A runner that added a request for the usage recognises this, and retries without it.
         is_about_usage = "stream_options" in str(problem.error)
         error = {"param": "stream_options"} if is_about_usage else None
         return ModelRefused(problem.status, error, problem.retry_after)
@@ -81,7 +81,7 @@ def _discreet(problem: ModelError) -> ModelError:
 
 
 def discreet_failure(failure: Failure | None) -> Failure | None:
-    """Return the failure of a turn without what an upstream said of it."""
+    """Return the failure of a turn without the upstream's message."""
     if failure is None:
         return None
     if failure.code == ModelRefused.code:

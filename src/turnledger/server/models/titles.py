@@ -1,7 +1,7 @@
-"""Titles by a model: asked for after the first turn of a chat is committed and its client has the answer.
+"""Titles by a model: requested after the first turn of a chat is committed and its client has the answer.
 
-Nothing waits for them: until one comes, and if none does, the first words are the title. A title that a
-person gives, before or meanwhile, stays.
+No request waits for them: until one comes, and if none does, the first words are the title. A title that a
+person sets, earlier or meanwhile, stays.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import Ledger
+from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.turn import Turn
 from turnledger.runners.titles import Beginning, title_by
@@ -17,29 +17,26 @@ from turnledger.server.models.models import ResolvedModel
 from turnledger.server.ops.logs import log, unexpected
 
 AT_ONCE = 4
-"""Titles that are asked for at the same time."""
 WAITING = 200
-"""Chats that may wait for theirs; more keep their first words."""
+"""Chats in the queue; further ones keep their first words."""
 PATIENCE = 60.0
 """Seconds that a model may take for one."""
 
 
 class Titles:
-    """Names chats, for one process of a server."""
-
     def __init__(
-        self, ledger: Ledger, model: ResolvedModel, *, at_once: int = AT_ONCE, waiting: int = WAITING
+        self, host: Host, model: ResolvedModel, *, at_once: int = AT_ONCE, waiting: int = WAITING
     ) -> None:
-        self._ledger = ledger
+        self._host = host
         self._model = model
         self._room = asyncio.Semaphore(at_once)
         self._most = at_once + waiting
         self.making: set[asyncio.Task[None]] = set()
-        """Titles that are being made, or wait."""
+        """Titles being made, or in the queue."""
         self._is_closed = False
 
     def consider(self, conversation: Conversation, turn: Turn) -> None:
-        """Name the chat of this first turn, some time later. Never waits, never raises."""
+        """Name the chat of this first turn later. Never waits, never raises."""
         if conversation.internal or conversation.named_by not in (None, NamedBy.WORDS) or self._is_closed:
             return
         if len(self.making) >= self._most:
@@ -50,7 +47,6 @@ class Titles:
         making.add_done_callback(self.making.discard)
 
     async def close(self) -> None:
-        """Stop; chats without a title keep their first words."""
         self._is_closed = True
         for making in self.making:
             making.cancel()
@@ -66,7 +62,7 @@ class Titles:
             if title is None:
                 log.warning("title_not_made", conversation=id, code="empty_title")
             else:
-                await self._ledger.catalogue.name_by_model(id, title, owner=owner)
+                await self._host.name_by_model(id, title, owner=owner)
         except TurnledgerError as problem:
             log.warning("title_not_made", conversation=id, code=problem.code)
         except TimeoutError:

@@ -1,1 +1,1 @@
-"""Endpoints and their description: the routes and the OpenAPI document come from one list."""
+"""Endpoints and the OpenAPI document: the routes and the document are made from one list."""

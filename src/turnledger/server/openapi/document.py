@@ -1,11 +1,8 @@
-"""The description of the API for programs, made of the endpoints themselves.
+"""The OpenAPI document, made from the endpoints.
 
-Answering: every status that an endpoint can answer with, and what it means there.
-
-What comes of its own work an endpoint says itself. What comes of the way that all requests go, through guard,
-admission, limits and the reading of a body, follows from what kind of endpoint it is.
-
-500 is not among them: it would be a fault of the server, or a store that is damaged.
+An operation lists every status it can respond with. An endpoint declares the statuses of its own work; those
+of the guard, admission, the limits and the body follow from the kind of endpoint. 500 is not listed: it would
+be a bug in the server, or a damaged store.
 """
 
 from __future__ import annotations
@@ -37,14 +34,14 @@ NO_STORE = "The store cannot be reached. Try again."
 
 
 def all_answers(endpoint: Endpoint) -> dict[int, str]:
-    """What each status means that the endpoint can answer with, in order."""
-    told = {400: NOT_VALID, 415: NOT_JSON, **_of_who_asks(endpoint), **_of_limits(endpoint)}
+    """Return the meaning of each status that the endpoint can respond with, sorted."""
+    answers = {400: NOT_VALID, 415: NOT_JSON, **_of_access(endpoint), **_of_limits(endpoint)}
     if endpoint.body is not None:
-        told |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
-    return dict(sorted({**told, **endpoint.answers}.items()))
+        answers |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
+    return dict(sorted({**answers, **endpoint.answers}.items()))
 
 
-def _of_who_asks(endpoint: Endpoint) -> dict[int, str]:
+def _of_access(endpoint: Endpoint) -> dict[int, str]:
     if endpoint.is_public:
         return {403: FOREIGN}
     return {401: NOT_LET_IN, 403: NOT_ALLOWED, 503: NO_STORE}
@@ -69,13 +66,13 @@ _HEADERS = {
     "WWW-Authenticate": Parameter("How to show a token.", TEXT),
 }
 _OF_STATUS = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
-"""Headers that every answer of a status carries, beside the id of the request."""
+"""Headers of every response with a status, besides the request id."""
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """The endpoints, and the one that describes them all."""
+    """Return the endpoints, and one more that serves the document of all."""
 
-    @cache  # few ask for it, and it takes longer than the rest of an application
+    @cache  # rarely requested, and slower to make than the rest of an application
     def document() -> bytes:
         return msgspec.json.encode(describe(everything))
 
@@ -96,7 +93,6 @@ def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
 
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI document of these endpoints."""
     components = Components([Error, *(shape for endpoint in endpoints for shape in _shapes(endpoint))])
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -124,12 +120,11 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def path_of(endpoint: Endpoint) -> str:
-    """The path as it is written for people: without how its parameters are matched."""
+    """Return the path without the converters of its parameters."""
     return re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
 
 
 def _content(endpoint: Endpoint, status: int) -> Content:
-    """What an answer holds, by media type."""
     content = endpoint.content.get(status, _ANY if status < 400 else Error)
     return content if isinstance(content, Mapping) else {JSON: content}
 

@@ -1,4 +1,4 @@
-"""JSON Schemas: of the shapes of the API, and by hand of parameters and of what is not ours."""
+"""JSON Schemas: generated for the shapes of the API, written by hand for parameters and foreign shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from turnledger.model.ids import Id
 
 Schema: TypeAlias = Mapping[str, Any]
 Shape: TypeAlias = Schema | type | UnionType
-"""A schema, or classes of turnledger.api that have one."""
 
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", **requests.NAME}
@@ -26,17 +25,14 @@ COMPONENTS = "#/components/schemas/"
 
 
 def id_of(kind: type[Id]) -> Schema:
-    """An id of this kind."""
     return {"type": "string", "pattern": fields.id_pattern(kind)}
 
 
 def one_of(kind: type[StrEnum]) -> Schema:
-    """One of the words of an enumeration."""
     return {"type": "string", "enum": [str(each) for each in kind]}
 
 
 def or_null(schema: Schema) -> Schema:
-    """What is of this schema, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
@@ -45,13 +41,13 @@ def a_list(schema: Schema) -> Schema:
 
 
 def an_object(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object that has all of these fields, and perhaps some of the optional ones or others."""
+    """Return an object schema that requires `fields` and allows any others."""
     properties = {**fields, **(optional or {})}
     return {"type": "object", "required": list(fields), "properties": properties}
 
 
 class Components:
-    """The schemas of shapes, each described once and referred to from everywhere."""
+    """The schemas of shapes, each defined once and referenced elsewhere."""
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
         classes = [each for shape in shapes for each in _classes(shape)]
@@ -63,7 +59,6 @@ class Components:
             _require_all_of_an_answer(schema)
 
     def schema(self, shape: Shape) -> Schema:
-        """The schema of a shape, by reference where it is a class."""
         if isinstance(shape, Mapping):
             return shape
         references = [self._references[each] for each in _classes(shape)]
@@ -83,7 +78,8 @@ def _schema_of(kind: type) -> dict[str, Any]:
 
 
 def _require_all_of_an_answer(schema: dict[str, Any]) -> None:
-    """A server sends every field; defaults are for clients. A request is known by what it forbids."""
+    """Require every field of a response: the server sends all, defaults are for clients. Requests are
+    recognized by forbidding unknown fields."""
     if "properties" in schema and "additionalProperties" not in schema:
         schema["required"] = list(schema["properties"])
         for each in schema["properties"].values():
@@ -91,4 +87,4 @@ def _require_all_of_an_answer(schema: dict[str, Any]) -> None:
 
 
 FULL = {507: "The storage quota of this owner is reached. Purge chats, then try again."}
-"""What a route answers that stores something."""
+"""The response of a route that stores something."""

@@ -1,1 +1,1 @@
-"""What operators look at: logs, metrics, readiness, the watchdog, and counters that workers share."""
+"""For operators: logs, metrics, readiness, the watchdog, and counters that workers share."""

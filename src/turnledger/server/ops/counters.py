@@ -1,10 +1,10 @@
 """Counters that all workers of a server share, such as running turns or readers.
 
 Each worker writes its own part of a shared memory, and any worker reads the sum. To stay within a limit, a
-worker counts itself first and reads then (`admit`): of two at once at least one sees both, so a limit is
-never exceeded. A part is a table of names, as keyed hashes, with their counts. Names are found by probing
-from the place of their hash; a name whose count falls to zero is removed, and those behind it move up, so
-that a table never fills with stale names.
+worker counts itself first and then reads (`admit`): of two at once at least one sees both, so a limit is
+never exceeded. A part is a hash table of names, as keyed hashes, with their counts, and linear probing. A
+name whose count falls to zero is removed and those behind it move up, so that a table never fills with stale
+names.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from turnledger.model.ids import TurnId
 
 
 class Board(ABC):
-    """Counts by kind and name; both are any text. For the event loop's thread only; nothing here waits."""
+    """Counts by kind and name, which are any texts. For the event loop's thread only; never waits."""
 
     @abstractmethod
     def add(self, kind: str, name: str, by: int = 1) -> None:
-        """Raise, or lower, this worker's count of a name. Raises ValueError if it would fall below zero."""
+        """Change this worker's count of a name. Raises ValueError if it would fall below zero."""
 
     @abstractmethod
     def total(self, kind: str, name: str) -> int:
-        """The count of a name, of all workers together."""
+        """Return the count of a name over all workers."""
 
     @abstractmethod
     def sum(self, kind: str) -> int:
-        """The counts of all names of a kind, of all workers together."""
+        """Return the count of all names of a kind over all workers."""
 
     def admit(self, kind: str, name: str, most: int) -> bool:
-        """Count one more of the name if there are no more than `most` then; return whether it was counted.
+        """Count one more of the name unless that exceeds `most`; return whether it was counted.
 
-        Never admits too many. Of several who come at once for the last place, none may get it.
+        Never admits too many. Of several that compete for the last place, all may be refused.
         """
         self.add(kind, name, 1)
         if self.total(kind, name) <= most:
@@ -53,7 +53,7 @@ class Board(ABC):
 
 
 class OwnBoard(Board):
-    """The board of a server with one worker: plain memory."""
+    """The board of a server with one worker, in plain memory."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -77,26 +77,25 @@ class OwnBoard(Board):
 
 
 CELLS = 65_536
-"""Names for which a part has room, twice over."""
+"""Cells of a part; at most half are used."""
 HASHES = 10_000
-"""Names whose hash is remembered."""
 TRIES = 100
-"""So often a part is read anew whose names are moving. After that its worker stands still, and so do they."""
+"""Retries of a read while names move. After that the worker has stalled, and its names are at rest."""
 
 _KEY_BYTES = 32
 _WORD, _CELL_WORDS = 8, 2
-# Words of the head: parts, cells, key. Words of a part: moves begun and ended (odd: names are on the move),
-# how many names it has, how much was spilled; then a hash and a count for each cell.
+# Words of the head: parts, cells, key. Words of a part: moves begun and ended (odd: names are moving), the
+# number of names, the spilled count; then a hash and a count for each cell.
 _PARTS, _CELLS, _KEY, _HEAD_WORDS = 0, 1, 2, 8
 _MOVES, _NAMES, _SPILLED, _PART_HEAD_WORDS = 0, 1, 2, 4
 
 
 class SharedBoard(Board):
-    """Made once by the supervisor (`create`), and opened by each worker with the part that it was given."""
+    """Created once by the supervisor (`create`), and opened by each worker with its own part."""
 
     def __init__(self, descriptor: int, part: int | None = None) -> None:
         self._memory = mmap.mmap(descriptor, 0)
-        # Words are written and read whole; a reader never sees half of one.
+        # Words are written and read atomically.
         self._words = memoryview(self._memory).cast("Q")
         self.descriptor = descriptor
         self.parts = self._words[_PARTS]
@@ -111,7 +110,7 @@ class SharedBoard(Board):
 
     @classmethod
     def create(cls, parts: int, cells: int = CELLS) -> SharedBoard:
-        """A new board; its descriptor is handed to the workers. `cells` is a power of two."""
+        """Create a board; its descriptor is for the workers. `cells` is a power of two."""
         size = _WORD * (_HEAD_WORDS + parts * (_PART_HEAD_WORDS + _CELL_WORDS * cells))
         descriptor = _anonymous_file()
         try:
@@ -126,7 +125,6 @@ class SharedBoard(Board):
             raise
 
     def close(self) -> None:
-        """Close the memory and its descriptor; other processes keep theirs."""
         self.detach()
         os.close(self.descriptor)
 
@@ -135,8 +133,8 @@ class SharedBoard(Board):
         self._memory.close()
 
     def clear(self, part: int) -> None:
-        """Forget the counts of a worker that has ended. For the supervisor: no other process writes there
-        now."""
+        """Clear the counts of a worker that has ended. For the supervisor: no other process writes there
+        then."""
         start = self._starts[part]
         end = start + self._part_words
         moves = self._words[start + _MOVES] | 1
@@ -149,12 +147,12 @@ class SharedBoard(Board):
         all_names, spilled = self._of_kind(kind)
         self._count(self._of_name(kind, name), by, spilled)
         self._count(all_names, by)
-        # A processor may delay a write beyond a later read, but not beyond taking a lock.
+        # A processor may delay a write past a later read, but not past taking a lock.
         with self._barrier:
             pass
 
     def total(self, kind: str, name: str) -> int:
-        """See Board. If a part is full, what it had no room for counts under every name of its kind."""
+        """See Board. The spilled count of a full part is added to every name of its kind."""
         hashed, words = self._of_name(kind, name), self._words
         total = 0
         for start in self._starts:
@@ -175,7 +173,7 @@ class SharedBoard(Board):
     def _hash(self, kind: str, name: str, meaning: bytes = b"") -> int:
         text = f"{kind}\0{name}".encode(errors="surrogatepass")
         hashed = blake2b(text, digest_size=_WORD, key=self._key, person=meaning).digest()
-        return int.from_bytes(hashed, "little") or 1  # 0 is an empty cell
+        return int.from_bytes(hashed, "little") or 1  # 0 marks an empty cell
 
     def _of_name(self, kind: str, name: str) -> int:
         found = self._hashes_of_names.get((kind, name))
@@ -186,7 +184,6 @@ class SharedBoard(Board):
         return found
 
     def _of_kind(self, kind: str) -> tuple[int, int]:
-        """The hashes of the sum of a kind, and of the sum of what found no room."""
         found = self._hashes.get(kind)
         if found is None:
             found = self._hashes[kind] = self._hash(kind, "", b"sum"), self._hash(kind, "", b"spilled")
@@ -207,7 +204,7 @@ class SharedBoard(Board):
         return count
 
     def _find(self, start: int, hashed: int) -> int:
-        """The place of a name, or where it would be put."""
+        """Return the place of a name, or the one to put it."""
         words, mask, first = self._words, self._mask, start + _PART_HEAD_WORDS
         cell = hashed & mask
         for _ in range(mask + 1):
@@ -215,12 +212,12 @@ class SharedBoard(Board):
             if words[place] in (hashed, 0):
                 return place
             cell = (cell + 1) & mask
-        return first + _CELL_WORDS * (hashed & mask)  # only ever while the supervisor clears the part
+        return first + _CELL_WORDS * (hashed & mask)  # only while the supervisor clears the part
 
     # Writing the own part.
 
     def _count(self, hashed: int, by: int, spilled: int | None = None) -> None:
-        """Change a count. A name that finds no room is counted in `spilled`; a sum always finds room."""
+        """Change a count. A name without room is counted in `spilled`; a sum always has room."""
         if self._own is None:
             raise ValueError("only a worker counts, in the part that it was given")
         words, place = self._words, self._find(self._own, hashed)
@@ -228,8 +225,8 @@ class SharedBoard(Board):
         count = by + (words[place + 1] if is_there else 0)
         is_full = not is_there and spilled is not None and words[self._own + _NAMES] > self._mask // 2
         if count < 0 or is_full:
-            # It was counted, or is now, when there was no room. Spilling may move other cells.
-            # Refused before anything has changed: it may be a bug of the caller.
+            # The part is full, or was when this name was counted. Spilling may move other cells. The check
+            # comes before any change, since it may fail for a bug of the caller.
             if spilled is None or self._read(self._own, spilled) + count < 0:
                 raise ValueError("a count cannot fall below zero")
             if is_there:
@@ -250,11 +247,11 @@ class SharedBoard(Board):
     def _set(self, place: int, count: int) -> None:
         self._words[place + 1] = count
         if not count:
-            self._take_out(place)
+            self._remove(place)
 
-    def _take_out(self, hole: int) -> None:
+    def _remove(self, hole: int) -> None:
         """Empty a cell, and move up those behind it that probed past it. A name is in its new cell before it
-        leaves the old one: whenever this stops, every name can be found."""
+        leaves the old one: wherever this stops, every name can be found."""
         words, mask = self._words, self._mask
         assert self._own is not None  # noqa: S101 - for the type checker
         first = self._own + _PART_HEAD_WORDS
@@ -275,7 +272,7 @@ class SharedBoard(Board):
 
 
 def _anonymous_file() -> int:
-    """A file without a name, gone with the last process that has it open."""
+    """Open a file without a name; it disappears with the last process that has it open."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("turnledger-board")
     with tempfile.TemporaryFile() as file:
@@ -283,27 +280,27 @@ def _anonymous_file() -> int:
 
 
 class Sharing(NamedTuple):
-    """Given to a worker by its supervisor; a server of one process has none."""
+    """What a worker receives from its supervisor; a server of one process has none."""
 
     board: Board
     metrics_folder: Path
     part: int
-    """Its number: no other worker has it at the same time."""
+    """The worker's number, unique at any time."""
 
 
 READERS = "readers"
 LOOK_EVERY = 0.2
-"""Seconds between looks at whether the last reader elsewhere has left."""
+"""Seconds between checks whether the last reader on another worker has left."""
 
 
 class Audience:
-    """The readers of running turns: of their events, and requests that are answered by another request's
-    turn. Each is counted on the board, so that it counts whichever worker it reads from."""
+    """The readers of running turns: of their events, and requests answered by another request's turn. They
+    are counted on the board, so that it does not matter which worker serves them."""
 
     def __init__(self, board: Board | None = None, *, look_every: float = LOOK_EVERY) -> None:
         self._board = board or OwnBoard()
         self._readers: defaultdict[TurnId, int] = defaultdict(int)
-        self._afterwards: dict[TurnId, Callable[[], object]] = {}
+        self._actions: dict[TurnId, Callable[[], object]] = {}
         self._look_every = look_every
         self._timer: asyncio.TimerHandle | None = None
 
@@ -316,7 +313,7 @@ class Audience:
         self._board.add(READERS, turn)
 
     def leave(self, turn: TurnId) -> None:
-        """Count no more; the last to leave triggers what `when_gone` was given."""
+        """Stop counting a reader; the last one triggers the action of `when_gone`."""
         self._board.add(READERS, turn, -1)
         self._readers[turn] -= 1
         if not self._readers[turn]:
@@ -324,24 +321,24 @@ class Audience:
             self._act_if_gone(turn)
 
     def when_gone(self, turn: TurnId, act: Callable[[], object]) -> None:
-        """Call `act` once nobody reads the turn any more, maybe now."""
-        self._afterwards[turn] = act
+        """Call `act` once the turn has no readers, maybe now."""
+        self._actions[turn] = act
         self._act_if_gone(turn)
 
     def forget(self, turn: TurnId) -> None:
-        """The turn is over: readers that leave trigger nothing."""
-        self._afterwards.pop(turn, None)
+        """Drop the action of a turn that is over."""
+        self._actions.pop(turn, None)
 
     def _act_if_gone(self, turn: TurnId) -> None:
-        if turn not in self._afterwards:
+        if turn not in self._actions:
             return
         if not self._board.total(READERS, turn):
-            self._afterwards.pop(turn)()
+            self._actions.pop(turn)()
         elif turn not in self._readers and self._timer is None:
-            # They read from another worker, which may die silently: so this one polls.
+            # Another worker serves them, and may die silently: so this one polls.
             self._timer = asyncio.get_running_loop().call_later(self._look_every, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        for turn in list(self._afterwards):
+        for turn in list(self._actions):
             self._act_if_gone(turn)

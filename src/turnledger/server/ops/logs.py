@@ -1,7 +1,7 @@
-"""The server's log: one event a line, with the ids of request, turn and conversation.
+"""The server's log: one event per line, with the ids of request, turn and conversation.
 
-It never holds what people and models said, nor a token: not in a field, and except at the debug level not in
-the message of an exception, which may quote them. Without `configure`, nothing is written.
+It never contains content of chats, nor a token: not in a field, and except at the debug level not in the
+message of an exception, which may quote them. Without `configure`, nothing is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "
 Event = dict[str, Any]
 
 current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
-"""The id of the request that the running task answers: every line that it logs has it."""
+"""The id of the request that the running task handles, added to every line it logs."""
 
 _ours = logging.getLogger("turnledger")
 _server = logging.getLogger("turnledger.server")
@@ -35,14 +35,14 @@ _SECRET = re.compile(rf"({TOKEN}|{CODE})[0-9A-Za-z]+")
 
 
 class Log:
-    """The server's events. They go to the standard library's logging or, once `configure` was called,
-    straight to the stream."""
+    """The server's events. They go to the standard library's logging or, after `configure`, directly to the
+    stream."""
 
     def __init__(self) -> None:
-        self._to: Callable[[str, Event], None] = _tell_the_library
+        self._to: Callable[[str, Event], None] = _log_to_library
 
     def is_enabled_for(self, level: str) -> bool:
-        """Whether such events go anywhere; for callers to whom collecting them is costly."""
+        """Return whether such events are written, for callers that would collect costly fields."""
         return _server.isEnabledFor(_NUMBERS[level])
 
     def debug(self, event: str, **fields: Any) -> None:
@@ -62,13 +62,12 @@ class Log:
 
 
 def unexpected(problem: BaseException, **ids: str | None) -> None:
-    """Log an unforeseen exception, with where it was raised."""
     log.error("internal_error", exc_info=problem, **ids)
 
 
 def configure(format: str, level: str, stream: TextIO, *, worker: int | None = None) -> None:
-    """Write the log of this process to `stream`, with warnings of libraries. Each of several workers adds its
-    number. For the process that serves only: it replaces what was configured before."""
+    """Write the log of this process to `stream`, with warnings of libraries. A worker adds its number. Only
+    for the process that serves: it replaces any earlier configuration."""
     line = _as_json if format == "json" else _for_a_console(colors=stream.isatty())
     form = LogFormatter(line, with_message=level == "debug", worker=worker)
     handler = logging.StreamHandler(stream)
@@ -79,7 +78,7 @@ def configure(format: str, level: str, stream: TextIO, *, worker: int | None = N
 
 
 class LogFormatter:
-    """Makes lines of events: adds time, worker and place, and removes what no log may hold."""
+    """Formats events: adds time, worker and place, and removes secrets."""
 
     def __init__(self, line: Callable[[Event], str], *, with_message: bool, worker: int | None) -> None:
         self._line = line
@@ -93,13 +92,13 @@ class LogFormatter:
         if self._worker is not None:
             event["worker"] = self._worker
         tell_where(event, with_message=self._with_message)
-        _blot_out_tokens(event)
+        _hide_tokens(event)
         _make_printable(event)
         return self._line(event)
 
 
 class _Written:
-    """Writes to a stream, and drops what cannot be written: a broken log must not cost a turn."""
+    """Writes to a stream, and drops lines that cannot be written: a broken log must not cost a turn."""
 
     def __init__(self, stream: TextIO, least: int, form: LogFormatter) -> None:
         self._stream = stream
@@ -111,14 +110,12 @@ class _Written:
         if _NUMBERS[level] < self._least:
             return
         line = self._form(level, event) + "\n"
-        with suppress(OSError, ValueError), self._writing:  # a pipe that broke, a file that was closed
+        with suppress(OSError, ValueError), self._writing:  # a broken pipe, a closed file
             self._stream.write(line)
             self._stream.flush()
 
 
 class _OfLibraries(logging.Formatter):
-    """Formats records of libraries as our own events."""
-
     def __init__(self, form: LogFormatter) -> None:
         super().__init__()
         self._form = form
@@ -128,13 +125,13 @@ class _OfLibraries(logging.Formatter):
         return self._form(record.levelname.lower(), event)
 
 
-def _tell_the_library(level: str, event: Event) -> None:
+def _log_to_library(level: str, event: Event) -> None:
     if not _server.isEnabledFor(_NUMBERS[level]):
         return
     problem = event.pop("exc_info", None)
     _add_request(event)
     event["level"] = level
-    _blot_out_tokens(event)
+    _hide_tokens(event)
     _server.log(_NUMBERS[level], event.pop("event"), exc_info=problem, extra=event)
 
 
@@ -145,7 +142,7 @@ def _add_request(event: Event) -> None:
 
 
 def tell_where(event: Event, *, with_message: bool) -> None:
-    """Replace the exception of an event by where it was raised, with its message only if asked for."""
+    """Replace the exception of an event by its stack, with its message only if requested."""
     problem = event.pop("exc_info", None)
     if isinstance(problem, tuple):
         problem = problem[1]
@@ -164,8 +161,8 @@ def _make_printable(event: Event) -> None:
             event[name] = plain(value)
 
 
-def _blot_out_tokens(event: Event) -> None:
-    """Hide tokens in what clients put into a path, or libraries into a warning."""
+def _hide_tokens(event: Event) -> None:
+    """Hide tokens, which clients may put into a path, or libraries into a warning."""
     for name, value in event.items():
         if isinstance(value, str) and (TOKEN in value or CODE in value):
             event[name] = _SECRET.sub(r"\1…", value)

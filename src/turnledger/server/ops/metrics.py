@@ -1,4 +1,4 @@
-"""What the server counts, and the names of all metrics."""
+"""The metrics of the server."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 FILE_BYTES = 65_536
-"""Room for what a worker counts of one kind, several times over."""
+"""Room for a worker's metrics of one kind, several times over."""
 PATIENT = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
 class Metrics:
-    """The metrics of one server, in a registry of its own. Each method is named for what happened."""
+    """The metrics of one server, in a registry of its own. Methods are named after events."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._registry = CollectorRegistry()
@@ -39,22 +39,22 @@ class Metrics:
 
     @classmethod
     def shared(cls, folder: Path, part: int) -> Metrics:
-        """The metrics of a worker, in files that all workers of a server read. From now on this holds for all
-        metrics of the process: call it once, before any other is made. Raises OSError without room."""
+        """Make the metrics of a worker, in files that all workers read. Applies to all metrics of the
+        process: call it once, before any other is made. Raises OSError if the disk is full."""
         for kind in ("counter", "gauge_livesum", "histogram"):
-            _have_room(folder / f"{kind}_{part}.db")
+            _allocate(folder / f"{kind}_{part}.db")
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-        # By part, not by process: a worker that replaces a dead one goes on counting in its files.
+        # By part, not by process: a worker that replaces a dead one continues counting in its files.
         values.ValueClass = values.MultiProcessValue(lambda: part)  # type: ignore[no-untyped-call]
         return cls(folder)
 
     @staticmethod
     def clear(folder: Path, part: int) -> None:
-        """Forget the gauges of a worker that has ended; its counts stay."""
+        """Remove the gauges of a worker that has ended; its counters stay."""
         mark_process_dead(part, str(folder))  # type: ignore[no-untyped-call]
 
     def turn_ended(self, outcome: str) -> None:
-        """A turn has ended: `completed`, `stopped`, `failed`, `refused`, `replayed` or `unknown`."""
+        """Count a turn by outcome: `completed`, `stopped`, `failed`, `refused`, `replayed` or `unknown`."""
         self._turns(outcome).inc()
 
     def waited(self, seconds: float) -> None:
@@ -76,12 +76,12 @@ class Metrics:
         self._refusals(limit).inc()
 
     def answered(self, status: int) -> None:
-        """A request was answered; 499: its client left before."""
+        """Count a response; 499: the client left before it."""
         self._requests(status).inc()
 
     def watch(self, name: str, meaning: str, look: Callable[[], float]) -> None:
-        """Show a number that is kept elsewhere. It is read when asked for; that of another worker is as old
-        as its last `refresh`."""
+        """Export a number kept elsewhere. It is read on each scrape; that of another worker is as old as its
+        last `refresh`."""
         self._watched.append((self._gauge(name, meaning), look))
 
     def refresh(self) -> None:
@@ -97,7 +97,7 @@ class Metrics:
         return generate_latest(registry)
 
     def _counter(self, name: str, meaning: str, label: str) -> Callable[[object], Counter]:
-        """A counter by the value of its label, cached: the library's lookup takes longer than counting."""
+        """Make a counter with cached labels: the library's lookup takes longer than counting."""
         return cache(Counter(f"turnledger_{name}", meaning, [label], registry=self._registry).labels)
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
@@ -107,9 +107,9 @@ class Metrics:
         return Gauge(f"turnledger_{name}", meaning, registry=self._registry, multiprocess_mode="livesum")
 
 
-def _have_room(file: Path) -> None:
-    """Allocate a new file on the disk now. It is mapped into memory, and a process that finds no room later
-    is killed by the system. Others read it at any time: it is never there in part."""
+def _allocate(file: Path) -> None:
+    """Allocate a new file on the disk now. It is mapped into memory, and the system kills a process that
+    finds the disk full later. Others may read it at any time, so it appears whole."""
     if file.exists():
         return
     making = file.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""Whether turns can be run here: found out by writing, at most once a second."""
+"""Readiness: whether turns can run here, tested by a write at most once a second."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from turnledger.errors import LedgerClosed, StoreError, TurnledgerError
 from turnledger.server.ops.logs import log
 
 FRESH = 1.0
-"""Seconds for which an answer of the store is good."""
+"""Seconds for which a result is valid."""
 PATIENCE = 2.0
-"""How long the store may take to answer before it counts as away, in seconds."""
+"""Seconds that the store may take to answer before it counts as unavailable."""
 
 
 class NotReady(msgspec.Struct, frozen=True):
-    """Why no turn should be sent here: a word for programs, and a sentence for everybody. Names of files are
-    in the log only."""
+    """Why no turn should be sent here: a word for programs, and a sentence for people. File names are only in
+    the log."""
 
     code: str
     message: str
@@ -30,7 +30,7 @@ NO_ANSWER = NotReady("store_unavailable", "The store does not answer. Wait, or l
 
 
 class Readiness:
-    """The state of the store. `probe` writes to it, and raises why that is not possible."""
+    """The state of the store. `probe` writes to it, and raises if that fails."""
 
     def __init__(
         self, probe: Callable[[], Awaitable[None]], now: Callable[[], float] = time.monotonic
@@ -42,18 +42,18 @@ class Readiness:
         self._problem: NotReady | None = None
 
     async def problem(self) -> NotReady | None:
-        """Why the store cannot be written to; None if it can. All callers share one probe at a time; one that
-        hangs is not followed by another."""
+        """Return why the store cannot be written to; None if it can. All callers share one probe at a time,
+        also one that hangs."""
         if self._known_at is not None and self._now() - self._known_at < FRESH:
             return self._problem
         if self._probing is None:
-            self._probing = asyncio.create_task(self._find_out(), name="turnledger probe")
+            self._probing = asyncio.create_task(self._run_probe(), name="turnledger probe")
         done, _ = await asyncio.wait((self._probing,), timeout=PATIENCE)
         if not done:
             self._note(NO_ANSWER, f"no answer within {PATIENCE:g} seconds")
         return self._problem
 
-    async def _find_out(self) -> None:
+    async def _run_probe(self) -> None:
         try:
             await self._probe()
         except (StoreError, LedgerClosed) as problem:
@@ -76,5 +76,5 @@ class Readiness:
 
 
 def reason_of(problem: TurnledgerError) -> NotReady:
-    """A problem of the store in the words of its class, which name no files."""
+    """Describe a problem of the store by the text of its class, which names no files."""
     return NotReady(problem.code, str(type(problem)()))

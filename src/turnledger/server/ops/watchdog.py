@@ -1,6 +1,6 @@
-"""The watchdog: a thread that notices an event loop that stands still, and memory above the limit.
+"""The watchdog: a thread that detects a stalled event loop, and memory above the limit.
 
-A supervisor replaces such a worker. A server of one process ends itself, for its service manager to restart.
+A supervisor replaces such a worker. A server of one process exits, for its service manager to restart it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pathlib import Path
 from turnledger.server.ops.logs import log
 
 LOOK_EVERY = 1.0
-"""Seconds between looks at the loop and the memory."""
+"""Seconds between checks."""
 STALLED_AFTER = 5.0
-"""Seconds without a turn of the loop after which it is reported: every client waits meanwhile."""
+"""Seconds without an iteration of the loop after which it is reported: every client waits meanwhile."""
 YOUNG = 10.0
-"""Seconds: a process that takes too much memory so soon would take it again after a restart."""
+"""Seconds: a process that exceeds its memory this early would do so again after a restart."""
 _FRAMES = 15
-"""Innermost places in the code that are reported of a loop that stands still."""
+"""Innermost stack frames that are reported of a stalled loop."""
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return how much memory a process takes; None where the system does not tell (all but Linux)."""
+    """Return the memory that a process uses; None where the system does not report it (all but Linux)."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
     except OSError:
@@ -38,8 +38,8 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def machine_bytes(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the memory of the machine, or of the container or service that this process is confined to; None
-    where the system does not tell."""
+    """Return the memory of the machine, or of the container or service around this process; None where the
+    system does not report it."""
     try:
         known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
         own = Path("/proc/self/cgroup").read_text().split("::")[-1].split()[0]
@@ -47,29 +47,26 @@ def machine_bytes(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
         return None
     home = cgroups / own.lstrip("/")
     above = [place / "memory.max" for place in (home, *home.parents) if place.is_relative_to(cgroups)]
-    for limit in (
-        *above,
-        cgroups / "memory" / "memory.limit_in_bytes",
-    ):  # version 2, and that of containers in 1
-        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
+    # Version 2 of cgroups, and containers in version 1.
+    for limit in (*above, cgroups / "memory" / "memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # no such file, or "max"
             known.append(int(limit.read_text()))
     return min(known)
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """What a process does that no supervisor replaces. Called by the watchdog's thread."""
+    """What a process without a supervisor does. Called by the watchdog's thread."""
 
     retire: Callable[[], object]
-    """End in order: the process takes too much memory."""
+    """Shut down gracefully: the process uses too much memory."""
     abort: Callable[[], object]
-    """End at once: the loop, which would have to do the ordering, stands still."""
+    """Exit at once: the stalled loop could not shut down gracefully."""
     stall_wait: float
-    """Seconds that it may stand still."""
 
 
 class Watchdog:
-    """Watches the loop and the process that it is made in. Without a remedy it only writes to the log."""
+    """Watches the loop and the process it is created in. Without a remedy it only logs."""
 
     def __init__(self, most_bytes: int | None, remedy: Remedy | None = None) -> None:
         self._most_bytes = most_bytes
@@ -105,10 +102,10 @@ class Watchdog:
             self.look(time.monotonic(), resident_bytes(os.getpid()))
 
     def look(self, now: float, resident: int | None) -> None:
-        """Report what has begun or ended since the last look, and act on it."""
+        """Log what has begun or ended since the last check, and act on it."""
         before, self._looked_at = self._looked_at, now
         if self._remedy is not None and now - before > self._remedy.stall_wait / 2:
-            self._beat_at = now  # this thread stood still, too: the whole process was paused
+            self._beat_at = now  # this thread stalled, too: the whole process was paused
         self._look_at_loop(now - self._beat_at)
         self._look_at_memory(now - self._began_at, resident)
 
@@ -133,7 +130,7 @@ class Watchdog:
             self._remedy.retire()
 
     def _where(self) -> list[str]:
-        """The places in the code where the loop is, without values, which may quote somebody."""
+        """Return the stack of the loop, without values, which may quote a user."""
         frame = sys._current_frames().get(self._loop_thread)
         summary = traceback.extract_stack(frame)[-_FRAMES:] if frame else []
         return [f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in summary]

@@ -1,1 +1,1 @@
-"""What a request asks for: its body, headers and fields, checked before anything runs."""
+"""The body, headers and fields of a request, checked before anything runs."""

@@ -1,7 +1,7 @@
-"""The fields of a request that reach an upstream for a narrowed token or a visitor, and their bounds.
+"""The fields of a request that a narrowed token or a visitor may send to an upstream, and their bounds.
 
-Upstreams that route or proxy take fields of their own: other models, other servers, keys, plugins. The bearer
-of a narrowed token must not choose those, so the fields are an allow-list.
+Upstreams that route or proxy accept fields of their own: other models, other servers, keys, plugins. The
+bearer of a narrowed token must not choose those, so the fields are an allow-list.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ PASSED = frozenset(
         "verbosity",
     }
 )
-"""What the chat-completions API itself says of an answer and how it is sampled. Not `metadata`, `store` and
+"""Fields of the chat-completions API about an answer and its sampling. Not `metadata`, `store` and
 `service_tier`: they file, keep or price the request in the operator's account."""
 LENGTHS = ("max_tokens", "max_completion_tokens")
 _takes_completion_tokens = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![0-9])", re.IGNORECASE).match
-"""Names of models whose upstreams refuse `max_tokens`, also behind the name of a provider."""
+"""Models whose upstreams refuse `max_tokens`, also with a provider's prefix."""
 _STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
 _SHOWN = 80
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -71,8 +71,8 @@ def passed_on(
     found: ResolvedModel,
 ) -> Mapping[str, Any]:
     """Return the fields for this model and this narrowed token, within its bounds. `more` are names that the
-    operator also allows; `longest` is the answer that a token without a bound of its own may ask for. Raises
-    Refused (400), which names the field."""
+    operator also allows; `longest` is the answer length of a token without a bound. Raises Refused (400) with
+    the field."""
     for name in settings:
         if name not in PASSED and name not in more:
             raise _refused(name, "this token may not send it. Leave it out, or have the operator allow it.")
@@ -86,11 +86,11 @@ def passed_on(
 def _within_bounds(
     settings: Mapping[str, Any], token: Token, longest: int, found: ResolvedModel
 ) -> Mapping[str, Any]:
-    # More than one answer needs a token that allows it.
+    # Several answers need a token that allows them.
     _check(settings, "n", token.bounds.n or 1)
     most = token.bounds.max_tokens
     if most is None:
-        # Not sent if the request has none: a model with shorter answers would refuse it.
+        # Not added to a request without one: a model with shorter answers would refuse it.
         for name in LENGTHS:
             _check(settings, name, longest)
         return settings
@@ -102,14 +102,14 @@ def _within_bounds(
         named = [name for name in LENGTHS if name in settings]
         usual = "max_completion_tokens" if _takes_completion_tokens(found.upstream_name) else "max_tokens"
         field = named[0] if len(named) == 1 else usual
-    # Upstreams ignore a field that they do not know, and some refuse a request that has both. A request that
-    # asks for no length in particular is bounded all the same.
+    # Upstreams ignore unknown fields, and some refuse a request with both. A request without a length is
+    # bounded all the same.
     others = {name: value for name, value in settings.items() if name not in LENGTHS}
     return {**others, field: settings[given[0]] if given else most}
 
 
 def _check(settings: Mapping[str, Any], name: str, most: int) -> bool:
-    """Return whether the field is set, to a number within the bound. Raises Refused."""
+    """Return whether the field is set; its value must be within the bound. Raises Refused."""
     raw = settings.get(name)
     value = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
     if value is None:
@@ -117,11 +117,11 @@ def _check(settings: Mapping[str, Any], name: str, most: int) -> bool:
     if type(value) is not int or value < 1:
         raise _refused(name, f"{plain(repr(value)[:_SHOWN])} is no whole number above 0. Send one.")
     if value > most:
-        told = f"{value} is above the {most} that this token may ask for. Ask for less."
-        raise _refused(name, told, "parameter_too_large")
+        why = f"{value} is above the {most} that this token may ask for. Ask for less."
+        raise _refused(name, why, "parameter_too_large")
     return True
 
 
-def _refused(name: str, told: str, code: str = "unsupported_parameter") -> Refused:
+def _refused(name: str, why: str, code: str = "unsupported_parameter") -> Refused:
     shown = plain(name[:_SHOWN])
-    return Refused(400, code, f"{shown}: {told}", param=shown)
+    return Refused(400, code, f"{shown}: {why}", param=shown)

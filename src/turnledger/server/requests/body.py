@@ -10,18 +10,18 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from turnledger.errors import InvalidInput
+from turnledger.model.codec import MOST_VALUES, has_more_values
 from turnledger.model.conversation import LONGEST
-from turnledger.model.text.json_values import MOST_VALUES, has_more_values
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import ClientGone, Refused
 from turnledger.server.wire.client_stream import Started
 
 CLOSE = ((b"connection", b"close"),)
-"""For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
-sent: closing would lose the answer, so the server reads on, and keeps nothing."""
+"""For a connection that cannot be used again. Not for a body refused while it is being sent: closing would
+lose the response, so the server reads on, and discards."""
 
 SMALL = 1024 * 1024
-"""Bytes that suffice for anything but a turn: titles, tags, metadata and names are bounded."""
+"""Bytes that suffice for any request but a turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
 
@@ -33,7 +33,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
     if announced is not None and announced > limit:
         raise _too_large(limit)
     gathering = Started(_gather(receive, limit))
-    if gathering.is_done:  # most bodies come with their headers
+    if gathering.is_done:  # most bodies arrive with their headers
         return gathering.result
     try:
         async with asyncio.timeout(wait):
@@ -44,21 +44,21 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
 
 
 async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) -> bytes:
-    """Read the body of anything but a turn: many may be open at once, and none needs much room. Raises as
-    `read_body` does."""
+    """Read the body of a request that is not a turn: many may be open at once, and none needs much memory.
+    Raises as `read_body` does."""
     return await read_body(scope, receive, limit=min(SMALL, limits.body_bytes), wait=limits.body_wait)
 
 
 async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body of any length. Raises Refused (408) if nothing comes for `wait` seconds, and
+    """Yield the pieces of a body of any length. Raises Refused (408) if none arrives for `wait` seconds, and
     ClientGone if the client leaves."""
     while True:
         try:
             async with asyncio.timeout(wait):
                 message = await receive()
         except TimeoutError:
-            told = f"Nothing more of the body arrived within {wait:g} seconds."
-            raise Refused(408, "body_too_slow", told) from None
+            why = f"Nothing more of the body arrived within {wait:g} seconds."
+            raise Refused(408, "body_too_slow", why) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         if piece := message.get("body", b""):
@@ -84,26 +84,26 @@ async def _gather(receive: Receive, limit: int) -> bytes:
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str = "") -> Decoded:
-    """Decode the JSON of a body, or of a field `within` it. Raises Refused: 400 with the place that is not
-    JSON, or the field and what is wrong; 413, before any is built, for more values than a body may hold."""
+    """Decode the JSON of a body, or of a field `within` it. Raises Refused: 400 with the position of the
+    syntax error, or the invalid field; 413, before any is built, for too many values."""
     if not within and has_more_values(body, MOST_VALUES):
         message = f"The body holds more than {MOST_VALUES} JSON values. Send fewer."
         raise Refused(413, "too_many_values", message)
     try:
         if not body.isascii():
-            body.decode()  # the decoder looks only at what it takes; the rest is passed on, or kept
+            body.decode()  # the decoder checks only the fields it decodes; the rest is passed on or stored
         return decoder.decode(body)
     except msgspec.ValidationError as problem:
-        told, _, path = str(problem).partition(" - at `")
+        reason, _, path = str(problem).partition(" - at `")
         param = f"{within}{path.removeprefix('$').rstrip('`')}".strip(".") or None
         where = f"`{param}`: " if param else ""
-        raise Refused(400, "invalid_body", f"The body is not valid: {where}{told}.", param=param) from None
+        raise Refused(400, "invalid_body", f"The body is not valid: {where}{reason}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Refused(400, "malformed_json", _malformed(body, problem)) from None
 
 
 def check_seconds(name: str, given: float | None) -> None:
-    """Raise InvalidInput for a number of seconds out of range, by its name in the body."""
+    """Raise InvalidInput for a number of seconds out of range; `name` is the field of the body."""
     if given is not None and not 0 < given <= LONGEST:
         raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.")
 
@@ -115,10 +115,10 @@ def _malformed(body: bytes, problem: Exception) -> str:
         return "The JSON of the body is nested too deeply."
     if isinstance(problem, UnicodeDecodeError):
         return f"The body is not UTF-8: {_place(body, problem.start)}."
-    told, _, position = str(problem).partition("(byte ")
+    reason, _, position = str(problem).partition("(byte ")
     offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
-    told = told.removeprefix("JSON is malformed:").strip()
-    return f"The body is not JSON: {told[:1].lower()}{told[1:]} at {_place(body, offset)}."
+    reason = reason.removeprefix("JSON is malformed:").strip()
+    return f"The body is not JSON: {reason[:1].lower()}{reason[1:]} at {_place(body, offset)}."
 
 
 def _place(body: bytes, offset: int) -> str:

@@ -1,8 +1,8 @@
-"""Whether a turn is kept, and what a request cannot ask for if it is not.
+"""Whether a turn is stored, and which requests are refused if it is not.
 
-The operator decides, for the server and for each scope of chats; a request can only say no. A turn that is
-not kept is answered on what its request sends, and never reaches the store. Headers that need the store are
-refused by name: half of what they ask for, silently, would look like a conversation that has forgotten.
+The operator decides, for the server and for each scope of chats; a request can only opt out. A turn that is
+not stored uses only the messages of its request. Headers that need the store are refused by name: to ignore
+them silently would look like a conversation that has forgotten.
 """
 
 from __future__ import annotations
@@ -10,85 +10,83 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turnledger.engine.resend.match import Sent
-from turnledger.ledger import Ledger
-from turnledger.model.attempt import OnFailure, OnStop
+from turnledger.hosting import Host
 from turnledger.model.conversation import Within
+from turnledger.model.turn import OnFailure, OnStop
 from turnledger.server.config.settings import ChatSettings
 from turnledger.server.errors import NO_RETRY, Refused
 from turnledger.server.requests.turn import ChatRequest, OnDisconnect
 
 UNKEPT = "unkept"
-"""The conversation state of a turn that is not kept."""
+"""The conversation state of a turn that is not stored."""
 NOT_KEPT = "not_kept"
 IS_KEPT = "conversation_is_kept"
 
 
 class PersistencePolicy:
-    """Decides what is kept, for one server."""
-
-    def __init__(self, settings: ChatSettings, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._usually = settings.keep
+    def __init__(self, settings: ChatSettings, host: Host) -> None:
+        self._host = host
+        self._default = settings.keep
         self._scopes = {name: scope.keep for name, scope in settings.scopes.items() if scope.keep is not None}
         self._is_same_for_all = all(keep == settings.keep for keep in self._scopes.values())
-        self.keeps_all = self._usually and self._is_same_for_all
-        """Whether nobody but a request can say no."""
+        self.keeps_all = self._default and self._is_same_for_all
+        """Whether only a request can opt out."""
 
     def keeps(self, scope: str) -> bool:
-        return self._scopes.get(scope, self._usually)
+        return self._scopes.get(scope, self._default)
 
     def why_not(self, scope: str) -> str | None:
-        """Why chats of this scope cannot be imported; None where they can."""
-        return None if self.keeps(scope) else f"{self._who(scope)}."
+        """Return why chats of this scope cannot be imported; None if they can."""
+        return None if self.keeps(scope) else f"{self._reason(scope)}."
 
     def check(self, scope: str) -> None:
-        """Raise Refused (409 `not_kept`) where the chats of this scope are not kept: none can be made or
-        changed there."""
+        """Raise Refused (409 `not_kept`) if chats of this scope are not stored: none can be created or
+        changed."""
         if not self.keeps(scope):
-            told = f"{self._who(scope)}. Ask at /v1/chat/completions, with all messages of the chat."
-            raise Refused(409, NOT_KEPT, told, headers=(NO_RETRY,))
+            message = f"{self._reason(scope)}. Use /v1/chat/completions with all messages of the chat."
+            raise Refused(409, NOT_KEPT, message, headers=(NO_RETRY,))
 
     async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:
-        """Whether this turn is kept. Raises Refused if it is not, and its request needs the store;
-        ConversationUnavailable if it names a chat whose scope decides, and which does not exist."""
+        """Return whether this turn is stored. Raises Refused if it is not, and its request needs the store;
+        ConversationUnavailable if the scope of a named chat decides, and the chat does not exist."""
         if not asked.says_no and (self.keeps_all or not asked.has_conversation):
             return asked.has_conversation
         scope = await self._scope_of(asked, owner, within)
         is_allowed = self.keeps(scope)
         if is_allowed and not asked.says_no:
             return True
-        why = "X-Conversation-Keep says no" if is_allowed else self._who(scope)
+        why = "X-Conversation-Keep says no" if is_allowed else self._reason(scope)
         for header, remedy in _needs_store(asked):
             raise Refused(400, NOT_KEPT, f"{header}: {why}. {remedy}", param=header)
         if asked.conversation is not None or await self._is_named(asked, scope, owner):
-            told = "the whole history with X-Conversation-Messages: full and a conversation_key"
-            remedy = f"Leave out X-Conversation-Id and send all messages of the chat, or send {told}."
+            alternative = "the whole history with X-Conversation-Messages: full and a conversation_key"
+            remedy = f"Leave out X-Conversation-Id and send all messages of the chat, or send {alternative}."
             message = f"{why}, and this conversation was kept: nothing can be added to it. {remedy}"
             raise Refused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
         return False
 
     async def _scope_of(self, asked: ChatRequest, owner: str, within: Within) -> str:
         if asked.conversation is not None and not self._is_same_for_all:
-            # It stays in the scope that it was made in, whatever the request says.
-            chat = await self._ledger.conversation(asked.conversation, owner=owner, within=within)
+            # A chat stays in the scope it was created in, whatever the request names.
+            chat = await self._host.ledger.for_owner(owner, within=within).conversation(asked.conversation)
             return chat.scope
         return asked.scope or within.scope or ""
 
     async def _is_named(self, asked: ChatRequest, scope: str, owner: str) -> bool:
-        """Whether the conversation_key names an existing chat: its client may rely on the history, unless it
-        says that it sends all of it."""
+        """Return whether the conversation_key names an existing chat, and its client may rely on the stored
+        history because it does not send all of it."""
         if asked.conversation_key is None or asked.policies.sent is Sent.FULL:
             return False
-        return await self._ledger.is_named(asked.conversation_key, owner=owner, scope=scope)
+        return await self._host.is_named(asked.conversation_key, owner=owner, scope=scope)
 
-    def _who(self, scope: str) -> str:
+    def _reason(self, scope: str) -> str:
         return (
             "The chats of this scope are not kept" if scope in self._scopes else "This server keeps no chats"
         )
 
 
 def _needs_store(asked: ChatRequest) -> Iterator[tuple[str, str]]:
-    """Yield the headers that only a store can honour, and what to send instead."""
+    """Yield the headers that need the store, and what to send instead."""
     policies = asked.policies
     if asked.idempotency_key is not None:
         yield "Idempotency-Key", "Nothing is there to be told again. Leave it out."

@@ -1,4 +1,4 @@
-"""Values of query parameters, checked: numbers, flags, and one word of several."""
+"""Check the values of query parameters: numbers, flags, and choices."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TypeVar
 from turnledger.errors import InvalidInput
 
 HIGHEST = 999_999_999
-"""No page, and no number of a turn, needs more digits."""
+"""Page sizes and turn numbers need no more digits."""
 
 Otherwise = TypeVar("Otherwise", int, None)
 Choice = TypeVar("Choice")
 
 
 def choice_of(given: str | None, name: str, known: Mapping[str, Choice], otherwise: Choice) -> Choice:
-    """Return what a known word stands for; `otherwise` if none was given. Raises InvalidInput with the known
+    """Return the value of a known word; `otherwise` if none was given. Raises InvalidInput with the known
     words."""
     if given is None:
         return otherwise
@@ -34,7 +34,7 @@ def number_of(given: str | None, name: str, otherwise: Otherwise) -> int | Other
 
 
 def yes_or_no(given: str | None, name: str, *, otherwise: bool) -> bool:
-    """Return `true` or `false` as a bool; `otherwise` if neither was given. Raises InvalidInput."""
+    """Parse `true` or `false`; return `otherwise` if nothing was given. Raises InvalidInput."""
     if given is None:
         return otherwise
     if given not in ("true", "false"):

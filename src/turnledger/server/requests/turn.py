@@ -1,6 +1,6 @@
-"""A request for a turn, in either API: its headers and its body, checked and taken apart.
+"""A request for a turn, in either API: its headers and its body, checked and decoded.
 
-The body is decoded no further than it is looked at: what is passed on to a model goes as it came.
+Fields for the model are passed on undecoded.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import left_open
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.text.plain import plain
+from turnledger.model.turn import OnBusy, OnFailure, OnStop
 from turnledger.server.requests.body import decode_body
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 Named: TypeAlias = Mapping[bytes, bytes]
-"""The headers of interest, by name."""
 
 
 class OnDisconnect(StrEnum):
-    """What becomes of a turn whose client goes away."""
+    """What to do with a turn whose client disconnects."""
 
     CONTINUE = "continue"  # it goes on, and can be read later
-    KEEP = "keep"  # it is stopped, and stays as an interrupted turn
-    DISCARD = "discard"  # it is stopped, and goes
+    KEEP = "keep"  # stop it, and keep it as an interrupted turn
+    DISCARD = "discard"  # stop and discard it
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """The policies that the headers name; None where they do not."""
+    """Policies from the headers; None where a header is missing."""
 
     on_busy: OnBusy | None = None
     on_stop: OnStop | None = None
@@ -67,15 +66,15 @@ _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
 _LOOKED_AT = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, COUNT})
 
 OF_MOVES = frozenset({BUSY, KEY})
-"""Headers that requests which move a conversation, and run no turn, understand."""
+"""Headers of requests that move a conversation without running a turn."""
 OF_MAKING = frozenset({KEY})
-"""The header of requests that make a chat."""
+"""Headers of requests that create a chat."""
 OF_TURNS = frozenset({BUSY, KEY, EXPECT, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"})
 """Headers of a turn whose body names its conversation and holds all new input."""
 
 
 def named_in(headers: RawHeaders) -> dict[bytes, bytes]:
-    """Return the headers of interest. Raises InvalidInput for one that is repeated: its two values contradict
+    """Return the headers of interest. Raises InvalidInput for a repeated one: its values could contradict
     each other."""
     found = [each for each in headers if each[0] in _LOOKED_AT]
     named = dict(found)
@@ -86,8 +85,7 @@ def named_in(headers: RawHeaders) -> dict[bytes, bytes]:
 
 
 def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, bytes]:
-    """Return the headers of interest. Raises InvalidInput for one that this request does not understand: it
-    would promise something in vain."""
+    """Return the headers of interest. Raises InvalidInput for one that this request would ignore."""
     named = named_in(headers)
     if others := named.keys() - taken - {COUNT}:
         raise not_for_this(others)
@@ -95,21 +93,20 @@ def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, byt
 
 
 def not_for_this(names: Set[bytes]) -> InvalidInput:
-    """The error for headers that a request does not understand."""
-    told = ", ".join(sorted(name.decode() for name in names))
+    listed = ", ".join(sorted(name.decode() for name in names))
     remedy = "Leave it out; what it can say is in its body."
     if KEEP in names:
         remedy = "What is asked for here is kept. For a turn that is not, ask at /v1/chat/completions."
-    return InvalidInput(f"{told}: not for this request. {remedy}")
+    return InvalidInput(f"{listed}: not valid for this request. {remedy}")
 
 
 def words_of(named: Named) -> str:
-    """The names of the headers that a person has set."""
+    """Name the headers that a person has set."""
     return ", ".join(sorted(name.decode() for name in named if name != COUNT))
 
 
 def text_of(named: Named, name: bytes) -> str | None:
-    """The text of a header: UTF-8, percent-encoded where it must be. Raises InvalidInput."""
+    """Return the text of a header: UTF-8, percent-encoded where necessary. Raises InvalidInput."""
     if name not in named:
         return None
     try:
@@ -131,13 +128,13 @@ def must_exist(named: Named) -> bool:
 def asks_not_to_keep(named: Named) -> bool:
     given = named.get(KEEP)
     if given not in (None, b"no"):
-        # The server decides whether chats are kept; a request can only ask for less.
+        # The server decides whether chats are stored; a request can only opt out.
         raise InvalidInput("x-conversation-keep has one value: no.")
     return given is not None
 
 
 def policies_of(named: Named) -> Policies:
-    """Raises InvalidInput with the known values."""
+    """Parse the policies. Raises InvalidInput with the known values."""
     if named.keys().isdisjoint(_POLICIES):
         return NO_POLICIES
     chosen: dict[str, Any] = {}
@@ -155,9 +152,8 @@ def policies_of(named: Named) -> Policies:
 
 
 def count_of(named: Named) -> int | None:
-    """How often the client has tried before, if it says so."""
+    """Return how often the client has tried before, if it sends that."""
     given = named.get(COUNT, b"")
-    # Anything else is not from a client that counts.
     return int(given) if given.isdigit() and len(given) < 6 else None
 
 
@@ -189,19 +185,15 @@ NULL = msgspec.Raw(b"null")
 
 
 class AskedOfModel(msgspec.Struct, kw_only=True):
-    """The fields for a model that are checked here."""
-
     n: int | None = None
     modalities: list[str] | None = None
-    audio: msgspec.Raw = NULL  # a union of Raw with None would take nothing but null
+    audio: msgspec.Raw = NULL  # a union of Raw and None would accept only null
     functions: msgspec.Raw = NULL
     tools: list[ToolShape] | None = None
     web_search_options: msgspec.Raw = NULL
 
 
 class ChatBody(AskedOfModel):
-    """The fields of the body that are decoded."""
-
     model: str
     messages: msgspec.Raw
     stream: bool | None = None
@@ -212,15 +204,15 @@ _PASSED_BY = frozenset({"messages", "stream", "stream_options"})
 
 
 class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests of both APIs say of their turn."""
+    """The terms of a turn that requests of both APIs have."""
 
     policies: Policies = NO_POLICIES
     must_exist: bool = False
     idempotency_key: str | None = None
     retry: int | None = None
-    """How often the client has tried before, if it says so. At /api/turns it sends an idempotency_key."""
+    """How often the client has tried before, if it sends that. At /api/turns it sends an idempotency_key."""
     fingerprint: bytes = b""
-    """Equal for the same request sent again."""
+    """Equal when the same request is sent again."""
 
 
 class ChatRequest(TurnTerms, frozen=True, kw_only=True):
@@ -232,13 +224,12 @@ class ChatRequest(TurnTerms, frozen=True, kw_only=True):
     stream_options: msgspec.Raw | None
     include_usage: bool
     settings: Mapping[str, msgspec.Raw]
-    """All other fields, as they came."""
+    """All other fields, undecoded."""
     conversation: str | None = None
-    """An id, if the request names one."""
     conversation_key: str | None = None
     scope: str | None = None
     says_no: bool = False
-    """Whether nothing of it may be kept."""
+    """Whether nothing of it may be stored."""
 
     @property
     def has_conversation(self) -> bool:
@@ -250,8 +241,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
-    """Check a chat-completions request. Raises InvalidInput or Refused, which name what is wrong and the
-    remedy."""
+    """Check a chat-completions request. Raises InvalidInput or Refused, with the remedy."""
     known = decode_body(body, _chat_bodies)
     fields = _fields.decode(body)
     check_tools(known)
@@ -260,11 +250,11 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     conversation, conversation_key = _conversation(given)
     says_no = asks_not_to_keep(named)
     if says_no:
-        pass  # checked later, together with the operator's settings
+        pass  # checked later, with the operator's settings
     elif conversation is not None or conversation_key is not None:
         check_keepable(known)
     elif len(named) > (COUNT in named):
-        raise InvalidInput(f"{words_of(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
+        raise InvalidInput(f"{words_of(named)}: requires X-Conversation-Id. Without it, nothing is stored.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
     retry, has_key = count_of(named), KEY in named
     # With a key, the ledger itself compares the conversations, by id or key.
@@ -295,7 +285,7 @@ def _conversation(given: str | None) -> tuple[str | None, str | None]:
 
 
 def check_tools(body: AskedOfModel) -> None:
-    """Refuse tools that would be run with the server's api_key, or fetch what the client names."""
+    """Reject tools that would run with the server's api_key, or fetch what the client names."""
     for tool in body.tools or ():
         if tool.type not in CLIENT_SIDE:
             raise UnsupportedTool(
@@ -307,7 +297,7 @@ def check_tools(body: AskedOfModel) -> None:
 
 
 def check_keepable(body: AskedOfModel) -> None:
-    """Refuse, by name, what a conversation cannot keep."""
+    """Reject, by name, options whose answers a conversation cannot keep."""
     if body.n is not None and body.n != 1:
         raise Unsupported("n: a conversation keeps one answer to each message. Leave it out, or ask n times.")
     if body.audio != NULL or "audio" in (body.modalities or ()):
@@ -319,11 +309,11 @@ def check_keepable(body: AskedOfModel) -> None:
 
 
 def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
-    """The digest of path, conversation and body, without options of delivery."""
+    """Return the digest of path, conversation and body, without options of delivery."""
     digest = hashlib.sha256()
-    said = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
+    hashed = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
     parts = [path.encode(), conversation.encode()]
-    for name, value in said:
+    for name, value in hashed:
         parts += (name.encode(), value)
     for part in parts:
         digest.update(len(part).to_bytes(8) + part)
@@ -334,9 +324,9 @@ _DELIVERY = frozenset({"stream", "stream_options"})
 
 
 OF_THEIR_OWN = frozenset({"model", "messages", "stream"})
-"""Fields of the body that `settings` must not repeat."""
+"""Fields of the body that must not be repeated in `settings`."""
 _PLACE = frozenset({"chat", "conversation_key", "scope"})
-"""Left out of the fingerprint: the ledger itself compares conversations, by id or key."""
+"""Not in the fingerprint: the ledger itself compares conversations, by id or key."""
 
 
 class TurnRequest(TurnTerms, frozen=True, kw_only=True):
@@ -367,15 +357,13 @@ def turn_request(
     path: str, headers: RawHeaders, raw: bytes, most_items: int = Limits.input_items
 ) -> TurnRequest:
     """Check a request at /api/turns, with at most `most_items` items in its primer. Raises InvalidInput or
-    Refused, which name what is wrong and the remedy."""
+    Refused, with the remedy."""
     named = named_among(headers, OF_TURNS)
     body = decode_body(raw, _turn_bodies)
     if body.chat is None and body.conversation_key is None and _takes_a_place(body):
-        raise InvalidInput("replaces and regenerates are about a turn of a chat. Name that: `chat`.")
+        raise InvalidInput("replaces and regenerates need `chat`, the chat of the turn.")
     if body.chat is not None and body.scope:
-        raise InvalidInput(
-            "scope: a chat that is named by its id is of the scope it was made in. Leave it out."
-        )
+        raise InvalidInput("scope: a chat named by its id has its own scope. Omit it.")
     settings = _settings(body)
     stream_options = settings.pop("stream_options", None)
     fields = {name: value for name, value in _fields.decode(raw).items() if name not in _PLACE}
@@ -392,15 +380,15 @@ def turn_request(
     )
 
 
-def primer_of(said: Said, most: int) -> tuple[Item, ...]:
-    """The client's own history as items: of chat messages with their tool calls, items, or texts of the user.
-    Raises MalformedItems."""
+def primer_of(given: Said, most: int) -> tuple[Item, ...]:
+    """Return the client's own history as items; it may be chat messages with tool calls, items, or texts of
+    the user. Raises MalformedItems."""
     items: list[Item] = []
     limits = Limits(input_items=most)
-    limits.check_count("What primes the turn", said)
-    limits.check_messages("What primes the turn", [like for like in said if isinstance(like, dict)])
+    limits.check_count("What primes the turn", given)
+    limits.check_messages("What primes the turn", [like for like in given if isinstance(like, dict)])
     try:
-        for are_messages, run in groupby([said] if isinstance(said, str) else said, _is_chat_message):
+        for are_messages, run in groupby([given] if isinstance(given, str) else given, _is_chat_message):
             likes: list[Any] = list(run)
             items += items_of_messages(likes, left_open(items)) if are_messages else map(Item.of, likes)
     except MalformedItems as problem:
@@ -426,7 +414,5 @@ def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     settings = decode_body(raw, _fields, "settings")
     if stray := OF_THEIR_OWN & settings.keys():
         names = ", ".join(sorted(stray))
-        raise InvalidInput(
-            f"settings: {names} does not belong there. Send it at the top level, or not at all."
-        )
+        raise InvalidInput(f"`{names}` does not belong in `settings`. Send it at the top level.")
     return settings

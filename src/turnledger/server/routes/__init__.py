@@ -1,1 +1,1 @@
-"""The endpoints, one module for each thing they are about."""
+"""The endpoints, one module for each resource."""

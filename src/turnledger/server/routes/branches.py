@@ -1,4 +1,4 @@
-"""/api/chats/{id}/…: which turns a chat shows: fork, switch, undo, reset; its branches, and siblings."""
+"""/api/chats/{id}/…: fork, switch, undo, reset; branches and siblings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from turnledger.engine.conversations.read import ListedBranch
 from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import OnBusy
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import Branch as ShownBranch
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import OnBusy
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
@@ -60,13 +60,11 @@ OTHERWISE = "The Idempotency-Key was used with another request."
 
 
 class BranchRoutes:
-    """The functions behind the paths."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def fork(self, request: Request) -> Response:
-        """Make a chat that begins as this one does."""
+        """Create a chat that shares the first turns of this one."""
         asked, who = await self._service.asked(request, ForkBody)
         key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         chat = await self._chat(request, who)
@@ -81,33 +79,27 @@ class BranchRoutes:
             readmit=self._readmit(request),
         )
         replayed = {} if made.is_new else {"idempotency-replayed": "true"}
-        told = without_words(who, show_listed(await made.summary()))
-        return json_response(told, 201, replayed)
+        shown = without_words(who, show_listed(await made.summary()))
+        return json_response(shown, 201, replayed)
 
     async def switch(self, request: Request) -> Response:
-        """Show another branch."""
         asked, who = await self._service.asked(request, SwitchBody)
         chat = await self._chat(request, who)
         return await _moved(who, chat, await chat.switch(asked.branch, **self._options(request, who)))
 
     async def undo(self, request: Request) -> Response:
-        """Take back the last turn."""
         asked, who = await self._service.asked(request, UndoBody)
         chat = await self._chat(request, who)
         shown = await chat.undo(asked.turn, forget=asked.forget, **self._options(request, who))
         return await _moved(who, chat, shown)
 
     async def reset(self, request: Request) -> Response:
-        """Give a conversation_key to a fresh chat."""
         asked, who = await self._service.asked(request, ResetBody)
         named_among(request.scope["headers"], frozenset())
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
-        chat = await self._service.ledger.reset(
+        chat = await self._service.chats(who, scope=asked.scope or "").reset(
             asked.conversation_key,
-            owner=who.owner,
-            scope=asked.scope or "",
-            within=who.within,
             replaces=asked.replaces,
             admitted=who.version,
             readmit=self._readmit(request),
@@ -115,7 +107,6 @@ class BranchRoutes:
         return json_response(without_words(who, show_listed(await chat.summary())))
 
     async def branches(self, request: Request) -> Response:
-        """List the branches of a chat."""
         query, who = request.query_params, request.state.principal
         limit = number_of(query.get("limit"), "limit", PAGE)
         chat = await self._chat(request, who)
@@ -124,14 +115,14 @@ class BranchRoutes:
         return json_response(BranchPage(tuple(map(_branch_shown, found)), following))
 
     async def siblings(self, request: Request) -> Response:
-        """List the turns at the place of a turn."""
+        """List the alternatives to a turn."""
         limit = number_of(request.query_params.get("limit"), "limit", PAGE)
         chat = await self._chat(request, request.state.principal)
         turn = request.path_params["turn"]
         found = await chat.siblings(turn, limit=limit)
         shown = []
         for each in found:
-            # Each by itself: none of them goes on where another ends.
+            # One by one: they are alternatives, not consecutive turns.
             [hidden] = await chat.hidden([each.turn])
             is_current = each.turn.id == turn
             shown.append(
@@ -141,7 +132,7 @@ class BranchRoutes:
 
     async def _chat(self, request: Request, who: Principal) -> Chat:
         id = request.path_params["chat"]
-        return await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        return await self._service.chats(who).conversation(id)
 
     def _readmit(self, request: Request) -> Readmit:
         return partial(self._service.admission.readmit, request.state.head, TokenScope.CHATS_WRITE)
@@ -172,7 +163,8 @@ def _branch_shown(line: ListedBranch) -> Branch:
 
 
 async def _moved(who: Principal, chat: Chat, shown: ShownBranch) -> Response:
-    """The chat as it is now, or as this left it: it was done, also if somebody has deleted it since."""
+    """Respond with the chat now, or after this change: it was made, even if the chat was deleted
+    meanwhile."""
     try:
         listed = await chat.summary()
     except ConversationUnavailable:
@@ -182,7 +174,6 @@ async def _moved(who: Principal, chat: Chat, shown: ShownBranch) -> Response:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`/api/chats/{chat}/fork`, `switch`, `undo`, `branches`, `turns/{turn}/siblings`; `/api/chats/reset`."""
     routes = BranchRoutes(service)
     return [*_looks(routes), *_moves(routes)]
 
@@ -229,7 +220,6 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
 def _move(
     name: str, answer: Answering, body: type[Struct], summary: str, more: Mapping[int, str] = NOTHING_MORE
 ) -> Endpoint:
-    """What shows other turns of the same chat."""
     return Endpoint(
         method="POST",
         path=f"/api/chats/{{chat}}/{name}",

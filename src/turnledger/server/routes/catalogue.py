@@ -1,4 +1,4 @@
-"""/api/chats: list chats, make one, and change what people say of it: title, metadata, tags, pin, archive."""
+"""/api/chats: list and create chats, and change title, metadata, tags, pin and archive."""
 
 from __future__ import annotations
 
@@ -39,21 +39,16 @@ _TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH}
 
 
 class CatalogueRoutes:
-    """The functions behind the paths."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def listing(self, request: Request) -> Response:
-        """List chats, the last used first; or the one that has a conversation_key."""
+        """List chats, most recently used first; or the one with a conversation_key."""
         query = request.query_params
         who: Principal = request.state.principal
         if "conversation_key" in query:
-            return await self._shown(await self._named(query, who))
-        page = await self._service.ledger.catalogue.list(
-            owner=who.owner,
-            scope=query.get("scope"),
-            within=who.within,
+            return await self._page_response(await self._named(query, who))
+        page = await self._service.chats(who, scope=query.get("scope")).list(
             tag=query.get("tag"),
             archived=choice_of(query.get("archived"), "archived", _OR_ANY, False),
             pinned=choice_of(query.get("pinned"), "pinned", _OR_ANY, None),
@@ -61,95 +56,89 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        return await self._shown(page)
+        return await self._page_response(page)
 
     async def _named(self, query: Mapping[str, str], who: Principal) -> Page:
         if others := query.keys() - {"conversation_key", "scope", "limit"}:
-            told = ", ".join(sorted(others))
-            raise InvalidInput(
-                f"{told}: a conversation_key names one chat, whatever is said of it. Leave it out."
-            )
+            listed = ", ".join(sorted(others))
+            raise InvalidInput(f"{listed}: a conversation_key already names one chat. Omit it.")
         number_of(query.get("limit"), "limit", PAGE)
-        return await self._service.ledger.catalogue.named(
-            query["conversation_key"], owner=who.owner, scope=query.get("scope", ""), within=who.within
-        )
+        return await self._service.chats(who, scope=query.get("scope", "")).named(query["conversation_key"])
 
-    async def _shown(self, page: Page) -> Response:
+    async def _page_response(self, page: Page) -> Response:
         as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
         return json_response(ChatList(tuple(map(show_listed, page.chats)), page.next, as_of))
 
     async def make(self, request: Request) -> Response:
-        """Make a chat, or find the one that has the conversation_key."""
+        """Create a chat, or find the one with the conversation_key."""
         asked, who = await self._service.asked(request, NewChatBody)
         key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
-        chat = await self._service.ledger.conversation(
+        chat = await self._service.chats(who, scope=asked.scope or "").conversation(
             conversation_key=asked.conversation_key,
-            owner=who.owner,
-            scope=asked.scope or "",
-            within=who.within,
             title=asked.title,
             metadata=asked.metadata,
             tags=asked.tags or (),
             idempotency_key=key,
         )
-        told = _told(who, await chat.summary(), 201 if chat.is_new else 200)
+        response = _chat_response(who, await chat.summary(), 201 if chat.is_new else 200)
         if asked.conversation_key is None and not chat.is_new:
-            told.headers["idempotency-replayed"] = "true"
-        return told
+            response.headers["idempotency-replayed"] = "true"
+        return response
 
     async def change(self, request: Request) -> Response:
-        """Rename, tag, pin, archive; if it is still at the revision that was read."""
+        """Change title, metadata, tags, pin or archive; with If-Match only at that revision."""
         revision = revision_of(request.headers.get("if-match"))
         asked, who = await self._service.asked(request, ChatChangesBody)
         id = request.path_params["chat"]
-        chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).conversation(id)
         before = await chat.summary()
         try:
             changed = await chat.update(**asked.changes(), revision=revision)
         except RevisionConflict as problem:
             return await _conflict(who, chat, problem)
-        return _told(who, await _as_changed(chat, changed, before))
+        return _chat_response(who, await _as_changed(chat, changed, before))
 
 
 def revision_of(if_match: str | None) -> int | None:
-    """The revision that an If-Match names; None where it does not matter. Raises Refused (400)."""
+    """Return the revision of an If-Match; None for any. Raises Refused (400)."""
     if if_match is None or if_match.strip() == "*":
         return None
     found = _REVISION.fullmatch(if_match.strip())
     if found is None:
-        message = 'If-Match is the ETag of a chat, its revision in quotes: "3". Leave it out to change any.'
+        message = (
+            'If-Match must be the ETag of the chat, its quoted revision: "3". Omit it to skip the check.'
+        )
         raise Refused(400, "invalid_if_match", message, param="If-Match")
     return int(found[1])
 
 
 async def _as_changed(chat: Chat, changed: Conversation, before: Listed) -> Listed:
-    """The chat as this request made it: that was done, also if somebody has changed or deleted it since."""
+    """Return the chat after this change: it was made, even if the chat changed again or was deleted."""
     listed = before
     with suppress(ConversationUnavailable):
         listed = await chat.summary()
-    told = msgspec.structs.replace(
+    conversation = msgspec.structs.replace(
         changed, touched_at=listed.conversation.touched_at, branch=listed.conversation.branch
     )
-    return msgspec.structs.replace(listed, conversation=told)
+    return msgspec.structs.replace(listed, conversation=conversation)
 
 
 async def _conflict(who: Principal, chat: Chat, problem: RevisionConflict) -> Response:
-    """Somebody was faster: how the chat is by now, so that nobody has to ask for it."""
+    """Respond with the current chat after a conflict, which saves the client a request."""
     listed = await chat.summary()
     chat_now = without_words(who, show_listed(listed))
-    told = Conflict(error=error_details(problem), chat=chat_now)
-    return json_response(told, 412, {"etag": etag_of(listed.conversation)})
+    conflict = Conflict(error=error_details(problem), chat=chat_now)
+    return json_response(conflict, 412, {"etag": etag_of(listed.conversation)})
 
 
-def _told(who: Principal, listed: Listed, status: int = 200) -> Response:
+def _chat_response(who: Principal, listed: Listed, status: int = 200) -> Response:
     headers = {"etag": etag_of(listed.conversation)}
     return json_response(without_words(who, show_listed(listed)), status, headers)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET` and `POST /api/chats`, `PATCH /api/chats/{chat}`."""
     routes = CatalogueRoutes(service)
     return [_listing(routes), _making(routes), _changing(routes)]
 

@@ -1,4 +1,4 @@
-"""/api/chats/{id}: look inside a conversation, its turns, and the attempts that never became any."""
+"""/api/chats/{id}: one chat with its turns, and the attempts outside its history."""
 
 from __future__ import annotations
 
@@ -25,23 +25,20 @@ from turnledger.server.wire.shapes import ETAG, aside_shown, etag_of
 CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}
 PAGE = 50
 PAGE_BYTES = 1024 * 1024
-"""Of turns on one page, and of attempts; one comes in any case, however large."""
+"""Bytes of turns on one page, and of attempts; at least one is sent, however large."""
 TURN_NUMBER = {"type": "integer", "minimum": 0, "maximum": HIGHEST}
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET /api/chats/{chat}`."""
 
     async def one(request: Request) -> Response:
         query = request.query_params
         before = number_of(query.get("before"), "before", None)
         limit = number_of(query.get("limit"), "limit", PAGE)
         who: Principal = request.state.principal
-        chat = await service.ledger.conversation(
-            request.path_params["chat"], owner=who.owner, within=who.within
-        )
+        chat = await service.chats(who).conversation(request.path_params["chat"])
         if who.is_reader and "branch" in query:
-            raise BranchNotFound  # what its owner has edited or taken back is not for them
+            raise BranchNotFound  # readers must not see turns that the owner edited or undid
         turns = await chat.turns(
             before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
         )

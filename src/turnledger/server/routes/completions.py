@@ -1,12 +1,12 @@
-"""/v1/chat/completions: its description; the endpoint itself is a module of its own."""
+"""POST /v1/chat/completions: its description."""
 
 from __future__ import annotations
 
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import Began, OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import Began, OnBusy, OnFailure, OnStop
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import FULL, TEXT, a_list, an_object, id_of, one_of, or_null
 from turnledger.server.requests.persistence import UNKEPT
@@ -16,7 +16,6 @@ from turnledger.server.turns.chat_completions import CHAT_COMPLETIONS
 from turnledger.server.turns.run import TurnEndpoint
 
 ENCODED = {"type": "string", "minLength": 1}
-"""A text, UTF-8 and percent-encoded."""
 
 HEADERS = {
     "X-Conversation-Id": Parameter(
@@ -79,7 +78,6 @@ COMPLETION = an_object({"choices": a_list(an_object({}))}, optional={"id": TEXT,
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`POST /v1/chat/completions`."""
     return [
         Endpoint(
             method="POST",

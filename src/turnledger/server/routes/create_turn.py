@@ -1,4 +1,4 @@
-"""POST /api/turns: ask for a turn, in a chat that is named or new; edit one; have one generated again."""
+"""POST /api/turns: run a turn in an existing or new chat, edit one, or regenerate one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from turnledger.server.turns.run import TurnEndpoint
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`POST /api/turns`."""
     return [
         Endpoint(
             method="POST",

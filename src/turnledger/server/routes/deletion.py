@@ -1,4 +1,4 @@
-"""/api/chats/{id}: delete a chat, so that it can be restored for a while, or for good; and bring it back."""
+"""/api/chats/{id}: delete a chat, restorable for a while or permanently, and restore one."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ from turnledger.server.wire.shapes import without_words
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`DELETE /api/chats/{chat}` and `POST /api/chats/{chat}/restore`."""
 
     async def delete(request: Request) -> Response:
         purge = yes_or_no(request.query_params.get("purge"), "purge", otherwise=False)
         who: Principal = request.state.principal
-        deleted = await service.ledger.delete(
-            request.path_params["chat"], owner=who.owner, within=who.within, purge=purge
-        )
+        deleted = await service.chats(who).delete(request.path_params["chat"], purge=purge)
         return json_response(view(Deleted, deleted))
 
     async def restore(request: Request) -> Response:
         who: Principal = request.state.principal
-        chat = await service.ledger.restore(request.path_params["chat"], owner=who.owner, within=who.within)
+        chat = await service.chats(who).restore(request.path_params["chat"])
         former = chat.former_conversation_key
-        # Not looked up again: it was restored, also if somebody has deleted it since.
+        # Not looked up again: it was restored, even if it was deleted meanwhile.
         restored = show_chat(RestoredChat, chat.as_opened, former_conversation_key=former)
         return json_response(without_words(who, restored))
 

@@ -1,4 +1,4 @@
-"""/api/events: what happens to an owner's chats, as it happens."""
+"""/api/events: a live stream of the changes to an owner's chats."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ from turnledger.server.service import Service
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 
 HEARTBEAT = 15.0
-"""Seconds; who was told nothing for as long is told that, within twice of it."""
+"""Seconds. A stream that was silent for this long sends a comment, after twice the time at most."""
 POSITION = b"position"
-"""What ids of events are sealed for."""
+"""The purpose of the seal on event ids."""
 UNKNOWN = "?"
-"""No position."""
+"""Stands for an invalid position."""
 REMEMBERED, REMEMBERED_BYTES = 64, 4 * 1024 * 1024
-"""Batches that are remembered as bytes, and how many bytes: of those who follow one owner, most are sent the
-same."""
+"""Batches that are cached as bytes, and their bytes: most readers of one owner receive the same."""
 PIECE = 64 * 1024
-"""Bytes, or little more, that are sent at once: of many who do not read, each holds so much."""
+"""Bytes, or a little more, sent at once: this much is buffered for each reader that does not read."""
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET /api/events`."""
     return [
         Endpoint(
             method="GET",
@@ -57,34 +55,33 @@ def endpoints(service: Service) -> list[Endpoint]:
 
 
 class LiveUpdates:
-    """The streams of one server."""
+    """The change streams of one server."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._open: dict[ChangeReader, bool] = {}
-        """Whether each was told something since all were looked at."""
+        """Whether each stream has sent something since the last heartbeat."""
         self._watching: asyncio.Task[None] | None = None
         self._encoded: dict[int, tuple[Sequence[LiveChange], list[bytes]]] = {}
         self._encoded_bytes = 0
 
     @asynccontextmanager
     async def follow(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
-        """Follow the changes of an owner."""
         service, after = self._service, request.headers.get("last-event-id") or None
         seal = await service.sealing.seal()
         if after is not None:
             after = seal.open(POSITION, after) or UNKNOWN
-        with service.ledger.follow(owner=who.owner, within=who.within, after=after) as following:
+        with service.chats(who).follow(after=after) as following:
             self._join(following)
             if after is not None:
-                following.wake()  # who comes back learns at once that he is heard, also where nothing is new
+                following.wake()  # on reconnect, send a comment immediately, even without changes
             try:
                 yield Stream(self._pieces(following, seal))
             finally:
                 self._leave(following)
 
     async def _pieces(self, following: ChangeReader, seal: Seal) -> AsyncIterator[bytes]:
-        """What is sent, piece by piece, until the server ends: it waits for nobody who only listens."""
+        """Yield changes until the server shuts down, which does not wait for streams."""
         while not self._service.shutting_down.is_set():
             batch = await following.next_batch()
             if batch:
@@ -92,13 +89,13 @@ class LiveUpdates:
                 for piece in self._bytes_of(batch, seal):
                     yield piece
             elif not self._service.shutting_down.is_set():
-                # Who is cut off after an hour of silence goes on from here.
+                # With the id, a client that reconnects after an hour of silence continues here.
                 yield b": \nid: %s\n\n" % sealed(seal, following.position).encode()
         raise shutting_down()
 
     def _bytes_of(self, batch: Sequence[LiveChange], seal: Seal) -> list[bytes]:
         known = self._encoded.get(id(batch))
-        if known is None:  # what is remembered is held, so no other has the same id
+        if known is None:  # the cache keeps its batches alive, so their ids are unique
             known = batch, pieces_of([change_bytes(change, seal) for change in batch])
             self._encoded[id(batch)] = known
             self._encoded_bytes += sum(map(len, known[1]))
@@ -121,23 +118,23 @@ class LiveUpdates:
             self._encoded_bytes = 0
 
     async def _watch(self) -> None:
-        """Wake those to whom nothing was told for a while, and at last everybody. A timer for each of them
-        would cost more than what they are told."""
+        """Wake silent readers for a heartbeat, and all of them at shutdown. A timer for each would cost more
+        than what they are sent."""
         while not self._service.shutting_down.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT):
                     await self._service.shutting_down.wait()
-            for following, is_told in self._open.items():
-                if not is_told or self._service.shutting_down.is_set():
+            for following, has_sent in self._open.items():
+                if not has_sent or self._service.shutting_down.is_set():
                     following.wake()
                 self._open[following] = False
 
 
-def pieces_of(told: Sequence[bytes]) -> list[bytes]:
-    """The same in a few pieces, none of which ends within an event: an error may come behind any."""
+def pieces_of(events: Sequence[bytes]) -> list[bytes]:
+    """Join events into a few pieces that never split one: an error may follow any piece."""
     pieces: list[list[bytes]] = []
     room = 0
-    for each in told:
+    for each in events:
         if len(each) > room:
             pieces.append([])
             room = PIECE
@@ -147,12 +144,12 @@ def pieces_of(told: Sequence[bytes]) -> list[bytes]:
 
 
 def sealed(seal: Seal, position: Position) -> str:
-    """A position as it is told: it counts what all owners do."""
+    """Seal a position, which counts the changes of all owners."""
     return seal.close(POSITION, str(position))
 
 
 def change_bytes(change: LiveChange, seal: Seal) -> bytes:
-    """One change, with its position to go on from and its kind."""
+    """Encode a change, with its position as the id to resume from."""
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (
         sealed(seal, change.position).encode(),
         change.kind.encode(),

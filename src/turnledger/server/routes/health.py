@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it can work, and what it counts."""
+"""/healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from turnledger.server.service import Service
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`/healthz`, `/readyz` and `/metrics`."""
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})

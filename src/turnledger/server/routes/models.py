@@ -1,4 +1,4 @@
-"""/v1/models: which models there are."""
+"""/v1/models: the models on offer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ UPSTREAM_FAILS = {
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET /v1/models` and `GET /v1/models/{model}`."""
 
     async def listing(request: Request) -> Response:
         known = await service.models.listing(request.state.principal)
@@ -32,7 +31,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         for each in await service.models.listing(request.state.principal):
             if each.get("id") == name:
                 return JSONResponse(each)
-        raise Refused(404, "model_not_found", "There is no model of this name. GET /v1/models lists them.")
+        raise Refused(404, "model_not_found", "Unknown model. GET /v1/models lists the models.")
 
     return [
         Endpoint(

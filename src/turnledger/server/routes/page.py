@@ -1,4 +1,4 @@
-"""/ and /share: the chat page, what it is built of, and the frame in which it shows images from elsewhere."""
+"""/ and /share: the chat page, its files, and the frame in which it shows external images."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from turnledger.server.service import Service
 
 PAGE_PATH, SHARE_PATH = "/", "/share"
 FRESH = b"no-cache"
-"""Kept by browsers, but asked about each time."""
+"""Cached by browsers, but revalidated each time."""
 FOR_GOOD = b"public, max-age=31536000, immutable"
-"""What has another name once it is changed need not be asked for again."""
+"""For files whose names change with their content."""
 UNBUILT = inline_page("unbuilt")
 PICTURE = inline_page("picture", "img-src http: https:", "sandbox allow-scripts")
 
@@ -27,34 +27,28 @@ _ANYTHING: Content = {"*/*": {}}
 
 
 class PageRoutes:
-    """The functions behind the paths."""
-
     def __init__(self, page: BuiltPage) -> None:
         self._page = page
 
     async def index(self, request: Request) -> Response:
-        """The page; it is the same for everybody."""
         if self._page.index is None:
             return HTMLResponse(UNBUILT.text)
         return given(self._page.index, request)
 
     async def icon(self, request: Request) -> Response:
-        """Its icon."""
         return given(self._page.icon, request)
 
     async def asset(self, request: Request) -> Response:
-        """A file that it is built of."""
         return given(self._page.assets.get(request.path_params["name"]), request)
 
     async def picture(self, _: Request) -> Response:
-        """The frame for one image."""
         return HTMLResponse(PICTURE.text)
 
 
 def given(file: PageFile | None, request: Request) -> Response:
-    """The file as who asks takes it, or that he has it. Raises Refused (404) if there is none."""
+    """Respond with the file, compressed if accepted, or 304. Raises Refused (404) if there is none."""
     if file is None:
-        message = "The page has no such file: it may have been built anew since it was opened. Load it again."
+        message = "The page has no such file. It may have been rebuilt; reload it."
         raise Refused(404, "unknown_url", message)
     packed = file.packed if takes_gzip(request.headers.get("accept-encoding", "")) else None
     tag = file.tag if packed is None else file.packed_tag
@@ -68,7 +62,6 @@ def given(file: PageFile | None, request: Request) -> Response:
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Whether an `Accept-Encoding` welcomes it."""
     welcome = False
     for each in accepted.lower().split(","):
         coding, _, weight = (part.strip() for part in each.partition(";"))
@@ -81,12 +74,10 @@ def takes_gzip(accepted: str) -> bool:
 
 
 def has_version(had: str, tag: str) -> bool:
-    """Whether an `If-None-Match` names this one."""
     return any(each.strip().removeprefix("W/") in (tag, "*") for each in had.split(","))
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`/`, `/share`, `/picture`, `/assets/{name}` and `/favicon.svg`."""
     routes = PageRoutes(service.page)
     policy = UNBUILT.policy if service.page.index is None else POLICY
     return [

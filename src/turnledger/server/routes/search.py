@@ -20,21 +20,17 @@ from turnledger.server.wire.json import json_response
 
 PAGE = 20
 PLACE = b"place"
-"""What cursors are sealed for."""
+"""The purpose of the seal on cursors."""
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET /api/search`."""
 
     async def search(request: Request) -> Response:
         query = request.query_params
         who: Principal = request.state.principal
         seal, cursor = await service.sealing.seal(), query.get("cursor")
-        page = await service.ledger.search(
+        page = await service.chats(who, scope=query.get("scope")).search(
             query.get("q", ""),
-            owner=who.owner,
-            scope=query.get("scope"),
-            within=who.within,
             cursor=None if cursor is None else seal.open(PLACE, cursor) or "",
             limit=number_of(query.get("limit"), "limit", PAGE),
         )

@@ -1,4 +1,4 @@
-"""/api/shares: links that let visitors in, made, listed, revoked and followed."""
+"""/api/shares: create, list and revoke share links, and exchange their codes for tokens."""
 
 from __future__ import annotations
 
@@ -31,33 +31,29 @@ from turnledger.server.wire.json import json_response
 
 PAGE = 100
 BODY_BYTES = 16 * 1024
-"""Bytes of what a visitor may send: a code and a nonce."""
+"""Bytes of a visitor's body, which is a code and a nonce."""
 STRANGERS = ""
 VISITS, GUESSES = "visits", "guesses"
-"""What is counted within a minute: visitors who are let in, and codes that lead nowhere."""
+"""Counted per minute: successful exchanges, and invalid codes."""
 
 
 class ShareRoutes:
-    """The functions behind the paths."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._shares = service.ledger.shares
+        self._shares = service.host.shares
         most = service.settings.limits.exchanges_per_minute
-        self._pace = Pace(service.board, service.ledger.clock, most, EXCHANGES)
+        self._pace = Pace(service.board, service.host.clock, most, EXCHANGES)
         self._most = most
 
     async def create(self, request: Request) -> Response:
-        """Make a link that gives nothing beyond the token it is asked with."""
+        """Create a link that grants nothing beyond the caller's token."""
         limits, who = self._service.settings.limits, request.state.principal
         body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body, decoder_of(ShareBody))
         check_seconds("expires_in", asked.expires_in)
         check_seconds("visitor_expires_in", asked.visitor_expires_in)
         if who.token_id is None:
-            message = (
-                "Visitors are let in by tokens, and there is none yet. Make one: turnledger tokens create"
-            )
+            message = "Links need tokens, and none exists yet. Create one: turnledger tokens create"
             raise Refused(403, "sharing_needs_tokens", message)
         share, code = await self._shares.create(
             scope=asked.scope,
@@ -75,7 +71,7 @@ class ShareRoutes:
         return json_response(show_share(NewShare, share, code=code, path=f"{SHARE_PATH}#{code}"), 201)
 
     async def listing(self, request: Request) -> Response:
-        """List links, the newest first: with `admin` those of everybody, else one's own to chats."""
+        """List links, newest first: with `admin` those of all owners, else the caller's own chat links."""
         query, who = request.query_params, request.state.principal
         found = await self._shares.list(
             **seen_by(who),
@@ -85,15 +81,15 @@ class ShareRoutes:
         return json_response(Listing(tuple(map(partial(show_share, Share), found))))
 
     async def revoke(self, request: Request) -> Response:
-        """Revoke a link, and the tokens of all who came by it."""
+        """Revoke a link, and the tokens of all its visitors."""
         who: Principal = request.state.principal
         share = await self._shares.revoke(request.path_params["share"], **seen_by(who), by=who.token)
         return json_response(show_share(Share, share))
 
     async def exchange(self, request: Request) -> Response:
-        """Let a visitor in. Codes that lead nowhere are counted apart: who makes them up by the thousand
-        keeps out nobody who was given one."""
-        brought = decode_body(await self._brought(request), decoder_of(ExchangeBody))
+        """Exchange the code of a link for a token. Invalid codes are counted separately: thousands of guesses
+        must not block visitors with a valid code."""
+        brought = decode_body(await self._stranger_body(request), decoder_of(ExchangeBody))
         try:
             visit = await self._shares.exchange(
                 brought.code, brought.nonce, arrives=partial(self._count, VISITS)
@@ -115,9 +111,9 @@ class ShareRoutes:
         )
         return json_response(shown)
 
-    async def _brought(self, request: Request) -> bytes:
-        """The body of somebody who shows no token. Strangers count as one owner while theirs are on the way,
-        so that slow ones leave room for everybody who has one."""
+    async def _stranger_body(self, request: Request) -> bytes:
+        """Read the body of a request without a token. While their bodies arrive, such requests count as one
+        owner, so that slow ones leave room for callers with a token."""
         place = self._service.quotas.other(STRANGERS, is_tokenless=False)
         wait = self._service.settings.limits.body_wait
         try:
@@ -126,25 +122,23 @@ class ShareRoutes:
             place.leave()
 
     def _count(self, name: str) -> None:
-        """Count one of these. Raises Refused (429) if there were as many within a minute as may be."""
+        """Count one. Raises Refused (429) if the limit per minute is reached."""
         wait = math.ceil(self._pace.wait(name))
         if wait:
             self._service.metrics.refused("exchanges_per_minute")
             message = f"At most {self._most} links a minute are followed here (`exchanges_per_minute`)."
-            told = f"{message} Try again in {wait} s."
-            raise Refused(429, "too_many_exchanges", told, headers=((b"retry-after", b"%d" % wait),))
+            text = f"{message} Try again in {wait} s."
+            raise Refused(429, "too_many_exchanges", text, headers=((b"retry-after", b"%d" % wait),))
         self._pace.count(name)
 
 
 def seen_by(who: Principal) -> dict[str, Any]:
-    """Which links there are for who asks."""
     if who.has(TokenScope.ADMIN):
         return {"within": who.within}
     return {"owner": who.owner, "within": who.within, "only_chats": True}
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`/api/shares`."""
     routes = ShareRoutes(service)
     return [*_for_hosts(routes), *_for_visitors(routes)]
 

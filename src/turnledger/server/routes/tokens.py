@@ -1,4 +1,4 @@
-"""/api/tokens: make, list and revoke tokens. Its text is told once, to whoever has it made."""
+"""/api/tokens: create, list and revoke tokens. Only the creator receives the text, once."""
 
 from __future__ import annotations
 
@@ -30,14 +30,12 @@ SELF = "self"
 
 
 class TokenRoutes:
-    """The functions behind the paths."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._tokens = service.ledger.tokens
+        self._tokens = service.host.tokens
 
     async def create(self, request: Request) -> Response:
-        """Make a token that gives nothing beyond the one it is asked with."""
+        """Create a token that grants nothing beyond the caller's."""
         limits = self._service.settings.limits
         body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body, decoder_of(TokenBody))
@@ -59,7 +57,6 @@ class TokenRoutes:
         return json_response(show_token(NewToken, token, token=text), 201)
 
     async def listing(self, request: Request) -> Response:
-        """List tokens, the newest first."""
         query, who = request.query_params, request.state.principal
         found = await self._tokens.list(
             owner=query.get("owner"),
@@ -70,17 +67,17 @@ class TokenRoutes:
         return json_response(Listing(tuple(map(partial(show_token, Token), found))))
 
     async def own(self, request: Request) -> Response:
-        """Tell who asks, what he may do, and whether what he says is kept."""
+        """Return the caller, their scopes, and whether their chats are stored."""
         who: Principal = request.state.principal
         keeps = self._service.keeping.keeps(scope_in(request.query_params.get("scope", ""), who.within))
-        # Whose chat somebody reads by a link is not told him: it may be an address.
+        # Readers must not see the owner of the chat: the name may be an address.
         owner = "" if who.is_reader else who.owner
         if who.token is None:
             return json_response(NoToken(scopes=tuple(sorted(who.scopes)), owner=owner, keeps=keeps))
         return json_response(show_token(OwnToken, who.token, owner=owner, keeps=keeps))
 
     async def revoke(self, request: Request) -> Response:
-        """Revoke a token, and all that were made with it. Anybody may give up his own."""
+        """Revoke a token and all tokens created with it. Any caller may revoke their own."""
         who: Principal = request.state.principal
         given = request.path_params["token"]
         own = who.token_id
@@ -96,7 +93,6 @@ class TokenRoutes:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`/api/tokens`."""
     routes = TokenRoutes(service)
     return [
         Endpoint(

@@ -30,17 +30,16 @@ MARKDOWN = "text/markdown"
 FORMATS = ("jsonl", "markdown")
 ALL_CHATS = "chats.jsonl"
 AUDITED = 1_000
-"""Chats of one import that the audit log names."""
+"""Chats of one import that the audit log lists."""
 HELD_BACK = 16 * 1024 * 1024
-"""Bytes of reports that wait for the end of the body: most clients read nothing before they have sent all."""
+"""Bytes of reports held until the body ends: most clients read nothing before they have sent everything."""
 PIECE = 64 * 1024
-"""Bytes of an export that are sent at once: a message for each line would cost more than the line."""
+"""Bytes of an export sent at once: a message per line would cost more than the line."""
 GONE = {404: "There is none.", 410: "It was deleted or has expired."}
 FILE_NAME = {"Content-Disposition": Parameter("A name to save the file under.", TEXT)}
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """The three of them."""
     return [_export_one(service), _export_all(service), _import(service)]
 
 
@@ -102,34 +101,29 @@ def _import(service: Service) -> Endpoint:
 
 
 class Exports:
-    """Conversations as files, which are sent while they are read."""
+    """Conversations as files, sent while they are read."""
 
     def __init__(self, service: Service) -> None:
-        self._ledger = service.ledger
+        self._service = service
 
     @asynccontextmanager
     async def one(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
-        """Send one conversation."""
         asked = request.query_params.get("format", FORMATS[0])
         if asked not in FORMATS:
             raise InvalidInput(f"format is {asked[:40]!r}; it must be one of {', '.join(FORMATS)}.")
-        transfer, id = self._ledger.transfer, request.path_params["chat"]
-        chat = await self._ledger.conversation(id, owner=who.owner, within=who.within)
+        chats = self._service.chats(who)
+        chat = await chats.conversation(request.path_params["chat"])
         title = (await chat.info()).title
         if asked == "markdown":
-            text = transfer.markdown(chat.id, owner=who.owner, within=who.within)
-            parts = (part.encode() async for part in text)
+            parts = (part.encode() async for part in chats.markdown(chat.id))
             yield _file(file_name(title, chat.id, "md"), f"{MARKDOWN}; charset=utf-8", parts)
         else:
-            lines = transfer.export(chat.id, owner=who.owner, within=who.within)
-            yield _file(file_name(title, chat.id, "jsonl"), NDJSON, lines)
+            yield _file(file_name(title, chat.id, "jsonl"), NDJSON, chats.export(chat.id))
 
     @asynccontextmanager
     async def all(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
-        """Send all conversations that lists show."""
-        scope = request.query_params.get("scope")
-        lines = self._ledger.transfer.export_all(owner=who.owner, scope=scope, within=who.within)
-        yield _file(ALL_CHATS, NDJSON, lines)
+        chats = self._service.chats(who, request.query_params.get("scope"))
+        yield _file(ALL_CHATS, NDJSON, chats.export_all())
 
 
 def _file(name: str, kind: str, parts: AsyncIterator[bytes]) -> Stream:
@@ -151,10 +145,10 @@ async def _gathered(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class ImportChats:
-    """The import, as a plain ASGI application: the body is taken in while it arrives.
+    """The import, as a plain ASGI application that reads the body as it arrives.
 
-    Most clients read nothing before they have sent everything, and would block if the answer did not find
-    room on its way. So it is held back until the body has ended, unless it grows very long.
+    Most clients read nothing before they have sent everything, and would deadlock if the response filled the
+    connection. So it is held until the body ends, up to a bound.
     """
 
     def __init__(self, service: Service) -> None:
@@ -180,13 +174,10 @@ class ImportChats:
     async def _take_in(self, who: Principal, request: Request, receive: Receive, answer: _Answer) -> None:
         service = self._service
         pieces = body_pieces(receive, service.settings.limits.body_wait)
-        reports = service.ledger.transfer.import_lines(
+        reports = service.chats(who, request.query_params.get("scope")).import_lines(
             self._readmitted(pieces, request),
-            owner=who.owner,
-            scope=request.query_params.get("scope"),
-            within=who.within,
             refuses=service.keeping.why_not,
-            # Who may not reach the chats of others shall not learn which ids they have.
+            # A caller who cannot reach the chats of others must not learn their ids.
             keep_ids=who.token is None or (who.has(TokenScope.ADMIN) and not who.is_narrowed),
         )
         chats: list[str] = []
@@ -198,7 +189,7 @@ class ImportChats:
         await answer.end()
 
     async def _readmitted(self, pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
-        """The pieces, of which the first may have taken its time, in which the token may have ended."""
+        """Look the caller up again after the first piece: the token may have ended meanwhile."""
         is_first = True
         async for piece in pieces:
             if is_first:
@@ -208,8 +199,6 @@ class ImportChats:
 
 
 class _Answer:
-    """Reports on their way to the client."""
-
     def __init__(self, send: Send) -> None:
         self._send = send
         self._held = bytearray()
@@ -225,12 +214,11 @@ class _Answer:
             self._held.clear()
 
     async def end(self) -> None:
-        """Tell how often what was done."""
         counted = {did.value: self._done[did] for did in Did}
         await self._finish(msgspec.json.encode({"done": counted}))
 
     async def fail(self, problem: BaseException) -> None:
-        """Tell why it ended early. Where nothing was told before, it is the answer."""
+        """Report why the import ended early; as the response, if none has begun."""
         if not self._has_begun and not self._held:
             raise problem
         await self._finish(error_body(problem))

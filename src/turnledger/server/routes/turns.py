@@ -1,4 +1,4 @@
-"""/api/turns/{id}: where a turn stands; stop it wherever it runs, and follow it by its events."""
+"""/api/turns/{id}: the state of a turn, its events, and stopping it on any worker."""
 
 from __future__ import annotations
 
@@ -27,21 +27,18 @@ from turnledger.server.wire.json import json_response
 from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, seen_by
 
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
-GONE = {404: "There is no such turn.", 410: "Its conversation was deleted or has expired."}
+GONE = {404: "Turn not found.", 410: "Its conversation was deleted or has expired."}
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
 
 
 class TurnRoutes:
-    """The functions behind the paths."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def one(self, request: Request) -> Response:
-        """Where a turn stands."""
         who: Principal = request.state.principal
         turn = request.path_params["turn"]
-        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).of_turn(turn)
         standing = await chat.standing(turn)
         [hidden] = await chat.hidden([standing.turn]) if standing.turn is not None else [()]
         if who.is_narrowed:
@@ -49,17 +46,16 @@ class TurnRoutes:
         return json_response(_state_shown(standing, hidden))
 
     async def stop(self, request: Request) -> Response:
-        """Stop a turn."""
         turn = request.path_params["turn"]
         asked, who = await self._service.asked(request, StopBody)
-        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).of_turn(turn)
         return json_response(_end_shown(who, await chat.stop(turn, policy=asked.policy), turn))
 
     async def stop_any(self, request: Request) -> Response:
-        """Stop whichever turn runs in a chat."""
+        """Stop whatever turn is running in a chat."""
         asked, who = await self._service.asked(request, StopBody)
         id = request.path_params["chat"]
-        chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).conversation(id)
         return json_response(_end_shown(who, await chat.stop(policy=asked.policy)))
 
     @asynccontextmanager
@@ -67,7 +63,7 @@ class TurnRoutes:
         """Follow a turn; the caller counts as one of its readers."""
         turn = TurnId(request.path_params["turn"])
         after = after_of(request.headers.get("last-event-id") or "0")
-        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).of_turn(turn)
         events = seen_by(who, chat.events(turn, after=after))
         self._service.audience.join(turn)
         try:
@@ -77,7 +73,6 @@ class TurnRoutes:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET /api/turns/{turn}`, its stop, that of whatever runs in a chat, and the events of a turn."""
     routes = TurnRoutes(service)
     events = StreamEndpoint(service.streams, routes.events)
     return [_standing(routes), _stopping(routes), _stopping_any(routes), _following(events)]
@@ -169,7 +164,8 @@ def _state_shown(standing: Standing, hidden: Sequence[int]) -> TurnState:
 
 
 def _end_shown(who: Principal, ended: Ended | None, turn: str | None = None) -> StopAnswer:
-    """How a turn ended, the one that was named or whichever ran, as this caller may see it."""
+    """Show how a turn ended, the named one or whichever ran; a narrowed caller sees no details of a
+    failure."""
     named = None if turn is None else TurnId(turn)
     if ended is None:
         return StopAnswer(turn=named, state=None)
@@ -182,7 +178,7 @@ def _end_shown(who: Principal, ended: Ended | None, turn: str | None = None) -> 
 
 
 def after_of(given: str) -> int:
-    """The number in a `Last-Event-ID`; raises InvalidInput if it is none."""
+    """Return the number in a `Last-Event-ID`. Raises InvalidInput if it is not one."""
     if not given.isascii() or not given.isdigit() or len(given) > 15:
-        raise InvalidInput("Last-Event-ID is the number of an event, as its id line told it.")
+        raise InvalidInput("Last-Event-ID must be the id of an event.")
     return int(given)

@@ -1,1 +1,1 @@
-"""A turn over HTTP: run it, and send its events or its answer."""
+"""Turns over HTTP: run one, and send its events or its answer."""

@@ -1,4 +1,4 @@
-"""POST /api/turns: a turn as the stream of its events, or whole once it is committed."""
+"""POST /api/turns: a turn as a stream of events, or whole after its commit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from turnledger.server.wire.sse import error_event, event_bytes, seen_by
 
 
 async def read(exchange: TurnExchange, body: bytes) -> NativeTurn:
-    """Take a request apart. Raises Refused (409 `not_kept`) where chats are not kept."""
+    """Read a request. Raises Refused (409 `not_kept`) where chats are not stored."""
     scope, most = exchange.scope, exchange.service.settings.limits.input_items
     asked = turn_request(scope["path"], scope["headers"], body, most)
     exchange.who.check_chat_scope(asked.body.scope)
@@ -41,22 +41,22 @@ async def _check_kept(exchange: TurnExchange, asked: TurnRequest) -> None:
         return
     scope = asked.body.scope or who.within.scope or ""
     if asked.body.chat is not None:
-        # It stays in the scope that it was made in, whatever the request says.
-        chat = await service.ledger.conversation(asked.body.chat, owner=who.owner, within=who.within)
+        # A chat stays in the scope it was created in, whatever the request names.
+        chat = await service.chats(who).conversation(asked.body.chat)
         scope = chat.scope
     service.keeping.check(scope)
 
 
 class _Events:
-    """Sends the events of the turn to the client. A class of its own: the turn refers to it, and must not
-    thereby refer to the request, or the two would keep each other alive."""
+    """Sends the events of the turn to the client. A separate class: the turn refers to it, and must not
+    thereby refer to the request, or the two would form a reference cycle."""
 
     def __init__(self, exchange: TurnExchange) -> None:
         self._exchange = exchange
         self._early: list[Event] | None = []
 
     def hear(self, event: Event) -> None:
-        """Send an event, once the place of the turn is known: the headers name it."""
+        """Send an event, or hold it until `begin`: the headers need the place of the turn."""
         if self._early is not None:
             self._early.append(event)
             return
@@ -65,20 +65,18 @@ class _Events:
         self.send(event)
 
     def begin(self) -> None:
-        """The place is known from now on."""
+        """Send the held events: the place of the turn is known."""
         early, self._early = self._early or (), None
         for event in early:
             self.send(event)
 
     def send(self, event: Event) -> None:
-        # The last event says how the turn ended, here as to every other reader.
+        # The last event reports how the turn ended, here as to every other reader.
         self._exchange.has_told_end = isinstance(event, TurnFinished)
         self._exchange.write(event_bytes(event))
 
 
 class NativeTurn:
-    """The turn of a request at /api/turns."""
-
     def __init__(self, exchange: TurnExchange, asked: TurnRequest, model: ChatModel) -> None:
         body, who, options = asked.body, exchange.who, exchange.options(asked)
         self._exchange = exchange
@@ -88,15 +86,12 @@ class NativeTurn:
         if body.instructions is not None:
             options["instructions"] = body.instructions
         if asked.primer:
-            options["priming"] = asked.primer
+            options["primer"] = asked.primer
         self.on_disconnect = asked.policies.on_disconnect
-        self.block = exchange.service.ledger.turn(
+        self.block = exchange.service.chats(who, scope=body.scope or "").turn(
             body.input,
             conversation=body.chat,
             conversation_key=body.conversation_key,
-            owner=who.owner,
-            scope=body.scope or "",
-            within=who.within,
             create=not asked.must_exist,
             replaces=body.replaces,
             regenerates=False if body.regenerates is None else body.regenerates,
@@ -107,7 +102,7 @@ class NativeTurn:
             exchange.keep_alive(self._waiting)
 
     def _waiting(self) -> dict[bytes, str] | None:
-        """Headers that say where the turn waits for others; None if it does not wait."""
+        """Return headers with the place of a turn that waits for its lane; None if it does not wait."""
         conversation = self.block.waits_in
         if conversation is None:
             return None
@@ -138,9 +133,9 @@ class NativeTurn:
         summary = Listed(running.conversation, turn.number, "", is_running=False)
         hidden: Sequence[int] = ()
         if not is_cancelled:
-            # As the commit left the chat: its title, how many turns it has, when it was last used. What was
-            # hidden of a question stays so when that is asked again.
-            with suppress(TurnledgerError):  # it may have been deleted since; the turn was committed
+            # The chat after the commit: title, number of turns, last use. Items of a question that were
+            # hidden stay hidden when it is regenerated.
+            with suppress(TurnledgerError):  # deleted meanwhile; the turn is committed all the same
                 chat = await self._exchange.chat_of(turn.id)
                 summary = await chat.summary()
                 [hidden] = await chat.hidden([turn])

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: in a conversation every request is a turn; without one it is passed through.
 
-The client that asked receives the model's output byte for byte. Other readers, and later ones, receive bytes
-made of the events or of the committed turn.
+The client receives the model's output byte for byte. Other readers, and later ones, receive chunks made from
+the events or the committed turn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
-    """Read a request. If nothing of it is kept, answer it here, and return None."""
+    """Read a request. If nothing of it is stored, respond here, and return None."""
     service, who = exchange.service, exchange.who
     asked = chat_request(exchange.scope["path"], exchange.scope["headers"], body)
     who.check_chat_scope(asked.scope)
@@ -46,7 +46,7 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
         asked = replace(asked, settings=settings)
     if await service.keeping.is_kept(asked, who.owner, who.within):
         return CompletionTurn(exchange, asked, model)
-    # No begin asks the store whether the caller is still authorized.
+    # Without a begin, nothing else checks that the caller is still authorized.
     await service.admission.admit(exchange.state["head"])
     exchange.slot.begin()
     is_turn = asked.has_conversation or asked.says_no
@@ -60,8 +60,6 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
 
 
 class CompletionTurn:
-    """The turn of a chat-completions request."""
-
     def __init__(self, exchange: TurnExchange, asked: ChatRequest, model: ChatModel) -> None:
         who, policies = exchange.who, asked.policies
         self._exchange = exchange
@@ -70,13 +68,10 @@ class CompletionTurn:
         self._last: list[bytes] = []
         """Sent after the commit: the end of the stream, or the whole completion."""
         self.on_disconnect = policies.on_disconnect
-        self.block = exchange.service.ledger.resent(
+        self.block = exchange.service.chats(who, scope=asked.scope or "").resent(
             _messages(asked.messages),
             conversation=asked.conversation,
             conversation_key=asked.conversation_key,
-            owner=who.owner,
-            scope=asked.scope or "",
-            within=who.within,
             create=not asked.must_exist,
             sent=policies.sent,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
@@ -94,12 +89,12 @@ class CompletionTurn:
         try:
             await runner(running)
         finally:
-            del self._runner  # it calls back: the two would form a cycle
+            del self._runner  # its callback refers back to this: break the cycle
         last = runner.held if asked.stream else [runner.completion]
         self._last = renamed(last, runner.answer_id, running.id)
 
     def _send(self, payloads: list[bytes]) -> None:
-        """Send chunks as the model sent them, under the id of the turn."""
+        """Send the model's chunks under the id of the turn."""
         runner, exchange = self._runner, self._exchange
         if not exchange.has_spoken and runner.has_spoken:
             exchange.note_first_token()
@@ -124,8 +119,8 @@ class CompletionTurn:
             return
         chunks = self._chunks(turn)
         async for event in chat.events(turn):
-            if told := as_events(chunks.of_event(event)):
-                self._exchange.write(told)
+            if chunk := as_events(chunks.of_event(event)):
+                self._exchange.write(chunk)
                 await self._exchange.client.room()
         last = chunks.last(committed(await chat.outcome(turn)))
         self._exchange.end(as_events(last) + DONE)
@@ -142,36 +137,36 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
 
 
 def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
-    """Payloads under another id, otherwise byte for byte the same."""
+    """Replace the id in payloads, and leave everything else byte for byte."""
     old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
     behind = len(old)
     return [
-        new + payload[behind:] if was and payload.startswith(old) else _named_anew(payload, was, now)
+        new + payload[behind:] if was and payload.startswith(old) else _with_id(payload, was, now)
         for payload in payloads
     ]
 
 
-def _named_anew(payload: bytes, was: str, now: str) -> bytes:
+def _with_id(payload: bytes, was: str, now: str) -> bytes:
     name = b'"id":"%s"' % was.encode(errors="replace")
-    # Within a text the quotes would be escaped: a single match is the id of the answer.
+    # Within a text the quotes would be escaped, so a single match is the id of the answer.
     if was and payload.count(name) == 1:
         return payload.replace(name, b'"id":"%s"' % now.encode())
     try:
         return encode({**_fields_decoder.decode(payload), "id": now})
-    except msgspec.DecodeError:  # half a character, whose other half is in the next chunk
+    except msgspec.DecodeError:  # a lone surrogate, whose other half is in the next chunk
         return json.dumps({**json.loads(payload), "id": str(now)}).encode()
 
 
 _finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
-"""Within a text, the quotes would be escaped."""
+"""Within a text the quotes would be escaped."""
 
 
 async def pass_through(
     exchange: TurnExchange, asked: ModelRequest, model: ChatModel, *, stream: bool, is_judged: bool
 ) -> ModelError | None:
-    """Ask the model, and send the client what comes, without repeated roles and names. Ends when the client
-    leaves. Raises the error to report: also for a stream that does not say how it ended, which may have been
-    cut. A `finish_reason` by which a turn would fail is raised if the answer `is_judged`, otherwise returned:
+    """Call the model, and send its output to the client, without repeated roles and names. Ends when the
+    client leaves. Raises the error to report, also for a stream without a `finish_reason`, which may have
+    been cut off. A `finish_reason` by which a turn would fail is raised if `is_judged`, otherwise returned:
     the client reads it in the answer."""
     async with exchange.client.until_gone():
         if not stream:
@@ -201,8 +196,8 @@ async def pass_through(
 
 def _failure(model: ChatModel, reasons: Iterable[bytes]) -> ModelError | None:
     known = finish_reasons_of(model)
-    told = (reason.decode(errors="replace") for reason in reasons)
-    unknown = next((reason for reason in told if reason and reason not in known), None)
+    given = (reason.decode(errors="replace") for reason in reasons)
+    unknown = next((reason for reason in given if reason and reason not in known), None)
     return None if unknown is None else failure_of_end(unknown)
 
 
@@ -210,8 +205,8 @@ DONE = b"data: [DONE]\n\n"
 
 
 def as_events(payloads: Iterable[bytes]) -> bytes:
-    told = b"\n\ndata: ".join(payloads)
-    return b"data: %b\n\n" % told if told else b""
+    joined = b"\n\ndata: ".join(payloads)
+    return b"data: %b\n\n" % joined if joined else b""
 
 
 def completion(turn: Turn) -> bytes:
@@ -238,12 +233,12 @@ def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def message_of(output: Sequence[Item]) -> dict[str, Any]:
-    """The output of a turn as the one message of a chat completion. Leaves out calls that were answered
+    """Return the output of a turn as the one message of a chat completion, without calls that were answered
     within the turn."""
     calls = left_open(output)
-    said = [each for each in messages_of(output) if each["role"] == "assistant"]
+    messages = [each for each in messages_of(output) if each["role"] == "assistant"]
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    for each in said:
+    for each in messages:
         for name, value in each.items():
             if name in ("content", "refusal") and isinstance(value, str):
                 message[name] = (message[name] or "") + value
@@ -254,18 +249,18 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
 
 
 def finish_reason(turn: Turn) -> str:
-    """Why the answer ended, as its model said or as the items show. For an interrupted turn that was kept it
-    is `length`, the word that clients know for an incomplete answer."""
-    told = turn.details.get("finish_reason")
-    if isinstance(told, str):
-        return told
+    """Return why the answer ended, as reported by the model or visible in the items. An interrupted turn has
+    `length`, which clients know as an incomplete answer."""
+    reason = turn.details.get("finish_reason")
+    if isinstance(reason, str):
+        return reason
     if turn.kind is TurnKind.INTERRUPTED:
         return "length"
     return "tool_calls" if left_open(turn.output) else "stop"
 
 
 class Chunks:
-    """The chunks of one answer, made of its events. Roles, ids and names come once."""
+    """The chunks of one answer, made from its events. Roles, ids and names come once."""
 
     def __init__(self, turn: TurnId, model: str, *, include_usage: bool) -> None:
         created = int.from_bytes(turn.raw[:6]) // 1000  # an id begins with its time
@@ -275,7 +270,7 @@ class Chunks:
         self._is_text_open = False
 
     def of_event(self, event: Event) -> Iterable[bytes]:
-        """The chunks that an event adds. The end comes from `last`, after the commit."""
+        """Yield the chunks of an event. The end comes from `last`, after the commit."""
         if isinstance(event, TextDelta):
             self._is_text_open = True
             yield self._chunk({"content": event.text})
@@ -285,17 +280,17 @@ class Chunks:
     def _of_item(self, item: Item) -> Iterable[bytes]:
         if item.role != "assistant":
             return
-        if self._is_text_open:  # it was sent piece by piece
+        if self._is_text_open:  # already sent in pieces
             self._is_text_open = False
             return
         message = messages_of((item,))[0]
-        told = {name: message[name] for name in ("content", "refusal") if message.get(name)}
-        if told:
-            yield self._chunk(told)
+        delta = {name: message[name] for name in ("content", "refusal") if message.get(name)}
+        if delta:
+            yield self._chunk(delta)
 
     def last(self, turn: Turn) -> Iterable[bytes]:
-        """The end of the answer, as committed: with the calls that are left to the client, which are known
-        only then."""
+        """Yield the end of a committed answer, with the calls left to the client, which are known only
+        then."""
         details = turn.details
         calls = messages_of(left_open(turn.output))
         for index, call in enumerate(call for each in calls for call in each["tool_calls"]):
@@ -305,11 +300,10 @@ class Chunks:
             yield encode({**self._head, "choices": [], "usage": details["usage"]})
 
     def whole(self, turn: Turn) -> Iterable[bytes]:
-        """A committed answer from its beginning."""
         answer = message_of(turn.output)
-        told = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
-        if told:
-            yield self._chunk(told)
+        delta = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
+        if delta:
+            yield self._chunk(delta)
         yield from self.last(turn)
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:

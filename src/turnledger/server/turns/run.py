@@ -1,9 +1,9 @@
-"""A turn over HTTP, from the request to the last byte of its answer, in either API.
+"""A turn over HTTP, from the request to the last byte of its response, in either API.
 
-The task that answers the request runs the turn: the model's output goes to the client as it comes, with no
-other task in between. The event that reports the end leaves after the commit. An error is a response of its
-own while nothing has been sent, and part of the stream after that: to the official client, a stream that
-just ends looks complete.
+The task of the request runs the turn: the model's output goes to the client as it comes, with no other task
+in between. The event that reports the end is sent after the commit. Before the first byte an error is a
+response of its own, later it is part of the stream: to the official client, a stream that just ends looks
+complete.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import AttemptState, Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Slot
@@ -53,11 +52,11 @@ from turnledger.server.wire.sse import EVENTS
 _JSON = (b"content-type", b"application/json")
 
 ErrorBytes: TypeAlias = Callable[[BaseException], bytes]
-"""How an API reports an error in a stream that has begun."""
+"""Encodes an error for a stream that has begun."""
 
 
 class TurnExchange:
-    """A request and its response. Used once, by the task that answers the request."""
+    """A request and its response. Used once, by the task of the request."""
 
     def __init__(
         self, service: Service, scope: Scope, receive: Receive, send: Send, slot: Slot, error: ErrorBytes
@@ -74,9 +73,8 @@ class TurnExchange:
         self.began_at = 0.0
         self.is_good = False
         self.has_told_end = False
-        """Whether the stream has reported the end of the turn: then an error adds nothing."""
+        """Whether the stream has reported the end of the turn: an error then adds nothing."""
         self.has_spoken = False
-        """Whether the model has sent anything."""
         self._error = error
         self._is_kept_alive = False
         self._is_stream = False
@@ -101,7 +99,6 @@ class TurnExchange:
         return model, settings if name == named else {**settings, "model": name}
 
     def options(self, asked: TurnTerms) -> TurnOptions:
-        """Return the options of the turn that the request names."""
         policies = asked.policies
         options: TurnOptions = {
             "attach": True,
@@ -123,8 +120,7 @@ class TurnExchange:
         return options
 
     def chat_of(self, turn: TurnId) -> Awaitable[Chat]:
-        """Find the chat of a turn that the caller may see."""
-        return self.service.ledger.chat_of(turn, owner=self.who.owner, within=self.who.within)
+        return self.service.chats(self.who).of_turn(turn)
 
     # The response.
 
@@ -133,7 +129,6 @@ class TurnExchange:
         self._headers[name] = value.encode("latin-1")
 
     def place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        """Name the turn in the response headers and the log."""
         self.header(b"x-conversation-id", conversation)
         self.header(b"x-conversation-state", state)
         self.header(b"x-turn-id", turn)
@@ -146,13 +141,13 @@ class TurnExchange:
 
     def keep_alive(self, waiting: Callable[[], Mapping[bytes, str] | None]) -> None:
         """Send comments while the stream is silent. The response may begin with one once `waiting` returns
-        headers: those of a turn that waits for others."""
+        headers: those of a turn that waits for its lane."""
 
         def headers() -> Headers | None:
-            told = waiting()
-            if told is None:
+            given = waiting()
+            if given is None:
                 return None
-            return [*((name, value.encode("latin-1")) for name, value in told.items()), EVENTS]
+            return [*((name, value.encode("latin-1")) for name, value in given.items()), EVENTS]
 
         self._is_kept_alive = True
         self.service.streams.keep_alive(self.client, headers)
@@ -169,7 +164,6 @@ class TurnExchange:
         self.client.write(body)
 
     def end(self, body: bytes = b"") -> None:
-        """End a stream that is complete."""
         if not self._is_stream:
             self._begin_stream()
         self.is_good = True
@@ -178,7 +172,7 @@ class TurnExchange:
     def _begin_stream(self) -> None:
         self._is_stream = True
         self.service.metrics.stream_opened()
-        if not self.client.has_begun:  # it has if the turn waited for others
+        if not self.client.has_begun:  # it has if the turn waited for its lane
             self.client.begin(200, [*self._headers.items(), EVENTS])
         if self._is_kept_alive:
             self.service.streams.keep_alive(self.client)
@@ -208,28 +202,26 @@ class ApiTurn(Protocol):
     on_disconnect: OnDisconnect | None
 
     async def answer(self, running: RunningTurn) -> None:
-        """Run the model. Output that the client may receive before the commit is sent as it comes."""
+        """Run the model. Send output that the client may receive before the commit as it comes."""
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
         """End the response: the turn is committed. Does not wait if `is_cancelled`."""
 
     async def replay(self, turn: Turn) -> None:
-        """Respond with a turn that was committed before, for the same request."""
+        """Respond with a turn that was committed earlier, for the same request."""
 
     async def follow(self, turn: TurnId) -> None:
-        """Respond with a turn that another request runs, as it goes."""
+        """Respond with a turn that another request runs, while it runs."""
 
 
 class TurnApi(NamedTuple):
-    """An HTTP API for turns."""
-
     read: Callable[[TurnExchange, bytes], Awaitable[ApiTurn | None]]
-    """Reads a request. Returns its turn, to be run; None if it needed none, and was answered."""
+    """Reads a request. Returns its turn to run, or None if it has responded without one."""
     error: ErrorBytes
 
 
 class TurnEndpoint:
-    """An endpoint that runs turns, as a plain ASGI application."""
+    """A plain ASGI application that runs turns."""
 
     def __init__(self, service: Service, api: TurnApi) -> None:
         self._service = service
@@ -260,13 +252,13 @@ class TurnEndpoint:
             logs.unexpected(problem, request_id=exchange.state["request_id"])
             exchange.fail(problem)
         finally:
-            slot.leave()  # the turn has ended, also for a client that takes its time to read the end
+            slot.leave()  # the turn has ended, even if the client is slow to read its end
             all_of_it = await exchange.close()
             if run is not None:
                 run.note_delivery(all_of_it=all_of_it)
 
-    # Two functions, apart from where the problem was caught: a frame and an exception that refer to each
-    # other stay until the next garbage collection, and the body of the request with them.
+    # Separate functions: a frame and an exception that refer to each other live until the next garbage
+    # collection, and the request body with them.
 
     async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
         try:
@@ -278,8 +270,8 @@ class TurnEndpoint:
         exchange.fail(reported)
 
     async def _before_begin(self, exchange: TurnExchange, problem: TurnledgerError) -> TurnledgerError:
-        """The error to report where no begin has checked in the store that the caller is still authorized: a
-        revoked caller receives only the authorization error."""
+        """Return the error to report when no begin has checked that the caller is still authorized: a revoked
+        caller receives only the authorization error."""
         try:
             await self._service.admission.admit(exchange.state["head"])
         except TurnledgerError as refused:
@@ -288,7 +280,7 @@ class TurnEndpoint:
 
 
 class TurnRun:
-    """Runs the turn of one exchange. Used once, by the task that answers the request."""
+    """Runs the turn of one exchange. Used once, by the task of the request."""
 
     def __init__(self, exchange: TurnExchange, turn: ApiTurn) -> None:
         self._exchange = exchange
@@ -313,7 +305,7 @@ class TurnRun:
                 metrics.waited(exchange.began_at - asked_at)
                 self._place(running.conversation.id, running.began, running.id)
                 if self._stopping is not None:
-                    # The client left while the turn began, when it could not be found yet to stop it.
+                    # The client left while the turn began, too early to find and stop it.
                     running.stop(self._on_disconnect.value)
                     raise TurnStopped
                 await self._turn.answer(running)
@@ -334,8 +326,8 @@ class TurnRun:
             if not exchange.client.is_broken:
                 await self._follow(attached.turn)
         except asyncio.CancelledError:
-            # Cancelled during the commit, the turn may be there, and must not be denied. A turn that was cut
-            # short and kept is there, too, but is no answer.
+            # Cancelled during the commit, the turn may be committed, and the client must learn that. A turn
+            # that was interrupted and kept is committed, too, but is not an answer.
             is_whole = running is not None and running.state is AttemptState.COMPLETED
             metrics.turn_ended("completed" if is_whole else "failed")
             if is_whole and running is not None:
@@ -345,19 +337,19 @@ class TurnRun:
             metrics.turn_ended(outcome_of(problem))
             raise
         finally:
-            self._read_no_more()
+            self._stop_reading()
             service.audience.forget(self._block.id)
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 
     def _place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        if turn != self._block.id and self._exchange.client.has_begun:  # while it waited, under its own id
+        if turn != self._block.id and self._exchange.client.has_begun:  # it waited under its own id
             raise moved()
         self._exchange.place(conversation, state, turn)
 
     async def _follow(self, turn: TurnId) -> None:
-        """Follow a turn that another request runs. The turn does not depend on this reader: when the client
-        leaves or its token ends, so does this request."""
+        """Follow a turn that another request runs. The turn does not depend on this reader, so this request
+        ends when its client leaves or its token ends."""
         self._service.audience.join(turn)
         self._reads = turn
         following = self._following = asyncio.create_task(self._turn.follow(turn), name="turnledger follower")
@@ -370,25 +362,25 @@ class TurnRun:
             following.result()
 
     def note_delivery(self, *, all_of_it: bool) -> None:
-        """Note whether the client received its answer: if not, its next try counts as the same request. In
-        doubt nothing is noted, and the turn runs again."""
+        """Record whether the client received its answer: if not, its next try counts as the same request. In
+        doubt nothing is recorded, and the turn runs again."""
         if all_of_it and self._exchange.is_good:
-            self._service.ledger.delivered(self._block)
+            self._service.host.delivered(self._block)
         elif not self._exchange.is_good or not self._exchange.client.may_have_arrived:
-            self._service.ledger.lost(self._block)
+            self._service.host.lost(self._block)
 
     # When the client leaves.
 
     def _client_left(self) -> None:
         if not self._exchange.client.may_have_arrived:
-            self._service.ledger.lost(self._block)
-        self._read_no_more()
+            self._service.host.lost(self._block)
+        self._stop_reading()
         if self._following is not None:
             self._following.cancel()
         if self._on_disconnect is not OnDisconnect.CONTINUE:
             self._service.audience.when_gone(self._block.id, self._begin_to_stop)
 
-    def _read_no_more(self) -> None:
+    def _stop_reading(self) -> None:
         if self._reads is not None:
             self._service.audience.leave(self._reads)
             self._reads = None
@@ -397,19 +389,19 @@ class TurnRun:
         self._stopping = asyncio.create_task(self._stop(self._block.id), name="turnledger stop")
 
     async def _stop(self, turn: TurnId) -> None:
-        with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
+        with suppress(TurnledgerError):  # it has ended or not begun: nothing to stop
             chat = await self._exchange.chat_of(turn)
             await chat.stop(turn, policy=self._on_disconnect.value)
 
 
 def moved() -> Refused:
-    """The error of a request that waited under one turn's id, and turned out to be another turn."""
-    message = "This turn is run for another request with the same Idempotency-Key. Ask again to follow it."
+    """Return the error for a request that waited under one turn's id, and turned out to be another turn."""
+    message = "Another request with this Idempotency-Key runs the turn. Send the request again to follow it."
     return Refused(503, "turn_moved", message)
 
 
 def outcome_of(problem: BaseException) -> str:
-    """The outcome of a turn whose block raised this, as a label of the metrics."""
+    """Return the outcome of a turn whose block raised this, as a label of the metrics."""
     if isinstance(problem, TurnStopped):
         return "stopped"
     if isinstance(problem, OutcomeUnknown):

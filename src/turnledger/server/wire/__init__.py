@@ -1,1 +1,1 @@
-"""What goes over the wire: JSON shapes, event streams, files by line."""
+"""JSON shapes, event streams and files as the server sends them."""

@@ -1,9 +1,9 @@
 """The stream to one client, which never makes a turn wait.
 
 Bytes leave at once while the client keeps up. When it does not, a task waits for it, and later bytes are
-buffered up to a bound: a client that falls further behind is disconnected. The turn goes on; its client can
-read the rest from the turn's events. `Started` runs a coroutine at once as far as it gets without waiting:
-mostly there is room, and a task or a timer just in case costs more than all the rest.
+buffered up to a bound: a client that falls further behind is disconnected. The turn goes on, and its client
+can read the rest from the turn's events. `Started` runs a coroutine without a task up to its first wait:
+mostly there is room, and a task or a timer for each write would cost more than everything else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 
 
 class Started(Generic[Result]):
-    """Runs a coroutine up to its first wait; raises what it raises. Then `is_done` says whether it has ended,
-    with its `result`. If not: await it, have it call back, or close it."""
+    """Runs a coroutine up to its first wait; raises its errors. Then `is_done` is true if it has ended with
+    `result`. If not: await it, set a callback, or close it."""
 
     __slots__ = ("_then", "_waits_for", "_work", "is_done", "result")
     result: Result
@@ -76,7 +76,6 @@ class Started(Generic[Result]):
             self._listen()
 
     def close(self) -> None:
-        """Abandon it; nothing is called back any more."""
         self._then = None
         if self._waits_for is not None:
             self._waits_for.remove_done_callback(self._wake)
@@ -89,12 +88,12 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 BACKLOG = 1024 * 1024
 """Bytes that may wait for a slow client."""
 CUT = "turnledger.cut"
-"""The ASGI extension by which our server cuts a connection: `{"cut": function}`."""
+"""The ASGI extension by which our server closes a connection: `{"cut": function}`."""
 
 
 def cut_of(scope: Scope) -> Callable[[], object]:
-    """The function that closes the connection of a request at once. It does nothing under other servers: they
-    close the connection of an incomplete answer when its task ends."""
+    """Return the function that closes the connection of a request at once. It does nothing on other servers:
+    they close the connection of an incomplete response when its task ends."""
     found: Callable[[], object] = scope.get("extensions", {}).get(CUT, {}).get("cut", _do_nothing)
     return found
 
@@ -125,16 +124,14 @@ class ClientStream:
         self._on_broken: Callable[[], object] | None = None
         self._is_ended = False
         self._is_quiet = False
-        """Whether nothing was written since the last beat."""
         self.has_begun = False
         self.is_broken = False
-        """Whether the client left, or was cut off, before it had everything."""
+        """Whether the client left or was disconnected before it had everything."""
         self.may_have_arrived = False
-        """Whether the last bytes were handed over to be sent. From then on, a client that leaves may have
-        them."""
+        """Whether the last bytes were handed over. From then on, a client that leaves may have them."""
 
     def watch(self, on_broken: Callable[[], object]) -> None:
-        """Call `on_broken` once when the client leaves or is cut off. The body of the request must have been
+        """Call `on_broken` once when the client leaves or is disconnected. The request body must have been
         read."""
         self._on_broken = on_broken
         self._listen()
@@ -148,12 +145,12 @@ class ClientStream:
     def _hear(self, message: Message) -> None:
         if message["type"] != "http.disconnect":
             self._listen()
-        # The server also reports this when the response is complete, but not while a part is yet to leave.
+        # The server also reports this when the response is complete, but not while bytes are left to send.
         elif not self._is_ended or self._sending is not None:
             self.is_broken = True
-            self._tell()
+            self._report_broken()
 
-    def _tell(self) -> None:
+    def _report_broken(self) -> None:
         on_broken, self._on_broken = self._on_broken, None
         if on_broken is not None:
             on_broken()
@@ -167,12 +164,12 @@ class ClientStream:
         try:
             yield
             if self.is_broken:
-                await asyncio.sleep(0)  # the cancellation is on its way, and must arrive here
+                await asyncio.sleep(0)  # the pending cancellation must be raised here
         except asyncio.CancelledError:
             if not self.is_broken or task.uncancel():
                 raise
         finally:
-            self._on_broken = None  # the end of the answer is on its way, and cannot be cancelled
+            self._on_broken = None  # the end of the response is being sent, and cannot be cancelled
 
     def begin(self, status: int, headers: Headers) -> None:
         self.has_begun = True
@@ -183,8 +180,8 @@ class ClientStream:
         self._put({"type": "http.response.body", "body": body, "more_body": True}, len(body))
 
     def beat(self, sign: bytes, headers: Headers) -> None:
-        """Send a sign of life if nothing was written since the last call, unless earlier bytes still wait for
-        the client."""
+        """Send a sign of life if nothing was written since the last call, and no earlier bytes wait for the
+        client."""
         if self._is_quiet and not self._is_ended and self._sending is None:
             if not self.has_begun:
                 self.begin(200, headers)
@@ -220,7 +217,7 @@ class ClientStream:
                 self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger client stream")
         elif self._backlog_bytes + size > self._backlog_limit:
             self._cut_off(self._sending)
-            self._tell()
+            self._report_broken()
         else:
             self._backlog.append(message)
             self._backlog_bytes += size
@@ -250,7 +247,7 @@ class ClientStream:
             self._sending = None
 
     async def close(self, patience: float) -> bool:
-        """Wait until everything has left, at most `patience` seconds; return whether it has."""
+        """Wait up to `patience` seconds until everything has been sent; return whether it has."""
         sending = self._sending
         if sending is not None:
             await asyncio.wait((sending,), timeout=patience)
@@ -258,6 +255,6 @@ class ClientStream:
                 self._cut_off(sending)
         if self._receiving is not None:
             self._receiving.close()
-        # The callback refers to the turn, which refers to this: break the cycle for the garbage collector.
+        # The callback refers to the turn, which refers to this stream: break the cycle.
         self._on_broken = None
         return self._is_ended and not self.is_broken

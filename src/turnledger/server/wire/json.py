@@ -10,6 +10,5 @@ from starlette.responses import Response
 from turnledger.api.json import encode
 
 
-def json_response(told: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A shape of the API as an answer."""
-    return Response(encode(told), status, headers, media_type="application/json")
+def json_response(shape: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encode(shape), status, headers, media_type="application/json")

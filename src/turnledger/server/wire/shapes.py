@@ -20,8 +20,8 @@ ETAG = Parameter("Its revision, for `If-Match`.", {"type": "string", "pattern": 
 
 
 def without_words(who: Principal, shown: AnyChat) -> AnyChat:
-    """The same, for who may change chats: without what was said there, unless he may read that, too. A name
-    that a person gave is none of it."""
+    """Remove the content of a chat for a caller that may change but not read chats. A title that a person
+    gave stays."""
     if who.has(TokenScope.CHATS_READ):
         return shown
     withheld: dict[str, Any] = {"preview": ""} if isinstance(shown, ListedChat) else {}
@@ -31,13 +31,12 @@ def without_words(who: Principal, shown: AnyChat) -> AnyChat:
 
 
 def etag_of(conversation: Conversation) -> str:
-    """What an If-Match names. It tells one version of what people say of a chat from another: turns do not
-    change it, nor do titles that nobody gave."""
+    """Return the value for If-Match. It changes with what people edit, not with turns or generated titles."""
     return f'"{conversation.revision}"'
 
 
 def aside_shown(aside: SetAside, who: Principal) -> Attempt:
-    """An attempt that runs, failed or was discarded."""
+    """Show an attempt outside the history; a narrowed caller sees no details of a failure."""
     attempt = aside.attempt
     failure = discreet_failure(attempt.failure) if who.is_narrowed else attempt.failure
     return show_attempt(attempt, aside.journal.items, failure)

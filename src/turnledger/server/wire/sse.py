@@ -1,7 +1,7 @@
 """Streams: responses that are sent while they are made, as server-sent events or as a file.
 
-`Streams.send` is the whole life of one. It counts against the limit of its owner, ends when the client leaves
-or the reader's token ends, and is kept alive by comments while it is silent.
+`Streams.send` covers the whole life of one. It counts against the owner's limit, ends when the client leaves
+or the reader's token ends, and sends comments while it is silent.
 """
 
 from __future__ import annotations
@@ -30,27 +30,26 @@ from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.tokens import Tokens
 
 BEAT_EVERY = 10.0
-"""Seconds; a stream that was silent for this long sends a comment, within twice the time."""
+"""Seconds. A stream that was silent for this long sends a comment, after twice the time at most."""
 CHECK_EVERY = 2.0
-"""Seconds between two checks of the tokens of all readers."""
+"""Seconds between checks of the readers' tokens."""
 SIGN = b": \n\n"
 """A comment, which readers of events skip."""
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 def event_bytes(event: Event) -> bytes:
-    """One event, with its number to resume from and its kind."""
+    """Encode an event, with its number as the id to resume from."""
     kind = str(event.__struct_config__.tag).encode()
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, kind, codec.encode(event))
 
 
 def error_event(problem: BaseException) -> bytes:
-    """The last event of a stream that failed."""
     return b"event: error\ndata: %s\n\n" % error_body(problem)
 
 
 async def seen_by(who: Principal, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """Yield the events of a turn as this caller may read them."""
+    """Yield the events of a turn, without details of a failure for a narrowed caller."""
     async for event in events:
         if who.is_narrowed and isinstance(event, TurnFinished):
             event = replace(event, failure=discreet_failure(event.failure))
@@ -60,17 +59,16 @@ async def seen_by(who: Principal, events: AsyncIterator[Event]) -> AsyncIterator
 class Stream(NamedTuple):
     pieces: AsyncIterator[bytes]
     beats: bool = False
-    """Whether it is kept alive from the start, also before its first piece."""
+    """Whether it sends comments from the start, also before its first piece."""
     file: Headers | None = None
     """The headers of a file. A file that fails is cut off, so that no client takes a part for the whole."""
 
 
 Source: TypeAlias = Callable[[Principal, Request], AbstractAsyncContextManager[Stream]]
-"""Opens the stream that a request asks for, and cleans up after it."""
 
 
 class StreamEndpoint:
-    """A plain ASGI application that answers with a stream."""
+    """A plain ASGI application that responds with a stream."""
 
     def __init__(self, streams: Streams, source: Source) -> None:
         self._streams = streams
@@ -81,8 +79,8 @@ class StreamEndpoint:
 
 
 class Streams:
-    """The streams of this process. They share one heartbeat timer and one check of tokens, and have neither
-    while no stream is open: a timer for each would cost more than a short stream sends."""
+    """The streams of this process. They share one heartbeat timer and one check of tokens, which run only
+    while a stream is open: a timer for each would cost more than a short stream."""
 
     def __init__(
         self,
@@ -105,14 +103,14 @@ class Streams:
         self._timer: asyncio.TimerHandle | None = None
         self.check_every = check_every
         self._readers: dict[bytes, set[asyncio.Task[object]]] = {}
-        """By the digest of their token; under an empty one, those without a token."""
+        """By the digest of their token; readers without a token are under an empty digest."""
         self._ended: dict[asyncio.Task[object], Callable[[], TurnledgerError]] = {}
-        """Readers that were cancelled, and the error that each is to raise."""
+        """Cancelled readers, and the error that each is to raise."""
         self._checking: asyncio.Task[None] | None = None
 
     async def send(self, source: Source, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a stream until it ends or the client leaves, at the client's own pace. An error before the
-        first piece is raised. After that it is the last event of the stream; a file is cut off."""
+        """Send a stream until it ends or the client leaves, at the client's pace. An error before the first
+        piece is raised. A later one is sent as the last event; a file is cut off."""
         request = Request(scope, receive)
         who: Principal = request.state.principal
         slot = self._quotas.stream(who.owner, is_tokenless=who.token is None, link=who.link)
@@ -129,7 +127,7 @@ class Streams:
         if stream.beats:
             self.keep_alive(client, headers)
         try:
-            # The last bytes are sent outside: a revoked reader has as long for them as any other.
+            # The last bytes are sent outside: a revoked reader gets as much time for them as any other.
             with self.stay(who):
                 async with client.until_gone():
                     async for piece in stream.pieces:
@@ -158,14 +156,14 @@ class Streams:
     # Heartbeats.
 
     def keep_alive(self, client: ClientStream, headers: Headers | Callable[[], Headers | None] = ()) -> None:
-        """Send comments while nothing else is sent. `headers` are those of a response that begins with a
-        comment; a function returns None as long as it must not begin."""
+        """Send comments while nothing else is sent. `headers` are for a response that begins with a comment;
+        a function returns None as long as the response must not begin."""
         self._alive[client] = headers
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._tick)
 
     def let_go(self, client: ClientStream) -> None:
-        """Stop. The timer stays for the next stream, or ends by itself."""
+        """Stop the comments. The timer stays for the next stream, or ends by itself."""
         self._alive.pop(client, None)
 
     def _tick(self) -> None:
@@ -175,18 +173,17 @@ class Streams:
             self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._tick)
 
     def beat(self) -> None:
-        """Send a comment on every stream that was silent since the last beat."""
         for client, given in list(self._alive.items()):
             headers = given() if callable(given) else given
             if headers is not None:
                 client.beat(SIGN, headers)
 
-    # Tokens: a request is authorized at its start, and a stream may last for hours.
+    # Tokens: a request is authorized once, at its start, and a stream may last for hours.
 
     @contextmanager
     def stay(self, who: Principal) -> Iterator[None]:
-        """Raise in this block, once, the reason why the caller is no longer authorized. A caller without a
-        token is authorized until there is one."""
+        """Raise in this block, once, when the caller is no longer authorized. A caller without a token is
+        authorized until a token exists."""
         digest, task = who.token.digest if who.token else b"", asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         readers = self._readers.setdefault(digest, set())
@@ -197,7 +194,7 @@ class Streams:
             yield
         except asyncio.CancelledError:
             if task in self._ended and not task.uncancel():
-                raise self._ended[task]() from None  # made here: no frame and exception keep each other
+                raise self._ended[task]() from None  # created here: no reference cycle with this frame
             raise
         finally:
             self._ended.pop(task, None)
@@ -217,7 +214,7 @@ class Streams:
                 log.warning("tokens_not_looked_up", code=problem.code)
 
     async def check_tokens(self) -> None:
-        """Look up the tokens of all readers at once, and cancel the readers whose token has ended."""
+        """Look up the tokens of all readers at once, and cancel readers whose token has ended."""
         digests = [digest for digest in self._readers if digest]
         found = await self._tokens.find_all(digests) if digests else {}
         now = self._clock.now_ms()
@@ -229,7 +226,7 @@ class Streams:
             self._end(b"", missing)
 
     def _end(self, digest: bytes, reason: Callable[[], TurnledgerError]) -> None:
-        # Removed first, so that a reader that is slow to leave is not cancelled twice.
+        # Removed first, so that a slow reader is not cancelled twice.
         for task in self._readers.pop(digest, ()):
             self._ended[task] = reason
             task.cancel()

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class MemoryAccessRows(UndoLog):
-    """The part of `Tables` that holds tokens and share links."""
-
     _db: Database
 
     async def share(self, owner: str | None, id: ShareId) -> Share | None:
@@ -72,8 +70,6 @@ class MemoryAccessRows(UndoLog):
         for each in old:
             self._remove(self._db.shares, each.id)
         return len(old)
-
-    # Tokens.
 
     async def token(self, owner: str | None, id: TokenId) -> Token | None:
         found = self._db.tokens.get(id)

@@ -1,4 +1,4 @@
-"""The changes that a memory store keeps for who follows."""
+"""The changes that a memory store keeps for the feed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class MemoryChangeRows(UndoLog):
-    """The part of `Tables` that holds changes."""
-
     _db: Database
 
     async def add_change(self, change: LiveChange) -> None:
@@ -29,7 +27,7 @@ class MemoryChangeRows(UndoLog):
         self._put(self._db.last_change, None, number)
 
     async def _tell_gone(self, conversation: Conversation, why: str, at: int) -> None:
-        """Tell of what this store ended by itself, if anybody was told that it is there."""
+        """Record a chat that this store ended by itself, if the feed has reported it."""
         if conversation.is_listed and not conversation.internal:
             owner, id, scope = conversation.owner, conversation.id, conversation.scope
             kind = ChangeKind.CHAT_DELETED
@@ -60,7 +58,7 @@ class MemoryChangeRows(UndoLog):
         for number in sorted(self._db.changes)[:limit]:
             is_old = self._db.changes[number].at < before or number <= newest - keep
             if not is_old or number == newest:
-                break  # what is behind one that is kept must all be there
+                break  # all changes after a kept one must stay
             self._remove(self._db.changes, number)
             removed += 1
         return removed

@@ -1,4 +1,4 @@
-"""The dictionaries of a memory store, and the undo log that takes changes back in reverse order.
+"""The dictionaries of a memory store, and the undo log that reverts changes in reverse order.
 
 Several stores may share one `Database`, as several processes share a file; tests and the simulator do.
 """
@@ -14,12 +14,11 @@ from typing import TypeVar
 from turnledger.engine.ports import ClockMark
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Ticket, Usage
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 
 @dataclass
@@ -53,14 +52,14 @@ class Database:
     shares: dict[ShareId, Share] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
     places: dict[TurnId | ConversationId, int] = field(default_factory=dict)
-    last_place: int = field(default=0, compare=False)  # no row: a place that was undone is not given again
+    last_place: int = field(default=0, compare=False)  # not a row: a rolled-back place is not reused
     changes: dict[int, LiveChange] = field(default_factory=dict)
     last_change: dict[None, int] = field(default_factory=dict)
     secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False, compare=False)
     clock_mark: dict[None, ClockMark] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     buried: dict[LeaseId, Lease] = field(default_factory=dict)
-    """Those that are not there any more, and may come back."""
+    """Leases that were removed, and may come back."""
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)
 
 
@@ -69,7 +68,7 @@ Row = TypeVar("Row")
 
 
 class UndoLog:
-    """Changes rows, and remembers what to put back."""
+    """Changes rows, and records how to revert it."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []

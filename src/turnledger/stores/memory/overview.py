@@ -1,4 +1,4 @@
-"""The whole of a memory store: the names of all rows, and whether its dictionaries agree. For checks only."""
+"""All rows of a memory store, and whether its dictionaries agree. For checks only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import (
     Claim,
     ConversationState,
@@ -20,6 +19,7 @@ from turnledger.model.conversation import (
     of_details,
 )
 from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
+from turnledger.model.turn import AttemptState
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -28,8 +28,6 @@ Name = TypeVar("Name")
 
 
 class MemoryOverview:
-    """The part of `Tables` that goes through everything."""
-
     _db: Database
 
     async def all_conversations(
@@ -75,7 +73,7 @@ class MemoryOverview:
 
 
 def made_from(db: Database, branch: BranchId) -> list[int]:
-    """The numbers of the turns of this branch that others were made from."""
+    """Return the numbers of the turns of this branch that others were made from."""
     return [
         origin.line[0].through
         for origin in db.origins.values()
@@ -84,7 +82,7 @@ def made_from(db: Database, branch: BranchId) -> list[int]:
 
 
 def _page(rows: Mapping[Name, object], after: Name | None, limit: int) -> list[Name]:
-    """Names that come after this one, in the order of making."""
+    """Return the names after this one, in order of creation."""
     names = iter(rows)
     if after is not None:
         next((name for name in names if name == after), None)

@@ -1,4 +1,4 @@
-"""What a search finds in a memory store: it looks at everything."""
+"""Search in a memory store: it scans all texts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 class MemorySearchRows(UndoLog):
-    """The part of `Tables` that holds words."""
-
     _db: Database
 
     def _give_place(self, id: TurnId | ConversationId) -> None:
-        """Put it behind all that was made before, and maybe undone."""
+        """Give it a place after all earlier ones, rolled back or not."""
         self._db.last_place += 1
         self._put(self._db.places, id, self._db.last_place)
 

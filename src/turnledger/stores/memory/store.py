@@ -17,7 +17,7 @@ from turnledger.stores.memory.tables import MemoryTables
 
 
 class MemoryStore:
-    """One process's door to a database in memory."""
+    """The connection of one process to a database in memory."""
 
     def __init__(self, database: Database | None = None) -> None:
         self._db = Database() if database is None else database

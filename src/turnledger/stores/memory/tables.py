@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import (
     Branch,
@@ -28,7 +27,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, AttemptState, Turn
 from turnledger.stores.memory.access_rows import MemoryAccessRows
 from turnledger.stores.memory.change_rows import MemoryChangeRows
 from turnledger.stores.memory.database import Database
@@ -45,7 +44,7 @@ def is_restorable(conversation: Conversation) -> bool:
 
 
 KEPT_TOMBSTONES = 10_000
-"""How many deleted or expired conversations are remembered as such; older ones become unknown."""
+"""Deleted or expired conversations kept as tombstones; older ones become unknown."""
 
 
 class MemoryTables(
@@ -54,13 +53,11 @@ class MemoryTables(
     MemoryChangeRows,
     MemoryOverview,
 ):
-    """The rows inside one transaction, with a log of what to put back if it is undone."""
+    """The rows inside one transaction, with a log to roll it back."""
 
     def __init__(self, database: Database) -> None:
         super().__init__()
         self._db = database
-
-    # Conversations.
 
     async def conversation(self, owner: str, id: ConversationId) -> Conversation | None:
         found = self._db.conversations.get(id)
@@ -83,8 +80,8 @@ class MemoryTables(
         await self._make_room(conversation)
 
     async def _make_room(self, newest: Conversation) -> None:
-        """While there are more conversations than allowed, purge those that are deleted already, and then
-        expire others, the longest left alone first. Their owners are told."""
+        """While there are more conversations than allowed, purge deleted ones, then expire others, longest
+        idle first; record it in the feed."""
         limit = self._db.max_conversations
         excess = 0 if limit is None else len(self._db.conversations) - len(self._db.ended) - limit
         if excess <= 0:
@@ -125,7 +122,7 @@ class MemoryTables(
             self._put(self._db.conversations, id, replace(found, touched_at=max(found.touched_at, at)))
 
     def _end(self, conversation: Conversation) -> None:
-        """Keep the row as a tombstone, and only so many of those."""
+        """Keep the row as a tombstone."""
         if conversation.is_deleted and conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
@@ -137,7 +134,7 @@ class MemoryTables(
             self._put(self._db.ended, conversation.id, None)
 
     def _replace(self, conversation: Conversation) -> None:
-        """Save a conversation, and count what it takes more or less than before."""
+        """Save a conversation, and count the difference in size."""
         before = self._db.conversations.get(conversation.id, conversation)
         self._put(self._db.conversations, conversation.id, conversation)
         more = of_details(conversation) - of_details(before)
@@ -181,7 +178,7 @@ class MemoryTables(
                 if attempt.state is not AttemptState.RUNNING and removed < limit:
                     self._remove_attempt(attempt)
                     removed += 1
-        # A claim keeps the tombstone that the retry of its request has to hear of.
+        # A claim keeps the tombstone, which a retry of its request must find.
         claimed = {claim.conversation for claim in self._db.claims.values()}
         for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
             if id not in claimed:
@@ -194,10 +191,10 @@ class MemoryTables(
                 self._put(self._db.branches, branch.id, replace(branch, preview=""))
 
     def _purge_branch(self, branch: Branch, limit: int) -> int:
-        """Remove the turns of a branch that no other one needs; when it is empty, it needs none itself."""
+        """Remove the turns of a branch that no other one needs; once empty, the branch needs none itself."""
         made_from_it = made_from(self._db, branch.id)
         line = self._db.lines.get(branch.id, {})
-        # The last first: put back, should this be undone, they are in order again.
+        # Last first, so that a rollback restores the order.
         unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
         owner = self._db.conversations[branch.conversation].owner
         left = branch.bytes
@@ -241,8 +238,6 @@ class MemoryTables(
         if conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
-
-    # Branches.
 
     async def branch(self, id: BranchId) -> Branch | None:
         found = self._db.branches.get(id)
@@ -306,8 +301,6 @@ class MemoryTables(
             return None
         flagged, admission = self._db.flag_versions.get(owner, 0), self._db.admissions.get(owner, 0)
         return conversation, branch, lease in self._db.leases, flagged, admission
-
-    # Turns.
 
     async def turn(self, owner: str, id: TurnId) -> Turn | None:
         found = self._db.turns.get(id)
@@ -387,8 +380,6 @@ class MemoryTables(
     async def flag_version(self, owner: str) -> int:
         return self._db.flag_versions.get(owner, 0)
 
-    # Attempts.
-
     async def attempt(self, owner: str, id: TurnId) -> Attempt | None:
         found = self._db.attempts.get(id)
         return found if found is not None and found.owner == owner else None
@@ -433,8 +424,6 @@ class MemoryTables(
         self._remove(self._db.logs, attempt.id)
         self._remove(self._db.attempts, attempt.id)
 
-    # The journal.
-
     async def journal(self, attempt: TurnId) -> list[bytes]:
         return [record for _, record in sorted(self._db.journals.get(attempt, {}).items())]
 
@@ -453,8 +442,6 @@ class MemoryTables(
     async def drop_journal(self, attempt: TurnId) -> None:
         self._remove(self._db.journals, attempt)
 
-    # Event logs.
-
     async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
         chunks = sorted(self._db.logs.get(attempt, {}).items())
         return [chunk for number, chunk in chunks if number >= first][:limit]
@@ -464,8 +451,6 @@ class MemoryTables(
 
     async def drop_log(self, attempt: TurnId) -> None:
         self._remove(self._db.logs, attempt)
-
-    # Tickets.
 
     async def tickets(self, branch: BranchId) -> list[Ticket]:
         found = [each for each in self._db.tickets.values() if each.branch == branch]
@@ -496,8 +481,6 @@ class MemoryTables(
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._remove(self._db.tickets, attempt)
 
-    # Claims.
-
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
         return self._db.claims.get((owner, idempotency_key))
 
@@ -516,8 +499,6 @@ class MemoryTables(
         for name in old:
             self._remove(self._db.claims, name)
         return len(old)
-
-    # Leases.
 
     async def lease(self, id: LeaseId) -> Lease | None:
         return self._db.leases.get(id)
@@ -622,7 +603,7 @@ class MemoryTables(
         return [each for each in self._db.conversations.values() if each.state is state]
 
     def _tried_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
-        """Those where an attempt ended after that time, which counts as use if that is asked for."""
+        """Return those where an attempt, or with `is_use` one that counts as use, ended after that time."""
         ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
         return {each.conversation for each in ended if each.is_interaction or not is_use}
 
@@ -630,8 +611,6 @@ class MemoryTables(
         branch = conversation.branch
         waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
         return waits or self._db.branches[branch].running is not None
-
-    # Clocks.
 
     async def clock_mark(self) -> ClockMark | None:
         return self._db.clock_mark.get(None)

@@ -1,4 +1,4 @@
-"""A copy of a store in one file, taken while others read and write it: SQLite's online backup."""
+"""A copy of a store in one file, made while other processes use it, by SQLite's online backup."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PAGES = 256
 """Pages copied between two reports of progress."""
 
 Progress = Callable[[int, int], None]
-"""Called with how many bytes are copied, and of how many."""
+"""Called with the bytes copied, and the total."""
 
 
 def back_up(path: str, target: str, progress: Progress) -> None:
-    """Copy the store at this path into a new file, as it is at one moment. Blocks.
+    """Copy the store at this path into a new file, as of one moment. Blocks.
 
-    The file has its name only once it is whole and on disk. Raises InvalidInput if there is one of that name,
-    and what a visit raises; a store of an older version is copied as it is.
+    The file gets its name only when it is complete and on disk. Raises InvalidInput if the name is taken, and
+    as a visit does. A store of an older version is copied as it is.
     """
     place = check_place(target)
     _refuse_to_overwrite(target, place)
@@ -54,13 +54,13 @@ def _refuse_to_overwrite(target: str, place: Path) -> None:
 
 
 def _copy(source: apsw.Connection, unfinished: Path, progress: Progress) -> None:
-    # Within one transaction: otherwise every write by another process starts the copy anew.
+    # In one transaction: otherwise every write by another process restarts the copy.
     source.execute("BEGIN")
-    source.pragma("user_version")  # the read that the transaction begins with
+    source.pragma("user_version")  # the first read starts the transaction
     size = source.pragma("page_size")
     copy = apsw.Connection(str(unfinished))
     try:
-        # Nothing in an unfinished copy is worth a journal; it is synced as a whole.
+        # An unfinished copy needs no journal; it is synced as a whole.
         copy.pragma("journal_mode", "OFF")
         copy.pragma("synchronous", "OFF")
         with copy.backup("main", source, "main") as backup:
@@ -80,7 +80,7 @@ def _sync(place: Path) -> None:
 
 
 def _name(unfinished: Path, target: str, place: Path) -> None:
-    """Give the copy its name, and replace nothing: unlike a rename, a link fails where there is a file."""
+    """Give the copy its name without replacing a file: unlike a rename, a link fails if there is one."""
     try:
         os.link(unfinished, place)
     except FileExistsError:

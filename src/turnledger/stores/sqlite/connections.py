@@ -1,4 +1,4 @@
-"""Opening a store: every check before the first byte is written, and the settings of its connections."""
+"""Open a store: all checks before the first byte is written, and the settings of its connections."""
 
 from __future__ import annotations
 
@@ -22,52 +22,51 @@ from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, immediate, migrate, version_of
 
 BUSY_TIMEOUT = 10.0
-"""Seconds to wait for a neighbour's write: some hold the lock for over a second."""
+"""Seconds to wait for another process's write: some hold the lock for over a second."""
 SHORT_WAIT, LONG_WAIT, SHORT_WAITS = 0.0003, 0.01, 100
-"""Seconds between two looks whether it is over: the first hundred times, and then."""
+"""Seconds between two tries to get the lock: for the first hundred tries, and then."""
 
 LOG_LIMIT = 64_000_000
-"""Bytes that the log shrinks to again, once the reader has left for whose sake it grew."""
+"""Bytes to which the log shrinks after a slow reader that made it grow has left."""
 
 _SCHEME = "sqlite:///"
 _SECURE = "?secure_delete=on"
 
 
 def deletes_securely(url: str) -> bool:
-    """Whether the URL asks to overwrite whatever is deleted."""
     return url.endswith(_SECURE)
 
 
 def path_of(url: str) -> str:
-    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally but for
-    `?secure_delete=on` at its end."""
+    """Return the file in `sqlite:///relative.db` or `sqlite:////absolute.db`, taken literally except for a
+    final `?secure_delete=on`."""
     url = url.removesuffix(_SECURE)
     path = url.removeprefix(_SCHEME)
     if path == url or not path:
-        raise NotAStore(f"{url!r} names no file. Write sqlite:///relative.db or sqlite:////absolute.db.")
+        raise NotAStore(f"{url!r} does not name a file. Use sqlite:///relative.db or sqlite:////absolute.db.")
     if path == ":memory:" or path.startswith("file:"):
-        raise NotAStore(f"{url!r} names no plain file. For a store without one, write memory:")
+        raise NotAStore(f"{url!r} is not a regular file. For a store without a file, use memory:")
     if path.endswith("/"):
         raise NotAStore(f"{url!r} names a folder. Name a file in it: {url}chats.db")
     return path
 
 
 def check_sqlite(version: str) -> None:
-    """Refuse a SQLite whose WAL reset can lose what several processes wrote (fixed in 3.51.3)."""
+    """Raise UnsafeSqlite for a version whose WAL reset can lose writes (fixed in 3.51.3)."""
     number = tuple(int(part) for part in version.split("."))
     backported = (3, 44, 6) <= number < (3, 45) or (3, 50, 7) <= number < (3, 51)
     if number < (3, 51, 3) and not backported:
         raise UnsafeSqlite(
-            f"SQLite {version} can damage a database that several processes share. "
-            "Upgrade the apsw package to one with SQLite 3.51.3 or later."
+            f"SQLite {version} can damage a shared database. Upgrade apsw to a version with SQLite "
+            "3.51.3 or later."
         )
 
 
 def prepare(path: str, vfs: str | None = None) -> Path:
-    """Make sure that there is a current store at this path: check what is there, create it, migrate it.
-    Returns the file itself, links followed.
+    """Ensure a current store at this path: check the file, create it, migrate it. Return the file, links
+    followed.
 
-    What is not ours, is newer or is damaged is refused and left as it is. Processes that create the same
+    A file that is foreign, newer or damaged is refused and left unchanged. Processes that create the same
     store at the same time end up with one.
     """
     place = check_place(path)
@@ -76,11 +75,11 @@ def prepare(path: str, vfs: str | None = None) -> Path:
         if is_ours:
             _check_inside(path, place, vfs)
         else:
-            with suppress(OSError):  # SQLite meets the same, and is understood
+            with suppress(OSError):  # SQLite gets the same error, which is translated
                 create_private(place)
         connection = _connect(path, vfs)
         try:
-            # Also a file that names us may be empty now: a journal that was left of its creation undoes it.
+            # Even a file with our id may be empty now: a journal left from its creation rolls it back.
             _patiently(lambda: _create(connection, path))
             _patiently(lambda: _use_wal(connection, path))
             migrate(connection, path)
@@ -88,19 +87,19 @@ def prepare(path: str, vfs: str | None = None) -> Path:
             connection.close(True)
     except apsw.Error as problem:
         raise failures.translated(problem, path) from problem
-    except OSError as problem:  # of the log or the journal beside it
+    except OSError as problem:  # from the log or the journal beside it
         raise unreachable(path, problem) from problem
     return place
 
 
 def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = False) -> apsw.Connection:
-    """A connection to a store that is there, which leaves it as it is: nothing is created or migrated, and a
-    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and unless
-    `any_version` will do, StoreError for one that is not up to date."""
+    """Connect to an existing store without changing it: creates and migrates nothing, and does not checkpoint
+    a leftover log. Raises NotAStore if there is none, StoreTooNew, and unless `any_version`, StoreError if it
+    is not up to date."""
     place = check_place(path)
     try:
         if not _check_file(path, place, vfs):
-            raise NotAStore(f"There is no store at {path}. Name one that is there.")
+            raise NotAStore(f"No store at {path}. Name an existing one.")
         left_log = Path(f"{place}-wal").exists()
         connection = _connect(path, vfs, apsw.SQLITE_OPEN_READWRITE)
         try:
@@ -111,8 +110,8 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
             check_version(version, path)
             if version < VERSION and not any_version:
                 raise StoreError(
-                    f"{path} comes from an older Turnledger (schema {version}; this one reads {VERSION}). "
-                    "It was left untouched; open it once with this version, which brings it up to date."
+                    f"{path} is from an older Turnledger (schema {version}, this one reads "
+                    f"{VERSION}). Open it once with this version to upgrade."
                 )
         except BaseException:
             connection.close(True)
@@ -125,11 +124,11 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
 
 
 PAGE_BYTES = 16 * 1024 * 1024
-"""Memory for pages that the writer keeps: enough for the upper pages of all indexes."""
+"""Memory for the writer's page cache: enough for the upper pages of all indexes."""
 
 
 def connect_writer(path: str, vfs: str | None = None, page_bytes: int | None = None) -> apsw.Connection:
-    """The connection that writes, with so much memory for pages."""
+    """Connect for writing, with a page cache of this size."""
     connection = _connect(path, vfs)
     connection.set_busy_handler(Patience())
     connection.pragma("cache_size", -((page_bytes or PAGE_BYTES) // 1024))  # below zero: in kB
@@ -138,14 +137,14 @@ def connect_writer(path: str, vfs: str | None = None, page_bytes: int | None = N
 
 
 def delete_securely(connection: apsw.Connection) -> None:
-    """Have this connection overwrite with zeros what it deletes. Words of deleted texts stay in the search
-    index until it is rewritten, which is done here, if there can be any: it takes too long for every
-    deletion, and for every process that opens the store."""
+    """Overwrite deleted data with zeros on this connection. The search index keeps words of deleted texts
+    until it is rewritten. That is done here, if there are any: it is too slow for every deletion, and for
+    every process that opens the store."""
     connection.pragma("secure_delete", True)
     if not _has_remains(connection):
         return
     with immediate(connection):
-        if _has_remains(connection):  # another process may have been faster
+        if _has_remains(connection):  # unless another process was faster
             connection.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
             connection.execute("INSERT INTO title_words (title_words) VALUES ('optimize')")
             connection.execute("UPDATE search_mark SET has_remains = 0")
@@ -156,10 +155,10 @@ def _has_remains(connection: apsw.Connection) -> bool:
 
 
 class Patience:
-    """Waits while another process writes. Its transactions are short: SQLite's own way to wait, which soon
-    looks every few hundredths of a second only, leaves the file idle when several write much.
+    """Waits while another process writes. Transactions are short, but SQLite's own busy handler soon tries
+    only every few hundredths of a second, which leaves the file idle when several processes write much.
 
-    It ends early once `is_wanted` says no; `was_cut_short` tells that of the last wait.
+    Ends early once `is_wanted` returns false; `was_cut_short` tells that of the last wait.
     """
 
     def __init__(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
@@ -190,25 +189,25 @@ OPEN_OR_CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 def _connect(path: str, vfs: str | None, flags: int = OPEN_OR_CREATE) -> apsw.Connection:
     connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=200)
     connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
-    # On macOS a plain sync leaves data in the cache of the disk; elsewhere this changes nothing.
+    # On macOS a plain sync leaves data in the disk cache; elsewhere this changes nothing.
     connection.pragma("fullfsync", True)
     connection.pragma("checkpoint_fullfsync", True)
-    # Otherwise SQLite plans a statement anew for each new value, which takes longer than running it.
+    # Otherwise SQLite plans a statement again for each new value, which takes longer than running it.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
 
 def _check_file(path: str, place: Path, vfs: str | None) -> bool:
-    """Whether the file is a store, be it one whose first page a crash tore. False for a file that is empty or
-    absent, or whose creation was cut short, and so is ours to create."""
+    """Return whether the file is a store, even one whose first page a crash tore. False for a file that is
+    empty, absent or incompletely created, and so ours to create."""
     log, journal = Path(f"{place}-wal"), Path(f"{place}-journal")
-    # Looked at first: who creates the store at this moment fills the file before there is a log.
+    # First: a process that is just creating the store fills the file before there is a log.
     has_log = _size(log) > 0
     found = header.read_header(place, vfs)
     if not found and has_log:
         raise StoreCorrupt(
-            f"{path} is missing or empty, but its log {log} is not, and may hold turns. Both were left as "
-            "they are; restore the file from a backup, or move the log away to begin anew."
+            f"{path} is missing or empty, but its log {log} may hold turns. Restore the file, or "
+            "move the log away."
         )
     if not found:
         return False
@@ -218,16 +217,15 @@ def _check_file(path: str, place: Path, vfs: str | None) -> bool:
         if header.may_be_torn(found, _size(place)):
             return True
         raise StoreCorrupt(
-            f"{path} is no Turnledger store, but a log of one lies beside it. Both were left as they are; "
-            "put the store back, or move the log away."
+            f"{path} is not a Turnledger store, but has the log of one. Restore the store, or move "
+            "the log away."
         )
     if not has_log and header.journal_undoes_creation(journal):
         return False
     if not found.startswith(header.MAGIC):
-        raise NotAStore(f"{path} is not a database. Name another file; this one was left untouched.")
+        raise NotAStore(f"{path} is not a database. It was left untouched; name another file.")
     raise NotAStore(
-        f"{path} is a SQLite database, but no Turnledger store. Name another file; this one was left "
-        "untouched."
+        f"{path} is a SQLite database, but not a Turnledger store. It was left untouched; name another file."
     )
 
 
@@ -239,13 +237,13 @@ def _size(place: Path) -> int:
 
 
 def _check_inside(path: str, place: Path, vfs: str | None) -> None:
-    """Look at version and schema in a way that leaves the file as it is, leftover log included."""
+    """Check version and schema without changing the file or a leftover log."""
     left_log = Path(f"{place}-wal").exists()
     connection = _connect(path, vfs)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
         if connection.readonly("main"):
-            raise StoreReadOnly(f"{path} can only be read. Check its permissions, and those of its disk.")
+            raise StoreReadOnly(f"{path} is read-only. Check the permissions of the file and its disk.")
         check_log(connection)
         connection.pragma("query_only", True)
         check_version(version_of(connection), path)
@@ -255,29 +253,27 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
 
 
 def _create(connection: apsw.Connection, path: str) -> None:
-    """Mark an empty file as ours. This comes first and alone, so that whatever a crash leaves behind is
-    either empty or known to be ours."""
+    """Mark an empty file as ours, first and alone, so that a crash leaves it empty or known to be ours."""
     if connection.pragma("application_id"):
         return
     connection.pragma("page_size", PAGE_SIZE)
     with immediate(connection):
         if not connection.pragma("application_id"):
             if connection.pragma("schema_version"):
-                raise NotAStore(f"{path} is a SQLite database, but no Turnledger store.")
+                raise NotAStore(f"{path} is a SQLite database, but not a Turnledger store.")
             connection.pragma("application_id", APPLICATION_ID)
 
 
 def _use_wal(connection: apsw.Connection, path: str) -> None:
     if connection.pragma("journal_mode") != "wal" and connection.pragma("journal_mode", "wal") != "wal":
         raise StoreError(
-            f"The filesystem of {path} cannot hold a SQLite store: it lacks the shared memory or the locks "
-            "that the write-ahead log needs. Network filesystems often do. Use a local disk."
+            f"The filesystem of {path} lacks the locks or shared memory that SQLite needs. Use a local disk."
         )
 
 
 def _patiently(step: Callable[[], None]) -> None:
-    """Repeat a step while another process is in the way. SQLite itself does not wait where two could wait
-    for each other, as when both switch the same new file to its log."""
+    """Repeat a step while another process is in the way. SQLite does not wait where two could wait for each
+    other, as when both switch a new file to WAL."""
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:

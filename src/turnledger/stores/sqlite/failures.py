@@ -1,4 +1,4 @@
-"""What SQLite says, in the words of errors.py. Every error class of apsw has its place here."""
+"""Translate SQLite's errors to those of errors.py. Every error class of apsw has its place here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from turnledger.model import codec
 from turnledger.model.ids import Id
 
 UNSTORABLE = (UnicodeEncodeError, OverflowError)
-"""What apsw raises for a value that SQLite cannot hold: half a surrogate pair, a number of over 64 bits."""
+"""Raised by apsw for values that SQLite cannot hold: half a surrogate pair, an integer of over 64 bits."""
 
 UNREADABLE = (
     AttributeError,
@@ -37,11 +37,11 @@ UNREADABLE = (
     StructError,
     msgspec.MsgspecError,
 )
-"""What a row raises that holds other values than any version ever writes: damage that SQLite cannot see."""
+"""The errors of a row with values that no version writes: damage that SQLite cannot see."""
 
 MEANING: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
     {
-        # Somebody else is in the way, or the machine is out of something: later it may work.
+        # Another process is in the way, or the machine is out of a resource: a retry may succeed.
         apsw.BusyError: StoreUnavailable,
         apsw.LockedError: StoreUnavailable,
         apsw.ProtocolError: StoreUnavailable,
@@ -97,7 +97,7 @@ MEANING_OF_CODE: Mapping[int, type[TurnledgerError]] = MappingProxyType(
         apsw.SQLITE_CANTOPEN_ISDIR: NotAStore,
     }
 )
-"""Extended codes that mean something else than their class."""
+"""Extended codes whose meaning differs from that of their class."""
 
 _REMEDY: Mapping[type[TurnledgerError], str] = MappingProxyType(
     {
@@ -118,7 +118,7 @@ _REMEDY_OF: Mapping[type[apsw.Error], str] = MappingProxyType(
         "this process may open more of them; then try again.",
     }
 )
-"""Remedies that say more than that of the meaning."""
+"""Remedies that are more specific than those of the meaning."""
 
 _AFTER_UNKNOWN: Mapping[type[TurnledgerError], str] = MappingProxyType(
     {
@@ -129,14 +129,14 @@ _AFTER_UNKNOWN: Mapping[type[TurnledgerError], str] = MappingProxyType(
 
 
 def meaning_of(error: apsw.Error) -> type[TurnledgerError]:
-    """The class of the tree that says what this error means to a caller."""
+    """Return the class of errors.py that fits this error."""
     special = MEANING_OF_CODE.get(getattr(error, "extendedresult", 0))
     return special or MEANING.get(type(error), StoreError)
 
 
 def translated(error: BaseException, path: str) -> BaseException:
-    """What to raise instead: an error of the tree that names the file, the reason and the remedy.
-    An error that came neither from SQLite nor from decoding its rows is a bug, and returned as it is."""
+    """Return the error to raise instead, with the file, the reason and the remedy. An error that came neither
+    from SQLite nor from decoding rows is a bug, and is returned as it is."""
     if isinstance(error, UNSTORABLE):
         failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
     elif isinstance(error, apsw.Error):
@@ -151,8 +151,9 @@ def translated(error: BaseException, path: str) -> BaseException:
 
 
 def not_committed(error: apsw.Error, path: str) -> BaseException:
-    """What to raise when a COMMIT failed. Its outcome is unknown, since some of it may have reached the disk;
-    but not on a full disk, which SQLite reports only for writes: the commit record is then incomplete."""
+    """Return the error for a failed COMMIT. Its outcome is unknown, since parts may have reached the disk;
+    but not if the disk is full, which SQLite reports only for writes: the commit record is then
+    incomplete."""
     meaning = meaning_of(error)
     if meaning is StoreFull:
         return translated(error, path)
@@ -175,13 +176,13 @@ _CODES: set[CodeType] = {vars(Id)["trusted"].__func__.__code__, codec.decode.__c
 
 
 def decoder(function: Decoder) -> Decoder:
-    """Mark a function that is given values of a row, and nothing that a caller could get wrong."""
+    """Mark a function whose arguments are values of a row, and not of a caller."""
     _CODES.add(function.__code__)
     return function
 
 
 def is_from_decoder(error: BaseException) -> bool:
-    """Whether the error was raised while stored bytes were turned into values, by a decoder or by apsw."""
+    """Return whether a decoder or apsw raised the error while decoding stored bytes."""
     return isinstance(error, UnicodeDecodeError) or any(
         frame.f_code in _CODES for frame, _ in walk_tb(error.__traceback__)
     )

@@ -1,9 +1,9 @@
-"""The files of a store: where they may be, whether they are still there, and whether a fork inherited them.
+"""The files of a store: where they may be, whether they still exist, and whether a fork inherited them.
 
-A place is checked before it is opened: a pipe would block. While a store is open, its files may be removed or
-replaced, and SQLite would go on writing where nobody looks. SQLite keeps a table of its locks per process: a
-forked process inherits the table but not the locks, so a connection that it opens to the same file would take
-locks for granted that it does not have.
+A path is checked before it is opened: a pipe would block. While a store is open, its files may be removed or
+replaced, and SQLite would write where no other process reads. SQLite keeps a table of its locks per process:
+a forked process inherits the table but not the locks, so a connection that it opens to the same file would
+assume locks that it does not have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from turnledger.stores.sqlite.header import PAGE_SIZE
 
 _LONGEST_SUFFIX = len("-journal")
 _LONGEST_PATH = 512
-"""Bytes that SQLite takes on Unix, with the suffix."""
+"""The most bytes that SQLite allows on Unix, with the suffix."""
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.part")
 
@@ -47,10 +47,10 @@ _REMEDY: dict[type[StoreError], str] = {
 
 
 def check_place(path: str) -> Path:
-    """Return the file that this path leads to, links followed; it need not exist.
+    """Return the file at this path, links followed; it need not exist.
 
-    Raises NotAStore where there can be no store, StoreReadOnly where this user may make none, and
-    StoreUnavailable where the disk does not answer.
+    Raises NotAStore if there can be no store, StoreReadOnly if this user may not create one, and
+    StoreUnavailable if the disk does not respond.
     """
     _check_name(path)
     try:
@@ -65,21 +65,21 @@ def check_place(path: str) -> Path:
 
 
 def unreachable(path: str, problem: OSError) -> StoreError:
-    """What to raise where the system refuses to look at a path."""
+    """Return the error for a path that the system cannot read."""
     kind = _KIND_OF_ERROR.get(problem.errno or 0, StoreUnavailable)
     return kind(f"{path} cannot be reached: {problem.strerror}. {_REMEDY[kind]}")
 
 
 def create_private(place: Path) -> None:
-    """Create an empty file that its user alone may read, unless there is one. SQLite gives the files that it
-    makes beside it the same permissions."""
+    """Create an empty file that only its user may read, if absent. SQLite gives its other files the same
+    mode."""
     with suppress(FileExistsError):
         os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _check_name(path: str) -> None:
     if "\0" in path:
-        raise NotAStore(f"{path!r} has a NUL in it, which no file name can have. Name another file.")
+        raise NotAStore(f"{path!r} contains a NUL character. Name another file.")
     try:
         path.encode()
     except UnicodeEncodeError as problem:
@@ -101,18 +101,18 @@ def _check_kind(path: str, place: Path) -> None:
             f"{path} is a pipe, a socket or a device. Name a file, or one that does not exist yet."
         )
     if found.st_nlink > 1 and not _remove_backup_name(place, found):
-        # SQLite finds the log by the name: processes that use two names overwrite each other's turns.
+        # SQLite derives the log's name from the path: processes that use two names overwrite each other's
+        # turns.
         raise NotAStore(f"{path} is a hard link: the file has {found.st_nlink} names. Remove all but one.")
 
 
 def unfinished_name() -> str:
-    """A new name for a backup that is being written."""
     return f".{secrets.token_hex(8)}.part"
 
 
 def _remove_backup_name(place: Path, found: os.stat_result) -> bool:
-    """Remove the name that a backup had while it was written, if that is the only other one: its process was
-    killed after it had given the file its own."""
+    """Remove the temporary name of a backup, if that is the only other one: its process was killed after it
+    had given the file its final name."""
     if found.st_nlink != 2:
         return False
     for other in place.parent.glob(".*.part"):
@@ -131,8 +131,8 @@ def _check_folder(path: str, folder: Path) -> None:
         return
     if os.path.islink(path):
         raise NotAStore(
-            f"{path} is a link into the folder {folder}, which does not exist. Mend the link, or create the "
-            f"folder: mkdir -p {folder}"
+            f"{path} links to the missing folder {folder}. Fix the link, or create the folder: "
+            f"mkdir -p {folder}"
         )
     raise NotAStore(f"The folder {folder} does not exist. Create it first: mkdir -p {folder}")
 
@@ -146,13 +146,12 @@ def _check_length(path: str, place: Path) -> None:
     )
     if too_long > 0:
         raise NotAStore(
-            f"{path} is too long a name: SQLite keeps other files beside it, with longer ones. Make it "
-            f"shorter by {too_long} or more."
+            f"{path} is too long: SQLite adds files with longer names. Shorten it by at least {too_long}."
         )
 
 
 def _check_access(path: str, place: Path) -> None:
-    # SQLite keeps its log beside the file, so the folder must be writable too.
+    # SQLite keeps its log beside the file, so the folder must be writable, too.
     if place.exists() and not os.access(place, os.W_OK | os.R_OK):
         raise StoreReadOnly(f"{path} cannot be written to by this user. Check its permissions.")
     if not os.access(place.parent, os.W_OK | os.R_OK | os.X_OK):
@@ -163,18 +162,17 @@ NETWORKED = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "nfs", "nfs4", "smb3", "smbfs"}
 )
 """Filesystems that several machines can share. The index of SQLite's log is memory of one machine: two
-machines that use one store destroy it. One alone may use it, if its locks and syncs can be trusted."""
+machines destroy the store. A single one may use it, if locks and syncs are reliable."""
 MOUNTS = Path("/proc/self/mounts")
 
 
 def network_filesystem(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """The kind of network filesystem that a folder is on; None for a local one, or if it is unknown."""
+    """Return the kind of network filesystem of a folder; None if it is local or unknown."""
     kind = filesystem_of(folder, mounts)
     return kind if kind in NETWORKED else None
 
 
 def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """The kind of the filesystem that a folder is on; None where that cannot be known."""
     try:
         lines = [line.split(" ") for line in mounts.read_text("utf-8", "replace").splitlines()]
     except OSError:
@@ -209,7 +207,7 @@ class OpenFiles:
         self.lost: str | None = None
 
     def look(self) -> str | None:
-        """Find out which of the files is lost, if any. One that was put back is not."""
+        """Return which file is lost, if any. One that was put back is not."""
         self.lost = self._file if self._has_moved() else None
         for path, identity in self._beside:
             if _identity(path) != identity:
@@ -217,22 +215,22 @@ class OpenFiles:
         return self.lost
 
     def look_at_log(self) -> bool:
-        """Find out whether the log was cut short in place. Not within a transaction."""
+        """Return whether the log was truncated in place. Not within a transaction."""
         if is_cut(self._connection):
             self.lost = self._log
         return self.lost is not None
 
     def _has_moved(self) -> bool:
-        """Whether the path leads to the store no more. False where the system cannot tell."""
+        """Return whether the path no longer leads to the store. False if the system cannot tell."""
         self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(self._answer))
         return bool(self._answer.value)
 
     def error(self) -> StoreUnavailable:
-        """What to raise instead of using the store."""
+        """Return the error to raise instead of using the store."""
         if self.lost == self._file:
             return StoreUnavailable(
-                f"{self.lost} was removed or replaced while it was open. Nothing was written; close the "
-                "ledger, put the file back, and open it again."
+                f"{self.lost} was removed or replaced while open. Nothing was written; restore the "
+                "file and reopen the ledger."
             )
         if self.lost == self._log and (self._log, _identity(self._log)) in self._beside:
             return StoreUnavailable(
@@ -241,44 +239,44 @@ class OpenFiles:
         return StoreUnavailable(f"{self.lost} was removed or replaced while the store was open. {_STOP_ALL}")
 
     def save_log(self) -> None:
-        """Copy a log that was removed into the store: the turns in it may be nowhere else. Not if another
-        process has opened the store with files of its own in the meantime: the locks in its index are not
-        those of this one, and it would write what it read before the copy."""
+        """Copy a removed log into the store: its turns may exist nowhere else. Not if another process has
+        meanwhile opened the store with files of its own: its index has other locks, and it would overwrite
+        the copy with what it read before."""
         if self.lost != self._log:
             return
         own = dict(self._beside)
         is_cut = _identity(self._log) == own[self._log]
         is_alone = _identity(self._index) in (None, own.get(self._index)) and not size_of(self._log)
         if is_alone and not is_cut:
-            with suppress(apsw.Error):  # a neighbour is in the way; tried again at the next look
+            with suppress(apsw.Error):  # another process is in the way; repeated at the next look
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def close(self) -> None:
-        """Close the connection; the last process to do so leaves a single file behind, if it can."""
-        # What was acknowledged is safe in the log, for the next to carry over.
+        """Close the connection; the last process to do so leaves a single file, if possible."""
+        # On failure, acknowledged writes are safe in the log for the next process.
         with suppress(apsw.Error):
             if self._has_moved():
                 self._empty_the_log()
             elif any(_identity(path) not in (None, identity) for path, identity in self._beside):
-                # Another process has files of its own there: SQLite would remove them.
+                # Another process has files of its own there, which SQLite would remove.
                 self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         with suppress(apsw.Error):
             self._connection.close(True)
 
     def _empty_the_log(self) -> None:
-        """Carry over to the file, wherever that is by now, what the log holds. SQLite itself would leave the
-        log as it is, since what has its name may be the log of another file."""
+        """Checkpoint the log to the file, wherever that is now. SQLite itself would not, since the file with
+        the log's name may belong to another store."""
         self._connection.set_busy_timeout(0)
-        # Beside a file that it does not belong to, the log must be empty; alone, it may be all that is left.
+        # Beside a foreign file the log must be empty; alone, it may be all that is left.
         is_replaced = _identity(self._file) is not None
         mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if is_replaced else apsw.SQLITE_CHECKPOINT_PASSIVE
         self._connection.wal_checkpoint(mode=mode)
 
 
 def check_log(connection: apsw.Connection) -> None:
-    """Refuse a store whose log was removed while another process uses it: the index, which all share, counts
-    pages that the log at this path does not have. Raises StoreUnavailable."""
-    with suppress(apsw.IOError):  # where the log ends too soon; a first read opens it all the same
+    """Raise StoreUnavailable for a store whose log was removed while another process uses it: the shared
+    index counts pages that the log at this path does not have."""
+    with suppress(apsw.IOError):  # if the log ends too early; a first read still opens it
         connection.pragma("user_version")
     if is_cut(connection):
         log = f"{connection.filename}-wal"
@@ -288,8 +286,8 @@ def check_log(connection: apsw.Connection) -> None:
 
 
 def is_cut(connection: apsw.Connection) -> bool:
-    """Whether the log at the path is shorter than the index, which all processes share, says."""
-    for _ in range(_TRIES):  # a log that is being emptied may shrink between the two looks
+    """Return whether the log at the path is shorter than the shared index says."""
+    for _ in range(_TRIES):  # a log that is being emptied may shrink between the two reads
         frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
         length = _LOG_HEADER + frames * (_FRAME_HEADER + PAGE_SIZE)
         if frames <= 0 or size_of(f"{connection.filename}-wal") >= length:
@@ -298,8 +296,8 @@ def is_cut(connection: apsw.Connection) -> bool:
 
 
 def _identity(path: str) -> Identity | None:
-    """Which file is there; None if there is none. Where the system refuses to say, as without permission, it
-    may be anybody's: no file of this store has that identity."""
+    """Return which file is there; None if there is none. If the system does not tell, as without permission,
+    return an identity that no file of this store has."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -310,7 +308,7 @@ def _identity(path: str) -> Identity | None:
 
 
 def size_of(path: str | Path) -> int:
-    """How many bytes a file has; 0 where that cannot be known."""
+    """Return the size of a file; 0 if unknown."""
     try:
         return os.stat(path).st_size
     except OSError:

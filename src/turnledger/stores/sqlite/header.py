@@ -1,8 +1,8 @@
-"""Whether a file is a store of ours, read from its bytes: without a connection, which would already repair or
-unlink something beside a foreign file.
+"""Recognize our files by their bytes, without a connection, which could already repair or unlink files beside
+a foreign one.
 
-A crash can tear the first page of our own file while SQLite writes it. The page is then whole in the log or
-the rollback journal beside the file, and SQLite restores it when a connection opens.
+A crash can tear the first page of our own file while SQLite writes it. The page is then complete in the log
+or the rollback journal beside the file, and SQLite restores it when a connection opens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ APPLICATION_ID = 0x54_4C_44_47
 """Marks a file as ours in its header: TLDG."""
 
 PAGE_SIZE = 8192
-"""Holds several turns of 1 to 2 kB without much waste; larger ones make each commit write more."""
+"""Holds several turns of 1 to 2 kB without much waste; larger pages make each commit write more."""
 
 MAGIC = b"SQLite format 3\0"
 _HEADER = 100
@@ -30,10 +30,10 @@ _NUMBER = 4
 
 
 def read_header(place: Path, vfs: str | None) -> bytes:
-    """The header of a database; empty for a file that is empty or absent."""
+    """Read the header of a database; empty if the file is empty or absent."""
     if not place.exists():
         return b""
-    # Not by open(): closing it again would end the locks that this process holds on the same file.
+    # Not with open(): closing it would drop the locks that this process holds on the same file.
     file = apsw.VFSFile(vfs or "", str(place), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
     try:
         return file.xRead(_HEADER, 0)
@@ -42,13 +42,13 @@ def read_header(place: Path, vfs: str | None) -> bytes:
 
 
 def is_ours(header: bytes) -> bool:
-    """Whether this is the beginning of the first page of a store."""
+    """Return whether this is the beginning of a store's first page."""
     return header.startswith(MAGIC) and _number(header, 68) == APPLICATION_ID
 
 
 def may_be_torn(header: bytes, size: int) -> bool:
-    """Whether this can be what a crash left of a store whose first page it tore. A sound database that is not
-    ours, and a file that is not made of our pages, are somebody else's."""
+    """Return whether a crash can have left this of a store's first page. An intact database that is not ours,
+    and a file that does not consist of our pages, are foreign."""
     if not any(header):
         return True
     page_size = int.from_bytes(header[16:18], "big")
@@ -59,7 +59,7 @@ def may_be_torn(header: bytes, size: int) -> bool:
 
 
 def log_has_our_first_page(log: Path) -> bool:
-    """Whether a write-ahead log holds the first page of a store."""
+    """Return whether a write-ahead log holds the first page of a store."""
     try:
         with log.open("rb") as file:
             header = file.read(_LOG_HEADER)
@@ -77,14 +77,14 @@ def log_has_our_first_page(log: Path) -> bool:
 
 
 def journal_undoes_creation(journal: Path) -> bool:
-    """Whether a rollback journal says that the file was empty, as in the transaction that creates a store.
-    SQLite empties it again."""
+    """Return whether a rollback journal records an empty file, as in the transaction that creates a store.
+    SQLite empties the file again."""
     header = _journal_header(journal)
     return bool(header) and _number(header, 16) == 0 and _number(header, 24) == PAGE_SIZE
 
 
 def journal_has_our_first_page(journal: Path) -> bool:
-    """Whether the first page in a rollback journal is that of a store, as when one is switched to its log."""
+    """Return whether a rollback journal begins with a store's first page, as during a switch to WAL."""
     header = _journal_header(journal)
     if not header:
         return False

@@ -1,4 +1,4 @@
-"""Signs of life: a thread that renews the lease, and a lock file that the kernel lets go when we die."""
+"""Leases: a thread that renews the lease, and a lock file that the kernel releases when the process dies."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ logger = logging.getLogger(__name__)
 
 
 class LockFiles:
-    """The lock files beside a store: one per lease, locked while its process lives.
-
-    They only make a death known sooner. Where they cannot be had, the beats alone tell of it, later.
-    """
+    """The lock files beside a store: one per lease, locked while its process lives. They only make a death
+    known sooner; without them, missing beats show it later."""
 
     def __init__(self, path: str) -> None:
         self._store = Path(path)
@@ -36,8 +34,7 @@ class LockFiles:
         self._own_place: Path | None = None
 
     def take(self, id: LeaseId) -> None:
-        """Create the file of this lease, locked from the moment it can be seen. Goes without it, and logs
-        a warning, where that cannot be done."""
+        """Create the file of this lease, locked before it is visible. If that fails, only logs a warning."""
         try:
             self._take(id)
         except OSError as problem:
@@ -53,13 +50,13 @@ class LockFiles:
                 self._try_to_take(id)
                 return
             except (FileNotFoundError, FileExistsError, BlockingIOError):
-                # Another process removed the folder that it left empty, or swept the file.
+                # Another process removed the empty folder, or swept the file.
                 if not tries_left:
                     raise
 
     def _try_to_take(self, id: LeaseId) -> None:
         if sys.platform == "win32":
-            return  # without lock files, a death shows when the lease lapses
+            return  # without lock files, a death is detected when the lease lapses
         self._make_folder()
         unseen = self._folder / f"{id}{_UNSEEN}"
         file = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -74,13 +71,13 @@ class LockFiles:
         self._own = file
 
     def _make_folder(self) -> None:
-        """Make the folder, open to those who may use the store and to nobody else."""
+        """Make the folder, accessible to the users of the store only."""
         mode = self._store.stat().st_mode & 0o666 if self._store.exists() else 0o600
         with suppress(FileExistsError):
-            self._folder.mkdir(mode | mode >> 2 & 0o111)  # who may read it may enter
+            self._folder.mkdir(mode | mode >> 2 & 0o111)  # users who may read it may enter it
 
     def release(self) -> None:
-        """Remove and unlock the own file, and the folder when it was the last."""
+        """Remove and unlock this process's file, and the folder if it was the last."""
         if self._own_place is not None:
             try:
                 self._own_place.unlink(missing_ok=True)
@@ -90,21 +87,20 @@ class LockFiles:
         if self._own is not None:
             os.close(self._own)
             self._own = None
-        with suppress(OSError):  # others are in it, or come or go at the same time
+        with suppress(OSError):  # it is not empty, or another process is changing it
             self._folder.rmdir()
 
     def is_unlocked(self, id: LeaseId) -> bool:
-        """Whether the file is there and nobody holds it: its process is gone. Never true of the own one,
-        since a lock belongs to the opened file, and this opens it anew."""
+        """Return whether the file exists and is unlocked: its process is gone. Never true for this process's
+        own file, since a lock belongs to the opened file, and this opens it again."""
         return _if_unlocked(self._place(id), lambda: True)
 
     def is_there(self, id: LeaseId) -> bool:
-        """Whether there is a file of this lease, locked or not."""
         return os.path.exists(self._place(id))  # not Path.exists, which may raise
 
     def sweep(self, living: Collection[LeaseId]) -> None:
-        """Remove the files that dead processes left, once nothing names their leases any more. Whoever is
-        about to lock such a file makes it anew."""
+        """Remove the files of dead processes whose leases no row names any more. A process that is just
+        locking such a file makes it again."""
         try:
             places = list(self._folder.iterdir())
         except OSError:
@@ -128,7 +124,7 @@ def _lease_of(place: Path) -> LeaseId | None:
 
 
 def _if_unlocked(place: Path, action: Callable[[], object]) -> bool:
-    """Do something while holding the lock of this file; False if it is gone or somebody else holds it."""
+    """Run the action while holding the lock of this file; return False if it is gone or locked."""
     if sys.platform == "win32":
         return False
     try:
@@ -136,10 +132,10 @@ def _if_unlocked(place: Path, action: Callable[[], object]) -> bool:
     except OSError:
         return False
     try:
-        # Shared, so that two who look at the same time both see the truth.
+        # Shared, so that two concurrent checks do not block each other.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if os.fstat(file).st_nlink == 0:
-            return False  # removed between opening and locking; whatever has its name now is not this file
+            return False  # removed between opening and locking; a file with its name now is another one
         action()
         return True
     except OSError:
@@ -149,7 +145,7 @@ def _if_unlocked(place: Path, action: Callable[[], object]) -> bool:
 
 
 class LeaseKeeper:
-    """Calls `beat` every so many seconds from a thread of its own, whatever the event loop is doing."""
+    """Calls `beat` every `every` seconds from its own thread, whatever the event loop is doing."""
 
     def __init__(self, beat: Callable[[], None], every: float) -> None:
         self._beat = beat
@@ -159,7 +155,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop renewing and wait for the thread. Blocks for no longer than a beat takes."""
+        """Stop renewing and wait for the thread. Blocks at most for one beat."""
         self._ended.set()
         self._thread.join()
 

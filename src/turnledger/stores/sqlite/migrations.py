@@ -1,7 +1,5 @@
-"""Brings a store to the current schema: an empty one at once, an older one by one numbered file at a time.
-
-The SQL of a migration may call Python for the turns committed before it.
-"""
+"""Migrate a store to the current schema: an empty one at once, an older one by numbered files. Their SQL may
+call Python for turns committed before."""
 
 from __future__ import annotations
 
@@ -18,23 +16,23 @@ from turnledger.stores.sqlite.tables.records import sql_text
 
 
 def add_functions(connection: apsw.Connection) -> None:
-    """Let the SQL of this connection call `turn_preview` and `turn_title`, each with the body of a turn and
-    the places in it that are hidden, as a list with commas or NULL."""
+    """Add the SQL functions `turn_preview` and `turn_title`, each with the body of a turn and its hidden
+    places, as a list with commas or NULL."""
     functions: dict[str, Callable[..., str | None]] = {"turn_preview": turn_preview, "turn_title": turn_title}
     for name, function in functions.items():
         connection.create_scalar_function(name, function, 2, deterministic=True)
 
 
 def turn_preview(body: bytes, hidden: str | None) -> str:
-    """How the last text of a turn begins that is shown; empty if there is none, or if it cannot be read."""
+    """Return the beginning of the last visible text of a turn; empty without one, or if unreadable."""
     try:
         return preview_of(_turn(body), _places(hidden))
     except StoreError:
-        return ""  # whoever reads the turn is told, and so is who checks the store
+        return ""  # reading the turn, or a check, reports the damage
 
 
 def turn_title(body: bytes, hidden: str | None) -> str | None:
-    """The first words of a turn; NULL if it has none, or if it cannot be read."""
+    """Return the first words of a turn; NULL if there are none, or it cannot be read."""
     try:
         return first_words(_turn(body).input, _places(hidden))
     except StoreError:
@@ -66,7 +64,7 @@ MIGRATIONS = (
     "0013_forgotten_and_interaction.sql",
     "0014_burials_and_words.sql",
 )
-"""In order; the n-th leads to version n. Never edited once released, only added to."""
+"""In order; the n-th leads to version n. Released ones are never edited."""
 
 VERSION = len(MIGRATIONS)
 """The schema version of this Turnledger, as in `PRAGMA user_version`."""
@@ -77,7 +75,7 @@ def version_of(connection: apsw.Connection) -> int:
 
 
 def check_version(version: int, path: str) -> None:
-    """Refuse a store from a newer Turnledger."""
+    """Raise StoreTooNew for a store of a newer Turnledger."""
     if version > VERSION:
         raise StoreTooNew(
             f"{path} was written by a newer Turnledger (schema {version}; this one knows {VERSION}). "
@@ -86,13 +84,12 @@ def check_version(version: int, path: str) -> None:
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Run what is missing. Each step commits together with its version, and processes that come at the same
-    time take turns."""
+    """Run the missing steps. Each commits together with its version, and concurrent processes take turns."""
     if version_of(connection) < VERSION:
         add_functions(connection)
     while version_of(connection) < VERSION:
         with immediate(connection):
-            version = version_of(connection)  # another process may have been faster
+            version = version_of(connection)  # another process may have migrated meanwhile
             check_version(version, path)
             if version < VERSION:
                 file, leads_to = _step(version)
@@ -102,7 +99,7 @@ def migrate(connection: apsw.Connection, path: str) -> None:
 
 @contextmanager
 def immediate(connection: apsw.Connection) -> Iterator[None]:
-    """One transaction that takes the lock of the writer at once; what is raised inside undoes it."""
+    """Run a transaction that takes the write lock at once; an exception inside rolls it back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -114,7 +111,6 @@ def immediate(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _step(version: int) -> tuple[str, int]:
-    """What to run on a store of this version, and the version that it then has."""
     if version == 0:
-        return "schema.sql", VERSION  # nothing is there: it need not become what it would have been
+        return "schema.sql", VERSION  # an empty store needs no migrations
     return f"migrations/{MIGRATIONS[version]}", version + 1

@@ -24,15 +24,16 @@ from turnledger.stores.sqlite.threads import Job, SqliteReader, StoreThread, Wri
 logger = logging.getLogger(__name__)
 
 WATCH_EVERY = 0.03
-"""Seconds between looks for what other processes wrote."""
+"""Seconds between checks for writes of other processes."""
 
 
 class SqliteStore:
-    """One process's door to a SQLite file that several may share. Made by `open`, and used on that loop.
+    """The connection of one process to a SQLite file that several may share. Made by `open`, and used on that
+    event loop.
 
-    All writes of a process go through one connection, in batches that share a transaction and its sync;
-    reads go through another, beside it. An inline store has no threads and no lock files: every operation
-    runs within the call, which blocks, and so is deterministic.
+    All writes of a process go through one connection, in batches that share a transaction and its sync; reads
+    go through another in parallel. An inline store has no threads and no lock files: every operation runs
+    within the call, which blocks, and so is deterministic.
     """
 
     def __init__(
@@ -68,13 +69,12 @@ class SqliteStore:
         page_bytes: int | None = None,
         secure_delete: bool = False,
     ) -> SqliteStore:
-        """Open the store in this file, creating or migrating it where needed. `page_bytes` bounds the memory
-        for pages. `secure_delete` overwrites what is deleted. `vfs` names another way for SQLite to reach
-        files; tests use it.
+        """Open the store in this file; create or migrate it if needed. `page_bytes` bounds the page cache.
+        `secure_delete` overwrites deleted data. `vfs` is the SQLite VFS to use; for tests.
 
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
-        StoreUnavailable, and LedgerElsewhere in a forked process whose parent has it open; what was there
-        before is left as it was.
+        StoreUnavailable, and LedgerElsewhere in a forked process whose parent has it open; then the file is
+        unchanged.
         """
         name = fsdecode(path)
         opened = (
@@ -87,10 +87,10 @@ class SqliteStore:
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        """Run a writing operation: all of it, alone, or nothing. See `Store.transact`.
+        """Run a writing operation atomically. See `Store.transact`.
 
-        When the caller is cancelled, an operation that was queued still runs, unless the writer cannot begin
-        it within the grace time: then it is withdrawn, StoreUnavailable, and nothing was written.
+        When the caller is cancelled, a queued operation still runs, unless the writer cannot start it within
+        the grace time: then it is withdrawn with StoreUnavailable, and nothing was written.
         """
         self._home.check()
         if self._closing is not None:
@@ -106,13 +106,13 @@ class SqliteStore:
         try:
             return cast(Result, await future)
         finally:
-            # The two hold each other, and an error in them has this frame in its traceback: cycles that would
-            # keep the request until the next collection.
+            # They refer to each other, and an error in them has this frame in its traceback: cycles that
+            # would keep the request until the next garbage collection.
             future.withdraw = None
             del future, job
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        """Run a reading operation on one view that includes all acknowledged writes."""
+        """Run a reading operation on one snapshot that includes all acknowledged writes."""
         self._home.check()
         if self._closing is not None:
             raise LedgerClosed
@@ -126,11 +126,11 @@ class SqliteStore:
             del future
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called on the loop soon after another process wrote, never for writes of this one.
-        An inline store only remembers it."""
+        """Call `changed` on the loop soon after another process wrote, never for writes of this one. An
+        inline store never calls it."""
         self._watchers.append(changed)
         if self._write_worker is not None and len(self._watchers) == 1:
-            # On the writer's own connection: there, only what others wrote changes the number.
+            # On the writer's connection, where only writes of others change the number.
             self._write_worker.poll(self._look_for_others, WATCH_EVERY)
 
     def _look_for_others(self) -> None:
@@ -138,23 +138,20 @@ class SqliteStore:
             self._writer.look_at_files()
             version = self._writer.data_version()
         except apsw.Error:
-            return  # a neighbour is in the way; the next look comes soon
+            return  # another process is in the way; the next check comes soon
         if self._seen_version != version:
             for changed in tuple(self._watchers):
                 self._loop.call_soon_threadsafe(changed)
         self._seen_version = version
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
-        """Take the lease and renew it from a thread until the store is closed. The lock file comes first:
-        whoever sees the lease can tell at once when its process has died.
-
-        An inline store beats once; whoever drives it renews.
-        """
+        """Take the lease and renew it from a thread until the store is closed. The lock file comes first, so
+        that other processes detect a death at once. An inline store beats once; its driver renews."""
         if self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.take, id)
         self._lease = id
-        # Synced, and the log with it: SQLite may have recovered a commit that a killed process left unsynced.
-        # From now on it is served as done.
+        # Synced, and the log with it: SQLite may have recovered a commit that a killed process left unsynced,
+        # and from now on it is served as done.
         living = await self.transact(_first_beat, id)
         if self._write_worker is not None and self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.sweep, living)
@@ -162,12 +159,12 @@ class SqliteStore:
             self._keeper = LeaseKeeper(lambda: submit(Job(renew, id, Sync.PROCESS)), every)
 
     def holder_is_gone(self, id: LeaseId) -> bool:
-        """Whether the lock file of this lease is there and unlocked; False without one, since a process on
-        another machine or of another user may have none that can be seen."""
+        """Return whether the lock file of this lease exists and is unlocked. False without one: that of a
+        process on another machine or of another user may be invisible."""
         return self._lock_files is not None and self._lock_files.is_unlocked(id)
 
     async def close(self) -> None:
-        """Finish what is under way, end the lease, stop the threads. Closing twice waits for the first."""
+        """Finish operations under way, end the lease, stop the threads. A second call waits for the first."""
         self._home.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
@@ -194,8 +191,8 @@ class SqliteStore:
             self._lock_files.release()
 
     def _abandoned(self) -> None:
-        """The loop was closed, and all that ran on it is no more: let go of the lease, and end the other
-        threads. Called on the writer's thread, which ends after this."""
+        """End the lease and the other threads after the loop was closed with all its tasks. Called on the
+        writer's thread, which then ends."""
         if self._closing is not None or self._write_worker is None:
             return
         if self._keeper is not None:
@@ -223,7 +220,7 @@ def _open(
         try:
             if secure_delete:
                 connections.delete_securely(connection)
-            # Of what others write, all that comes after this is noticed.
+            # From here on, writes of others are noticed.
             version = writer.data_version()
             return (
                 str(place),

@@ -1,7 +1,7 @@
 """The two threads of a store: the group-commit writer, and the reader on a connection that cannot write.
 
-All requests queued while a thread works are its next batch. The writer is a plain object that runs a batch as
-one transaction; the simulator drives it without a thread.
+All requests queued while a thread works form its next batch. The writer is a plain object that runs a batch
+as one transaction; the simulator drives it without a thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
 
 
 class Job:
-    """One operation, and after it ran, what came of it: a result or an error."""
+    """One operation and, after it ran, its result or error."""
 
     __slots__ = ("_unclaimed", "error", "future", "is_withdrawn", "operation", "request", "result", "sync")
 
@@ -51,21 +51,21 @@ class Job:
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_withdrawn = False
-        """Whether it shall wait for no other process any more."""
+        """Whether it must no longer wait for other processes."""
         self._unclaimed = Lock()
 
     def claim(self) -> bool:
-        """Take the job, to run it or to withdraw it; only the first who asks gets it. Any thread may."""
+        """Take the job, to run it or to withdraw it; only the first call succeeds. Thread-safe."""
         return self._unclaimed.acquire(blocking=False)
 
     def withdraw(self) -> None:
-        """Give the job up unless it has begun; called on the event loop."""
+        """Withdraw the job unless it has begun; called on the event loop."""
         self.is_withdrawn = True
         if self.claim() and self.future is not None and not self.future.done():
             self.future.set_exception(StoreUnavailable(WITHDRAWN))
 
     def run(self, cursor: apsw.Cursor) -> None:
-        """Drive the operation to its end; it must not wait for anything but its tables."""
+        """Drive the operation to its end; it must wait for its tables only."""
         self.error = None
         steps: Generator[Any, Any, Any] = self.operation(SqliteTables(cursor), self.request).__await__()
         try:
@@ -77,22 +77,21 @@ class Job:
         raise RuntimeError(f"{self.operation!r} waited for something other than its tables")
 
     def outcome(self) -> Any:
-        """Return the result, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result
 
 
 def check_unchanged(cursor: apsw.Cursor, path: str) -> None:
-    """Refuse a store that a newer Turnledger has migrated since it was opened. Called in every transaction:
-    it reads a number of a page that is in memory, in under a microsecond."""
+    """Raise StoreTooNew if a newer Turnledger has migrated the store since it was opened. Called in every
+    transaction: it reads a cached page, in under a microsecond."""
     version = cursor.execute("PRAGMA user_version").get
     if version != VERSION:
         check_version(version, path)
 
 
 class Writer:
-    """Writes through one connection. Not for use by two threads at a time."""
+    """Writes through one connection. Not thread-safe."""
 
     unforeseen = OutcomeUnknown
 
@@ -103,35 +102,35 @@ class Writer:
         self._execute = self._cursor.execute
         self._sync: Sync | None = None
         self._waiting: Sequence[Job] = ()
-        """Jobs whose transaction cannot begin while another process holds the lock."""
+        """Jobs whose transaction waits for the lock of another process."""
         self._patience = Patience(lambda: not any(job.is_withdrawn for job in self._waiting))
         self.hand_over: Callable[[Sequence[Job]], None] = lambda jobs: None
-        """Called with jobs that have their error before the rest of their batch has run."""
+        """Called with jobs that failed before the rest of their batch has run."""
         connection.set_busy_handler(self._patience)
         self.files = OpenFiles(connection)
         self._has_reported_loss = False
 
     def run_batch(self, jobs: Sequence[Job]) -> None:
-        """Run the jobs in order as one transaction; every one has its result or error afterwards.
+        """Run the jobs in order as one transaction; afterwards each has its result or error.
 
-        A job that raises undoes itself alone. If the commit fails, all fail with it, mostly with an unknown
-        outcome: even a refusal may rest on what another job of the batch wrote. If a file of the store was
-        removed or replaced, nothing is committed, and every job fails.
+        A job that raises is rolled back alone. If the commit fails, all jobs fail, mostly with an unknown
+        outcome: even a refusal may depend on the writes of another job. If a file of the store was removed or
+        replaced, nothing is committed, and every job fails.
         """
         while jobs:
             jobs = self._begin(jobs)
             spoiler = self._transact(jobs) if jobs else None
             if spoiler is None or len(jobs) == 1:
                 return
-            # Undone together, the others run again without it. A savepoint around each job would do as
-            # well, but copies every page that it changes, for the sake of a rare case.
+            # Rolled back together, the others run again without it. A savepoint around each job would copy
+            # every page that it changes, for a rare case.
             self.run_batch(jobs[:spoiler])
             self.run_batch(jobs[spoiler : spoiler + 1])
             jobs = jobs[spoiler + 1 :]
 
     def _transact(self, jobs: Sequence[Job]) -> int | None:
-        """Run the jobs and end the transaction. Returns the place of the one that made it undo everything,
-        because it raised after it had written or because SQLite gave up the transaction."""
+        """Run the jobs and end the transaction. Return the place of the job that rolled back everything,
+        because it raised after a write or because SQLite ended the transaction."""
         connection = self._connection
         start = connection.total_changes()
         for place, job in enumerate(jobs):
@@ -144,7 +143,7 @@ class Writer:
                     self._try_to_roll_back()
                     return place
         if all(job.error is not None for job in jobs):
-            self._try_to_roll_back()  # nothing was written; a commit could only hide what is known
+            self._try_to_roll_back()  # nothing was written; a failing commit would only hide the errors
         elif self._sync is Sync.DISK and connection.total_changes() != start and self.files.look():
             self._try_to_roll_back()
             self.files.save_log()
@@ -155,12 +154,12 @@ class Writer:
         return None
 
     def _begin(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Begin a transaction for the jobs; return those that are in it. While another process holds the
-        lock, jobs that are withdrawn leave, and the others go on waiting."""
+        """Begin a transaction; return the jobs that are in it. While another process holds the lock,
+        withdrawn jobs leave, and the others keep waiting."""
         while jobs:
             self._waiting = jobs
             try:
-                self._roll_back()  # what an earlier failure may have left open
+                self._roll_back()  # an earlier failure may have left a transaction open
                 self._set_sync(jobs)
                 if (self.files.lost and self.files.look()) or (
                     self._sync is Sync.DISK and self.files.look_at_log()
@@ -176,14 +175,14 @@ class Writer:
                 for job in leaving:
                     job.error = translated(problem, self._path)
                 if is_cut_short:
-                    self.hand_over(leaving)  # their callers do not wait for the rest of the batch
+                    self.hand_over(leaving)  # their callers need not wait for the rest of the batch
                 jobs = [job for job in jobs if job not in leaving]
             finally:
                 self._waiting = ()
         return jobs
 
     def _set_sync(self, jobs: Sequence[Job]) -> None:
-        """Have the commit wait for the disk if any of the jobs asks for it."""
+        """Make the commit wait for the disk if any of the jobs requires it."""
         sync = Sync.DISK if any(job.sync is Sync.DISK for job in jobs) else Sync.PROCESS
         if sync is not self._sync:
             self._execute("PRAGMA synchronous=FULL" if sync is Sync.DISK else "PRAGMA synchronous=NORMAL")
@@ -201,7 +200,7 @@ class Writer:
         try:
             self._roll_back()
         except apsw.Error:
-            # The next batch tries again before it begins, and reports what then goes wrong.
+            # The next batch tries again before it begins, and reports a failure then.
             return
 
     def _roll_back(self) -> None:
@@ -209,8 +208,7 @@ class Writer:
             self._execute("ROLLBACK")
 
     def look_at_files(self) -> None:
-        """Notice files that were removed, replaced or cut, say so once, whoever noticed it first, and save
-        what can be saved."""
+        """Detect files that were removed, replaced or truncated, log it once, and save what can be saved."""
         has_reported, self._has_reported_loss = self._has_reported_loss, False
         if self.files.look() or self.files.look_at_log():
             if not has_reported:
@@ -219,7 +217,7 @@ class Writer:
             self.files.save_log()
 
     def data_version(self) -> int:
-        """A number that changes when another connection has written, and never by this one's writes."""
+        """Return a number that changes when another connection has written, but not by writes of this one."""
         return int(self._connection.pragma("data_version"))
 
     def close(self) -> None:
@@ -227,12 +225,11 @@ class Writer:
 
 
 LARGEST_BATCH = 256
-"""Jobs per transaction: the share of the sync that each pays is small by then, and the first still waits
-for the last."""
+"""Jobs per transaction: enough to share the sync, few enough that the first does not wait long."""
 
 
 class Driven(Protocol):
-    """What a worker drives. `unforeseen` is what its bugs mean to whoever waits."""
+    """What a worker drives. `unforeseen` is the error that waiting callers get for its bugs."""
 
     @property
     def unforeseen(self) -> type[StoreError]: ...
@@ -241,15 +238,14 @@ class Driven(Protocol):
 
 
 class _Signal(Enum):
-    WAKE = "wake"  # look at the poll again
-    STOP = "stop"  # finish what is queued, then end
+    WAKE = "wake"  # check the poll again
+    STOP = "stop"  # finish queued jobs, then end
 
 
 class StoreThread:
-    """Owns a thread and what it drives; hands results to the event loop, one call per batch.
-
-    When the loop is closed before the worker was stopped, the thread calls `abandoned`, finishes what is
-    queued, and ends by itself.
+    """Owns a thread and the object it drives; hands results to the event loop, one call per batch. If the
+    loop is closed before the worker was stopped, the thread calls `abandoned`, finishes queued jobs, and ends
+    by itself.
     """
 
     def __init__(
@@ -268,27 +264,27 @@ class StoreThread:
         self._poll_every: float | None = None
         self._polled_at = 0.0
         self._poll_fails = False
-        # A daemon: a program that forgets to close its ledger must still be able to exit.
+        # A daemon, so that a program that forgets to close its ledger can still exit.
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def poll(self, poll: Callable[[], None], every: float) -> None:
-        """Have `poll` called on the thread, between batches, about every so many seconds."""
+        """Call `poll` on the thread, between batches, about every `every` seconds."""
         self._poll, self._poll_every = poll, every
         self._inbox.put(_Signal.WAKE)
 
     def end(self) -> None:
-        """Have the thread finish what is queued, close what is driven, and end."""
+        """Make the thread finish queued jobs, close the driven object, and end."""
         self._inbox.put(_Signal.STOP)
 
     def stop(self) -> None:
-        """As `end`, and wait for it. Blocks."""
+        """As `end`, but wait for it. Blocks."""
         self.end()
         self._thread.join()
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
-            batch = [job for job in batch if job.claim()]  # the others were withdrawn meanwhile
+            batch = [job for job in batch if job.claim()]  # the others were withdrawn
             if batch:
                 self._run_batch(batch)
                 self.hand_over(batch)
@@ -303,7 +299,7 @@ class StoreThread:
         try:
             self._driven.run_batch(batch)
         except BaseException as problem:
-            # A bug. Whoever waits must hear of it, and the thread must live for the others.
+            # A bug. Waiting callers must get an error, and the thread must live for the others.
             for job in batch:
                 if job.error is None:
                     job.error = self._driven.unforeseen(
@@ -321,12 +317,12 @@ class StoreThread:
             self._poll()
             self._poll_fails = False
         except Exception:
-            if not self._poll_fails and not self._loop.is_closed():  # said once, not at every poll
+            if not self._poll_fails and not self._loop.is_closed():  # log once, not at every poll
                 logger.exception("looking for what other processes wrote failed")
             self._poll_fails = True
 
     def _next_batch(self) -> list[Job] | None:
-        """Wait for work; return all there is of it, nothing when it is time to poll, None at the end."""
+        """Wait for jobs; return all queued ones, none when it is time to poll, None at the end."""
         inbox = self._inbox
         try:
             first = inbox.get(timeout=self._poll_every)
@@ -340,23 +336,23 @@ class StoreThread:
             if isinstance(more, Job):
                 batch.append(more)
             else:
-                inbox.put(more)  # behind the jobs, where there can be none after STOP
+                inbox.put(more)  # after the jobs; none can follow STOP
                 break
         return batch
 
     def hand_over(self, batch: Sequence[Job]) -> None:
-        """Give their callers what came of these jobs; called on the thread."""
+        """Deliver the outcomes of these jobs to their callers; called on the thread."""
         try:
             self._loop.call_soon_threadsafe(_deliver, batch)
         except RuntimeError:
-            # The loop was closed without closing the store: nobody is left to hear it.
+            # The loop was closed without closing the store: no caller is left.
             if count := sum(job.future is not None for job in batch):
                 logger.warning("results of %d operations came after the event loop was closed", count)
 
 
 def _deliver(batch: Sequence[Job]) -> None:
     for job in batch:
-        future, job.future = job.future, None  # the future knows its job, too
+        future, job.future = job.future, None  # the future refers to its job: a cycle
         if future is None:
             if job.error is not None and not job.is_withdrawn:
                 logger.warning("a write that nobody waits for failed: %s", job.error)
@@ -365,26 +361,26 @@ def _deliver(batch: Sequence[Job]) -> None:
                 future.set_result(job.result)
             else:
                 _fail(future, job.error)
-        # An error has the frame in its traceback in which the job ran: the two would keep each other.
+        # An error's traceback has the frame in which the job ran: another cycle.
         job.error = job.result = None
 
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
     try:
         future.set_exception(error)
-    except TypeError:  # a StopIteration; the rest of the batch must not suffer for it
+    except TypeError:  # a StopIteration; it must not affect the rest of the batch
         failure = RuntimeError(f"an operation raised {error!r}, which no future can hold")
         failure.__cause__ = error
         future.set_exception(failure)
 
 
 class SqliteReader:
-    """Reads through one connection. Not for use by two threads at a time."""
+    """Reads through one connection. Not thread-safe."""
 
     unforeseen = StoreError
 
     def __init__(self, connection: apsw.Connection, path: str, watched: OpenFiles | None = None) -> None:
-        """`watched` are the files of the writer beside it, which looks at them now and then."""
+        """`watched` are the files of the writer, which checks them regularly."""
         self._connection = connection
         self._path = path
         self._files = OpenFiles(connection)
@@ -392,9 +388,9 @@ class SqliteReader:
         self._cursor = connection.cursor()
 
     def run_batch(self, jobs: Sequence[Job]) -> None:
-        """Run the jobs on one view of the store, taken after the last of them was asked for."""
+        """Run the jobs on one snapshot, taken after the last of them was requested."""
         try:
-            self._end()  # what an earlier failure may have left open
+            self._end()  # an earlier failure may have left a transaction open
             if self._watched.lost:
                 raise self._watched.error()
             self._cursor.execute("BEGIN")

@@ -1,4 +1,4 @@
-"""Visits: read a SQLite file, or examine its state, without taking part. Nothing is created or written."""
+"""Visits: read a SQLite file, or examine its state, without taking part. Creates and writes nothing."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ from turnledger.stores.sqlite.threads import Job, SqliteReader
 
 
 class SqliteVisit:
-    """Reads a file that others may be using. Made by `open`; has no threads of its own."""
+    """Reads a file that other processes may be using. Made by `open`; has no threads."""
 
     def __init__(self, reader: SqliteReader) -> None:
         self._reader = reader
 
     @classmethod
     async def open(cls, path: str | PathLike[str]) -> SqliteVisit:
-        """Open the store in this file, which must be there and up to date; raises what `SqliteStore.open`
-        does."""
+        """Open an existing, current store in this file; raises as `SqliteStore.open`."""
         return cls(await asyncio.to_thread(_open, fsdecode(path)))
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        """Run a reading operation on one view. One at a time."""
+        """Run a reading operation on one snapshot. One at a time."""
         job = Job(operation, request)
         await asyncio.to_thread(self._reader.run_batch, [job])
         return cast(Result, job.outcome())
@@ -51,37 +50,35 @@ def _open(path: str) -> SqliteReader:
 
 QUERIES = named_queries(sql_text("examination.sql"))
 PATIENCE_MS = 2_000
-"""How long a neighbour may hold the lock before it counts as stuck."""
+"""How long another process may hold the lock before it counts as stuck."""
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file is like."""
-
     schema: int
     journal_mode: str
     file_bytes: int
     log_bytes: int
     living: int
-    """Processes that take part now."""
+    """Processes that use it now."""
     dead: int
-    """Processes that died, and whose work the next to open the store takes up."""
+    """Dead processes, whose work the next process to open the store takes over."""
     unknown: int
-    """Processes of which it cannot be seen from here whether they live."""
+    """Processes that cannot be checked from here."""
     newest_ms: int | None
-    """When the last turn was committed, by the clock of who did."""
+    """When the last turn was committed, by the clock of its process."""
     is_stuck: bool
-    """Whether somebody holds the lock, and does not let go."""
+    """Whether a process holds the lock and does not release it."""
 
 
 def sqlite_version() -> str:
-    """That of the SQLite in use. Raises UnsafeSqlite for one that may damage a store."""
+    """Return the version of SQLite in use. Raises UnsafeSqlite for one that may damage a store."""
     version = apsw.sqlite_lib_version()
     connections.check_sqlite(version)
     return version
 
 
 def examine(path: str) -> Examination:
-    """Look at the store at this path. Raises what a visit does; blocks."""
+    """Examine the store at this path. Raises as a visit does; blocks."""
     connection = connections.connect_visitor(path)
     try:
         place = Path(connection.filename)
@@ -119,7 +116,7 @@ def _participants(connection: apsw.Connection, place: Path) -> tuple[int, int, i
 
 def _is_stuck(connection: apsw.Connection) -> bool:
     connection.set_busy_timeout(PATIENCE_MS)
-    connection.pragma("query_only", False)  # or the lock could not be asked for
+    connection.pragma("query_only", False)  # required to request the lock
     try:
         connection.execute("BEGIN IMMEDIATE")
     except apsw.BusyError:

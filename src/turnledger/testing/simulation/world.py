@@ -15,12 +15,11 @@ import msgspec
 
 from turnledger.engine.turn.request import Queued
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.event import Event
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, ItemLike
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import OnBusy, OnFailure, OnStop, Turn, TurnKind
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.transcript import SentHistory

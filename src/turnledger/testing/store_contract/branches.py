@@ -18,10 +18,9 @@ from turnledger.errors import (
     Superseded,
     TurnNotFound,
 )
-from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin, Stretch, Ticket
 from turnledger.model.ids import BranchId, LeaseId, TurnId
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Fork, Turn, TurnKind
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import (
     IDS,

@@ -10,9 +10,8 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.errors import ConversationDeleted, LinkNotValid, TurnStopped
 from turnledger.model.access.token import TokenScope, digest_of
-from turnledger.model.attempt import AttemptState
 from turnledger.model.flags import Flags
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.machine import Machine
 from turnledger.testing.scripted_model import ScriptedModel, Tool

@@ -8,8 +8,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.ports import Runner
-from turnledger.model.attempt import AttemptState
-from turnledger.model.turn import Turn
+from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, soon, user
 

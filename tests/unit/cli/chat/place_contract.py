@@ -8,9 +8,8 @@ import pytest
 
 from turnledger.cli.chat.backend import ChatBackend, NewTurn, Talk, TurnInProgress, TurnUpdate
 from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable, TurnStopped
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TextDelta, TurnFinished
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 
 STALLING = "scripted"
 """A model that says `You said`, and then nothing."""

@@ -27,12 +27,11 @@ from turnledger import Rule, TurnKind
 from turnledger.chat import Chat
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch, Stretch
 from turnledger.model.event_log import INLINE, ITEM, LogChunk, WholeLog
 from turnledger.model.flags import Flags
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import TurnBody
+from turnledger.model.turn import AttemptState, TurnBody
 from turnledger.stores.memory import Database
 
 

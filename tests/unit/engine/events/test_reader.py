@@ -16,9 +16,9 @@ from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits
 from turnledger.engine.events.live_log import LOOSE, PIECE, STRIDE, EmittedText, EventSink, LiveLog
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import TurnId
+from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore

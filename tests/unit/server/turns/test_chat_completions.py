@@ -5,11 +5,10 @@ from typing import Any
 import msgspec
 
 from turnledger.model import codec
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message, result_of
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.server.turns.chat_completions import Chunks, completion, finish_reason, renamed
 
 ID = TurnId("turn_01a1e0ce5b527f3f9ca41eb7623820a5")

@@ -61,7 +61,6 @@ const KINDS: Readonly<Record<string, string>> = {
 
 const PIECES = /<span class="(?:hljs-)?([^" ]*)[^>]*>|<\/span>|(&(?:amp|lt|gt|quot|#x27);)|[^<&]+/g;
 
-/** Highlight code in a known language. */
 export function highlight(code: string, language: string): HighlightSpans {
   const { value } = hljs.highlight(code, { language, ignoreIllegals: true });
   const marks: { length: number; kind: string | null }[] = [];

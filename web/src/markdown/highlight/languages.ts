@@ -60,12 +60,10 @@ const NAMES: Readonly<Record<string, readonly [highlighted: string, shown: strin
   zsh: ["bash", "Shell"],
 };
 
-/** The grammar of a language; null if there is none. */
 export function grammarName(language: string): string | null {
   return (Object.hasOwn(NAMES, language) && NAMES[language]?.[0]) || null;
 }
 
-/** The label of a language. */
 export function languageLabel(language: string): string {
   return (Object.hasOwn(NAMES, language) && NAMES[language]?.[1]) || language || "Text";
 }

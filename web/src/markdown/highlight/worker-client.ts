@@ -3,9 +3,9 @@
 import script from "./worker?worker&url";
 import type { HighlightSpans } from "./highlight";
 
-/** Milliseconds for one block; code that takes longer was written to. */
+/** Milliseconds for one block; slower code is probably an attack. */
 const PATIENCE = 1_000;
-/** After so many failures, highlighting stays off. */
+/** Failures after which highlighting stays off. */
 const MOST_FAILURES = 5;
 
 interface Question {

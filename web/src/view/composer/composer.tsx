@@ -63,7 +63,6 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   );
 }
 
-/** The status line of the composer. */
 function SaidOf({ composer }: { composer: Composer }) {
   const hindrance = composer.blockedReason.value;
   if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;

@@ -79,7 +79,7 @@ function didPress(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: C
 function replace(shown: HTMLTextAreaElement, text: string): void {
   if (document.activeElement === shown && shown.value.length + text.length < TYPED) {
     shown.select();
-    // The only way to change a field that its undo knows of.
+    // The only change of a field that its undo knows.
     document.execCommand(text === "" ? "delete" : "insertText", false, text);
   }
   if (shown.value !== text) shown.value = text;

@@ -6,7 +6,7 @@ import { Menu } from "../menu";
 
 export function StopButton({ composer, stopped }: { composer: Composer; stopped: () => void }) {
   const stop = (policy: "keep" | "discard"): void => {
-    // The button goes away with what it stopped.
+    // The button disappears with the turn.
     stopped();
     composer.stop(policy);
   };
@@ -19,7 +19,7 @@ export function StopButton({ composer, stopped }: { composer: Composer; stopped:
         title="Stop, and keep what was said (Esc)"
         onMouseDown={(event) => event.preventDefault()}
         onClick={(event) => {
-          // The second click of two would meet what comes next.
+          // The second click of a double click would hit the next element.
           if (event.detail < 2) stop(event.shiftKey ? "discard" : "keep");
         }}
       >

@@ -17,7 +17,6 @@ interface Props {
   readonly experiments: Experiments;
 }
 
-/** The experiments in an empty chat. */
 export function WelcomeView({ thread, experiments }: Props) {
   return (
     <section class="welcome" aria-labelledby="welcome">
@@ -43,7 +42,6 @@ export function WelcomeView({ thread, experiments }: Props) {
   );
 }
 
-/** The progress of an experiment. */
 export function FirstRunView({ session, thread, experiments }: Props) {
   const step = experiments.step.value;
   const isShown = experiments.isOpen.value;

@@ -172,7 +172,7 @@ function useSearchKeys(field: { readonly current: HTMLInputElement | null }, rev
       const isLetter = !event.ctrlKey && !event.metaKey && isTextField(event.target);
       if (isLetter || !isShortcut("search", event)) return;
       event.preventDefault();
-      // A hidden field takes no focus: `reveal` sees to it.
+      // A hidden field takes no focus: `reveal` shows and focuses it.
       if (field.current!.closest("[inert], [hidden]")) reveal?.();
       else field.current!.select();
     };

@@ -87,7 +87,6 @@ function useFitting(field: RefObject<HTMLTextAreaElement | null>, text: string):
   }, [text]);
 }
 
-/** The user's text in it. */
 function wordsAsked(turn: Turn): string {
   return turn.input.filter(({ role }) => role === "user").map(wordsOf).filter(Boolean).join("\n");
 }

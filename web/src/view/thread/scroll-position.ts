@@ -41,7 +41,7 @@ export class ScrollPosition {
     return this.#isAtEnd;
   }
 
-  /** Whether new content came below the visible part. */
+  /** Whether new content arrived below the visible part. */
   get hasNews(): ReadonlySignal<boolean> {
     return this.#hasNews;
   }

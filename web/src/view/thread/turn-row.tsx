@@ -18,7 +18,6 @@ interface RowProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly row: ThreadRow;
-  /** The neighbouring turns. */
   readonly before: Turn | null;
   readonly after: Turn | null;
   readonly isLast: boolean;

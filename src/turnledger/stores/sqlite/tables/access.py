@@ -13,8 +13,6 @@ from turnledger.stores.sqlite.tables.records import NamedQueries, Row, id_or_non
 
 
 class SqliteAccessRows(NamedQueries):
-    """The part of `Tables` that holds tokens and share links."""
-
     async def token(self, owner: str | None, id: TokenId) -> Token | None:
         rows = self._rows("token", id.raw, owner)
         return token_of(rows[0]) if rows else None
@@ -60,8 +58,6 @@ class SqliteAccessRows(NamedQueries):
 
     async def raise_admission(self, owner: str) -> None:
         self._run("raise_admission", owner)
-
-    # Share links.
 
     async def share(self, owner: str | None, id: ShareId) -> Share | None:
         rows = self._rows("share", id.raw, owner)

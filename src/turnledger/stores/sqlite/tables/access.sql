@@ -1,7 +1,7 @@
--- Statements about tokens, and who is let in. Where the owner is NULL, all owners are meant.
+-- Statements about tokens and admission. An owner of NULL stands for all owners.
 
 -- name: secret
--- What nobody outside knows.
+-- The random bytes of the store, never disclosed.
 SELECT bits FROM secret WHERE id = 1;
 
 -- name: token
@@ -12,14 +12,14 @@ FROM token
 WHERE id = ?1 AND (?2 IS NULL OR owner = ?2);
 
 -- name: token_by_digest
--- One by its text, and how often it has changed who is let in to its owner's.
+-- One by the digest of its text, and the admission version of its owner.
 SELECT t.id, t.digest, t.owner, t.name, t.scopes, t.chat_scope, t.models, t.created_at, t.expires_at, t.revoked_at,
        t.used_at, t.parent, t.conversation, t.share, t.bounds, o.admission
 FROM token AS t LEFT JOIN owner AS o ON o.owner = t.owner
 WHERE t.digest = ?;
 
 -- name: tokens_of_owner
--- A page of them, the last made first: ids rise with time.
+-- A page of them, newest first: ids rise with time.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
        conversation, share, bounds
 FROM token
@@ -28,7 +28,7 @@ ORDER BY id DESC
 LIMIT ?3;
 
 -- name: tokens_of_all
--- A page of them, the last made first.
+-- A page of them, newest first.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
        conversation, share, bounds
 FROM token
@@ -37,7 +37,7 @@ ORDER BY id DESC
 LIMIT ?2;
 
 -- name: minted_by
--- Those that another one made.
+-- Those that another token created.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
        conversation, share, bounds
 FROM token
@@ -45,7 +45,7 @@ WHERE parent = ?
 ORDER BY id;
 
 -- name: count_tokens
--- How many of an owner are neither revoked nor expired, up to a limit; those of visitors belong to their links.
+-- How many of an owner are neither revoked nor expired, up to a limit, without those of visitors.
 SELECT count(*)
 FROM (
     SELECT 1 FROM token
@@ -63,11 +63,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 UPDATE token SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL;
 
 -- name: note_use
--- Forward only: who tells of it may be late.
+-- Forward only: uses may be reported late.
 UPDATE token SET used_at = ?2 WHERE id = ?1 AND (used_at IS NULL OR used_at < ?2);
 
 -- name: purge_tokens
--- Forget the ones that ended long ago.
+-- Remove those that ended long ago.
 DELETE FROM token
 WHERE id IN (
     SELECT id FROM token
@@ -78,14 +78,14 @@ WHERE id IN (
 RETURNING 1;
 
 -- name: admission
--- How often it has changed who is let in to an owner's.
+-- The admission version of an owner.
 SELECT admission FROM owner WHERE owner = ?;
 
 -- name: raise_admission
--- Another number than ever before.
+-- A number that was never used before.
 INSERT INTO owner (owner, admission) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET admission = admission + 1;
 
--- Statements about share links and who came by them. Where the owner is NULL, all owners are meant.
+-- Statements about share links and their visitors. An owner of NULL stands for all owners.
 
 -- name: share
 -- One by id.
@@ -95,14 +95,14 @@ FROM share
 WHERE id = ?1 AND (?2 IS NULL OR owner = ?2);
 
 -- name: share_by_digest
--- One by its code.
+-- One by the digest of its code.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
        created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
 WHERE digest = ?;
 
 -- name: shares_of_owner
--- A page of them, the last made first: ids rise with time.
+-- A page of them, newest first: ids rise with time.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
        created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
@@ -111,7 +111,7 @@ ORDER BY id DESC
 LIMIT ?3;
 
 -- name: shares_of_all
--- A page of them, the last made first.
+-- A page of them, newest first.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
        created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
@@ -120,7 +120,7 @@ ORDER BY id DESC
 LIMIT ?2;
 
 -- name: shares_made_by
--- Those that a token made.
+-- Those that a token created.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
        created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
@@ -140,7 +140,7 @@ INSERT INTO share (id, digest, owner, name, chat_scope, conversation, models, ma
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: count_use
--- One visitor more.
+-- Count one more visitor.
 UPDATE share SET uses = uses + 1 WHERE id = ?;
 
 -- name: revoke_share
@@ -148,16 +148,16 @@ UPDATE share SET uses = uses + 1 WHERE id = ?;
 UPDATE share SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL;
 
 -- name: revoke_visitors
--- End all tokens that were got by a link.
+-- Revoke all tokens obtained by a link.
 UPDATE token SET revoked_at = ?2 WHERE share = ?1 AND share IS NOT NULL AND revoked_at IS NULL RETURNING owner;
 
 -- name: count_visitors
--- How many came by a link since a time, up to a limit.
+-- How many tokens were obtained by a link since a time, up to a limit.
 SELECT count(*)
 FROM (SELECT 1 FROM token WHERE share = ?1 AND share IS NOT NULL AND created_at > ?2 LIMIT ?3);
 
 -- name: purge_shares
--- Forget the ones that ended long ago.
+-- Remove those that ended long ago.
 DELETE FROM share
 WHERE id IN (
     SELECT id FROM share

@@ -1,4 +1,4 @@
-"""Which conversations a SQLite store has: in lists, by tags, in exports, and when their time is over."""
+"""The conversations of a SQLite store: in lists, by tags, in exports, and when their time is over."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.records import NamedQueries, Row
 
 FEW = 500
-"""Chats of one tag that are read and put in order for each page. Of a tag that more have, one mostly comes by
-often enough when all chats are gone through in order."""
+"""The most chats with a tag that are read and sorted for each page. A tag of more chats is frequent enough to
+scan all chats in order."""
 LOOKED_BACK = 2_000
-"""Chats that are gone through so; where that is not enough for a page, those of the tag are put in order."""
+"""Chats scanned for that; if it does not fill a page, those with the tag are sorted."""
 _END_OF_TIME = 2**63 - 1
 _TOUCHED_AT, _ID = 10, 0
 _SCOPE = 4
@@ -28,12 +28,10 @@ _LENGTH, _PREVIEW, _RUNNING = -3, -2, -1
 LISTED, ARCHIVED = 0, 1
 BEFORE_ALL = (-1, b"")
 ID, TOUCHED_AT = 0, 10
-"""Places in a row that is read as a conversation."""
+"""Columns of a conversation's row."""
 
 
 class SqliteCatalogueRows(NamedQueries):
-    """The part of `Tables` that lists conversations, and finds those whose time is over."""
-
     async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
         asked = (wanted.owner, *place, limit, wanted.scope)
@@ -51,8 +49,7 @@ class SqliteCatalogueRows(NamedQueries):
 
     @decoder
     def _in_order(self, asked: Row, wanted: Wanted, rest: Row) -> list[Row]:
-        """Go through all chats from a place on. Archived ones lie apart: who wants both gets them from two
-        places."""
+        """Scan all chats from a place on; archived ones are separate in the index, and need a second scan."""
         *place, limit, scope = asked
         rows: list[Row] = []
         for half in (False, True) if wanted.archived is None else (wanted.archived,):
@@ -65,13 +62,13 @@ class SqliteCatalogueRows(NamedQueries):
         return sorted(rows, key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
 
     def _half(self, *asked: Any) -> list[Row]:
-        """Those of one application have an index of their own."""
+        """Use the index of the scope, if there is one."""
         if asked[_SCOPE]:
             return self._rows("listed_in_scope", *asked)
         return self._rows("listed", *asked)
 
     def _end(self, place: Sequence[Any], archived: bool, scope: str | None) -> int | None:
-        """The time up to which chats are gone through from a place on; None if there are no more."""
+        """Return the time down to which chats are scanned from a place on; None if there are no more."""
         if scope:
             rows = self._rows("looked_back_in_scope", *place, LOOKED_BACK, archived, scope)
         else:
@@ -83,14 +80,12 @@ class SqliteCatalogueRows(NamedQueries):
         return bool(count <= FEW)
 
     def _add_tags(self, conversation: Conversation) -> None:
-        """Make a new conversation be found by its tags."""
         for tag in conversation.tags:
             self._run("add_tag", conversation.owner, tag, conversation.id.raw)
 
     @decoder
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
-        """Make a conversation be found by its tags. It is about to be saved with them: in its row are still
-        those it has had before."""
+        """Update the tags of a conversation. Call it before saving: the row still has the old ones."""
         for owner, before in self._rows("tags", id.raw):
             had = records.tags_of(before)
             for tag in had:
@@ -99,8 +94,6 @@ class SqliteCatalogueRows(NamedQueries):
             for tag in tags:
                 if tag not in had:
                     self._run("add_tag", owner, tag, id.raw)
-
-    # Conversations whose time is over.
 
     async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
         return _conversations(self._rows("conversations_to_purge", now, limit))
@@ -112,7 +105,7 @@ class SqliteCatalogueRows(NamedQueries):
         return [owner for (owner,) in self._rows("owners", after, limit)]
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
-        # Each lies in its own part of an index: one query for all would sort everything the owner has.
+        # Three queries, each in its own part of an index: a single one would sort all chats of the owner.
         rows = self._rows("oldest_listed", owner, LISTED, touched_by, limit)
         rows += self._rows("oldest_listed", owner, ARCHIVED, touched_by, limit)
         rows += self._rows("oldest_internal", owner, touched_by, limit)
@@ -125,8 +118,6 @@ class SqliteCatalogueRows(NamedQueries):
     async def bytes_of(self, conversation: ConversationId) -> int:
         return sum(of_branch(size) for (size,) in self._rows("bytes_of", conversation.raw))
 
-    # Whole chats, for exports and imports.
-
     async def untouched(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
     ) -> list[Conversation]:
@@ -136,7 +127,7 @@ class SqliteCatalogueRows(NamedQueries):
         if scope is not None:
             query = "untouched_in_scope" if scope else "untouched_in_no_scope"
             asked += [scope] if scope else []
-        # Lists keep archived ones apart, in two halves of one index: two looks, and no sorting of everything.
+        # Archived ones are in the other half of the index: two queries instead of sorting everything.
         rows = [row for archived in (0, 1) for row in self._rows(query, owner, archived, *asked)]
         rows.sort(key=itemgetter(TOUCHED_AT, ID))
         return [records.conversation_of(row) for row in rows[:limit]]
@@ -161,5 +152,5 @@ def _conversations(rows: list[Row]) -> list[Conversation]:
 
 
 def _hex(ids: Sequence[Id]) -> str:
-    """Ids as one value, for a query that looks for all of them."""
+    """Encode ids as one value, for a query that looks for all of them."""
     return msgspec.json.encode([id.raw.hex() for id in ids]).decode()

@@ -1,10 +1,9 @@
--- The lists of chats: every statement by name. Each page is read from an index in its
--- order, behind a time and an id. ?1 is the owner, ?2 and ?3 are the place, ?4 how many. What is asked for
--- besides is NULL where it does not matter: ?5 the scope, ?6 archived, ?7 pinned, ?8 a tag. ?9 is the time up to
--- which it is looked back.
+-- The lists of chats. Each page is read from an index in its order, after a time and an id. ?1 is the owner, ?2 and ?3
+-- are the place, ?4 is the limit. Filters are NULL if not set: ?5 the scope, ?6 archived, ?7 pinned, ?8 a tag. ?9 is the
+-- time down to which chats are scanned.
 
 -- name: listed
--- Those of all applications, or of none: the others are passed over.
+-- Those of all scopes, or of none: others are skipped.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
@@ -17,7 +16,7 @@ ORDER BY c.touched_at DESC, c.id DESC
 LIMIT ?4;
 
 -- name: listed_in_scope
--- Those of one application.
+-- Those of one scope.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
@@ -30,7 +29,7 @@ ORDER BY c.touched_at DESC, c.id DESC
 LIMIT ?4;
 
 -- name: looked_back
--- The time of the chat that is so many behind (?4) a place, in the order of `listed`.
+-- The time of the chat that is ?4 chats after a place, in the order of `listed`.
 SELECT touched_at FROM conversation INDEXED BY conversation_listed
 WHERE owner = ?1 AND archived = ?5 AND (touched_at, id) < (?2, ?3) AND state = 'live' AND internal = 0 AND listed = 1
 ORDER BY touched_at DESC, id DESC
@@ -45,7 +44,7 @@ ORDER BY touched_at DESC, id DESC
 LIMIT 1 OFFSET ?4;
 
 -- name: listed_pinned
--- Those that are pinned, which are few.
+-- Pinned ones, which are few.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
@@ -71,7 +70,7 @@ ORDER BY c.touched_at DESC, c.id DESC
 LIMIT ?4;
 
 -- name: listed_by_tag
--- Those of a tag, live or deleted (?9): all of them are looked at, and put in order.
+-- Those with a tag, live or deleted (?9): reads all of them, and sorts.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
@@ -85,23 +84,23 @@ ORDER BY c.touched_at DESC, c.id DESC
 LIMIT ?4;
 
 -- name: count_tagged
--- How many have a tag, counted up to a bound.
+-- How many have a tag, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM conversation_tag WHERE owner = ? AND tag = ? LIMIT ?);
 
 -- name: tags
--- Those of a conversation, and whose it is.
+-- The tags of a conversation, and its owner.
 SELECT owner, tags FROM conversation WHERE id = ?;
 
 -- name: add_tag
--- A conversation can be found by this one.
+-- Index a conversation by a tag.
 INSERT INTO conversation_tag (owner, tag, conversation) VALUES (?, ?, ?);
 
 -- name: drop_tag
--- It cannot any more.
+-- Remove a conversation from the index of a tag.
 DELETE FROM conversation_tag WHERE owner = ? AND tag = ? AND conversation = ?;
 
--- Statements that find what is to end, or is to go for good: conversations that were deleted, came to nothing, or
--- are older or more than their owner may keep. Run on a timer; no turn waits for one of them.
+-- Conversations whose time is over: deleted ones, those without a committed turn, and those beyond the limits of their
+-- owner. Run on a timer; no turn waits for these.
 
 -- name: conversations_to_purge
 -- Deleted ones whose time is over.
@@ -114,7 +113,7 @@ ORDER BY purge_at, id
 LIMIT ?;
 
 -- name: unlisted_conversations
--- Begun and left alone since, where nothing was committed, runs, waits or is to be settled, nor was tried since.
+-- Unused since a time, without a committed, running, queued or unsettled turn, or a recent attempt.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -130,12 +129,12 @@ ORDER BY touched_at, id
 LIMIT ?2;
 
 -- name: owners
--- A page of those of whom something is stored.
+-- A page of owners that store anything.
 SELECT owner FROM owner WHERE owner > coalesce(?, '') AND bytes > 0 ORDER BY owner LIMIT ?;
 
 -- name: oldest_listed
--- Those of an owner that were left alone the longest (by ?3), archived or not, but for pinned ones, and those where a
--- turn runs, waits or was tried since.
+-- Those of an owner that were unused the longest (until ?3), archived or not, except pinned ones, and those where a turn
+-- runs, waits or was tried since.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -152,7 +151,7 @@ ORDER BY touched_at, id
 LIMIT ?4;
 
 -- name: oldest_internal
--- Likewise, of those that never show in a list.
+-- Likewise, of internal ones.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -168,7 +167,7 @@ ORDER BY touched_at, id
 LIMIT ?3;
 
 -- name: oldest_deleted
--- Those of an owner that wait to go for good, the longest left alone first.
+-- Deleted ones of an owner, longest unused first.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -178,13 +177,13 @@ ORDER BY touched_at, id
 LIMIT ?;
 
 -- name: bytes_of
--- What the branches of a conversation hold.
+-- The bytes of the branches of a conversation.
 SELECT bytes FROM branch WHERE conversation = ? AND cleared = 0;
 
--- What exports and imports ask of a SQLite store, by name.
+-- Statements for exports and imports.
 
 -- name: untouched
--- Those of an owner that are listed, archived or not, the longest untouched first: the index of lists, backwards.
+-- Listed ones of an owner, archived or not, longest untouched first: the index of lists, backwards.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -195,7 +194,7 @@ ORDER BY touched_at, id
 LIMIT ?5;
 
 -- name: untouched_in_scope
--- The same of one scope, which has an index of its own.
+-- The same in one scope, which has its own index.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -206,7 +205,7 @@ ORDER BY touched_at, id
 LIMIT ?5;
 
 -- name: untouched_in_no_scope
--- The same of those in none, passing over the others.
+-- The same without a scope, skipping the others.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -217,11 +216,11 @@ ORDER BY touched_at, id
 LIMIT ?5;
 
 -- name: conversation_is_taken
--- Anybody's.
+-- By any owner.
 SELECT 1 FROM conversation WHERE id = ?;
 
 -- name: taken_turns
--- Those of a list that are anybody's, committed or on their way.
+-- Those of a list that any owner has, as turns, attempts or tickets.
 SELECT id
 FROM (SELECT unhex(value) AS id FROM json_each(?1)) AS asked
 WHERE EXISTS (SELECT 1 FROM turn WHERE turn.id = asked.id)
@@ -230,5 +229,5 @@ WHERE EXISTS (SELECT 1 FROM turn WHERE turn.id = asked.id)
     OR EXISTS (SELECT 1 FROM ticket WHERE ticket.attempt = asked.id);
 
 -- name: taken_branches
--- Those of a list that are anybody's.
+-- Those of a list that any owner has.
 SELECT branch.id FROM json_each(?1) JOIN branch ON branch.id = unhex(value);

@@ -1,4 +1,4 @@
-"""The whole of a SQLite store: the names of all rows, and whether its tables agree. For checks only."""
+"""All rows of a SQLite store, and whether its tables agree. For checks only."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
         ),
     }
 )
-"""Queries for what must not be: what the one id names that they select, and what to say of it."""
+"""Queries for inconsistencies, with the kind of the one id they select, and the message."""
 
 ODD_WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -52,15 +52,13 @@ ODD_WORDS: Mapping[str, str] = MappingProxyType(
         "mark_behind_turns": "Turns that are not there count as looked through: later ones cannot be found.",
     }
 )
-"""Queries for what must not be in the index of words, and what to say if they find any."""
+"""Queries for inconsistencies in the search index, and the message for each."""
 
 PAGE = 500
 NONE = "the very beginning"
 
 
 class SqliteOverview(NamedQueries):
-    """The part of `Tables` that goes through everything."""
-
     async def all_conversations(
         self, after: ConversationId | None, limit: int
     ) -> list[tuple[str, ConversationId]]:
@@ -136,13 +134,13 @@ class SqliteOverview(NamedQueries):
 
     @decoder
     def _led_astray(self) -> Iterator[tuple[BranchId, BranchId]]:
-        """Branches whose line names another branch with a ref that is not its own."""
+        """Yield branches whose line names another branch with a wrong ref."""
         after = 0
         while rows := self._rows("lines", after, PAGE):
             refs: dict[BranchId, int | None] = {}
             after = rows[-1][0]
             for _, id, line in rows:
-                with suppress(StoreCorrupt):  # found by who reads the line
+                with suppress(StoreCorrupt):  # the check of the line reports it
                     for branch, ref in records.line_of(line)[1].items():
                         if branch not in refs:
                             found = self._rows("ref_of_branch", branch.raw)

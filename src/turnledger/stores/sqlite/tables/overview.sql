@@ -1,14 +1,14 @@
--- Statements that go through everything, for checks: no turn waits for one of them.
+-- Statements that read everything, for checks: no turn waits for these.
 
 -- name: all_conversations
--- A page of all there are, of all owners.
+-- A page of all, of all owners.
 SELECT owner, id FROM conversation
 WHERE ref > coalesce((SELECT ref FROM conversation WHERE id = ?1), 0)
 ORDER BY ref
 LIMIT ?2;
 
 -- name: all_branches
--- A page of all there are, with the owner of their conversation if that is there.
+-- A page of all, with the owner of their conversation, if that exists.
 SELECT conversation.owner, branch.id
 FROM branch LEFT JOIN conversation ON conversation.id = branch.conversation
 WHERE branch.ref > coalesce((SELECT ref FROM branch WHERE id = ?1), 0)
@@ -16,7 +16,7 @@ ORDER BY branch.ref
 LIMIT ?2;
 
 -- name: all_attempts
--- A page of all there are, the running ones first. An id that lies in both halves of the table is passed once.
+-- A page of all, running ones first. An id in both halves of the table comes once.
 SELECT owner, id FROM attempt
 WHERE (ended, id) > (
     coalesce((SELECT max(ended) FROM attempt WHERE ended IN (0, 1) AND id = ?1), -1), coalesce(?1, x''))
@@ -24,7 +24,7 @@ ORDER BY ended, id
 LIMIT ?2;
 
 -- name: all_tickets
--- A page of all there are, with the owner of their conversation if that is there.
+-- A page of all, with the owner of their conversation, if that exists.
 SELECT conversation.owner, ticket.attempt, ticket.conversation, ticket.branch, ticket.number, ticket.front, ticket.lease,
        ticket.deadline, ticket.idempotency_key, ticket.fingerprint, ticket.claimed, ticket.interaction
 FROM ticket LEFT JOIN conversation ON conversation.id = ticket.conversation
@@ -33,7 +33,7 @@ ORDER BY ticket.attempt
 LIMIT ?2;
 
 -- name: all_claims
--- A page of all there are.
+-- A page of all.
 SELECT owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender
 FROM claim
 WHERE (owner, idempotency_key) > (coalesce(?1, ''), coalesce(?2, ''))
@@ -41,7 +41,7 @@ ORDER BY owner, idempotency_key
 LIMIT ?3;
 
 -- name: all_tokens
--- A page of all there are.
+-- A page of all.
 SELECT owner, id FROM token WHERE id > coalesce(?1, x'') ORDER BY id LIMIT ?2;
 
 -- name: last_needed
@@ -49,23 +49,23 @@ SELECT owner, id FROM token WHERE id > coalesce(?1, x'') ORDER BY id LIMIT ?2;
 SELECT coalesce(max(through), 0) FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?);
 
 -- name: integrity
--- What SQLite itself finds wrong with the file; one row that says ok if nothing is.
+-- What SQLite itself finds wrong with the file; a single row `ok` if nothing.
 SELECT integrity_check FROM pragma_integrity_check LIMIT ?;
 
 -- name: turns_without_branch
--- Nobody can read them: one of each such branch.
+-- Unreadable turns: one per missing branch.
 SELECT min(id) FROM turn WHERE branch NOT IN (SELECT ref FROM branch) GROUP BY branch LIMIT ?;
 
 -- name: turns_before_their_branch
--- They are on no line.
+-- Turns that are on no line.
 SELECT turn.id FROM turn JOIN branch ON branch.ref = turn.branch WHERE turn.number <= branch.start LIMIT ?;
 
 -- name: origins_without_branch
--- They keep turns from being purged, for nobody.
+-- They needlessly keep turns from being purged.
 SELECT base FROM origin WHERE branch NOT IN (SELECT ref FROM branch) LIMIT ?;
 
 -- name: misplaced_origins
--- Those whose base is not the turn that they keep from being purged.
+-- Those whose base is not the turn that they protect from the purge.
 SELECT branch.id
 FROM origin JOIN branch ON branch.ref = origin.branch LEFT JOIN turn ON turn.id = origin.base
 WHERE (turn.id IS NOT NULL OR origin.base IS NULL)
@@ -73,14 +73,14 @@ WHERE (turn.id IS NOT NULL OR origin.base IS NULL)
 LIMIT ?;
 
 -- name: miscounted_branches
--- Those that do not know what their turns take.
+-- Those whose count differs from the size of their turns.
 SELECT id FROM branch
 WHERE bytes <> (
     SELECT coalesce(sum(length(body) + coalesce(length(log), 0)), 0) FROM turn WHERE turn.branch = branch.ref)
 LIMIT ?;
 
 -- name: miscounted_owners
--- Those of whom other numbers are kept than what they store comes to, in blocks (?1) and rows (?2).
+-- Those whose counts differ from what they store, in blocks (?1) and rows (?2).
 SELECT owner, coalesce(owner.bytes, 0), coalesce(due.bytes, 0), coalesce(owner.chats, 0), coalesce(due.chats, 0)
 FROM owner
 FULL JOIN (
@@ -103,11 +103,11 @@ WHERE coalesce(owner.bytes, 0) <> coalesce(due.bytes, 0) OR coalesce(owner.chats
 LIMIT ?3;
 
 -- name: turns_without_checksum
--- How many are from a version that kept none.
+-- How many are from a version without checksums.
 SELECT count(*) FROM turn WHERE checksum IS NULL;
 
 -- name: miscounted_attempts
--- Ended ones that count other bytes than they take, each with a row (?1).
+-- Ended ones whose count differs from their size, each with a row (?1).
 SELECT id FROM attempt
 WHERE bytes <> iif(
     ended = 0,
@@ -119,7 +119,7 @@ WHERE bytes <> iif(
 LIMIT ?2;
 
 -- name: miscounted_shares
--- Links of which other numbers are kept than what their visitors store. An owner `guest_SHARE_TOKEN` is a visitor.
+-- Links whose counts differ from what their visitors store. An owner `guest_SHARE_TOKEN` is a visitor.
 SELECT share.id
 FROM share
 LEFT JOIN (
@@ -131,7 +131,7 @@ WHERE share.bytes <> coalesce(due.bytes, 0) OR share.chats <> coalesce(due.chats
 LIMIT ?;
 
 -- name: lines
--- A page of what branches know of the stretches before their own turns.
+-- A page of the stored stretches before the branches' own turns.
 SELECT origin.branch, branch.id, origin.line
 FROM origin JOIN branch ON branch.ref = origin.branch
 WHERE origin.branch > ? AND origin.line IS NOT NULL
@@ -139,19 +139,19 @@ ORDER BY origin.branch
 LIMIT ?;
 
 -- name: journals_without_attempt
--- What they say is lost.
+-- Their records are lost.
 SELECT DISTINCT attempt FROM journal
 WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = journal.attempt)
 LIMIT ?;
 
 -- name: logs_without_attempt
--- Left over.
+-- Leftovers.
 SELECT DISTINCT attempt FROM event_log
 WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = event_log.attempt)
 LIMIT ?;
 
 -- name: flags_without_turn
--- Left over, or not where their turn is.
+-- Leftovers, or flags that name the wrong place of their turn.
 SELECT DISTINCT turn FROM item_flag
 WHERE NOT EXISTS (
     SELECT 1 FROM turn
@@ -159,7 +159,7 @@ WHERE NOT EXISTS (
 LIMIT ?;
 
 -- name: misfiled_tags
--- Conversations that are found by a tag they do not have, or not by one they have.
+-- Conversations that are indexed by a tag they do not have, or not by one they have.
 SELECT id FROM (
     SELECT found.conversation AS id FROM conversation_tag AS found
     WHERE NOT EXISTS (
@@ -173,29 +173,29 @@ SELECT id FROM (
 LIMIT ?;
 
 -- name: inputs_without_attempt
--- Left over.
+-- Leftovers.
 SELECT attempt FROM attempt_input
 WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = attempt_input.attempt)
 LIMIT ?;
 
 -- name: attempts_in_the_wrong_half
--- They lie where what is done with their kind does not find them, or they lie there twice.
+-- They are in the wrong half, where queries for their kind do not find them, or in both.
 SELECT id FROM attempt
 WHERE (state = 'running') <> (ended = 0)
    OR (ended = 0 AND EXISTS (SELECT 1 FROM attempt AS other WHERE other.ended = 1 AND other.id = attempt.id))
 LIMIT ?;
 
 -- name: words_without_turn
--- Left over.
+-- Leftovers.
 SELECT 1 FROM turn_words_docsize WHERE id NOT IN (SELECT ref FROM turn) LIMIT 1;
 
 -- name: words_without_title
--- Left over.
+-- Leftovers.
 SELECT 1 FROM title_words_docsize AS words
 WHERE NOT EXISTS (
     SELECT 1 FROM conversation WHERE ref = words.id AND (title IS NOT NULL OR title_due = 1))
 LIMIT 1;
 
 -- name: mark_behind_turns
--- Turns that are to come would be passed over.
+-- Future turns would be skipped.
 SELECT 1 FROM search_mark WHERE turn > (SELECT coalesce(max(ref), 0) FROM turn);

@@ -1,7 +1,4 @@
-"""Records: the statements by their names, and the rows that they read and write as the model has them.
-
-Each .sql file is beside the module that runs its statements.
-"""
+"""The statements by name, and the conversion between rows and the model."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
 from turnledger.model.conversation import (
     Branch,
@@ -34,7 +30,17 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import (
+    Attempt,
+    AttemptBody,
+    AttemptState,
+    Failure,
+    Fork,
+    OnFailure,
+    OnStop,
+    Turn,
+    TurnKind,
+)
 from turnledger.stores.sqlite.failures import decoder
 
 Row: TypeAlias = tuple[Any, ...]
@@ -48,8 +54,8 @@ def sql_text(name: str) -> str:
 
 
 def named_queries(text: str) -> dict[str, str]:
-    """Split a file of named queries. Each becomes one line, without the space that makes it readable:
-    statements are looked up by their text, which takes a nanosecond for each character."""
+    """Split a file of named queries, each into one line without extra white space: statements are cached by
+    their text, and each character costs a nanosecond."""
     _, *parts = _NAME.split(text)
     return {
         name: " ".join(_COMMENT.sub("", query).split())
@@ -64,8 +70,6 @@ QUERIES: Mapping[str, str] = {
 
 
 class NamedQueries:
-    """Runs statements on a cursor inside a transaction."""
-
     def __init__(self, cursor: apsw.Cursor) -> None:
         self._cursor = cursor
         self._execute = cursor.execute
@@ -86,15 +90,13 @@ AnyId = TypeVar("AnyId", bound=Id)
 ID_BYTES = 16
 
 KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED, TurnKind.INTERRUPTED)
-"""Turn kinds by the number that stands for them in the table. From 2 on, turns may go along to branches."""
+"""Turn kinds by their number in the table. From 2 on, turns may be carried to other branches."""
 INTERRUPTED_WITH_EFFECTS = 3
 _CONVERSATION_STATES = {state.value: state for state in ConversationState}
 _NUMBER_OF = {kind: number for number, kind in enumerate(KINDS[:INTERRUPTED_WITH_EFFECTS])}
 
 
 class PendingCalls(codec.Document, frozen=True):
-    """The open calls of a branch, as one value."""
-
     items: tuple[msgspec.Raw, ...]
 
 
@@ -108,7 +110,6 @@ def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
 
 @decoder
 def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
-    """Ids that are kept as one value."""
     if len(raw) % ID_BYTES:
         raise StoreCorrupt("A stored list of ids cannot be read.")
     return tuple(kind.trusted(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES))
@@ -148,7 +149,7 @@ def tags_of(text: str | None) -> tuple[str, ...]:
 
 
 def columns_of_conversation(conversation: Conversation) -> Row:
-    """All columns but id, owner and scope, which never change."""
+    """Return all columns but id, owner and scope, which never change."""
     return (
         conversation.branch.raw,
         None if conversation.is_deleted else conversation.conversation_key,
@@ -175,7 +176,7 @@ def columns_of_conversation(conversation: Conversation) -> Row:
 def counted_conversation(
     conversation: Conversation, state: str, title: str | None, metadata: str | None, tags: str | None
 ) -> Conversation:
-    """The conversation with these columns, as far as they count as stored."""
+    """Return the conversation with these columns, those that count for the quota."""
     return msgspec.structs.replace(
         conversation,
         state=_CONVERSATION_STATES[state],
@@ -187,8 +188,8 @@ def counted_conversation(
 
 @decoder
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
-    """A branch. `conversation` is the one that shows it, if that is known: making an id takes as long as
-    reading a row. Raises StoreCorrupt if the branch is of another: a damaged index leads to other rows."""
+    """Return a branch. `conversation` is the one that shows it, if known: making its id is as slow as reading
+    a row. Raises StoreCorrupt if the branch belongs to another: a damaged index leads to wrong rows."""
     _, raw, fence, head, length, running, unsettled, pending, *rest = row
     start, settled, last_ticket, instructed, bytes, preview = rest
     if conversation is not None and raw != conversation.raw:
@@ -212,7 +213,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
 
 
 def columns_of_branch(branch: Branch) -> Row:
-    """All columns but id, conversation and start, which never change."""
+    """Return all columns but id, conversation and start, which never change."""
     return (
         branch.fence,
         raw_or_none(branch.head),
@@ -228,14 +229,14 @@ def columns_of_branch(branch: Branch) -> Row:
 
 
 _STRETCH = Struct(">16sqqq")
-"""The branch, its ref, and the numbers after and through which."""
+"""The branch, its ref, and the numbers `after` and `through`."""
 
 
 @lru_cache(maxsize=256)
 @decoder
 def line_of(raw: bytes | None) -> tuple[tuple[Stretch, ...], dict[BranchId, int]]:
-    """The stretches of an origin, which are one value, and the refs of their branches. Many branches of a
-    conversation share a long line, and it never changes: it is decoded once."""
+    """Decode the stretches of an origin, and the refs of their branches. Cached, since many branches of a
+    conversation share a long line, which never changes."""
     try:
         parts = tuple(_STRETCH.iter_unpack(raw or b""))
     except StructError as problem:
@@ -253,8 +254,6 @@ def packed_line(line: tuple[Stretch, ...], refs: Iterable[int]) -> bytes | None:
 
 
 class ForkRecord(codec.Document, frozen=True):
-    """Where an edit commits, as one value."""
-
     fork: Fork
 
 
@@ -263,22 +262,22 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
 
 
 def number_of(turn: Turn) -> int:
-    """The number that stands for the kind of a turn in the table."""
+    """Return the number of a turn's kind in the table."""
     if turn.kind is TurnKind.INTERRUPTED and turn.effects:
         return INTERRUPTED_WITH_EFFECTS
     return _NUMBER_OF[turn.kind]
 
 
 _FIXED = Struct(">16sqBqq")
-"""What else a checksum covers: id, number, kind, and when it was created and committed."""
+"""What a checksum covers besides the body: id, number, kind, and the two times."""
 _PLACED = -(2**63)
-"""Added to a checksum that covers branch and parent, too: all but those of older versions."""
+"""Added to a checksum that also covers branch and parent: all but those of older versions."""
 _ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
 """The bits of the two parts of a checksum: turns are mostly read without their logs."""
 
 
 def checksum_of(turn: Turn, log: bytes) -> int:
-    """A number by which `turn_of` and `log_of` recognise what was written."""
+    """Return the checksum that `turn_of` and `log_of` verify."""
     kind = number_of(turn)
     fixed = _FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
     fixed += _place_of(turn.branch, turn.parent)
@@ -296,7 +295,7 @@ def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
     if checksum is not None:
         fixed = _FIXED.pack(id.raw, number, kind, created_at, committed_at)
         place = _place_of(branch, parent) if checksum < 0 else b""
-        # A turn that was written without a parent is read with the one before it: tried only if need be.
+        # A turn stored without a parent is read with the one before it: tried only if needed.
         places = (place,) if number == 1 or checksum >= 0 else (place, branch.raw)
         if all(crc32(body, crc32(fixed + each)) != checksum & _ROW for each in places):
             raise _damaged(id)
@@ -316,7 +315,6 @@ def _damaged(id: TurnId) -> StoreCorrupt:
 
 @decoder
 def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
-    """The flags of one turn, by the places of its items."""
     return {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
 
 
@@ -476,7 +474,7 @@ CHANGE_KINDS = (
     ChangeKind.TURN_STOPPED,
     ChangeKind.TURN_WITHDRAWN,
 )
-"""Kinds by the number that stands for them in the table."""
+"""Kinds by their number in the table."""
 _NUMBER_OF_CHANGE = {kind: number for number, kind in enumerate(CHANGE_KINDS)}
 
 

@@ -1,11 +1,9 @@
-"""What a search finds in a SQLite store, and what it does not know yet: search.sql, by the engine's names.
+"""Search in a SQLite store: the words in its full-text index, and the turns that are not indexed yet.
 
-Words as SQLite's full-text index keeps them, and a search in its language.
-
-Each term begins with a mark of its owner and of a block of the owner's turns: a search reads the terms of
-one owner and block, however many others there are. What begins with some letters is gathered before the
-first of it is told, so that a search for the beginning of a word costs what there is of it in a block. Whose
-a turn really is, its conversation says.
+Each term begins with a mark of its owner and of a block of the owner's turns, so that a search reads the
+terms of one owner and block only. FTS5 collects all matches of a prefix before it returns the first, so a
+prefix search costs as much as the block has matches. The conversation of a turn, not the mark, decides who
+owns it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables.records import NamedQueries, Row
 
 _MARK = 12
-"""Hexadecimal digits that stand for an owner, or for a scope."""
+"""Hexadecimal digits of the mark of an owner or a scope."""
 
 
 @lru_cache(maxsize=4096)
@@ -37,14 +35,14 @@ def _block_mark(owner: str, block: int) -> str:
 
 
 def terms_of(owner: str, scope: str, block: int, texts: Iterable[str]) -> str:
-    """The terms of texts that are found together; empty if they have no words."""
+    """Return the terms of texts that are found together; empty if they have no words."""
     mark = _block_mark(owner, block)
     found = dict.fromkeys(each for text in texts for each in words_of(text))
     return f" {mark}w".join([f"{mark}s{_mark(scope)}", *found]) if found else ""
 
 
 def asked(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -> str:
-    """A search for all words of these phrases, in one scope or in all."""
+    """Return the query for all words of these phrases, in one scope or in all."""
     mark = _block_mark(owner, block)
     terms = [] if scope is None else [f"{mark}s{_mark(scope)}"]
     for phrase in sought:
@@ -54,18 +52,16 @@ def asked(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -
 
 
 BYTES_AT_ONCE = 250_000
-"""Of turns that are looked through in one step: others wait for the writer meanwhile."""
+"""Bytes of turns indexed per step, during which other writers wait."""
 BLOCK = 8_192
-"""Turns of a block, or titles."""
+"""Turns, or titles, of a block."""
 NEWEST = 50_000
-"""Turns, and conversations, from the last one on, that are looked at for those of one owner: some 50 ms."""
+"""Newest turns, and conversations, searched for those of one owner: some 50 ms."""
 MOST_MADE = 1_000
-"""Branches made from a turn that are looked at for one that is live."""
+"""Branches made from a turn that are searched for a live one."""
 
 
 class SqliteSearchRows(NamedQueries):
-    """The part of `Tables` that holds words."""
-
     @decoder
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
@@ -88,7 +84,7 @@ class SqliteSearchRows(NamedQueries):
         for (block,) in self._rows("blocks_before", owner, before):
             if len(found) == limit:
                 break
-            # What begins with some letters is gathered first: not where the whole words are not.
+            # A prefix collects all its matches first: skip blocks without the whole words.
             if whole and not self._rows("has_turns", asked(owner, scope, block, whole), before):
                 continue
             query = asked(owner, scope, block, sought)
@@ -126,7 +122,7 @@ class SqliteSearchRows(NamedQueries):
         return done
 
     def _index_own(self, owner: str, limit: int) -> int:
-        """Make what is new of one owner findable ahead of what others wrote before."""
+        """Index new texts of one owner before older ones of other owners."""
         titles = self._rows("own_titles", owner, NEWEST, limit)
         for ref, scope, title in titles:
             self._index_title(ref, owner, scope, title)
@@ -153,8 +149,8 @@ class SqliteSearchRows(NamedQueries):
             self._run("add_title_words", ref, terms)
 
     def _title_block(self, owner: str, ref: int) -> int:
-        """The block to put a title in. Titles are given in any order: a new block begins only with one behind
-        all others, so that blocks follow each other as conversations do."""
+        """Return the block for a title. Titles come in any order: only one after all others begins a new
+        block, so that blocks have the order of conversations."""
         [(first, titles)] = self._rows("title_block_of", owner, ref) or [(0, 0)]
         if titles >= BLOCK and all(ref > newest for (newest,) in self._rows("newest_title")):
             first = ref
@@ -173,14 +169,14 @@ class SqliteSearchRows(NamedQueries):
     def _index_new(self, limit: int) -> int:
         refs = _some_of(self._rows("new_turns", limit))
         for ref in refs:
-            self._run("drop_turn_words", ref)  # it may have been found ahead of the others
+            self._run("drop_turn_words", ref)  # it may have been indexed early
             self._index(ref, is_new=True)
         if refs:
             self._run("move_mark", refs[-1])
         return len(refs)
 
     def _index(self, ref: int, *, is_new: bool) -> None:
-        """Make a turn be found by the words that its user sees."""
+        """Index a turn by the words visible to its user."""
         for id, body, owner, scope in self._rows("whole_turn", ref):
             hidden = {place for (place,) in self._rows("hidden_items", id)}
             block = self._block(owner, ref, is_new=is_new)
@@ -189,7 +185,7 @@ class SqliteSearchRows(NamedQueries):
                 self._run("add_turn_words", ref, terms)
 
     def _block(self, owner: str, ref: int, *, is_new: bool) -> int:
-        """The block to put a turn in. Blocks follow each other as turns do: only what is new begins one."""
+        """Return the block for a turn. Blocks have the order of turns: only a new turn begins one."""
         if is_new:
             self._run("drop_blocks", owner)
         [(first, turns)] = self._rows("block_of", owner, ref) or [(None, 0)]
@@ -202,7 +198,7 @@ class SqliteSearchRows(NamedQueries):
 
 
 def _whole_words(sought: Sequence[Phrase]) -> list[Phrase]:
-    """What is sought besides the beginning of a word; nothing if no beginning is."""
+    """Return the phrases without a final prefix; empty if there is no prefix."""
     last = sought[-1]
     if not last.is_open:
         return []
@@ -210,7 +206,7 @@ def _whole_words(sought: Sequence[Phrase]) -> list[Phrase]:
 
 
 def _some_of(rows: Sequence[Row]) -> list[int]:
-    """The first of these turns, up to a size; one at least."""
+    """Return the first of these turns, up to a size; at least one."""
     before = accumulate((size for _, size in rows), initial=0)
     return [ref for (ref, _), passed in zip(rows, before, strict=False) if passed < BYTES_AT_ONCE]
 
@@ -220,4 +216,4 @@ def _texts(id: bytes, body: bytes, hidden: Collection[int]) -> list[str]:
     try:
         return seen_texts(turn, hidden)
     except (StoreCorrupt, StoreTooNew):
-        return []  # whoever reads the turn is told, and so is who checks the store
+        return []  # reading the turn, or a check, reports the damage

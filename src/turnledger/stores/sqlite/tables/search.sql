@@ -1,7 +1,7 @@
--- Statements about what a search finds, and what it does not know yet.
+-- Statements about the search index, and what is not indexed yet.
 
 -- name: found_titles
--- Titles of this owner with these words, the last made conversation first.
+-- Titles of this owner with these words, newest conversation first.
 SELECT c.ref, c.id
 FROM title_words AS w CROSS JOIN conversation AS c ON c.ref = w.rowid
 WHERE w.title_words MATCH ?1 AND w.rowid < ?2 AND c.owner = ?3 AND c.internal = 0
@@ -9,7 +9,7 @@ ORDER BY w.rowid DESC
 LIMIT ?4;
 
 -- name: found_turns
--- Turns of this owner with these words, the last committed first.
+-- Turns of this owner with these words, newest first.
 SELECT t.ref, c.id, t.id
 FROM turn_words AS w
 CROSS JOIN turn AS t ON t.ref = w.rowid
@@ -20,31 +20,31 @@ ORDER BY w.rowid DESC
 LIMIT ?4;
 
 -- name: has_turns
--- Whether a block has any.
+-- Whether a block has matching turns.
 SELECT 1 FROM turn_words WHERE turn_words MATCH ? AND rowid < ? LIMIT 1;
 
 -- name: blocks_before
--- The blocks of an owner that may have turns before this one, the last first.
+-- The blocks of an owner that may have turns before this one, last first.
 SELECT first FROM search_block WHERE owner = ? AND first < ? ORDER BY first DESC;
 
 -- name: block_of
--- The block of an owner that a turn is or would be in, and how full it is.
+-- The block for a turn of an owner, and how full it is.
 SELECT first, turns FROM search_block WHERE owner = ? AND first <= ? ORDER BY first DESC LIMIT 1;
 
 -- name: add_block
--- A new one, in place of one whose turns are all gone.
+-- A new one, replacing one without turns.
 INSERT OR REPLACE INTO search_block (owner, first, turns) VALUES (?, ?, 1);
 
 -- name: fill_block
--- One more in it.
+-- Count one more turn in it.
 UPDATE search_block SET turns = turns + 1 WHERE owner = ? AND first = ?;
 
 -- name: drop_blocks
--- Those behind the last turn: theirs are gone, and their refs are given again.
+-- Those after the last turn: their turns are gone, and their refs are reused.
 DELETE FROM search_block WHERE owner = ? AND first > (SELECT max(ref) FROM turn);
 
 -- name: shown_elsewhere
--- The live conversations that were made from a turn, or from a later one that builds on it, the first made first.
+-- The live conversations that were made from a turn or a later one on its line, oldest first.
 WITH RECURSIVE made (branch) AS (
     SELECT branch FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?1) AND through >= ?2
     UNION
@@ -57,13 +57,13 @@ ORDER BY made.branch
 LIMIT ?3;
 
 -- name: is_all_known
--- Whether a search knows all there is.
+-- Whether everything is indexed.
 SELECT NOT EXISTS (SELECT 1 FROM turn WHERE ref > (SELECT turn FROM search_mark))
    AND NOT EXISTS (SELECT 1 FROM conversation WHERE title_due = 1)
    AND NOT EXISTS (SELECT 1 FROM turn_due);
 
 -- name: due_titles
--- Titles as they are, that a search knows otherwise or not at all.
+-- Titles that are not indexed as they are now.
 SELECT ref, owner, scope, iif(named_by IS 'words', NULL, title)
 FROM conversation
 WHERE title_due = 1
@@ -79,62 +79,62 @@ ORDER BY ref DESC
 LIMIT ?3;
 
 -- name: title_known
--- This one is.
+-- Mark one title as indexed.
 UPDATE conversation SET title_due = 0 WHERE ref = ?;
 
 -- name: titles_known
--- Up to this one they are.
+-- Mark titles up to this one as indexed.
 UPDATE conversation SET title_due = 0 WHERE title_due = 1 AND ref <= ?;
 
 -- name: has_titles
--- Whether a block has any.
+-- Whether a block has matching titles.
 SELECT 1 FROM title_words WHERE title_words MATCH ? AND rowid < ? LIMIT 1;
 
 -- name: title_blocks_before
--- The blocks of an owner that may have titles of conversations before this one, the last first.
+-- The blocks of an owner that may have titles of conversations before this one, last first.
 SELECT first FROM title_block WHERE owner = ? AND first < ? ORDER BY first DESC;
 
 -- name: title_block_of
--- The block of an owner that a title is or would be in, and how full it is.
+-- The block for a title of an owner, and how full it is.
 SELECT first, titles FROM title_block WHERE owner = ? AND first <= ? ORDER BY first DESC LIMIT 1;
 
 -- name: fill_title_block
--- One more in it; maybe the first.
+-- Count one more title in it; create it if needed.
 INSERT INTO title_block (owner, first, titles) VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET titles = titles + 1;
 
 -- name: newest_title
--- The last made conversation whose title is found, of whichever owner.
+-- The newest conversation with an indexed title, of any owner.
 SELECT rowid FROM title_words ORDER BY rowid DESC LIMIT 1;
 
 -- name: drop_title_words
--- A title that is no more.
+-- Remove a title from the index.
 DELETE FROM title_words WHERE rowid = ?;
 
 -- name: note_remains
--- Words of something that was removed may still be in the index.
+-- The index may still hold words of removed texts.
 UPDATE search_mark SET has_remains = 1;
 
 -- name: add_title_words
--- A title, as it is found.
+-- Index a title.
 INSERT INTO title_words (rowid, words) VALUES (?, ?);
 
 -- name: due_turns
--- Turns of which something else is shown than when they were looked through, and how long they are.
+-- Turns whose flags changed after they were indexed, and their sizes.
 SELECT turn.ref, length(turn.body)
 FROM turn_due CROSS JOIN turn ON turn.ref = turn_due.turn
 ORDER BY turn_due.turn
 LIMIT ?;
 
 -- name: turns_known
--- Up to this one they were looked through again.
+-- Mark turns up to this one as indexed again.
 DELETE FROM turn_due WHERE turn <= ?;
 
 -- name: new_turns
--- Turns that were not looked through yet, and how long they are.
+-- Turns that are not indexed yet, and their sizes.
 SELECT ref, length(body) FROM turn WHERE ref > (SELECT turn FROM search_mark) ORDER BY ref LIMIT ?;
 
 -- name: own_turns
--- Those of one owner among the newest, the last committed first, without those that were looked through ahead.
+-- Those of one owner among the newest, last committed first, without those that were indexed early.
 SELECT t.ref, length(t.body)
 FROM turn AS t
 CROSS JOIN branch AS b ON b.ref = t.branch
@@ -146,7 +146,7 @@ ORDER BY t.ref DESC
 LIMIT ?3;
 
 -- name: is_near
--- Whether all that was not looked through is among the newest, and nothing has to be looked through again.
+-- Whether all turns that are not indexed are among the newest, and none has to be indexed again.
 SELECT turn >= (SELECT coalesce(max(ref), 0) FROM turn) - ?1
     AND NOT EXISTS (SELECT 1 FROM turn_due)
     AND NOT EXISTS (SELECT 1 FROM conversation
@@ -154,23 +154,23 @@ SELECT turn >= (SELECT coalesce(max(ref), 0) FROM turn) - ?1
 FROM search_mark;
 
 -- name: whole_turn
--- What is to be looked through, and whose it is.
+-- A turn to index, with its owner and scope.
 SELECT t.id, t.body, c.owner, c.scope
 FROM turn AS t JOIN branch AS b ON b.ref = t.branch JOIN conversation AS c ON c.id = b.conversation
 WHERE t.ref = ?;
 
 -- name: move_mark
--- Up to this one they were looked through.
+-- Turns up to this one are indexed.
 UPDATE search_mark SET turn = ?;
 
 -- name: drop_turn_words
--- What a turn was found by.
+-- Remove a turn from the index.
 DELETE FROM turn_words WHERE rowid = ?;
 
 -- name: add_turn_words
--- A turn, as it is found.
+-- Index a turn.
 INSERT INTO turn_words (rowid, words) VALUES (?, ?);
 
 -- name: hidden_items
--- The items of a turn that its user is not shown.
+-- The items of a turn that are hidden from its user.
 SELECT place FROM item_flag WHERE turn = ? AND to_user = 0;

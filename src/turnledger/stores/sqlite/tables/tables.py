@@ -1,4 +1,4 @@
-"""The rows of the store inside one transaction: the statements, called by the engine's names."""
+"""The rows of the store inside one transaction: the statements under the engine's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange, Position, mark_of
 from turnledger.model.conversation import (
     Branch,
@@ -31,7 +30,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.access import SqliteAccessRows
@@ -42,11 +41,11 @@ from turnledger.stores.sqlite.tables.search import SqliteSearchRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
-page, beyond which SQLite would give it an overflow page anyway."""
+page; beyond, SQLite would use an overflow page anyway."""
 
 
 LONG_STRETCH = 8
-"""Turns of one branch in a row from which a query of their own is worth while."""
+"""Consecutive turns of one branch from which a separate query pays off."""
 
 
 RUNNING, ENDED = 0, 1
@@ -54,14 +53,14 @@ RUNNING, ENDED = 0, 1
 
 
 ROWS_AT_ONCE = 200
-"""Rows that one statement inserts where there are many."""
+"""Rows inserted by one statement, if there are many."""
 
 
 END_OF_TIME = 2**63 - 1
 
 
 CONVERSATION_COLUMNS = 21
-"""Columns of a row that is read as a conversation."""
+"""Columns of a conversation's row."""
 
 
 class SqliteTables(
@@ -70,18 +69,14 @@ class SqliteTables(
     SqliteSearchRows,
     SqliteOverview,
 ):
-    """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
-
-    No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
-    """
+    """The engine's `Tables` on a cursor inside one transaction. No method suspends. Raises errors of SQLite,
+    which the thread that runs the transaction translates."""
 
     def __init__(self, cursor: apsw.Cursor) -> None:
         super().__init__(cursor)
-        # What was last read: a save that changes one column of it writes that column only.
+        # The last attempt read: a save that changes one column writes that column only.
         self._attempt: Attempt | None = None
         self._refs: dict[BranchId, int] = {}
-
-    # Conversations.
 
     async def conversation(self, owner: str, id: ConversationId) -> Conversation | None:
         row = self._row("conversation", id.raw, owner)
@@ -145,8 +140,8 @@ class SqliteTables(
 
     @decoder
     def _purge_branches(self, owner: str, conversation: bytes, limit: int) -> int:
-        """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
-        empty, nothing is left to do, and the one it was made from may have more to give."""
+        """Remove the turns of an ended conversation that no branch elsewhere needs. When a branch is empty,
+        the one it was made from may have more turns to remove."""
         removed = 0
         for ref, stored in self._rows("uncleared_branches", conversation):
             ((needed,),) = self._rows("needed_through", ref)
@@ -169,8 +164,6 @@ class SqliteTables(
                     removed += 1
         return removed
 
-    # Branches.
-
     async def branch(self, id: BranchId) -> Branch | None:
         row = self._row("branch", id.raw)
         return None if row is None else self._branch_of(id, row)
@@ -180,7 +173,7 @@ class SqliteTables(
         return records.branch_of(id, row, conversation)
 
     def _ref(self, id: BranchId) -> int:
-        """What stands for the branch in its turns. Asked for once: mostly, the branch was read before."""
+        """Return the number of the branch in its turns; mostly cached, since the branch was read before."""
         if id not in self._refs:
             row = self._row("ref_of_branch", id.raw)
             if row is None:
@@ -218,8 +211,7 @@ class SqliteTables(
             before = turn.id
 
     def _insert(self, query: str, rows: Sequence[Row]) -> None:
-        """Insert many rows by few statements: each one gives up the interpreter's lock, and may have to wait
-        for it."""
+        """Insert many rows with few statements: each one releases the GIL, and may have to wait for it."""
         whole = len(rows) - len(rows) % ROWS_AT_ONCE
         if whole:
             values = query[query.index("(", query.index("VALUES")) : query.rindex(")") + 1]
@@ -299,8 +291,6 @@ class SqliteTables(
         branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-3], conversation.id)
         return conversation, branch, bool(row[-3]), row[-2] or 0, row[-1] or 0
 
-    # Turns.
-
     async def turn(self, owner: str, id: TurnId) -> Turn | None:
         row = self._row("turn", id.raw, owner)
         return None if row is None else records.turn_of(id, BranchId.trusted(row[0]), row[1:])
@@ -310,7 +300,7 @@ class SqliteTables(
         return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
 
     async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        # Where edits follow each other, a page is many stretches of a turn or two: one query for all those.
+        # After many edits, a page is many stretches of a turn or two: one query for all of them.
         singles: list[int] = []
         branches: dict[int, BranchId] = {}
         found: list[Turn] = []
@@ -359,8 +349,6 @@ class SqliteTables(
         row = self._row("turn_log", id.raw)
         return records.log_of(id, *row) if row else b""
 
-    # What owners store.
-
     async def count_bytes(self, owner: str, more: int) -> None:
         self._count(owner, more)
 
@@ -374,8 +362,6 @@ class SqliteTables(
     async def stored(self, owner: str) -> Usage:
         row = self._row("stored", owner)
         return Usage(bytes=row[0], chats=row[1]) if row else Usage(bytes=0)
-
-    # Flags.
 
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
@@ -397,8 +383,6 @@ class SqliteTables(
     async def flag_version(self, owner: str) -> int:
         row = self._row("flag_version", owner)
         return row[0] if row else 0
-
-    # Attempts.
 
     async def attempt(self, owner: str, id: TurnId) -> Attempt | None:
         row = self._row("attempt", RUNNING, id.raw, owner) or self._row("attempt", ENDED, id.raw, owner)
@@ -435,7 +419,7 @@ class SqliteTables(
         self._run("drop_running_attempt", id)
         if not self._cursor.connection.changes():
             self._run("drop_ended_attempt", id)
-        # Asking first whether there is a long input would cost more than removing one that is not there.
+        # Checking first whether there is a long input would cost more than the removal.
         self._run("drop_attempt_input", id)
 
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
@@ -449,8 +433,6 @@ class SqliteTables(
             self._run("drop_log", id)
         return len(rows)
 
-    # The journal.
-
     async def journal(self, attempt: TurnId) -> list[bytes]:
         return [record for (record,) in self._rows("journal", attempt.raw)]
 
@@ -461,8 +443,6 @@ class SqliteTables(
     async def drop_journal(self, attempt: TurnId) -> None:
         self._run("drop_journal", attempt.raw)
 
-    # Event logs.
-
     async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
         return [chunk for (chunk,) in self._rows("log_chunks", attempt.raw, first, limit)]
 
@@ -471,8 +451,6 @@ class SqliteTables(
 
     async def drop_log(self, attempt: TurnId) -> None:
         self._run("drop_log", attempt.raw)
-
-    # Tickets.
 
     async def tickets(self, branch: BranchId) -> list[Ticket]:
         return [records.ticket_of(row) for row in self._rows("tickets", branch.raw)]
@@ -498,8 +476,6 @@ class SqliteTables(
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._run("drop_ticket", attempt.raw)
 
-    # Claims.
-
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
         row = self._row("claim", owner, idempotency_key)
         return None if row is None else records.claim_of(owner, idempotency_key, row)
@@ -512,8 +488,6 @@ class SqliteTables(
 
     async def purge_claims(self, expired_before: int, limit: int) -> int:
         return len(self._rows("purge_claims", expired_before, limit))
-
-    # Leases.
 
     @decoder
     async def lease(self, id: LeaseId) -> Lease | None:
@@ -534,8 +508,6 @@ class SqliteTables(
         self._run("bury_lease", id.raw)
         self._run("forget_buried", BURIED_KEPT)
 
-    # Changes.
-
     async def add_change(self, change: LiveChange) -> None:
         self._run("add_change", *records.columns_of_change(change))
 
@@ -544,7 +516,7 @@ class SqliteTables(
         self, after: int, owners: Collection[str], limit: int
     ) -> tuple[list[LiveChange], Position | None]:
         rows = self._rows("changes", after, limit)
-        # Most are of owners whom nobody follows here: those are not even made into changes.
+        # Skip changes of owners without followers here, which are most.
         found = [records.change_of(row) for row in rows if row[1] in owners]
         return found, records.position_of(rows[-1]) if rows else None
 
@@ -575,8 +547,6 @@ class SqliteTables(
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:
         rows = self._rows("owner_of_ticket", attempt.raw)
         return rows[0][0] if rows else None
-
-    # Clocks.
 
     @decoder
     async def clock_mark(self) -> ClockMark | None:

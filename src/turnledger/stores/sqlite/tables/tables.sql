@@ -1,7 +1,7 @@
--- Every statement that SqliteTables runs, by name.
+-- The statements of SqliteTables.
 
 -- name: conversation
--- One of this owner's, by id.
+-- One of this owner, by id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -9,7 +9,7 @@ FROM conversation
 WHERE id = ? AND owner = ?;
 
 -- name: conversation_by_key
--- The one that a conversation_key of this owner and scope names.
+-- The one with this conversation_key, of this owner and scope.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -17,14 +17,14 @@ FROM conversation
 WHERE owner = ? AND scope = ? AND conversation_key = ?;
 
 -- name: add_conversation
--- The unique index refuses a second one of the same conversation_key and scope.
+-- The unique index refuses a second one with the same conversation_key and scope.
 INSERT INTO conversation (id, owner, scope, branch, conversation_key, state, internal, title, metadata, revision,
                           created_at, touched_at, expires_after, reset_policy, former_conversation_key, tags, pinned,
                           archived, named_by, listed, purge_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_conversation
--- Whatever was swept before must be looked through again, should it come back and end once more.
+-- Resets `swept`: if it comes back and ends again, it must be swept again.
 UPDATE conversation
 SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metadata = ?, revision = ?,
     created_at = ?, touched_at = ?, expires_after = ?, reset_policy = ?, former_conversation_key = ?, tags = ?,
@@ -32,7 +32,7 @@ SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metada
 WHERE id = ?;
 
 -- name: touch_conversation
--- The only change that a turn makes to its conversation: it writes one index, not all of them.
+-- The only change that a turn makes to its conversation: writes one index, not all of them.
 UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ?;
 
 -- name: move_conversation
@@ -40,7 +40,7 @@ UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ?;
 UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
 
 -- name: switches
--- The last few switches of a conversation, which nothing else reads with it.
+-- The last few switches of a conversation; no other query reads them.
 SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
 
 -- name: save_switches
@@ -48,7 +48,7 @@ SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
 UPDATE conversation SET switches = ? WHERE id = ?;
 
 -- name: forgotten
--- The effects that no switch carries along any more.
+-- The effects that switches no longer carry along.
 SELECT forgotten FROM conversation WHERE id = ? AND forgotten IS NOT NULL;
 
 -- name: save_forgotten
@@ -73,38 +73,37 @@ LIMIT ?;
 SELECT ref, id, owner FROM conversation WHERE state IN ('purged', 'expired') AND swept = 0 ORDER BY ref LIMIT ?;
 
 -- name: drop_previews
--- What an ended conversation showed in a list goes before its turns.
+-- The list entry of an ended conversation goes before its turns.
 UPDATE branch SET preview = '' WHERE conversation = ? AND preview <> '';
 
 -- name: uncleared_branches
--- Branches of an ended conversation that may still have turns, the last made first: what was made from a
--- branch is looked at before it.
+-- Branches of an ended conversation that may still have turns, newest first: those made from a branch come before it.
 SELECT ref, bytes FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
 
 -- name: needed_through
--- Up to which number the branches made from this one need its turns; NULL if there are none.
+-- The last number of its turns that branches made from it need; NULL if there are none.
 SELECT max(through) FROM origin WHERE source = ?;
 
 -- name: purge_turns
--- Turns of a branch that no other one needs, the last first: each has its parent for as long as it is there.
+-- Turns of a branch that no other one needs, last first, so that each has its parent while it exists.
 DELETE FROM turn
 WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? ORDER BY number DESC LIMIT ?)
 RETURNING id, length(body) + coalesce(length(log), 0);
 
 -- name: shrink_branch
--- So many bytes of its turns are left.
+-- The bytes of its remaining turns.
 UPDATE branch SET bytes = ? WHERE ref = ?;
 
 -- name: clear_branch
--- Nothing is left of this branch.
+-- The branch is empty.
 UPDATE branch SET cleared = 1 WHERE ref = ?;
 
 -- name: drop_origin
--- It needs the turns of no other branch any more.
+-- It no longer needs the turns of another branch.
 DELETE FROM origin WHERE branch = ? RETURNING source;
 
 -- name: sweep_again
--- Should its conversation have ended, a branch may now have turns that nobody needs.
+-- If its conversation has ended, a branch may now have unneeded turns.
 UPDATE conversation SET swept = 0
 WHERE state <> 'live' AND id = (SELECT conversation FROM branch WHERE branch.ref = ?);
 
@@ -113,7 +112,7 @@ WHERE state <> 'live' AND id = (SELECT conversation FROM branch WHERE branch.ref
 SELECT id, owner, bytes FROM attempt WHERE ended = 1 AND conversation = ? ORDER BY id LIMIT ?;
 
 -- name: mark_swept
--- Nothing is left of this conversation but its row.
+-- Only the row of this conversation is left.
 UPDATE conversation SET swept = 1
 WHERE ref = ?
   AND NOT EXISTS (SELECT 1 FROM attempt WHERE ended = 0 AND attempt.conversation = conversation.id);
@@ -135,7 +134,7 @@ ORDER BY ref
 LIMIT 1;
 
 -- name: branches
--- Those of a conversation that were made before the one of this ref, the last made first.
+-- Those of a conversation made before the one with this ref, newest first.
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
        instructed, bytes, preview
 FROM branch
@@ -144,9 +143,8 @@ ORDER BY ref DESC
 LIMIT ?;
 
 -- name: lane
--- A conversation of this owner, its current branch, whether there is such a lease, how often the owner has
--- changed flags, and how often it has changed who is let in. Short names: the statement is looked up by its text
--- for each begin.
+-- A conversation of this owner, its current branch, whether the lease exists, and the owner's flag version and admission
+-- version. Short names: SQLite looks the statement up by its text for each begin.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
        c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags,
        c.pinned, c.archived, c.named_by, c.listed, c.purge_at,
@@ -157,11 +155,11 @@ FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o 
 WHERE c.id = ?1 AND c.owner = ?2;
 
 -- name: ref_of_branch
--- What stands for a branch in the rows of its turns.
+-- The number of a branch in the rows of its turns.
 SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
--- A line of turns, as given.
+-- A branch, as given.
 INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed,
                     bytes, preview)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
@@ -184,7 +182,7 @@ FROM origin JOIN branch ON branch.ref = origin.branch
 WHERE branch.id = ?;
 
 -- name: origins
--- The branches that a conversation made from this turn, in the order of making.
+-- The branches that a conversation made from this turn, oldest first.
 SELECT branch.id, origin.line
 FROM origin JOIN branch ON branch.ref = origin.branch
 WHERE origin.conversation = ? AND origin.base IS ?
@@ -192,7 +190,7 @@ ORDER BY origin.branch
 LIMIT ?;
 
 -- name: ends_at
--- The branches that were made from a turn, and have none of their own.
+-- The branches made from a turn that have no turns of their own.
 SELECT branch.id
 FROM origin JOIN branch ON branch.ref = origin.branch
 WHERE origin.source = ?1 AND origin.base = ?2 AND branch.head = ?2
@@ -200,7 +198,7 @@ ORDER BY origin.branch
 LIMIT ?3;
 
 -- name: turn
--- One by id, if its conversation is this owner's.
+-- One by id, if its conversation is of this owner.
 SELECT branch.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
@@ -212,7 +210,7 @@ JOIN conversation ON conversation.id = branch.conversation
 WHERE turn.id = ? AND conversation.owner = ?;
 
 -- name: turns
--- A stretch of a branch, the last of it first.
+-- A stretch of a branch, last turn first.
 SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
@@ -224,8 +222,8 @@ ORDER BY turn.number DESC
 LIMIT ?;
 
 -- name: single_turns
--- Turns of several branches, given as a JSON list of numbers: the ref of the branch above 32 bits, the number
--- of the turn in them. Taken apart faster than pairs are.
+-- Turns of several branches, given as a JSON list of integers: the ref of the branch above 32 bits, the number of the turn
+-- below. Faster to parse than pairs.
 SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
@@ -235,7 +233,7 @@ FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
 
 -- name: turns_with_effects
--- Those that tell what tools did (kinds 2 and 3), of several stretches, given as JSON: [[ref, after, through], …].
+-- Those with effects (kinds 2 and 3), of several stretches, given as JSON: [[ref, after, through], …].
 SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
@@ -246,35 +244,35 @@ CROSS JOIN turn INDEXED BY turn_settled ON turn.kind >= 2 AND turn.branch = stre
     AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
 
 -- name: add_turn
--- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
+-- The parent is stored only if it is not the previous turn: that saves 16 bytes in nearly every row.
 INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
         ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: count_stored
--- What the owner stores is so much more, or less.
+-- Add to the counts of an owner.
 INSERT INTO owner (owner, bytes, chats) VALUES (?1, ?2, ?3)
 ON CONFLICT (owner) DO UPDATE SET bytes = bytes + ?2, chats = chats + ?3;
 
 -- name: count_stored_by_visitors
--- What all who came by a link store is so much more, or less.
+-- Add to the counts of all visitors of a link.
 UPDATE share SET bytes = bytes + ?2, chats = chats + ?3 WHERE id = ?1;
 
 -- name: stored
--- What the owner stores.
+-- The counts of an owner.
 SELECT bytes, chats FROM owner WHERE owner = ?;
 
 -- name: counted_details
--- What save_conversation is about to replace, as far as it counts.
+-- The details that save_conversation is about to replace, for the count.
 SELECT owner, state, title, metadata, tags FROM conversation WHERE id = ?;
 
 -- name: turn_log
--- The log of a turn's events.
+-- The event log of a turn.
 SELECT log, checksum FROM turn WHERE id = ?;
 
 -- name: flags
--- Those of one turn, if it is this owner's.
+-- Those of one turn, if it is of this owner.
 SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
 
 -- name: flags_in
@@ -295,16 +293,16 @@ VALUES (?1, ?2, ?3, ?4, ?5, (SELECT branch FROM turn WHERE id = ?1), (SELECT num
 DELETE FROM item_flag WHERE turn = ?;
 
 -- name: flag_version
--- How often this owner has changed flags.
+-- The flag version of an owner.
 SELECT flag_version FROM owner WHERE owner = ?;
 
 -- name: raise_flag_version
--- Another number than ever before.
+-- A number that was never used before.
 INSERT INTO owner (owner, flag_version) VALUES (?, 1)
 ON CONFLICT (owner) DO UPDATE SET flag_version = flag_version + 1;
 
 -- name: attempt
--- One of this owner's, by id: a running one, or an ended one.
+-- One of this owner, by id: a running one, or an ended one.
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
@@ -329,7 +327,7 @@ ORDER BY id DESC
 LIMIT ?2;
 
 -- name: running_of
--- What the process of a lease is running.
+-- The running attempts of a lease.
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
@@ -339,8 +337,8 @@ WHERE ended = 0 AND lease = ?
 ORDER BY id;
 
 -- name: add_attempt
--- An attempt, with its input unless that is long. One of the same id may lie in the other half of the table,
--- where the primary key does not see it: then there is no half for this one, which NOT NULL refuses.
+-- An attempt, with its input unless that is long. If the id exists in the other half of the table, where the primary key
+-- does not see it, `ended` becomes NULL, which NOT NULL refuses.
 INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
                      ended_at, interaction, bytes)
@@ -353,22 +351,22 @@ VALUES (iif(EXISTS (SELECT 1 FROM attempt WHERE ended = 1 - ?1 AND id = ?2), NUL
 INSERT INTO attempt_input (attempt, body) VALUES (?, ?);
 
 -- name: save_attempt
--- What can change of an attempt.
+-- The columns of an attempt that can change.
 UPDATE attempt
 SET ended = ?, state = ?, stop = ?, failure_code = ?, failure_message = ?, partial = ?, journaled = ?,
     fence = ?, lease = ?, ended_at = ?, bytes = ?
 WHERE ended IN (0, 1) AND id = ?;
 
 -- name: record_progress
--- The only change that journaling makes: it writes no index.
+-- The only change by journaling: writes no index.
 UPDATE attempt SET journaled = ? WHERE ended IN (0, 1) AND id = ?;
 
 -- name: drop_running_attempt
--- One that commits: written for that alone, it takes half the time of a query for both halves of the table.
+-- One that commits: takes half the time of a query for both halves of the table.
 DELETE FROM attempt WHERE ended = 0 AND id = ?;
 
 -- name: drop_ended_attempt
--- One that was kept aside.
+-- One that was set aside.
 DELETE FROM attempt WHERE ended = 1 AND id = ?;
 
 -- name: drop_attempt_input
@@ -376,7 +374,7 @@ DELETE FROM attempt WHERE ended = 1 AND id = ?;
 DELETE FROM attempt_input WHERE attempt = ?;
 
 -- name: old_attempts
--- Ended ones of that age, but none whose effects wait to be settled.
+-- Ended ones of that age, except those whose effects wait to be settled.
 SELECT id, owner, bytes FROM attempt
 WHERE ended = 1 AND ended_at < ?
   AND NOT EXISTS (SELECT 1 FROM branch WHERE branch.id = attempt.branch AND branch.unsettled = attempt.id)
@@ -388,7 +386,7 @@ LIMIT ?;
 SELECT record FROM journal WHERE attempt = ? ORDER BY number;
 
 -- name: add_record
--- One that is there already stays as it is.
+-- An existing one stays.
 INSERT OR IGNORE INTO journal (attempt, number, record) VALUES (?, ?, ?);
 
 -- name: drop_journal
@@ -400,7 +398,7 @@ DELETE FROM journal WHERE attempt = ?;
 SELECT chunk FROM event_log WHERE attempt = ? AND number >= ? ORDER BY number LIMIT ?;
 
 -- name: add_log_chunk
--- One that is there already stays as it is.
+-- An existing one stays.
 INSERT OR IGNORE INTO event_log (attempt, number, chunk) VALUES (?, ?, ?);
 
 -- name: drop_log
@@ -431,7 +429,7 @@ WHERE lease = ?
 ORDER BY attempt;
 
 -- name: next_ticket
--- A number of a branch that no ticket had before.
+-- A number that no ticket of the branch had before.
 UPDATE branch SET last_ticket = last_ticket + 1 WHERE id = ? RETURNING last_ticket;
 
 -- name: add_ticket
@@ -441,13 +439,13 @@ INSERT INTO ticket (attempt, conversation, branch, number, front, lease, deadlin
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: move_tickets
--- Put a queue behind another one, whose numbers it goes on.
+-- Append a queue to another one, continuing its numbers.
 UPDATE ticket
 SET branch = ?1, number = number + (SELECT last_ticket FROM branch WHERE id = ?1)
 WHERE branch = ?2;
 
 -- name: go_on_numbering
--- The numbers of a queue that took in another one.
+-- Continue the numbers after another queue was appended.
 UPDATE branch SET last_ticket = last_ticket + (SELECT last_ticket FROM branch AS other WHERE other.id = ?2)
 WHERE id = ?1;
 
@@ -456,7 +454,7 @@ WHERE id = ?1;
 DELETE FROM ticket WHERE attempt = ?;
 
 -- name: claim
--- What an idempotency_key of this owner stands for.
+-- What an idempotency_key of this owner refers to.
 SELECT fingerprint, conversation, attempt, expires_at, retries, lost, sender
 FROM claim
 WHERE owner = ? AND idempotency_key = ?;
@@ -470,11 +468,11 @@ SET fingerprint = excluded.fingerprint, conversation = excluded.conversation, at
     expires_at = excluded.expires_at, retries = excluded.retries, lost = excluded.lost, sender = excluded.sender;
 
 -- name: drop_claim
--- Nobody will ask for it any more.
+-- Its answer was delivered.
 DELETE FROM claim WHERE owner = ? AND idempotency_key = ?;
 
 -- name: purge_claims
--- Forget the ones whose time is over.
+-- Remove expired ones.
 DELETE FROM claim
 WHERE (owner, idempotency_key) IN (
     SELECT owner, idempotency_key FROM claim WHERE expires_at < ? ORDER BY expires_at LIMIT ?)
@@ -489,11 +487,11 @@ SELECT beat FROM lease WHERE id = ? AND beat > 0;
 SELECT id, beat FROM lease WHERE beat > 0 ORDER BY id;
 
 -- name: beat
--- Raise the beat, or start it. One that was buried goes on from the beat it had.
+-- Raise the beat, or start it. A buried lease continues from its last beat.
 INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = abs(beat) + 1, buried = NULL;
 
 -- name: drop_lease
--- A process that is no more.
+-- A process that has ended.
 DELETE FROM lease WHERE id = ?;
 
 -- name: bury_lease
@@ -501,7 +499,7 @@ DELETE FROM lease WHERE id = ?;
 UPDATE lease SET beat = -beat, buried = (SELECT coalesce(max(buried), 0) + 1 FROM lease) WHERE id = ? AND beat > 0;
 
 -- name: forget_buried
--- All but those that were buried last.
+-- All but those buried last.
 DELETE FROM lease
 WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY coalesce(buried, 0) DESC, id DESC LIMIT -1 OFFSET ?);
 
@@ -510,11 +508,11 @@ WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY coalesce(buried, 0) DE
 SELECT id, ref FROM branch WHERE conversation = ?;
 
 -- name: add_turns
--- Several at once; the parent is NULL where it is the turn before on the same branch.
+-- Several at once; the parent is NULL if it is the previous turn on the same branch.
 INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- What owners are told of, by name. Numbers rise in the order of commits: there is one writer at a time.
+-- Changes for the feed. Numbers rise in the order of commits: there is one writer at a time.
 
 -- name: add_change
 -- At the end.
@@ -522,7 +520,7 @@ INSERT INTO change (at, owner, scope, kind, conversation, turn, branch, detail)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: changes
--- The next ones, of whichever owner.
+-- The next ones, of any owner.
 SELECT number, owner, at, scope, kind, conversation, turn, branch, detail
 FROM change
 WHERE number > ?
@@ -530,7 +528,7 @@ ORDER BY number
 LIMIT ?;
 
 -- name: changes_of
--- The next ones of one owner. There are only so many in all: an index would cost every turn more than it saves.
+-- The next ones of one owner. The table is bounded: an index would cost every turn more than it saves.
 SELECT number, owner, at, scope, kind, conversation, turn, branch, detail
 FROM change
 WHERE number > ? AND owner = ?
@@ -538,43 +536,43 @@ ORDER BY number
 LIMIT ?;
 
 -- name: newest_change
--- The last one, by which a position is known.
+-- The last one, for its position.
 SELECT number, at, conversation, turn
 FROM change
 WHERE number = (SELECT max(number) FROM change);
 
 -- name: change
--- One, by which a position is known.
+-- One, for its position.
 SELECT number, at, conversation, turn
 FROM change
 WHERE number = ?;
 
 -- name: oldest_change
--- The first that is kept.
+-- The first one kept.
 SELECT min(number) FROM change;
 
 -- name: purge_changes
--- Of the oldest ones (?1), those that are older than a time (?3) or come before a number (?4), up to the first that
--- is kept: what is behind that must all be there. Never the newest (?2).
+-- Of the ?1 oldest ones, those older than a time (?3) or before a number (?4), up to the first that stays: all after it
+-- stay, too. Never the newest (?2).
 DELETE FROM change
 WHERE number IN (SELECT number FROM change WHERE number > 0 ORDER BY number LIMIT ?1)
   AND number < ?2
   AND number < coalesce((SELECT number FROM change WHERE number > ?4 AND at >= ?3 ORDER BY number LIMIT 1), ?2);
 
 -- name: owner_of_ticket
--- Whose conversation somebody waits for.
+-- The owner of the conversation that a ticket waits for.
 SELECT conversation.owner
 FROM ticket JOIN conversation ON conversation.id = ticket.conversation
 WHERE ticket.attempt = ?;
 
--- Statements about time: the clocks of the machine, and the newest time that is stored.
+-- Statements about the clocks, and the newest stored time.
 
 -- name: clock_mark
--- As the last process saw them.
+-- As the last process read them.
 SELECT boot, boot_at, since, trusted_at FROM clock WHERE id = 1;
 
 -- name: save_clock_mark
--- In place of the one that is there.
+-- Replaces the existing one.
 INSERT INTO clock (id, boot, boot_at, since, trusted_at) VALUES (1, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     boot = excluded.boot, boot_at = excluded.boot_at, since = excluded.since, trusted_at = excluded.trusted_at;

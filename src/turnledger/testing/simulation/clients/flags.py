@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import OnBusy
 from turnledger.model.flags import SHOWN
-from turnledger.model.turn import Turn
+from turnledger.model.turn import OnBusy, Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.requests import Asking
 from turnledger.testing.simulation.oracle.promises import RestingBranch

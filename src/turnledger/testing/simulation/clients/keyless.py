@@ -17,8 +17,7 @@ from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnledgerError, TurnReplayed
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import OnBusy
-from turnledger.model.turn import Turn
+from turnledger.model.turn import OnBusy, Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT
 from turnledger.testing.simulation.clients.requests import Asking
 from turnledger.testing.simulation.servers import Scene, Work

@@ -14,10 +14,9 @@ from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.validation import target_of, turn_request
 from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.attempt import OnBusy
 from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import OnBusy, Turn, TurnKind
 from turnledger.testing.simulation.clients import deeds
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.oracle.lapses import LONG_TURN

@@ -9,7 +9,7 @@ from random import Random
 
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
-from turnledger.model.attempt import OnBusy
+from turnledger.model.turn import OnBusy
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.clients.requests import Asking
 from turnledger.testing.simulation.clients.transcript import Message, SentHistory, answered_with, shown_as

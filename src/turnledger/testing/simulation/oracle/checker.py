@@ -11,11 +11,10 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.change_audit import all_stored, broken_by_telling
 from turnledger.testing.simulation.clients.flags import broken_by_flags
 from turnledger.testing.simulation.clients.keyless import broken_by_keyless

@@ -19,11 +19,10 @@ from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.request import BeginRequest, Begun, Queued
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.errors import ConversationExpired
-from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
 from turnledger.model.ids import BranchId, LeaseId, TurnId
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, OnBusy, Turn, TurnKind
 from turnledger.testing.simulation.oracle import lapses
 from turnledger.testing.simulation.oracle.pointer import judged, look, meant_by, turns_on
 from turnledger.testing.simulation.world import Hidden, World, effects_told

@@ -18,10 +18,9 @@ from turnledger.engine.turn.begin import AbandonRequest
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.request import BeginRequest, Begun
 from turnledger.engine.turn.running_turn import RecordRequest
-from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, Turn, TurnKind
 from turnledger.testing.simulation.world import World, effects_told
 
 

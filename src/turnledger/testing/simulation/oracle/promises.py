@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from turnledger.errors import TurnledgerError
-from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import NOT_STARTED, left_open, open_calls
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import OnFailure, OnStop, Turn, TurnKind
 from turnledger.testing.simulation.world import (
     ANSWER,
     RESULT,

@@ -19,7 +19,6 @@ from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger, Rule, TokenScope
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt, StoreError
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.catalogue import ListPosition, Wanted
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
@@ -33,7 +32,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Failure, OnFailure, OnStop, Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.tables.records import _NUMBER_OF_CHANGE, CHANGE_KINDS, line_of, packed_line
 from turnledger.stores.sqlite.tables.tables import LONG_INPUT

@@ -1,0 +1,380 @@
+"""The chats of one owner: open one, run turns, list, search, export and import them, follow their changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+from turnledger.chat import Chat
+from turnledger.engine.admission import Readmit, persist_admitted
+from turnledger.engine.conversations.catalogue import ListChats, NamedChatRequest, list_page, named_chat
+from turnledger.engine.conversations.read import HomeRequest, home_of
+from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
+from turnledger.engine.conversations.search import SearchPage, SearchRequest, place_of, search_all
+from turnledger.engine.events.live_log import EventSink
+from turnledger.engine.feed import ChangeReader, newest_position
+from turnledger.engine.lifecycle.create import NamedRequest, ResetRequest, make, named_by
+from turnledger.engine.lifecycle.create import reset as reset_key
+from turnledger.engine.lifecycle.delete import delete_for, restore_for
+from turnledger.engine.limits import usage
+from turnledger.engine.ports import Runner, Sync
+from turnledger.engine.process import Process
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.resend import ChatMessage, OnDivergence
+from turnledger.engine.turn.validation import (
+    Input,
+    TurnOptions,
+    check_limit,
+    check_may_make,
+    check_name,
+    details_of,
+    divergence_of,
+    make_request,
+    resent_request,
+    scope_in,
+    tag_of,
+    target_of,
+    turn_request,
+)
+from turnledger.model.catalogue import ListPosition, Page, Wanted
+from turnledger.model.change import LiveChange
+from turnledger.model.conversation import Conversation, Usage, Within
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.retention import ResetPolicy
+from turnledger.model.text.search import sought_in
+from turnledger.model.transfer import ImportReport
+from turnledger.model.turn import Turn
+from turnledger.transfer import Refuses, Transfer
+
+
+class Chats:
+    """The chats of one owner, or those of one scope: `ledger.for_owner("ann", scope="shop")`.
+
+    A scope names the application that chats belong to. Each scope has its own conversation_keys, and a chat
+    stays in the scope it was created in. `within` restricts a caller to one scope or one chat: anything else
+    does not exist for them, here or through a Chat that is opened here.
+    """
+
+    def __init__(
+        self, process: Process, transfer: Transfer, owner: str, scope: str | None, within: Within
+    ) -> None:
+        check_name("owner", owner)
+        if scope is not None or within.scope is not None:
+            scope = scope_in(scope or "", within)
+        self._process = process
+        self._transfer = transfer
+        self._scope = scope
+        self._within = within
+        self.owner = owner
+
+    @property
+    def scope(self) -> str:
+        """The scope that new chats are created in."""
+        return self._scope or ""
+
+    def __repr__(self) -> str:
+        scope = f" in {self._scope!r}" if self._scope else ""
+        return f"<{type(self).__name__} of {self.owner!r}{scope}>"
+
+    async def conversation(
+        self,
+        id: str | None = None,
+        *,
+        conversation_key: str | None = None,
+        create: bool = True,
+        internal: bool = False,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        tags: Iterable[str] = (),
+        expires_after: float | None = None,
+        reset: ResetPolicy | None = None,
+        idempotency_key: str | None = None,
+    ) -> Chat:
+        """Open a chat by its id or by a conversation_key of your own, or start a new one.
+
+        Concurrent first calls with one conversation_key converge on one chat. `create=False` refuses to start
+        one; an id never starts one. The details apply to a chat that is created here. Lists never show an
+        internal chat; `expires_after` counts seconds without interaction. `reset` becomes the policy of the
+        conversation_key: once its chat is over by that policy and no turn runs there, the key moves to a
+        fresh chat in the same step, and the old one can still be opened by its id. The same call with the
+        same idempotency_key returns the same chat. Raises ConversationNotFound, ConversationDeleted,
+        ConversationExpired or IdempotencyMismatch.
+        """
+        process = self._process
+        details = details_of(title, metadata, internal=internal, expires_after=expires_after, tags=tags)
+        target = self._target(id, conversation_key, create, reset, **details)
+        request, found = ResolveRequest(target, process.clock.due_ms(), process.limits.room), None
+        if idempotency_key is not None:
+            found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
+        elif id is not None or conversation_key is not None:
+            found = await process.store.read(resolve_settled, request)
+        if found is None:
+            found = await process.persist(resolve_now, request, Sync.DISK)
+        is_new = target.fresh is not None and found.id == target.fresh.id
+        return Chat(process, found, is_new=is_new, within=self._within)
+
+    async def of_turn(self, turn: str) -> Chat:
+        """Open the chat of a turn that is committed, running, waiting or failed. Raises TurnNotFound,
+        ConversationDeleted or ConversationExpired."""
+        process = self._process
+        request = HomeRequest(self.owner, TurnId(turn), process.clock.due_ms(), self._within)
+        return Chat(process, await process.store.read(home_of, request), within=self._within)
+
+    async def named(self, conversation_key: str) -> Page:
+        """Return a page with the chat that a conversation_key names, or an empty page; creates nothing.
+
+        The page also shows an archived or internal chat, or one whose first turn is not committed. Raises
+        ConversationExpired: an expired chat keeps its key.
+        """
+        process = self._process
+        target = self._target(None, conversation_key, create=False)
+        return await process.store.read(named_chat, NamedChatRequest(target, process.clock.due_ms()))
+
+    async def reset(
+        self,
+        conversation_key: str,
+        *,
+        replaces: str | None = None,
+        admitted: int | None = None,
+        readmit: Readmit | None = None,
+    ) -> Chat:
+        """Give the key to a fresh chat with the same settings, also where it names none or an expired one.
+        Turns that run or wait on the old chat stay there, as does its history.
+
+        With `replaces`, the id of a chat, reset only if the key still names that one. Concurrent resets, or
+        one repeated after a lost answer, converge on one chat: `is_new` says whether this call created it.
+        Raises ConversationNotFound or InvalidInput if the chat to replace never had the key, and
+        AdmissionMoved as a turn with `admitted` does.
+        """
+        check_may_make(self._within)
+        process = self._process
+        target = self._target(None, conversation_key)
+        fresh, scope = target.fresh, target.scope
+        assert fresh is not None  # noqa: S101 - for the type checker
+        seen = ConversationId(replaces) if replaces is not None else None
+        if seen is None:
+            seen = await process.store.read(named_by, NamedRequest(self.owner, scope, conversation_key))
+        now = process.clock.due_ms()
+        request = ResetRequest(
+            self.owner,
+            scope,
+            conversation_key,
+            seen,
+            fresh,
+            now,
+            self._within,
+            process.limits.room,
+            admitted,
+        )
+        found = await persist_admitted(process, reset_key, request, readmit)
+        return Chat(process, found, is_new=found.id == fresh.id, within=self._within)
+
+    async def delete(self, id: str, *, purge: bool = False) -> Conversation:
+        """Delete a chat, also one that is already deleted and now to be purged; see Chat.delete. Raises
+        ConversationNotFound."""
+        return await delete_for(self._process, self.owner, ConversationId(id), self._within, purge=purge)
+
+    async def restore(self, id: str) -> Chat:
+        """Bring a deleted chat back with its whole history, title and metadata.
+
+        It gets its conversation_key back unless another chat has taken that meanwhile; then its
+        `former_conversation_key` keeps the name. Restoring a chat that is not deleted changes nothing. Raises
+        ConversationNotFound, ConversationDeleted if it has been purged, and ConversationExpired.
+        """
+        found = await restore_for(self._process, self.owner, ConversationId(id), self._within)
+        return Chat(self._process, found, within=self._within)
+
+    def turn(
+        self,
+        input: Input,
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        replaces: str | None = None,
+        regenerates: str | bool = False,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run one turn on a named or new chat, as a block or with a runner; see Chat.turn.
+
+        The step that begins the turn also finds or creates the chat, so a refused request creates none, and
+        the turn costs no more than one of a Chat. `create=False` refuses to create one, with
+        ConversationNotFound. `turn.began` says what happened; for `reset` see `conversation`. With
+        `replaces`, the id of a turn, it takes the place of that turn, see Chat.edit; with `regenerates`, such
+        an id or True for the last turn, and no input, see Chat.regenerate. Neither creates a chat.
+        """
+        place = divergence_of(self._process, replaces, regenerates)
+        target = self._new_turn(conversation, conversation_key, create and place is None, reset)
+        request = turn_request(self._process, target, input, place, **options)
+        return TurnBlock(self._process, request, on_event)
+
+    def resent(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        sent: Sent | str | None = None,
+        on_divergence: OnDivergence | str = OnDivergence.BRANCH,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run the turn that a list of chat messages asks for, on a named or new chat; see `turn` and
+        Chat.resent."""
+        target = self._new_turn(conversation, conversation_key, create, reset)
+        request = resent_request(self._process, target, messages, sent, on_divergence, options)
+        return TurnBlock(self._process, request, on_event)
+
+    async def run(
+        self,
+        runner: Runner,
+        input: Input,
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> Turn:
+        """Run one turn with a runner on a named or new chat, and return it as committed: the same as
+        `turn(…).run(runner)`.
+
+        With an idempotency_key, repeated calls yield one committed turn and the same answer: a finished turn
+        is replayed, a running one waited for, a failed one resumed. Raises what the runner raises, and
+        TurnStopped or TurnFailed if another caller's attempt answers and ended that way. `interaction=False`
+        marks turns that a program runs by itself: they neither postpone an expiry or reset, nor cause a
+        reset.
+        """
+        target = self._new_turn(conversation, conversation_key, create, reset)
+        request = turn_request(self._process, target, input, **options)
+        return await TurnBlock(self._process, request, on_event).run(runner)
+
+    async def list(
+        self,
+        *,
+        tag: str | None = None,
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        deleted: bool = False,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Return a page of chats, the last used first.
+
+        `tag`, `archived` and `pinned` filter, where None means any; `deleted` lists the chats that can be
+        restored instead, archived or not. `cursor` is `next` of the previous page. It names a place, not a
+        chat: no chat appears twice, and each one that stays unchanged appears once. A chat that is used
+        meanwhile moves to the front. Raises InvalidInput for an invalid cursor.
+        """
+        process = self._process
+        wanted = Wanted(
+            owner=self.owner,
+            scope=self._scope,
+            tag=None if tag is None else tag_of(tag),
+            archived=None if deleted else archived,
+            pinned=pinned,
+            deleted=deleted,
+        )
+        after = None if cursor is None else ListPosition.of(cursor)
+        request = ListChats(wanted, after, check_limit(limit), process.clock.due_ms(), self._within)
+        return await process.store.read(list_page, request)
+
+    async def search(self, text: str, *, cursor: str | None = None, limit: int = 20) -> SearchPage:
+        """Find chats whose title, or one of whose messages, has all words of a text. Title matches come
+        first, then the newest messages; each chat has one hit per page.
+
+        Any text is a valid search: quoted or unspaced words match as they stand, the last word may be a
+        prefix, and a text without words finds nothing. `cursor` is `next` of the previous page. The search
+        covers every turn committed before the call; see SearchPage.is_complete.
+        """
+        now, before = self._process.clock.due_ms(), place_of(cursor)
+        request = SearchRequest(
+            self.owner, self._scope, sought_in(text), before, check_limit(limit), now, self._within
+        )
+        return await search_all(self._process.store, request)
+
+    def export(self, chat: str) -> AsyncIterator[bytes]:
+        """Export one chat as lines of JSON: one for itself, then one for each turn of all branches, parents
+        first.
+
+        All lines show the same moment, without turns committed meanwhile. Raises ConversationNotFound,
+        ConversationDeleted or ConversationExpired at the first line.
+        """
+        return self._transfer.export(chat, self.owner, self._within)
+
+    def export_all(self) -> AsyncIterator[bytes]:
+        """Export all listed chats, each as `export` does, the longest unused first. A chat that is deleted
+        before its turn comes is left out."""
+        return self._transfer.export_all(self.owner, self._scope, self._within)
+
+    def markdown(self, chat: str) -> AsyncIterator[str]:
+        """Export the visible branch of one chat as Markdown, with all its words escaped. It cannot be
+        imported. Raises as `export` does."""
+        return self._transfer.markdown(chat, self.owner, self._within)
+
+    def import_lines(
+        self,
+        source: AsyncIterable[bytes] | Iterable[bytes],
+        *,
+        refuses: Refuses = lambda _: None,
+        keep_ids: bool = True,
+    ) -> AsyncIterator[ImportReport]:
+        """Import exported chats, and report what was done, line by line.
+
+        `source` is the text of a file in pieces of any size. One transaction creates each chat: it is there
+        whole or not at all, also if the process dies. An import never changes an existing chat: the same one
+        again is `unchanged`, a different one with its id a `conflict`. Chats keep the scope that the file
+        names, unless these are the chats of one scope; `refuses` may return a reason why a scope accepts
+        none. Ids stay where they are free; without `keep_ids`, ids that the owner does not have are always
+        replaced, so that the reports do not reveal which ids other owners have. Raises no error for the
+        content of the file; a StoreError ends the import, and what was reported until then is done.
+        """
+        return self._transfer.import_lines(source, self.owner, self._scope, self._within, refuses, keep_ids)
+
+    async def changes(self, *, after: str | None = None) -> AsyncIterator[LiveChange]:
+        """Follow the changes of these chats made by any process, in order and without polling.
+
+        The first one is `start`: every change behind its position follows. With `after`, the text of a
+        position, it continues from there; if the changes since are no longer kept, a `gap` says so and it
+        continues from now. A slow reader is served from the store and delays no one. It ends when the caller
+        stops iterating. Raises LedgerClosed and TooManyReaders.
+        """
+        with self.follow(after=after) as following:
+            while True:
+                for change in await following.next_batch():
+                    yield change
+
+    def follow(self, *, after: str | None = None) -> ChangeReader:
+        """Follow `changes` in batches, with the position in between: for servers."""
+        return ChangeReader(self._process, self.owner, self._within, after)
+
+    async def position(self) -> str:
+        """Return the position from which `changes` misses nothing that happens from now on."""
+        return str(await self._process.store.read(newest_position, self.owner))
+
+    async def usage(self) -> Usage:
+        """Return how much is stored for the owner; see Limits.owner_bytes."""
+        return await self._process.store.read(usage, self.owner)
+
+    def _new_turn(
+        self, id: str | None, conversation_key: str | None, create: bool, reset: ResetPolicy | None
+    ) -> Target:
+        """A chat that is created for a turn is listed with its first commit."""
+        return self._target(id, conversation_key, create, reset, is_listed=False)
+
+    def _target(
+        self,
+        id: str | None,
+        conversation_key: str | None,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        **details: Any,
+    ) -> Target:
+        where = (self._process, id, conversation_key, self.owner)
+        return target_of(*where, scope=self.scope, within=self._within, create=create, reset=reset, **details)

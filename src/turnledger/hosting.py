@@ -1,0 +1,112 @@
+"""For programs that serve turns to others: callers and their tokens, deliveries, and how this process is
+doing.
+
+host = Host(ledger)
+caller = ledger.for_owner(token.owner, within=token.within)
+"""
+
+from __future__ import annotations
+
+from turnledger.engine.access.tokens import Admission
+from turnledger.engine.admission import Readmit
+from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.attempt.outcome import Standing
+from turnledger.engine.clock import TrustedClock
+from turnledger.engine.conversations.catalogue import NameRequest, name_by_model
+from turnledger.engine.feed import ChangeReader
+from turnledger.engine.lane.lease import Probe
+from turnledger.engine.lifecycle.create import NamedRequest, named_by
+from turnledger.engine.process import AtWork
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.validation import check_details
+from turnledger.ledger import OWNER, Ledger
+from turnledger.model.access.share import Share, ShareKind
+from turnledger.model.access.token import Token, TokenScope
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
+from turnledger.model.ids import ConversationId
+from turnledger.shares import Shares, Visit
+from turnledger.tokens import Tokens
+
+__all__ = [
+    "EVERYWHERE",
+    "OWNER",
+    "Admission",
+    "AtWork",
+    "ChangeReader",
+    "Host",
+    "Readmit",
+    "Retry",
+    "Share",
+    "ShareKind",
+    "Shares",
+    "Standing",
+    "Token",
+    "TokenScope",
+    "Tokens",
+    "Visit",
+    "Within",
+]
+
+
+class Host:
+    """What a server needs of a ledger besides its chats."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._process = ledger._process
+        self._probe = Probe(self._process.store, self._process.lease)
+        self.tokens = Tokens(self._process, ledger._secret_bits, OWNER)
+        """The tokens that authorize callers."""
+        self.shares = Shares(self._process, ledger._secret_bits, OWNER)
+        """The links that admit visitors."""
+
+    @property
+    def clock(self) -> TrustedClock:
+        """The clock that decides about leases, expiry and tokens."""
+        return self._process.clock
+
+    def at_work(self) -> AtWork:
+        """Count the turns that run and wait in this process, and the readers of its events."""
+        return self._process.at_work()
+
+    async def recover(self) -> None:
+        """End the turns of dead processes now. A timer does it anyway, as does a turn that needs the lane;
+        call this after a process has died."""
+        await self.ledger._tending.bury_dead()
+
+    async def probe(self) -> None:
+        """Check that turns can run: write a sign of life of this process to disk, and read a few chats,
+        others each time. Raises a StoreError that says why not, and LedgerClosed."""
+        await self._probe.run()
+
+    def delivered(self, block: TurnBlock) -> None:
+        """Record that the client which asked for this turn with a `retry` received the whole answer.
+
+        From then on the same words are a second message, whatever try they claim to be. Recorded soon, in the
+        background; does nothing for a turn without `retry`.
+        """
+        block.note_delivery(is_delivered=True)
+
+    def lost(self, block: TurnBlock) -> None:
+        """Record that the client which asked for this turn with a `retry` did not receive the whole answer:
+        the connection broke, or the client received an error instead.
+
+        A later try attaches to the turn while it runs, receives its answer once it is committed and still the
+        last one, or resumes it after a failure. Call this only when it is certain: while neither this nor
+        `delivered` is recorded for a committed turn, a later try runs again.
+        """
+        block.note_delivery(is_delivered=False)
+
+    async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
+        """Return whether a conversation_key names an existing chat; creates none."""
+        request = NamedRequest(owner, scope, conversation_key)
+        return await self._process.store.read(named_by, request) is not None
+
+    async def name_by_model(self, id: str, title: str, *, owner: str = OWNER) -> Conversation | None:
+        """Give a chat a title that a model made, if it has none or only its first words: never over a title
+        that a person gave, also if both come at once. Return it as named, or None. Does not raise its
+        revision."""
+        check_details(title, None)
+        clock = self._process.clock
+        request = NameRequest(owner, ConversationId(id), title, clock.now_ms(), clock.due_ms())
+        return await self._process.persist(name_by_model, request) if title else None

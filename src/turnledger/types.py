@@ -1,0 +1,51 @@
+"""The types that methods of a ledger take and return, besides those at the top of the package."""
+
+from __future__ import annotations
+
+from turnledger.chats import Chats
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.conversations.read import SetAside
+from turnledger.engine.conversations.search import Hit, SearchPage
+from turnledger.engine.lifecycle.moves import Sibling
+from turnledger.engine.ports import Runner
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.resend import OnDivergence
+from turnledger.model.catalogue import Listed, Page
+from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.check import Finding, Rule
+from turnledger.model.conversation import Conversation, NamedBy, Usage
+from turnledger.model.flags import Flags
+from turnledger.model.retention import ResetPolicy, Retained, Retired
+from turnledger.model.transfer import ImportReport
+from turnledger.model.turn import AttemptState, Began, TurnKind
+
+__all__ = [
+    "AttemptState",
+    "Began",
+    "ChangeKind",
+    "Chats",
+    "Conversation",
+    "Ended",
+    "Finding",
+    "Flags",
+    "Hit",
+    "ImportReport",
+    "Listed",
+    "LiveChange",
+    "NamedBy",
+    "OnDivergence",
+    "Page",
+    "ResetPolicy",
+    "Retained",
+    "Retired",
+    "Rule",
+    "Runner",
+    "SearchPage",
+    "Sent",
+    "SetAside",
+    "Sibling",
+    "TurnBlock",
+    "TurnKind",
+    "Usage",
+]
