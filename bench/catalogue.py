@@ -140,12 +140,12 @@ async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
 
 
 async def _list(ledger: Ledger, wanted: dict[str, Any], owner: str) -> None:
-    page = await ledger.for_owner(owner).list(limit=PAGE, **wanted)
+    page = await ledger.for_owner(owner, scope=wanted.get("scope")).list(limit=PAGE, tag=wanted.get("tag"))
     assert len(page.chats) == PAGE
 
 
 async def _search(ledger: Ledger, asked: dict[str, Any], owner: str) -> None:
-    page = await ledger.for_owner(owner).search(limit=PAGE, **asked)
+    page = await ledger.for_owner(owner, scope=asked.get("scope")).search(asked["text"], limit=PAGE)
     assert len(page.hits) == PAGE
 
 

@@ -8,7 +8,6 @@ caller = ledger.for_owner(token.owner, within=token.within)
 from __future__ import annotations
 
 from turnledger.engine.access.tokens import Admission
-from turnledger.engine.admission import Readmit
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.attempt.outcome import Standing
 from turnledger.engine.clock import TrustedClock
@@ -34,7 +33,6 @@ __all__ = [
     "AtWork",
     "ChangeReader",
     "Host",
-    "Readmit",
     "Retry",
     "Share",
     "ShareKind",

@@ -96,7 +96,7 @@ def test_no_folder_holds_more_modules_than_a_reader_takes_in() -> None:
 
 def test_no_module_is_named_by_a_gerund() -> None:
     names = {path.stem for path in [*product_modules(), *SCRIPTS]}
-    assert {name for name in names if name.endswith("ing")} - NOUNS - {"testing"} == set()
+    assert {name for name in names if name.endswith("ing")} - NOUNS - {"hosting", "testing"} == set()
 
 
 def test_no_two_public_classes_share_a_name() -> None:

@@ -115,7 +115,7 @@ class Lane:
 
     async def talked(self, scope: str, turns: int) -> Chat:
         """A chat with so many turns, made behind the client's back, and opened by it."""
-        chat = await self.ledger.conversation(scope=scope)
+        chat = await self.ledger.for_owner("local", scope=scope).conversation()
         for number in range(turns):
             await chat.run(ChatRunner(DemoModel(pace=0), {"model": "demo"}), f"earlier {number}")
         await self.do("chats.open", named=self.chat, id=str(chat.id))
@@ -132,7 +132,10 @@ class Trial:
     chat: Chat | None = None
 
     async def scoped(self) -> list[Any]:
-        return [each.conversation for each in (await self.lane.ledger.catalogue.list(scope=self.scope)).chats]
+        return [
+            each.conversation
+            for each in (await self.lane.ledger.for_owner("local", scope=self.scope).list()).chats
+        ]
 
     # Sending.
 
@@ -231,7 +234,7 @@ class Trial:
 
     async def check_delete(self) -> None:
         assert await self.scoped() == []
-        deleted = await self.lane.ledger.catalogue.list(scope=self.scope, deleted=True)
+        deleted = await self.lane.ledger.for_owner("local", scope=self.scope).list(deleted=True)
         assert len(deleted.chats) == 1
 
 

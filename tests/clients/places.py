@@ -18,6 +18,7 @@ from tests.crash.served import Served, served
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import Settings
@@ -206,7 +207,7 @@ class WorkersPlace(ProxiedPlace):
 async def at_work(ledger: Ledger, running: int | None, waiting: int | None) -> None:
     """Wait until so many turns run in a ledger, and wait there."""
     while True:
-        now = ledger.at_work()
+        now = Host(ledger).at_work()
         if running in (None, now.running) and waiting in (None, now.waiting):
             return
         await asyncio.sleep(0.001)  # clients have threads and processes of their own
@@ -230,7 +231,7 @@ async def served_place(settings: Settings | None = None) -> AsyncIterator[Served
 async def guarded_place(settings: Settings | None = None) -> AsyncIterator[ServedPlace]:
     """A server that asks for tokens, and looks often whether they are still valid."""
     async with served_place(settings) as place:
-        _, text = await place.serving.ledger.tokens.create(scopes=list(TokenScope), name="admin")
+        _, text = await Host(place.serving.ledger).tokens.create(scopes=list(TokenScope), name="admin")
         place.knows = {"admin": text}
         place.serving.app.service.streams.check_every = 0.02
         yield place

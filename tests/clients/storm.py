@@ -311,7 +311,7 @@ class Storm:
                     earlier = await chat.turns(before=turns[id][0].number, limit=1000)
                     turns[id] = [*earlier, *turns[id]]
                 check_chain(turns[id])
-            page = await ledger.catalogue.list(scope="storm", limit=1000)
+            page = await ledger.for_owner("local", scope="storm").list(limit=1000)
             await self._check_edits(ledger)
         found = [(turn.input[0].text.rsplit(" ", 1)[1], id, turn) for id in ids for turn in turns[id]]
         words = Counter(word for word, _, _ in found)

@@ -20,6 +20,7 @@ from tests.clients.scenario import all_scenarios
 from turnledger import Ledger
 from turnledger.client import AsyncClient
 from turnledger.errors import NotAdmitted
+from turnledger.hosting import Host
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings
@@ -88,7 +89,7 @@ async def test_an_answer_that_may_not_be_looked_up_is_told_by_asking_again(
     options: dict[str, object],
 ) -> None:
     async with await Ledger.open() as ledger:
-        _, text = await ledger.tokens.create(owner="ada", scopes=["turns:run"])
+        _, text = await Host(ledger).tokens.create(owner="ada", scopes=["turns:run"])
         app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(sleep=at_once), "demo")}), Settings())
         async with (
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http,
@@ -99,5 +100,5 @@ async def test_an_answer_that_may_not_be_looked_up_is_told_by_asking_again(
             assert (answer.state, answer.is_replayed, answer.chat.preview) == ("created", False, "")
             with pytest.raises(NotAdmitted):
                 await client.chats.open(str(answer.chat.id)).read()
-        chat = await ledger.conversation(conversation_key="k", owner="ada")
+        chat = await ledger.for_owner("ada").conversation(conversation_key="k")
         assert [turn.id for turn in await chat.turns()] == [answer.turn.id]

@@ -20,8 +20,8 @@ from turnledger.client.shapes import FoundChat
 from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat, TurnStream
 from turnledger.client.sync.client import Chats
-from turnledger.model.attempt import Failure
 from turnledger.model.transfer import Did, ImportReport
+from turnledger.model.turn import Failure
 from turnledger.server.openapi.schemas import COMPONENTS, Components
 
 CLASSES = {

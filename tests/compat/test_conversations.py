@@ -93,7 +93,7 @@ def test_who_expects_a_conversation_makes_none(serve: Serve) -> None:
     with pytest.raises(openai.NotFoundError) as problem:
         whole(expecting, "Hi")
     assert problem.value.code == "conversation_not_found"
-    assert served.do(served.ledger.catalogue.list()).chats == ()
+    assert served.do(served.ledger.list()).chats == ()
     whole(served.client("k"), "Hi")
     assert whole(expecting, "again").state == CONTINUED
     with pytest.raises(openai.BadRequestError, match="continued"):
@@ -259,7 +259,7 @@ class TestMessages:
         served = serve()
         with pytest.raises(openai.BadRequestError):
             whole(served.client("k"), " ")
-        assert served.do(served.ledger.catalogue.list()).chats == ()
+        assert served.do(served.ledger.list()).chats == ()
 
 
 class TestParameters:
@@ -271,7 +271,7 @@ class TestParameters:
         with pytest.raises(openai.BadRequestError, match="n: a conversation") as problem:
             way(served.client("k"), "Hi", n=2)
         assert problem.value.code == "unsupported_parameter"
-        assert served.do(served.ledger.catalogue.list()).chats == ()
+        assert served.do(served.ledger.list()).chats == ()
         way(served.client("k"), "Hi", n=1)
 
     def test_several_answers_are_passed_through_without_one(self, serve: Serve) -> None:
@@ -363,7 +363,7 @@ class TestParameters:
                 whole(served.client("k", **{header: "whatever"}), "Hi")
             assert all(each in problem.value.message for each in known), header
             assert header.replace("_", "-").lower() in problem.value.message
-        assert served.do(served.ledger.catalogue.list()).chats == ()
+        assert served.do(served.ledger.list()).chats == ()
 
     @both_ways
     def test_a_refusal_is_kept_and_told_as_one(self, serve: Serve, way: Way) -> None:
@@ -380,7 +380,7 @@ class TestParameters:
             told = way(served.client(), "Hi")
             assert told.id == "chatcmpl-scripted"
             assert "x-conversation-id" not in told.headers
-        assert served.do(served.ledger.catalogue.list()).chats == ()
+        assert served.do(served.ledger.list()).chats == ()
 
     def test_policies_without_a_conversation_are_refused(self, serve: Serve) -> None:
         served = serve()

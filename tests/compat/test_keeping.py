@@ -12,6 +12,7 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.served import MODEL, Served
 from tests.compat.talking import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
+from turnledger.hosting import Host
 from turnledger.model.conversation import NamedBy
 from turnledger.server.config.settings import ChatSettings, ScopeSettings, ServerLimits, Settings
 from turnledger.testing.gates import Gate
@@ -36,7 +37,7 @@ def test_a_request_can_ask_that_nothing_be_kept(serve: Serve, store_url: str, wa
         assert "x-conversation-id" not in told.headers
         assert "x-turn-id" not in told.headers
     assert served.upstream.received[-1].body["messages"] == history
-    assert not served.do(served.ledger.is_named("k"))
+    assert not served.do(Host(served.ledger).is_named("k"))
     assert way(served.client("k"), "Hi", model="demo").state == CREATED
 
 
@@ -92,8 +93,8 @@ def test_no_chat_is_taken_in_where_none_is_kept(serve: Serve) -> None:
     assert [each["why"] for each in reports if each["did"] == "refused"] == [
         "The chats of this scope are not kept."
     ]
-    assert not after.do(after.ledger.is_named("k", scope="desk"))
-    assert after.do(after.ledger.is_named("k"))
+    assert not after.do(Host(after.ledger).is_named("k", scope="desk"))
+    assert after.do(Host(after.ledger).is_named("k"))
 
 
 def test_half_of_what_was_asked_for_is_not_given(serve: Serve) -> None:
@@ -115,7 +116,7 @@ def test_a_failure_is_told_and_leaves_nothing(serve: Serve, way: Way) -> None:
         with pytest.raises(openai.APIError):
             way(client, "Hi")
     assert way(client, "Hi").text == "Hello."
-    assert not served.do(served.ledger.is_named("k"))
+    assert not served.do(Host(served.ledger).is_named("k"))
 
 
 def test_it_counts_as_a_turn_until_it_ends(serve: Serve) -> None:
@@ -142,7 +143,7 @@ def test_when_its_client_leaves_it_ends(serve: Serve) -> None:
         served.arrived(gate)
     served.alone()
     served.until(lambda: not served.app.service.board.sum("turns"))
-    assert served.ledger.at_work().running == 0
+    assert Host(served.ledger).at_work().running == 0
 
 
 def test_a_kept_turn_beside_it_is_kept(serve: Serve, store_url: str) -> None:

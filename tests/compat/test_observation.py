@@ -17,6 +17,7 @@ from tests.compat.conftest import Serve
 from tests.compat.served import Served
 from tests.compat.talking import Way, both_ways, streamed, user, whole
 from tests.unit.server.logging_kept import kept_logging
+from turnledger.hosting import Host
 from turnledger.server.ops import logs
 from turnledger.server.turns import run
 from turnledger.testing.gates import Gate
@@ -67,7 +68,7 @@ def test_streams_are_open_while_they_are_sent_and_no_longer(serve: Serve) -> Non
             next(chunks)
         assert open_streams(served) == 3
         served.release(gate)
-    served.until(lambda: not served.ledger.at_work().running)
+    served.until(lambda: not Host(served.ledger).at_work().running)
     for _ in range(2):
         with pytest.raises(openai.APIError):
             streamed(served.client("other"), "Hi")

@@ -23,8 +23,9 @@ import aiohttp
 
 from tests.crash.promises import check_chain, check_file
 from tests.nursery import ROOT, Forked
-from turnledger import Ledger, Turn, TurnKind
+from turnledger import Ledger, Turn
 from turnledger.testing.upstream import ScriptedUpstream
+from turnledger.types import TurnKind
 
 WORDS = [f"word{number} " for number in range(12)]
 ANSWER = "".join(WORDS)

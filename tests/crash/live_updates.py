@@ -26,6 +26,7 @@ from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Chat, Ledger, Limits, RunningTurn
 from turnledger.engine.ports import Tables
 from turnledger.errors import TurnledgerError
+from turnledger.hosting import Host
 from turnledger.ledger import OWNER
 from turnledger.model.change import Position
 from turnledger.model.ids import ConversationId
@@ -132,7 +133,7 @@ class LiveStorm:
             url = f"http://127.0.0.1:{server.port}"
             ledger = await Ledger.open(server.store, limits=Limits(lease_time=3.0))
             async with ledger, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-                seal = Seal(await ledger.tokens.store_secret())
+                seal = Seal(await Host(ledger).tokens.store_secret())
                 self.followers = [Follower(url, Random(number), seal) for number in range(FOLLOWERS)]
                 following = [asyncio.create_task(each.follow(session)) for each in self.followers]
                 try:
@@ -282,7 +283,7 @@ class LiveStorm:
     async def _come_to_rest(self, ledger: Ledger) -> str:
         async with asyncio.timeout(PATIENCE):
             while True:
-                await ledger.recover()
+                await Host(ledger).recover()
                 position = await ledger.position()
                 found = await ledger.check(at_rest=True)
                 at_work = await ledger._process.store.read(_at_work, None)

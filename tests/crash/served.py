@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 
 from turnledger import Ledger, Limits
 from turnledger.engine.ports import Clock, Store
+from turnledger.hosting import Host
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
@@ -66,12 +67,12 @@ class Served:
 
     async def running(self) -> None:
         """Wait until a turn runs."""
-        while not self.ledger.at_work().running:
+        while not Host(self.ledger).at_work().running:
             await asyncio.sleep(0)
 
     async def queued(self, turns: int) -> None:
         """Wait until so many turns wait for others."""
-        while self.ledger.at_work().waiting != turns:
+        while Host(self.ledger).at_work().waiting != turns:
             await asyncio.sleep(0)
 
     async def answered(self, requests: int = 0) -> None:

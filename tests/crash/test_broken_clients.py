@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from tests.crash.served import Heard, Served, completion, exchange, request, served
-from turnledger.model.attempt import AttemptState
+from turnledger.hosting import Host
 from turnledger.model.messages.messages import checked_messages
+from turnledger.model.turn import AttemptState
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
@@ -348,7 +349,7 @@ async def test_a_client_that_was_cut_off_hears_so_while_the_turn_goes_on() -> No
         client = SlowClient()
         await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
         await serving.all_lost(1)
-        assert serving.ledger.at_work().running == 1
+        assert Host(serving.ledger).at_work().running == 1
         heard = await client.read_all()
         assert not heard.is_whole
         await serving.stop_everything()

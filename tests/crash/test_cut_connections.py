@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.crash.served import Heard, Served, completion, exchange, request, served
-from turnledger import Turn, TurnKind
+from turnledger import Turn
 from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import begin
 from turnledger.runners.demo import DemoModel
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 from turnledger.testing.gates import Gate, GatedStore
+from turnledger.types import TurnKind
 
 QUESTION = "How are you?"
 POLICIES = ("continue", "keep", "discard")
@@ -119,7 +120,7 @@ async def test_a_request_that_did_not_arrive_whole_never_happened(policy: str, s
         for sent in [*range(0, size, STRIDE), size - 1]:
             heard, key = await on.ask(Fault(sent=sent), policy, stream=stream)
             assert heard.raw == b""
-            assert (await on.served.ledger.catalogue.list()).chats == ()
+            assert (await on.served.ledger.list()).chats == ()
         await on.goes_on(key)
 
 

@@ -16,6 +16,7 @@ from turnledger import Chat, Ledger, errors
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.hosting import Host
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId
 from turnledger.stores.memory import MemoryStore
@@ -41,7 +42,7 @@ async def test_a_killed_process_leaves_each_chat_as_it_was_or_as_it_should_be(
     async with await Ledger.over(
         await SqliteStore.open(tmp_path / "chats.db"), limits=LIMITS, clock=FakeClock()
     ) as ledger:
-        await ledger.recover()
+        await Host(ledger).recover()
         assert await ledger.check() == []
         await check_forks(ledger, said)
         for id, possible in states_after(said).items():

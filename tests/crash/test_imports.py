@@ -35,7 +35,7 @@ async def chats() -> list[bytes]:
             await chat.undo()
             chat = await chat.fork((await chat.turns())[5].id) if number % 2 else await ledger.conversation()
         files: list[bytes] = []
-        async for line in ledger.transfer.export_all():
+        async for line in ledger.export_all():
             if line.startswith(b'{"type":"chat"'):
                 files.append(b"")
             files[-1] += line
@@ -46,7 +46,7 @@ async def exported(url: str) -> list[bytes]:
     files: list[bytes] = []
     async with await Ledger.open(url) as ledger:
         assert await ledger.check() == []
-        async for line in ledger.transfer.export_all():
+        async for line in ledger.export_all():
             if line.startswith(b'{"type":"chat"'):
                 files.append(b"")
             files[-1] += line
@@ -73,7 +73,7 @@ async def test_a_killed_import_leaves_whole_chats(chats: list[bytes], tmp_path: 
         assert found == chats[: len(found)]
         assert len(found) >= after
     async with await Ledger.open(url) as ledger:
-        reports = [report async for report in ledger.transfer.import_lines([file.read_bytes()])]
+        reports = [report async for report in ledger.import_lines([file.read_bytes()])]
         assert {report.did for report in reports} <= {Did.IMPORTED, Did.UNCHANGED}
         assert len(reports) == len(chats)
     assert await exported(url) == chats
@@ -99,10 +99,10 @@ async def test_an_import_that_fails_at_any_turn_leaves_nothing(
         with monkeypatch.context() as patched:
             patched.setattr(tables, name, failing)
             with pytest.raises(StoreError, match="gone"):
-                _ = [report async for report in ledger.transfer.import_lines([chats[0]])]
-        assert [line async for line in ledger.transfer.export_all()] == []
+                _ = [report async for report in ledger.import_lines([chats[0]])]
+        assert [line async for line in ledger.export_all()] == []
         assert await ledger.check() == []
         assert (await ledger.usage()).bytes == 0
-        reports = [report async for report in ledger.transfer.import_lines([chats[0]])]
+        reports = [report async for report in ledger.import_lines([chats[0]])]
         assert [report.did for report in reports] == [Did.IMPORTED]
-        assert b"".join([line async for line in ledger.transfer.export_all()]) == chats[0]
+        assert b"".join([line async for line in ledger.export_all()]) == chats[0]

@@ -23,6 +23,7 @@ from tests.unit.server.processes import started
 from turnledger import Limits
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.hosting import Host
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.protocol import BoundedHttp
@@ -227,7 +228,7 @@ def held(serving: Served) -> Held:
 
 async def come_to_rest(serving: Served) -> None:
     await serving.at_rest(len(serving.connections))
-    while any(serving.ledger.at_work()):
+    while any(Host(serving.ledger).at_work()):
         await asyncio.sleep(0)
     while passing := [task for task in asyncio.all_tasks() if task.get_name() in PASSING]:
         await asyncio.wait(passing)

@@ -14,9 +14,10 @@ from tests.crash.killed_server import ServerProcess
 from tests.crash.processes import suspend
 from tests.crash.promises import check_chain
 from tests.crash.served import Heard, completion, exchange, request
-from turnledger import AttemptState, Chat, Ledger
+from turnledger import Chat, Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
+from turnledger.types import AttemptState
 
 SHORT_LEASE = ("tests.tuned", "lease_time=1.2")
 """Long enough for a busy machine to beat within."""

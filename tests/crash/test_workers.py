@@ -16,9 +16,10 @@ import pytest
 
 from tests.crash.served import Heard, completion, request
 from tests.crash.several_workers import Line, SeveralWorkers, several_workers
-from turnledger import AttemptState, Ledger
+from turnledger import Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
+from turnledger.types import AttemptState
 
 
 class Streaming:

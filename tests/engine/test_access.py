@@ -27,6 +27,7 @@ from turnledger.errors import (
     TurnledgerError,
     TurnReplayed,
 )
+from turnledger.hosting import Host
 from turnledger.ledger import OWNER
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Branch
@@ -41,6 +42,7 @@ from turnledger.testing.store_contract.stage import (
     asked,
     chain,
     exchange,
+    owned,
     soon,
     tell,
     user,
@@ -59,17 +61,19 @@ async def _replayed(block: TurnBlock) -> Turn:
 
 WAYS: dict[str, Callable[[StageProcess, Chat, int], Coroutine[Any, Any, Any]]] = {
     "by_id": lambda here, chat, version: tell(
-        here.ledger.turn("next", conversation=chat.id, owner="ann", admitted=version)
+        here.ledger.for_owner("ann").turn("next", conversation=chat.id, admitted=version)
     ),
     "by_key": lambda here, chat, version: tell(
-        here.ledger.turn("next", conversation_key="k", owner="ann", admitted=version)
+        here.ledger.for_owner("ann").turn("next", conversation_key="k", admitted=version)
     ),
-    "to_a_new_one": lambda here, chat, version: tell(here.ledger.turn("next", owner="ann", admitted=version)),
+    "to_a_new_one": lambda here, chat, version: tell(
+        here.ledger.for_owner("ann").turn("next", admitted=version)
+    ),
     "to_a_new_key": lambda here, chat, version: tell(
-        here.ledger.turn("next", conversation_key="k2", owner="ann", admitted=version)
+        here.ledger.for_owner("ann").turn("next", conversation_key="k2", admitted=version)
     ),
-    "run": lambda here, chat, version: here.ledger.run(
-        ScriptedModel(["Yes."]), "next", conversation=chat.id, owner="ann", admitted=version
+    "run": lambda here, chat, version: here.ledger.for_owner("ann").run(
+        ScriptedModel(["Yes."]), "next", conversation=chat.id, admitted=version
     ),
     "replayed": lambda here, chat, version: _replayed(
         chat.turn("first", idempotency_key="once", admitted=version)
@@ -100,12 +104,12 @@ async def one_of_anns(stage: Stage) -> Chat:
     """A chat of Ann's, in the first of two processes: two turns, and a third that failed. There is a token of
     hers."""
     here, _ = await stage.processes()
-    await here.ledger.tokens.create(owner="ann", scopes=ALL)
-    chat = await here.ledger.conversation(conversation_key="k", owner="ann")
+    await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
+    chat = await here.ledger.for_owner("ann").conversation(conversation_key="k")
     await exchange(chat, "first", idempotency_key="once")
     second = chat.turn("second", retry=Retry(b"request", 0))
     await tell(second)
-    here.ledger.lost(second)
+    Host(here.ledger).lost(second)
     with pytest.raises(RuntimeError):
         await soon(chat.run(ScriptedModel([BROKEN]), "broken", idempotency_key="again"))
     return chat
@@ -166,21 +170,21 @@ class TestAdmission:
     async def test_revocations_of_others_do_not_matter(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes
         admitted = await _version(here)
-        other, _ = await there.ledger.tokens.create(owner="ben", scopes=ALL)
-        await there.ledger.tokens.revoke(other.id)
+        other, _ = await Host(there.ledger).tokens.create(owner="ben", scopes=ALL)
+        await Host(there.ledger).tokens.revoke(other.id)
         await WAYS["by_id"](here, chat, admitted)
         assert await asked(chat) == ["first", "second", "next"]
 
     async def test_the_first_token_of_all_ends_what_was_let_in_without_one(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        admission = await here.ledger.tokens.find(None)
+        admission = await Host(here.ledger).tokens.find(None)
         chat = await here.ledger.conversation()
         assert chat.owner == OWNER
         await exchange(chat, "first", admitted=admission.version)
-        await there.ledger.tokens.create(owner="ann", scopes=ALL)
+        await Host(there.ledger).tokens.create(owner="ann", scopes=ALL)
         with pytest.raises(AdmissionMoved):
             await exchange(chat, "second", admitted=admission.version)
-        assert (await here.ledger.tokens.find(None)).any_tokens
+        assert (await Host(here.ledger).tokens.find(None)).any_tokens
         assert await asked(chat) == ["first"]
 
     async def test_it_costs_no_trip_to_the_store(self, stage: Stage, chat: Chat) -> None:
@@ -201,19 +205,20 @@ class TestAdmission:
         self, stage: Stage, chat: Chat, error: type[Exception]
     ) -> None:
         here, there = stage._processes
-        deleted = await here.ledger.conversation(owner="ann")
+        deleted = await here.ledger.for_owner("ann").conversation()
         await deleted.delete()
         wishes: dict[Any, dict[str, Any]] = {
             ConversationNotFound: {"conversation": UNKNOWN},
             ConversationDeleted: {"conversation": deleted.id},
             IdempotencyMismatch: {"conversation": chat.id, "idempotency_key": "once"},
         }
-        wish = {"owner": "ann", **wishes[error], "admitted": await _version(here)}
+        wish = {**wishes[error], "admitted": await _version(here)}
+        ann = here.ledger.for_owner("ann")
         for expected in (error, AdmissionMoved):
             with pytest.raises(expected):
-                await tell(here.ledger.turn("x", **wish))
+                await tell(ann.turn("x", **wish))
             with pytest.raises(expected):
-                await tell(here.ledger.resent([user("x")], **wish))
+                await tell(ann.resent([user("x")], **wish))
             await _revoke_one(there)
 
     # Being looked up again.
@@ -225,14 +230,15 @@ class TestAdmission:
         here, there = stage._processes
         admitted = await _version(here)
         await _revoke_one(there)
-        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here), "owner": "ann"}
+        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here)}
+        ann = here.ledger.for_owner("ann")
         if way == "shared":
             options |= {"conversation": chat.id, "idempotency_key": "once"}
             with pytest.raises(TurnReplayed):
-                await tell(here.ledger.turn("first", **options))
+                await tell(ann.turn("first", **options))
             return
         options |= {"conversation": chat.id} if way == "first" else {}
-        assert (await tell(here.ledger.turn("next", **options))).input[0].text == "next"
+        assert (await tell(ann.turn("next", **options))).input[0].text == "next"
 
     async def test_who_is_not_let_in_again_is_told_so_by_who_looks(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes
@@ -243,8 +249,8 @@ class TestAdmission:
             raise TokenEnded
 
         for id in (chat.id, UNKNOWN):
-            block = here.ledger.turn(
-                "next", conversation=id, owner="ann", admitted=admitted, readmit=shut_out
+            block = here.ledger.for_owner("ann").turn(
+                "next", conversation=id, admitted=admitted, readmit=shut_out
             )
             with pytest.raises(TokenEnded):
                 await tell(block)
@@ -268,7 +274,7 @@ class TestAdmission:
 
     async def test_whose_time_is_over_begins_nothing(self, stage: Stage, chat: Chat) -> None:
         here, _ = stage._processes
-        now = here.ledger.clock.now_ms()
+        now = Host(here.ledger).clock.now_ms()
         with pytest.raises(AdmissionMoved):
             await tell(chat.turn("next", admitted_until=now))
         holder = await stage.hold_lane(chat, "third")
@@ -296,14 +302,14 @@ class TestAdmission:
 
 async def _version(process: StageProcess) -> int:
     """The admission version of Ann's tokens."""
-    [*_, token] = await process.ledger.tokens.list(owner="ann")
-    return (await process.ledger.tokens.find(token.digest)).version
+    [*_, token] = await Host(process.ledger).tokens.list(owner="ann")
+    return (await Host(process.ledger).tokens.find(token.digest)).version
 
 
 async def _revoke_one(process: StageProcess) -> None:
     """Make another token of Ann's, and revoke it."""
-    token, _ = await process.ledger.tokens.create(owner="ann", scopes=ALL)
-    await process.ledger.tokens.revoke(token.id)
+    token, _ = await Host(process.ledger).tokens.create(owner="ann", scopes=ALL)
+    await Host(process.ledger).tokens.revoke(token.id)
 
 
 async def _all_of(process: StageProcess, chat: Chat) -> Any:
@@ -312,12 +318,12 @@ async def _all_of(process: StageProcess, chat: Chat) -> Any:
 
 
 async def version(process: StageProcess) -> int:
-    return (await process.ledger.tokens.find(None)).version
+    return (await Host(process.ledger).tokens.find(None)).version
 
 
 async def revoke_one(process: StageProcess) -> None:
-    token, _ = await process.ledger.tokens.create(owner=OWNER, scopes=tuple(TokenScope))
-    await process.ledger.tokens.revoke(token.id)
+    token, _ = await Host(process.ledger).tokens.create(owner=OWNER, scopes=tuple(TokenScope))
+    await Host(process.ledger).tokens.revoke(token.id)
 
 
 Change: TypeAlias = Callable[[StageProcess, Chat, dict[str, Any]], Coroutine[Any, Any, Any]]
@@ -326,7 +332,7 @@ Change: TypeAlias = Callable[[StageProcess, Chat, dict[str, Any]], Coroutine[Any
 CHANGES: dict[str, tuple[Callable[..., Any], Change]] = {
     "fork": (fork, lambda process, chat, who: chat.fork(**who)),
     "undo": (begin, lambda process, chat, who: chat.undo(**who)),
-    "reset": (reset, lambda process, chat, who: process.ledger.reset("k", **who)),
+    "reset": (reset, lambda process, chat, who: owned(process.ledger, who).reset("k", **who)),
 }
 
 
@@ -348,7 +354,7 @@ class TestAdmissionOfMoves:
         with pytest.raises(AdmissionMoved):
             await soon(task)
         assert await asked(chat) == ["q1", "q2"]
-        assert [each.conversation.id for each in (await here.ledger.catalogue.list()).chats] == [chat.id]
+        assert [each.conversation.id for each in (await here.ledger.list()).chats] == [chat.id]
 
     @every_change
     async def test_who_is_still_let_in_goes_on(self, stage: Stage, name: str) -> None:

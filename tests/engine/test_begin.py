@@ -25,21 +25,19 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState, Began
 from turnledger.model.ids import TurnId
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, Began, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, said, soon
+from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, owned, said, soon
 
 every_way = pytest.mark.parametrize("way", ["turn", "resent"])
 
 
 def ask(process: StageProcess, way: str, text: str = "q", **options: Any) -> TurnBlock:
     """Ask for a turn of a conversation that is named by the options."""
-    if way == "turn":
-        return process.ledger.turn(text, **options)
-    return process.ledger.resent(talk(text), **options)
+    chats = owned(process.ledger, options)
+    return chats.turn(text, **options) if way == "turn" else chats.resent(talk(text), **options)
 
 
 async def began(block: TurnBlock, answer: str = "a") -> Began:
@@ -304,7 +302,7 @@ class TestAttach:
 
     async def test_a_turn_cannot_wait_for_itself(self, chat: Chat) -> None:
         async with chat.turn("q") as turn:
-            with pytest.raises(InvalidInput, match="leave it"):
+            with pytest.raises(InvalidInput, match="Leave its block"):
                 await chat.outcome(turn.id)
             turn.emit("a")
 

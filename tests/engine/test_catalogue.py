@@ -10,6 +10,7 @@ from turnledger.chat import Chat
 from turnledger.engine.conversations.resolve import update
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import RevisionConflict
+from turnledger.hosting import Host
 from turnledger.model.conversation import NamedBy
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, soon, user
@@ -19,7 +20,7 @@ PICTURE = {"role": "user", "content": [{"type": "input_image", "image_url": "dat
 
 async def preview(process: StageProcess, chat: Chat) -> tuple[int, str]:
     """What the list says of a chat: how many turns, and what was said last."""
-    page = await process.ledger.catalogue.list()
+    page = await process.ledger.list()
     [listed] = [each for each in page.chats if each.conversation.id == chat.id]
     assert await (await process.chat(chat)).summary() == listed
     return listed.turns, listed.preview
@@ -52,7 +53,7 @@ class TestTitles:
         chat = await here.chat()
         read = (await chat.info()).revision
         await exchange(chat, "q")
-        await here.ledger.catalogue.name_by_model(chat.id, "By a model")
+        await Host(here.ledger).name_by_model(chat.id, "By a model")
         found = await (await there.chat(chat)).update(title="Mine", revision=read)
         assert (found.title, found.revision) == ("Mine", read + 1)
 
@@ -111,7 +112,7 @@ class TestTitles:
         here, there = await stage.processes()
         chat, mine = await here.chat(), await here.chat(title="Mine")
         await exchange(chat, "q")
-        name = there.ledger.catalogue.name_by_model
+        name = Host(there.ledger).name_by_model
         named = await name(chat.id, "By a model")
         assert named == await chat.info()
         assert (named.title, named.named_by, named.revision) == ("By a model", NamedBy.MODEL, 1)

@@ -11,10 +11,11 @@ import pytest
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import LedgerClosed, NoNewInput, TooManyReaders
+from turnledger.hosting import Host
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Within
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, chain, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, chain, exchange, owned, soon
 
 
 class Heard:
@@ -39,7 +40,7 @@ class Heard:
 @asynccontextmanager
 async def following(process: StageProcess, **options: Any) -> AsyncIterator[Heard]:
     """Follow from now on, or from after a position."""
-    changes = process.ledger.changes(**options)
+    changes = owned(process.ledger, options).changes(**options)
     heard = Heard(changes)
     try:
         if "after" not in options:
@@ -187,12 +188,12 @@ class TestChanges:
         [process] = await stage.processes(1)
         chat = await process.chat()
         await chain(chat, 2)
-        file = b"".join([line async for line in process.ledger.transfer.export(chat.id)])
+        file = b"".join([line async for line in process.ledger.export(chat.id)])
         async with following(process, owner="bob") as heard:
             reports = [
                 report
                 for _ in range(2)
-                async for report in process.ledger.transfer.import_lines((file,), owner="bob")
+                async for report in process.ledger.for_owner("bob").import_lines((file,))
             ]
             made = await heard.next()
             assert (made.kind, made.conversation) == (ChangeKind.CHAT_CREATED, reports[-1].chat)
@@ -298,8 +299,8 @@ class TestChanges:
             with pytest.raises(TooManyReaders):
                 await anext(process.ledger.changes())
         async with following(process):
-            assert process.ledger.at_work().readers == 1
-        assert process.ledger.at_work().readers == 0
+            assert Host(process.ledger).at_work().readers == 1
+        assert Host(process.ledger).at_work().readers == 0
 
     async def test_closing_ends_it(self, stage: Stage) -> None:
         [process] = await stage.processes(1)

@@ -76,10 +76,10 @@ class TestContext:
             turn.emit("a")
         assert [each.number for each in await chat.turns()] == [1, 2, 3]
 
-    async def test_priming_stands_before_the_history_for_one_turn(self, chat: Chat) -> None:
+    async def test_primer_stands_before_the_history_for_one_turn(self, chat: Chat) -> None:
         await exchange(chat, "q", "a", instructions="Be brief.")
         primes = [{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}]
-        assert await shown(chat, priming=primes) == ["Be brief.", "p", "r", "q", "a"]
+        assert await shown(chat, primer=primes) == ["Be brief.", "p", "r", "q", "a"]
         assert await shown(chat) == ["Be brief.", "q", "a", "next", "ok"]
         assert [item.text for item in await chat.history()][:4] == ["q", "a", "next", "ok"]
 

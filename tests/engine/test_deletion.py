@@ -13,13 +13,13 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, StorageFull, TurnReplayed
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import BLOCK, Claim, ConversationState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.retention import Retained
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import Attempt, AttemptState, OnStop, TurnKind
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import ScriptedModel, Tool
@@ -223,14 +223,14 @@ class TestRetention:
             await here.tend()
         assert await chat.attempts() == []
         assert (await here.ledger.retain()).retired == ()
-        assert len((await here.ledger.catalogue.named("new")).chats) == 1
+        assert len((await here.ledger.named("new")).chats) == 1
 
     async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
         chat = await used(here, stage, "ann")
         stage.clock.advance(HOUR)
         assert len((await here.ledger.retain()).retired) == 1
-        restored = await here.ledger.restore(chat.id, owner="ann")
+        restored = await here.ledger.for_owner("ann").restore(chat.id)
         assert (await here.ledger.retain()).retired == ()
         assert len(await restored.turns()) == 1
 
@@ -295,10 +295,10 @@ class TestQuotas:
             chat.undo(),
             chat.fork(),
             chat.update(metadata=long),
-            there.ledger.conversation(owner="ann"),
-            there.ledger.conversation(owner="ann", idempotency_key="i"),
-            there.ledger.conversation(conversation_key="other", owner="ann"),
-            there.ledger.reset("k", owner="ann"),
+            there.ledger.for_owner("ann").conversation(),
+            there.ledger.for_owner("ann").conversation(idempotency_key="i"),
+            there.ledger.for_owner("ann").conversation(conversation_key="other"),
+            there.ledger.for_owner("ann").reset("k"),
         ):
             with pytest.raises(StorageFull, match="Purge conversations"):
                 await refused_call
@@ -308,8 +308,8 @@ class TestQuotas:
             chat.resent([user("q3")], sent="new"),
             chat.edit(before[0].id, "q3"),
             chat.regenerate(),
-            there.ledger.turn("q3", conversation_key="k", owner="ann"),
-            there.ledger.turn("q3", owner="ann"),
+            there.ledger.for_owner("ann").turn("q3", conversation_key="k"),
+            there.ledger.for_owner("ann").turn("q3"),
         ):
             with pytest.raises(StorageFull, match="Purge conversations"):
                 await tell(refused)
@@ -324,7 +324,7 @@ class TestQuotas:
         once = await exchange(chat, "q1", LONG, idempotency_key="i")
         asked = chat.turn("q2", retry=Retry(b"digest"))
         lost = await tell(asked, LONG)
-        here.ledger.lost(asked)
+        Host(here.ledger).lost(asked)
         await here.tend()
         same = await there.chat(chat)
         assert await exchange(same, "q1", idempotency_key="i") == once
@@ -357,9 +357,9 @@ class TestQuotas:
         here = await stage.process(with_limits(LIMITS, owner_chats=2))
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         for refused in (
-            here.ledger.conversation(owner="ann"),
+            here.ledger.for_owner("ann").conversation(),
             chat.fork(),
-            tell(here.ledger.turn("q", owner="ann")),
+            tell(here.ledger.for_owner("ann").turn("q")),
         ):
             with pytest.raises(StorageFull, match="2 chats"):
                 await refused
@@ -368,8 +368,8 @@ class TestQuotas:
         with pytest.raises(StorageFull):
             await here.chat(owner="ann")
         await other.delete(purge=True)
-        await tell(here.ledger.turn("q", owner="ann"))
-        assert (await here.ledger.usage(owner="ann")).chats == 2
+        await tell(here.ledger.for_owner("ann").turn("q"))
+        assert (await here.ledger.for_owner("ann").usage()).chats == 2
         assert await here.ledger.check(at_rest=True) == []
 
     async def test_what_stores_nothing_more_can_be_done(self, stage: Stage) -> None:

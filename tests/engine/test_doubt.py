@@ -13,7 +13,7 @@ from turnledger.engine.ports import Sync
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
-from turnledger.model.attempt import AttemptState
+from turnledger.model.turn import AttemptState
 from turnledger.testing.gates import Fate, GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.power_loss import DEEDS, Deed

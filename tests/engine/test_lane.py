@@ -31,9 +31,8 @@ from turnledger.errors import (
     WaitEnded,
 )
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import AttemptState
 from turnledger.model.item import message
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, GatedStore
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.one_at_a_time import (

@@ -497,7 +497,7 @@ class TestForkedOnce:
                 await soon(chat.fork(turns[0].id, **{"title": "T", **changed}, **ONCE))
         with pytest.raises(IdempotencyMismatch):
             await soon(chat.fork(turns[1].id, title="T", **ONCE))
-        assert len((await here.ledger.catalogue.list()).chats) == 2
+        assert len((await here.ledger.list()).chats) == 2
 
     async def test_forks_of_one_key_that_come_at_once_are_one_chat(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()

@@ -431,7 +431,7 @@ class TestResentOnce:
         await refused(chat, [user("q2")], IdempotencyMismatch, idempotency_key="i")
         await refused(chat, [SYSTEM, user("q1")], IdempotencyMismatch, idempotency_key="i")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", sent="new")
-        await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", priming="Hello")
+        await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", primer="Hello")
 
     async def test_an_edit_is_resumed_on_its_branch(self, chat: Chat) -> None:
         await chain(chat, 2)

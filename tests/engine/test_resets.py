@@ -18,10 +18,11 @@ from turnledger.errors import (
     InvalidInput,
     TurnReplayed,
 )
+from turnledger.hosting import Host
 from turnledger.model.conversation import ConversationState, Ticket
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import AttemptState, TurnKind
+from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.one_key import IDLE, LONG, run_by_key
@@ -464,7 +465,9 @@ class Kept:
         with pytest.raises(RuntimeError):
             await self.lasting.run(ScriptedModel([RuntimeError()]), "failing")
         await self.deleted.delete()
-        self.token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"], lifetime=1.0)
+        self.token, _ = await Host(here.ledger).tokens.create(
+            owner="ann", scopes=["chats:read"], lifetime=1.0
+        )
 
     async def all_there(self, process: StageProcess | None = None) -> None:
         """Everything is as it was."""

@@ -32,6 +32,7 @@ from turnledger.errors import (
     TurnFailed,
     TurnledgerError,
 )
+from turnledger.hosting import Host
 from turnledger.model.conversation import Claim
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, When
@@ -90,11 +91,11 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         await noted(here)
         again = ask(await there.chat(chat), 1)
         assert await soon(again.run(NEVER)) == turn
-        there.ledger.lost(again)
+        Host(there.ledger).lost(again)
         assert await soon(ask(await there.chat(chat), 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
@@ -107,8 +108,8 @@ class TestKeylessRetries:
         chat = await here.chat()
         first, turn = await answered(chat, 0)
         second_block, second = await answered(await there.chat(chat), 1, "another")
-        here.ledger.delivered(first)
-        there.ledger.lost(second_block)
+        Host(here.ledger).delivered(first)
+        Host(there.ledger).lost(second_block)
         await noted(here)
         await noted(there)
         assert await soon(ask(chat, 2).run(NEVER)) == second
@@ -119,7 +120,7 @@ class TestKeylessRetries:
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         between = await exchange(chat, "something else")
         _, second = await answered(chat, 1, "another")
         assert await chat.turns() == [turn, between, second]
@@ -129,7 +130,7 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.delivered(first)
+        Host(here.ledger).delivered(first)
         await noted(here)
         _, second = await answered(await there.chat(chat), 1, "another")
         assert await chat.turns() == [turn, second]
@@ -138,17 +139,17 @@ class TestKeylessRetries:
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         assert await soon(ask(chat, 1).run(NEVER)) == turn
 
     async def test_a_first_try_is_always_a_message_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         await noted(here)
         block, second = await answered(chat, 0, "another")
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         assert await soon(ask(chat, 1).run(NEVER)) == second
         assert await chat.turns() == [turn, second]
 
@@ -156,7 +157,7 @@ class TestKeylessRetries:
         here = await stage.process()
         chat = await here.chat()
         block, first = await answered(chat, 2)
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         turns = [first]
         for count in (1, 1):
             turns.append((await answered(chat, count))[1])
@@ -168,15 +169,15 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         await noted(here)
         again = ask(await there.chat(chat), 1)
         assert await soon(again.run(NEVER)) == turn
-        for note_of_first in (here.ledger.delivered, here.ledger.lost):
+        for note_of_first in (Host(here.ledger).delivered, Host(here.ledger).lost):
             note_of_first(first)
             await noted(here)
             assert [(claim.retries, claim.is_lost) for claim in await claims(here)] == [(1, False)]
-        there.ledger.lost(again)
+        Host(there.ledger).lost(again)
         await noted(there)
         assert await soon(ask(chat, 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
@@ -185,7 +186,7 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         await noted(here)
         again = ask(await there.chat(chat), 1, attach=True)
         with pytest.raises(TurnAttached) as attached:
@@ -195,7 +196,7 @@ class TestKeylessRetries:
         other = await stage.line_up(chat, ask(chat, 2).run(ScriptedModel(["another"])))
         with here.store.hold(begin) as gate:
             turn = await holder.finish()
-            there.ledger.delivered(again)
+            Host(there.ledger).delivered(again)
             await stage.reach(gate, other)
             await noted(there)
         assert [turn, await soon(other)] == await chat.turns()
@@ -209,7 +210,7 @@ class TestKeylessRetries:
         second = await stage.line_up(chat, ask(chat, 1).run(ScriptedModel(["another"])))
         with here.store.hold(begin) as gate:
             turn = await holder.finish()
-            here.ledger.delivered(block)
+            Host(here.ledger).delivered(block)
             await stage.reach(gate, second)
             await noted(here)
         assert [turn, await soon(second)] == await chat.turns()
@@ -222,7 +223,7 @@ class TestKeylessRetries:
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         turn = await holder.finish()
         assert await soon(again) == turn
         assert await chat.turns() == [turn]
@@ -235,7 +236,7 @@ class TestKeylessRetries:
         block, holder = await runs(stage, chat, 0)
         again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
         with here.store.hold(note):
-            here.ledger.lost(block)
+            Host(here.ledger).lost(block)
             turn = await holder.finish()
             assert await soon(again) == turn
         assert await chat.turns() == [turn]
@@ -245,7 +246,7 @@ class TestKeylessRetries:
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         again = await stage.line_up(chat, ask(chat, 1, attach=True).run(NEVER))
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         with pytest.raises(TurnAttached):
             await soon(again)
         await holder.finish()
@@ -257,7 +258,7 @@ class TestKeylessRetries:
         holder = await stage.hold_lane(chat, "before")
         block = ask(chat, 0)
         first = await stage.line_up(chat, block.run(ScriptedModel(["a"])))
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
         await holder.finish()
         assert await soon(again) == await soon(first)
@@ -320,7 +321,7 @@ class TestKeylessRetries:
             with pytest.raises(RuntimeError):
                 await soon(first.run(model))
             if is_lost:
-                here.ledger.lost(first)
+                Host(here.ledger).lost(first)
             await soon(ask(chat, 1).run(model))
             assert [turn.kind for turn in (await chat.turns())[before:]] == kinds
             assert model.executed == {"pay": len(kinds)}
@@ -329,7 +330,7 @@ class TestKeylessRetries:
         here = await stage.process()
         chat = await here.chat()
         block, _ = await runs(stage, chat, 0, on_stop="discard")
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         stopped = await soon(chat.stop())
         assert stopped.state is AttemptState.DISCARDED
         _, turn = await answered(chat, 1)
@@ -340,7 +341,7 @@ class TestKeylessRetries:
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         await noted(here)
         here.store.lose_answer(begin, fate, fate)  # the first one only finds that it has to reach the disk
         assert await soon(ask(chat, 1).run(NEVER)) == turn
@@ -357,7 +358,7 @@ class TestKeylessRetries:
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         if is_noted:
-            here.ledger.lost(block)
+            Host(here.ledger).lost(block)
             await noted(here)
         with here.store.hold(commit, when) as gate:
             holder.gate.release()
@@ -378,7 +379,7 @@ class TestKeylessRetries:
         block, model = ask(chat, 0), ScriptedModel(["a"], ["b"])
         with pytest.raises(CommitOutcomeUnknown):
             await soon(block.run(model))
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         again = ask(chat, 1)
         second = stage.start(again.run(model))
         await stage.until_run(here, begin, 2)
@@ -386,7 +387,7 @@ class TestKeylessRetries:
         try:
             turn = await soon(second)
         except TurnFailed:
-            here.ledger.lost(again)
+            Host(here.ledger).lost(again)
             turn = await soon(ask(chat, 2).run(model))
         assert await chat.turns() == [turn]
 
@@ -396,7 +397,7 @@ class TestKeylessRetries:
         for number in range(3):
             block = ask(chat, 0, f"q{number}")
             await soon(block.run(ScriptedModel(["a"])))
-            here.ledger.delivered(block)
+            Host(here.ledger).delivered(block)
         await noted(here)
         assert await claims(here) == []
 
@@ -406,7 +407,7 @@ class TestKeylessRetries:
         process = await stage.process()
         chat = await process.chat()
         first, turn = await answered(chat, 0)
-        process.ledger.lost(first)
+        Host(process.ledger).lost(first)
         await noted(process)
         stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
         # Nothing was purged yet: begin looks at the time itself.
@@ -420,7 +421,7 @@ class TestKeylessRetries:
         here = await stage.process()
         chat = await here.chat()
         first, holder = await runs(stage, chat, 0)
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         await noted(here)
         for _ in range(4):
             stage.clock.advance(LOST_KEPT_MS / 2000)
@@ -444,7 +445,7 @@ class TestKeylessRetries:
         chat = await here.chat()
         block = ask(chat, 0, idempotency_key="i")
         turn = await soon(block.run(ScriptedModel(["a"])))
-        here.ledger.delivered(block)
+        Host(here.ledger).delivered(block)
         await noted(here)
         assert await soon(ask(chat, 0, idempotency_key="i").run(NEVER)) == turn
 
@@ -464,7 +465,7 @@ class TestKeylessRetries:
             await soon(first.run(ScriptedModel([BOOM] if is_failed else ["a"])))
         except RuntimeError:
             assert is_failed
-        here.ledger.lost(first)
+        Host(here.ledger).lost(first)
         old = await here.ledger.conversation(conversation_key="k")
         await (old.delete() if is_deleted else here.ledger.reset("k"))
         second = await soon(send(1).run(ScriptedModel(["b"])))
@@ -482,7 +483,7 @@ class TestKeylessRetries:
 
         block = send(here, 0)
         turn = await soon(block.run(ScriptedModel(["a2"])))
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         await noted(here)
         assert await soon(send(there, 1).run(NEVER)) == turn
         assert await asked(chat) == ["q1", "q2"]

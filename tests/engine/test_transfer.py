@@ -104,11 +104,11 @@ class TestTransfer:
         async with elsewhere() as there:
             chat = await rich_chat(there)
             file = await exported(there, chat.id)
-            listed = (await there.catalogue.list(tag="x", archived=True)).chats
+            listed = (await there.list(tag="x", archived=True)).chats
         changes = here.changes()
         assert (await soon(anext(changes))).kind is ChangeKind.START
         await imported(here, file)
-        assert (await here.catalogue.list(tag="x", archived=True)).chats == listed
+        assert (await here.list(tag="x", archived=True)).chats == listed
         assert listed[0].preview
         assert [hit.conversation.id for hit in (await here.search("noted")).hits] == [chat.id]
         told = await soon(anext(changes))
@@ -211,7 +211,7 @@ class TestTransfer:
 
     async def test_who_sees_one_scope_imports_into_it(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
-        chat = await here.conversation(scope="s")
+        chat = await here.for_owner("local", scope="s").conversation()
         await exchange(chat, "hi")
         file = await exported(here, chat.id)
         reports = await imported(here, file, within=Within("t"))

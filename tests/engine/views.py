@@ -10,11 +10,10 @@ from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
 from turnledger.model import codec
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import Turn
+from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
 from turnledger.testing.store_contract.stage import Holder, Stage, StageProcess, soon
 

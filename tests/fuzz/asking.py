@@ -11,6 +11,7 @@ from starlette.types import Message
 
 from tests.unit.server.made_up_page import PAGE
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.ledger import OWNER
 from turnledger.model.access.token import TokenScope
 from turnledger.runners.demo import DemoModel
@@ -66,7 +67,7 @@ class Application:
             body = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": text}]})
             headers = [HOST, JSON, (b"x-conversation-id", KNOWN.replace(" ", "%20").encode())]
             assert (await self._ask("POST", "/v1/chat/completions", headers, body)).status == 200
-        (known,) = (await self.ledger.catalogue.list()).chats
+        (known,) = (await self.ledger.list()).chats
         self.chat = str(known.conversation.id)
         chat = await self.ledger.conversation(self.chat)
         self.turn = str((await chat.turns())[-1].id)
@@ -75,7 +76,7 @@ class Application:
         """Make a token that may do everything, unless told otherwise: its id and its text. The first one
         shuts out who has none."""
         given = {"owner": OWNER, "scopes": tuple(TokenScope), **kind}
-        token, text = self._run(self.ledger.tokens.create(**given))
+        token, text = self._run(Host(self.ledger).tokens.create(**given))
         return str(token.id), text
 
     def close(self) -> None:
@@ -138,7 +139,7 @@ class Application:
         found: dict[str, list[str]] = {}
         cursor: str | None = None
         while True:
-            page = await self.ledger.catalogue.list(limit=1000, archived=None, cursor=cursor)
+            page = await self.ledger.list(limit=1000, archived=None, cursor=cursor)
             for each in page.chats:
                 id = str(each.conversation.id)
                 chat = await self.ledger.conversation(id)

@@ -21,6 +21,7 @@ from tests.fuzz.replies import check_reply
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
 from turnledger.runners.demo import DemoModel
@@ -89,7 +90,7 @@ class Crowd:
         model = DemoModel(patience=8.0, now=self._loop.time)
         settings = Settings(limits=self._random.choice((WIDE, TIGHT)))
         self.app: App = make_app(self.ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
-        self.app.service.readiness = Readiness(self.ledger.probe, self._loop.time)
+        self.app.service.readiness = Readiness(Host(self.ledger).probe, self._loop.time)
         for owner in OWNERS:
             await self._make(owner, owner, scopes=tuple(TokenScope))
             await self._make(f"{owner}, narrowed", owner, scopes=tuple(TokenScope), chat_scope="app")
@@ -98,7 +99,7 @@ class Crowd:
         self._at_first = asyncio.all_tasks(self._loop)
 
     async def _make(self, name: str, owner: str, **kind: Any) -> None:
-        token, text = await self.ledger.tokens.create(owner=owner, **kind)
+        token, text = await Host(self.ledger).tokens.create(owner=owner, **kind)
         self._know(name, owner, str(token.id), text)
 
     def _know(self, name: str, owner: str, id: str, text: str) -> None:
@@ -285,10 +286,10 @@ class Crowd:
             self._ended |= {each for each, id in self._ids.items() if id in gone}
 
     async def _delete(self) -> None:
-        page = await self.ledger.catalogue.list(owner=self._random.choice(OWNERS))
+        page = await self.ledger.for_owner(self._random.choice(OWNERS)).list()
         if page.chats:
             found = self._random.choice(page.chats).conversation
-            chat = await self.ledger.conversation(str(found.id), owner=found.owner)
+            chat = await self.ledger.for_owner(found.owner).conversation(str(found.id))
             await chat.delete()
 
     def _somebody(self) -> str:
@@ -333,10 +334,10 @@ class Crowd:
         kinds = (REQUESTS, TURNS, WAITING, STREAMS, READERS)
         assert {kind: board.sum(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
         await asyncio.sleep(AT_LEISURE)
-        assert self.ledger.at_work() == (0, 0, 0)
+        assert Host(self.ledger).at_work() == (0, 0, 0)
         assert await self.ledger.check(at_rest=True) == []
         for owner in OWNERS:
-            for chat in (await self.ledger.catalogue.list(owner=owner, limit=1000)).chats:
+            for chat in (await self.ledger.for_owner(owner).list(limit=1000)).chats:
                 await self._takes_one_more(owner, str(chat.conversation.id))
         assert await self.ledger.check(at_rest=True) == []
         await asyncio.sleep(AT_LEISURE)

@@ -20,6 +20,7 @@ from turnledger.engine.access.tokens import find
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
 from turnledger.errors import ModelError, ModelRefused, ModelTimeout
+from turnledger.hosting import Host
 from turnledger.model.access.share import new_code
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import ConversationState
@@ -71,14 +72,14 @@ class Place:
         self.arrives = True
 
     async def settle(self) -> None:
-        token, text = await self.ledger.tokens.create(owner="alice", scopes=tuple(TokenScope))
+        token, text = await Host(self.ledger).tokens.create(owner="alice", scopes=tuple(TokenScope))
         self.ids["token"] = str(token.id)
         self.headers = {HOST[0]: HOST[1], b"authorization": b"Bearer " + text.encode()}
         self.gone = await self._chat("gone")
         self.ids |= await self._chat("there")
-        chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
+        chat = await self.ledger.for_owner("alice").conversation(self.gone["chat"])
         await chat.delete(purge=True)
-        share, code = await self.ledger.shares.create(scope="fair", owner="alice")
+        share, code = await Host(self.ledger).shares.create(scope="fair", owner="alice")
         self.ids["share"] = str(share.id)
         self.bodies: dict[str, Any] = {
             "/api/tokens": {"scopes": ["chats:read"], "chat": self.ids["chat"]},
@@ -100,7 +101,7 @@ class Place:
             self.headers[b"x-conversation-id"] = self.ids["chat"].encode()
 
     async def _chat(self, conversation_key: str) -> dict[str, str]:
-        async with self.ledger.turn("Hi", conversation_key=conversation_key, owner="alice") as turn:
+        async with self.ledger.for_owner("alice").turn("Hi", conversation_key=conversation_key) as turn:
             turn.emit("Hello")
         branch = str(turn.branch.id)
         return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
@@ -196,18 +197,18 @@ async def keep_the_body_back(place: Place) -> None:
 async def be_in_the_way(place: Place) -> None:
     if "X-Turn-On-Busy" in place.endpoint.headers:
         place.headers[b"x-turn-on-busy"] = b"reject"
-        block = place.ledger.turn("Hi", conversation=place.ids["chat"], owner="alice")
+        block = place.ledger.for_owner("alice").turn("Hi", conversation=place.ids["chat"])
         await block.__aenter__()
         return
     if place.endpoint.path == "/api/shares":
         for _ in range(2):
-            await place.ledger.shares.create(scope="fair", owner="alice")
+            await Host(place.ledger).shares.create(scope="fair", owner="alice")
         return
     if place.endpoint.path != "/api/tokens":
         place.app.service.keeping = PersistencePolicy(ChatSettings(keep=False), place.ledger)
         return
     for _ in range(2):
-        await place.ledger.tokens.create(owner="alice", scopes=["admin"])
+        await Host(place.ledger).tokens.create(owner="alice", scopes=["admin"])
 
 
 async def name_what_was_deleted(place: Place) -> None:
@@ -282,7 +283,7 @@ async def come_too_late(place: Place) -> None:
 
 
 async def store_too_much(place: Place) -> None:
-    async with place.ledger.turn("Hi", conversation_key="large", owner="alice") as turn:
+    async with place.ledger.for_owner("alice").turn("Hi", conversation_key="large") as turn:
         turn.emit("Hello " * 10_000)
     if place.endpoint.method == "PATCH":
         place.body = {"metadata": {str(number): "x" * 500 for number in range(16)}}

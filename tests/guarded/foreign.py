@@ -12,6 +12,7 @@ import msgspec
 from tests.guarded.walking import ALL, BODIES, Town, chat_body
 from tests.unit.server.asgi import Reply
 from turnledger.chat import Chat
+from turnledger.hosting import Host
 from turnledger.model.access.token import digest_of
 from turnledger.model.ids import TurnId
 
@@ -160,7 +161,7 @@ scope, a reader of another chat of Alice's, and a token of hers that is narrowed
 
 async def add_roles(place: Town) -> None:
     """Make the tokens that a town lacks."""
-    tokens = place.ledger.tokens
+    tokens = Host(place.ledger).tokens
     root, _ = await tokens.create(owner="bob", scopes=ALL)
     _, place.tokens["child admin"] = await tokens.create(owner="bob", scopes=ALL, parent=root.id)
 
@@ -168,8 +169,8 @@ async def add_roles(place: Town) -> None:
 async def ids_of(place: Town, chat: Chat, turn: TurnId) -> Ids:
     """What names a chat of Alice's and a turn there, with a link and a token of her own."""
     place.clock.advance(1)  # so that an id that never was stands at the same place among all others
-    share, _ = await place.ledger.shares.create(scope="fair", owner=chat.owner)
-    token, _ = await place.ledger.tokens.create(owner=chat.owner, scopes=ALL)
+    share, _ = await Host(place.ledger).shares.create(scope="fair", owner=chat.owner)
+    token, _ = await Host(place.ledger).tokens.create(owner=chat.owner, scopes=ALL)
     place.clock.advance(1)
     info = await chat.info()
     return Ids(
@@ -184,10 +185,12 @@ async def ids_of(place: Town, chat: Chat, turn: TurnId) -> Ids:
 
 async def own_of(place: Town, who: str) -> Ids:
     """What names a chat of the one who asks."""
-    token = (await place.ledger.tokens.find(digest_of(place.tokens[who]))).token
+    token = (await Host(place.ledger).tokens.find(digest_of(place.tokens[who]))).token
     assert token is not None
     key = f"own-of-{who.replace(' ', '-')}"
-    chat = await place.ledger.conversation(owner=token.owner, conversation_key=key, scope=token.chat_scope)
+    chat = await place.ledger.for_owner(token.owner, scope=token.chat_scope).conversation(
+        conversation_key=key
+    )
     async with chat.turn("Mine") as turn:
         turn.emit("Yours.")
     return await ids_of(place, chat, turn.id)

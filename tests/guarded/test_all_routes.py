@@ -9,6 +9,7 @@ import pytest
 from tests.guarded.foreign import ROLES, add_roles, differences, ids_of, own_of
 from tests.guarded.walking import ALL, SECRETS, Operation, Town, chat_body, town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger.hosting import Host
 
 
 def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
@@ -74,8 +75,8 @@ async def test_to_one_who_is_narrowed_other_chats_do_not_exist() -> None:
 
 async def test_to_one_who_is_narrowed_to_a_chat_others_do_not_exist() -> None:
     async with town() as place:
-        other = await place.ledger.conversation(owner="alice", scope="aside")
-        _, place.tokens["of another chat"] = await place.ledger.tokens.create(
+        other = await place.ledger.for_owner("alice", scope="aside").conversation()
+        _, place.tokens["of another chat"] = await Host(place.ledger).tokens.create(
             owner="alice", scopes=["chats:read"], conversation=other.id
         )
         before = await place.alices()
@@ -109,7 +110,9 @@ async def test_each_scope_opens_what_needs_it_and_nothing_else() -> None:
 
 async def test_who_may_change_chats_is_not_told_what_was_said_there() -> None:
     async with town() as place:
-        _, place.tokens["writer"] = await place.ledger.tokens.create(owner="alice", scopes=["chats:write"])
+        _, place.tokens["writer"] = await Host(place.ledger).tokens.create(
+            owner="alice", scopes=["chats:write"]
+        )
         path = f"/api/chats/{place.ids['chat']}"
         stale = [HOST, JSON, (b"authorization", f"Bearer {place.tokens['writer']}".encode())]
         lost = await ask(
@@ -142,7 +145,7 @@ async def test_a_model_that_is_not_on_the_list_is_not_there() -> None:
 
 async def test_a_model_is_not_named_past_the_list() -> None:
     async with town() as place:
-        _, place.tokens["demo only"] = await place.ledger.tokens.create(
+        _, place.tokens["demo only"] = await Host(place.ledger).tokens.create(
             owner="alice", scopes=ALL, models=["demo"]
         )
         for field in ({"Model": "big"}, {"models": ["big"]}):
@@ -157,7 +160,7 @@ async def test_a_model_is_not_named_past_the_list() -> None:
 async def test_foreign_id_is_answered_as_one_that_never_was(who: str) -> None:
     async with town() as place:
         await add_roles(place)
-        chat = await place.ledger.conversation(owner="alice", conversation_key="private-of-alice")
+        chat = await place.ledger.for_owner("alice").conversation(conversation_key="private-of-alice")
         async with chat.turn("Hi") as turn:
             turn.emit("Hello.")
         theirs, own = await ids_of(place, chat, turn.id), await own_of(place, who)
@@ -223,7 +226,7 @@ async def test_a_reader_reads_one_chat_and_nothing_else_is_open_to_him() -> None
 async def test_a_reader_sees_what_was_said_and_not_whose_it_is() -> None:
     async with town() as place:
         ledger, ids = place.ledger, place.ids
-        chat = await ledger.conversation(ids["chat"], owner="alice")
+        chat = await ledger.for_owner("alice").conversation(ids["chat"])
         await chat.update(title="Cakes", metadata={"customer": "4711"})
         async with chat.turn("Look it up") as turn:
             turn.emit("It is blue.")
@@ -235,14 +238,14 @@ async def test_a_reader_sees_what_was_said_and_not_whose_it_is() -> None:
         assert "blue" not in str(shown)
         assert "alice" not in str(shown)
         assert (await place.ask("GET", "/api/tokens/self", "reader")).json["owner"] == ""
-        other = await ledger.conversation(owner="alice")
+        other = await ledger.for_owner("alice").conversation()
         assert (await place.ask("GET", f"/api/chats/{other.id}", "reader")).status == 404
 
 
 async def test_a_chat_is_not_called_by_words_that_its_readers_do_not_see() -> None:
     async with town() as place:
         path = f"/api/chats/{place.ids['chat']}"
-        chat = await place.ledger.conversation(place.ids["chat"], owner="alice")
+        chat = await place.ledger.for_owner("alice").conversation(place.ids["chat"])
         [first] = await chat.turns()
         assert (await place.ask("GET", path, "reader")).json["title"] == SECRETS[0]
         async with chat.edit(first.id, "Nougat") as turn:
@@ -259,8 +262,8 @@ async def test_a_chat_is_not_called_by_words_that_its_readers_do_not_see() -> No
 
 async def test_nobody_but_her_finds_what_she_said() -> None:
     async with town() as place:
-        other = await place.ledger.conversation(owner="alice")
-        _, place.tokens["of another chat"] = await place.ledger.tokens.create(
+        other = await place.ledger.for_owner("alice").conversation()
+        _, place.tokens["of another chat"] = await Host(place.ledger).tokens.create(
             owner="alice", scopes=["chats:read"], conversation=other.id
         )
         path = f"/api/search?q={SECRETS[0]}"

@@ -13,6 +13,7 @@ from starlette.types import Message
 from tests.guarded.test_limits import PATH, House, house
 from tests.guarded.walking import Town, body_of, town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger.hosting import Host
 from turnledger.model.access.token import Token, TokenScope
 
 ALL = tuple(TokenScope)
@@ -21,7 +22,7 @@ BAD = (b"{", b'{"model":"nope","messages":[]}', b'{"model":"demo","messages":[7]
 
 
 async def bearer(here: House, **asked: Any) -> tuple[Token, list[tuple[bytes, bytes]]]:
-    token, text = await here.ledger.tokens.create(owner="ann", scopes=ALL, **asked)
+    token, text = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL, **asked)
     named = (b"x-conversation-id", b"one")
     return token, [HOST, JSON, (b"authorization", f"Bearer {text}".encode()), named]
 
@@ -37,7 +38,7 @@ async def test_a_request_that_never_begins_is_told_that_its_token_was_revoked(bo
         token, headers = await bearer(here)
         assert (await post(here, headers)).status == 200
         assert (await post(here, headers, body)).status in (400, 404)
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         refused = await post(here, headers, body)
         assert (refused.status, refused.code) == (401, "token_revoked")
 
@@ -47,7 +48,7 @@ async def test_a_request_that_never_begins_is_told_that_a_token_is_needed_by_now
     async with house() as here:
         here.model.gate.release()
         assert (await here.ask(None, "one")).status == 200
-        await here.ledger.tokens.create(owner="ann", scopes=ALL)
+        await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
         refused = await post(here, [HOST, JSON, (b"x-conversation-id", b"one")], body)
         assert (refused.status, refused.code) == (401, "missing_token")
 
@@ -58,7 +59,7 @@ async def test_a_revoked_token_does_not_use_up_what_its_owner_may_do(body: bytes
         here.model.gate.release()
         token, headers = await bearer(here)
         assert (await post(here, headers)).status == 200
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         assert [(await post(here, headers, body)).status for _ in range(5)] == [401] * 5
         assert (await here.ask("ann", "one")).status == 200
 
@@ -67,7 +68,7 @@ async def test_a_revoked_token_holds_none_of_its_owners_places_with_bodies_that_
     async with house(owner_turns=1) as here:
         token, headers = await bearer(here)
         assert (await post(here, headers, b"{")).status == 400
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         here.clock.advance(11)
         slow = Slow(here, PATH, headers)
         assert await slow.status() == 401
@@ -79,14 +80,14 @@ async def test_a_token_that_expires_in_the_queue_begins_nothing() -> None:
         _, headers = await bearer(here, lifetime=10)
         first = await here.begin("ann", "one")
         waiting = asyncio.create_task(post(here, headers))
-        while here.ledger.at_work().waiting != 1:
+        while Host(here.ledger).at_work().waiting != 1:
             await asyncio.sleep(0)
         here.clock.advance(10)
         here.model.gate.release()
         assert (await first).status == 200
         refused = await waiting
         assert (refused.status, refused.code) == (401, "token_expired")
-        chat = await here.ledger.conversation(conversation_key="one", owner="ann")
+        chat = await here.ledger.for_owner("ann").conversation(conversation_key="one")
         assert len(await chat.turns()) == 1
 
 
@@ -99,7 +100,7 @@ async def test_a_token_that_expires_before_the_body_is_there_begins_nothing() ->
         here.clock.advance(10)
         slow.body.put_nowait(GOOD)
         assert await slow.status() == 401
-        assert (await here.ledger.catalogue.list(owner="ann")).chats == ()
+        assert (await here.ledger.for_owner("ann").list()).chats == ()
 
 
 async def test_a_token_that_is_revoked_before_the_body_is_there_stops_nothing() -> None:
@@ -109,7 +110,7 @@ async def test_a_token_that_is_revoked_before_the_body_is_there_stops_nothing() 
         (turn,) = here.ledger._process.running
         slow = Slow(here, f"/api/turns/{turn}/stop", headers)
         await slow.awaited.wait()
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         slow.body.put_nowait(b"{}")
         assert await slow.status() == 401
         here.model.gate.release()
@@ -121,14 +122,14 @@ async def test_whatever_has_a_body_does_nothing_for_a_token_that_was_revoked_bef
         walked = [each for each in place.operations() if "requestBody" in each.about and not each.is_public]
         assert len(walked) > 10
         for operation in walked:
-            token, text = await place.ledger.tokens.create(owner="alice", scopes=ALL)
+            token, text = await Host(place.ledger).tokens.create(owner="alice", scopes=ALL)
             path = re.sub(r"{(\w+)}", lambda found: place.ids[found[1]], operation.path)
             shown = (b"authorization", f"Bearer {text}".encode())
             headers = [HOST, JSON, shown]
             slow = Slow(place, path, headers, operation.method)
             async with asyncio.timeout(20):
                 await slow.awaited.wait()
-            await place.ledger.tokens.revoke(token.id)
+            await Host(place.ledger).tokens.revoke(token.id)
             before = await place.alices()
             body = place.bodies[operation.name] if operation.name in place.bodies else body_of(operation)
             slow.body.put_nowait(msgspec.json.encode(body))
@@ -143,7 +144,7 @@ async def test_who_is_answered_by_the_turn_of_another_request_goes_with_his_toke
         follower = asyncio.create_task(post(here, [*headers, (b"idempotency-key", b"once")]))
         await here.until("readers", 1)
         await here.app.service.streams.check_tokens()
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         await here.app.service.streams.check_tokens()
         refused = await follower
         assert (refused.status, refused.code) == (401, "token_revoked")

@@ -16,6 +16,7 @@ from starlette.types import Message
 from tests.guarded.walking import town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import BLOCK
 from turnledger.runners.chat_model import ModelRequest
@@ -115,7 +116,7 @@ class House:
         if who is None:
             return [HOST]
         if who not in self._tokens:
-            _, self._tokens[who] = await self.ledger.tokens.create(owner=who, scopes=tuple(TokenScope))
+            _, self._tokens[who] = await Host(self.ledger).tokens.create(owner=who, scopes=tuple(TokenScope))
         return [HOST, (b"authorization", b"Bearer " + self._tokens[who].encode())]
 
 
@@ -338,9 +339,9 @@ async def test_without_tokens_there_is_one_owner_and_only_the_limits_of_all() ->
 
 async def visitors(here: House, count: int, **limits: int) -> list[str]:
     """Follow a new link so many times; the names of the visitors."""
-    _, code = await here.ledger.shares.create(scope="shop", **limits)  # type: ignore[arg-type]
+    _, code = await Host(here.ledger).shares.create(scope="shop", **limits)  # type: ignore[arg-type]
     for number in range(count):
-        visit = await here.ledger.shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
+        visit = await Host(here.ledger).shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
         here._tokens[f"visitor {number}"] = visit.text
     return [f"visitor {number}" for number in range(count)]
 

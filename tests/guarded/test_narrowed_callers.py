@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from tests.compat.served import MODEL, Served, serving
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.requests.allowed_fields import LENGTHS
@@ -43,13 +44,13 @@ def asked(served: Served, text: str, path: str = "/v1/chat/completions", **field
 
 
 def token(served: Served, **asked: Any) -> str:
-    _, text = served.do(served.ledger.tokens.create(owner="ann", scopes=ALL, **asked))
+    _, text = served.do(Host(served.ledger).tokens.create(owner="ann", scopes=ALL, **asked))
     return text
 
 
 def visitor(served: Served, **asked: Any) -> str:
-    _, code = served.do(served.ledger.shares.create(scope="shop", **asked))
-    return served.do(served.ledger.shares.exchange(code, nonce="made-up-by-the-page-of-1")).text
+    _, code = served.do(Host(served.ledger).shares.create(scope="shop", **asked))
+    return served.do(Host(served.ledger).shares.exchange(code, nonce="made-up-by-the-page-of-1")).text
 
 
 @pytest.fixture
@@ -232,7 +233,7 @@ def test_narrowed_caller_reads_no_upstream_text_in_what_is_kept_of_a_failed_turn
     everywhere, narrow = token(served), token(served, max_tokens=5)
     told = say(served, everywhere, REFUSED, "/api/turns", stream=False, key="k")
     assert SECRET in told
-    chat = served.do(served.ledger.conversation(conversation_key="k", owner="ann"))
+    chat = served.do(served.ledger.for_owner("ann").conversation(conversation_key="k"))
     [aside] = served.do(chat.attempts())
     paths = (
         f"/api/chats/{chat.id}",

@@ -18,6 +18,7 @@ import pytest
 from tests.compat.served import NO_TLS, PATIENCE, serving
 from tests.unit.server.processes import started
 from turnledger import Ledger
+from turnledger.hosting import Host
 
 NGINX = shutil.which("nginx", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
 
@@ -91,7 +92,7 @@ def test_bare_proxy_pass_at_http_1_1_is_not_recognised_but_a_token_closes_it(tmp
     """Such a request is the same, byte for byte, as one of a local client: the start-up line says so."""
     with serving() as served, nginx(tmp_path, served.url, "proxy_http_version 1.1;") as client:
         assert status_and_code(client, "/api/chats") == (200, None)
-        _, text = served.do(served.ledger.tokens.create(owner="ann", scopes=["chats:read"]))
+        _, text = served.do(Host(served.ledger).tokens.create(owner="ann", scopes=["chats:read"]))
         assert status_and_code(client, "/api/chats") == (401, "missing_token")
         assert status_and_code(client, "/api/chats", Authorization=f"Bearer {text}") == (200, None)
 
@@ -111,4 +112,4 @@ def test_server_without_token_says_at_start_that_a_proxy_needs_one(tmp_path: Pat
 
 async def make_token(store: str) -> None:
     async with await Ledger.open(store) as ledger:
-        await ledger.tokens.create(scopes=["chats:read"])
+        await Host(ledger).tokens.create(scopes=["chats:read"])

@@ -16,6 +16,7 @@ import msgspec
 from tests.crash.served import Heard, completion, exchange, request
 from tests.crash.several_workers import Line, SeveralWorkers, several_workers
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.model.access.token import digest_of
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
@@ -36,7 +37,7 @@ class Shared:
         async with await Ledger.open(self.server.store) as ledger:
             for owner in ("ann", "bob", "root"):
                 scopes = ["admin"] if owner == "root" else ["turns:run", "chats:read"]
-                _, self.tokens[owner] = await ledger.tokens.create(owner=owner, scopes=scopes)
+                _, self.tokens[owner] = await Host(ledger).tokens.create(owner=owner, scopes=scopes)
         line = await self.server.line()
         self.worker = line.worker
         self.asking = asyncio.create_task(line.ask(self.asked("ann", "one"), self.heard))
@@ -136,7 +137,7 @@ async def follow_link(server: SeveralWorkers, code: str, nonce: str) -> dict[str
 async def test_each_use_of_a_link_is_one_though_workers_are_killed(tmp_path: Path) -> None:
     async with several_workers(tmp_path, None) as server:
         async with await Ledger.open(server.store) as ledger:
-            _, code = await ledger.shares.create(scope="fair", max_uses=MOST)
+            _, code = await Host(ledger).shares.create(scope="fair", max_uses=MOST)
         nonces = [f"made-up-by-the-page-of-{number:03}" for number in range(VISITORS)]
         coming = [asyncio.create_task(follow_link(server, code, nonce)) for nonce in nonces for _ in range(2)]
         os.kill(server.pids()[0], signal.SIGKILL)
@@ -147,7 +148,7 @@ async def test_each_use_of_a_link_is_one_though_workers_are_killed(tmp_path: Pat
     assert {each["error"]["code"] for each in told if "token" not in each} == {"link_not_valid"}
     assert {each["token"] for each in again if "token" in each} == let_in
     async with await Ledger.open(server.store) as ledger:
-        assert [each.uses for each in await ledger.shares.list()] == [MOST]
-        made = [each for each in await ledger.tokens.list() if each.share is not None]
+        assert [each.uses for each in await Host(ledger).shares.list()] == [MOST]
+        made = [each for each in await Host(ledger).tokens.list() if each.share is not None]
         assert {each.digest for each in made} == {digest_of(text) for text in let_in}
         assert await ledger.check() == []

@@ -14,6 +14,7 @@ from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from tests.unit.server.made_up_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.engine.ports import Store
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.ids import SystemEntropy
 from turnledger.runners.demo import DemoModel
@@ -75,7 +76,7 @@ class Town:
         """Those that name what was made here."""
 
     async def settle(self) -> None:
-        tokens = self.ledger.tokens
+        tokens = Host(self.ledger).tokens
         made, self.tokens["alice"] = await tokens.create(owner="alice", scopes=ALL, name=SECRETS[2])
         self.ids["token"] = str(made.id)
         said = await self.ask("POST", "/v1/chat/completions", "alice", chat_body(SECRETS[0]), key=SECRETS[1])
@@ -83,7 +84,7 @@ class Town:
         self.ids["chat"] = (said.header(b"x-conversation-id") or b"").decode()
         self.ids["turn"] = (said.header(b"x-turn-id") or b"").decode()
         self.ids["model"] = "demo"
-        chat = await self.ledger.conversation(self.ids["chat"], owner="alice")
+        chat = await self.ledger.for_owner("alice").conversation(self.ids["chat"])
         BODIES["POST /api/chats/{chat}/switch"] = {"branch": str((await chat.info()).branch)}
         _, self.tokens["bob"] = await tokens.create(owner="bob", scopes=[s for s in ALL if s != "admin"])
         _, self.tokens["narrow"] = await tokens.create(owner="alice", scopes=ALL, chat_scope="elsewhere")
@@ -100,7 +101,7 @@ class Town:
 
     async def _share(self) -> None:
         """Two links, and a visitor who came by each: one into a scope, one to read her chat."""
-        shares = self.ledger.shares
+        shares = Host(self.ledger).shares
         _, into_scope = await shares.create(scope="fair", owner="operator", visitor_lifetime=None)
         shared, to_chat = await shares.create(chat=self.ids["chat"], owner="alice", name=SECRETS[2])
         self.ids["share"] = str(shared.id)
@@ -141,9 +142,9 @@ class Town:
 
     async def alices(self) -> list[Any]:
         """Everything that is Alice's, but for what she has in other scopes."""
-        chat = await self.ledger.conversation(self.ids["chat"], owner="alice")
-        listed = (await self.ledger.catalogue.list(owner="alice", scope="")).chats
-        tokens = await self.ledger.tokens.list(owner="alice", limit=100)
+        chat = await self.ledger.for_owner("alice").conversation(self.ids["chat"])
+        listed = (await self.ledger.for_owner("alice", scope="").list()).chats
+        tokens = await Host(self.ledger).tokens.list(owner="alice", limit=100)
         valid = [(each.id, each.revoked_at) for each in tokens]
         return [await chat.info(), await chat.turns(), await chat.attempts(), listed, valid]
 

@@ -84,7 +84,7 @@ async def crossed(echo: Echo, *, reuse: bool) -> int:
                 question = f"{number}-{each}"
                 runner = ChatRunner(model, {"model": "m"}, stream=False)
                 owner = f"owner-{number % 2}"
-                turn = await ledger.run(runner, question, conversation_key=str(number), owner=owner)
+                turn = await ledger.for_owner(owner).run(runner, question, conversation_key=str(number))
                 [answer] = [item.text for item in turn.output]
                 wrong += answer != question
                 if reuse:

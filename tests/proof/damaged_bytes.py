@@ -87,7 +87,7 @@ async def _use(path: Path, written: dict[tuple[str, str], list[Turn]]) -> Counte
     except StoreError as problem:
         return Counter([problem.code])
     for (id, owner), expected in written.items():
-        chat = await attempt(ledger.conversation(id, create=False, owner=owner))
+        chat = await attempt(ledger.for_owner(owner).conversation(id, create=False))
         if chat is None:
             continue
         turns = await attempt(chat.turns())
@@ -98,8 +98,8 @@ async def _use(path: Path, written: dict[tuple[str, str], list[Turn]]) -> Counte
         await attempt(chat.branches())
         await attempt(say(chat, "Are you there?"))
     owner = next(iter(written))[1]
-    await attempt(ledger.catalogue.list(owner=owner))
-    await attempt(ledger.search("Yes", owner=owner))
+    await attempt(ledger.for_owner(owner).list())
+    await attempt(ledger.for_owner(owner).search("Yes"))
     await attempt(ledger.check())
     await ledger.close()
     return met

@@ -17,6 +17,7 @@ from tests.guarded.foreign import ROLES, Ids, add_roles, differences, ids_of, ow
 from tests.guarded.walking import Town, town
 from turnledger.chat import Chat
 from turnledger.engine.ports import Store
+from turnledger.hosting import Host
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import MemoryStore
 from turnledger.stores.url import open_store
@@ -54,7 +55,7 @@ async def _things(place: Town) -> AsyncIterator[dict[str, Ids]]:
     async def chat(state: str, **details: object) -> Chat:
         place.clock.advance(1)
         key = f"private-{state.replace(' ', '-')}-000000000000"
-        return await place.ledger.conversation(owner="alice", conversation_key=key, **details)  # type: ignore[arg-type]
+        return await place.ledger.for_owner("alice").conversation(conversation_key=key, **details)  # type: ignore[arg-type]
 
     async def note(state: str, of: Chat, turn: TurnId) -> None:
         found[state] = await ids_of(place, of, turn)
@@ -87,7 +88,7 @@ async def _things(place: Town) -> AsyncIterator[dict[str, Ids]]:
         await note("running", busy, running.id)
         queued = busy.turn("Next")
         waiting = asyncio.create_task(_enter(queued))
-        while not place.ledger.at_work().waiting:
+        while not Host(place.ledger).at_work().waiting:
             await asyncio.sleep(0)
         found["queued"] = await ids_of(place, busy, queued.id)
         stack.callback(waiting.cancel)

@@ -24,6 +24,7 @@ from tests.proof.power_loss import folder
 from turnledger.chat import Chat
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import CommitOutcomeUnknown, OutcomeUnknown, StoreError, TurnledgerError
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.model.turn import TurnKind
 from turnledger.stores.sqlite import SqliteStore
@@ -120,8 +121,8 @@ async def _check(ledger: Ledger, told: Told) -> None:
         assert times == 1, f"{name} acted {times} times"
         assert recorded[name] == 1, f"{name} acted, and is told {recorded[name]} times"
     told.check("title", is_there=(await chat.info()).title == "title")
-    told.check("fork", is_there=await ledger.is_named("fork"))
-    is_deleted = not await ledger.is_named("undone")
+    told.check("fork", is_there=await Host(ledger).is_named("fork"))
+    is_deleted = not await Host(ledger).is_named("undone")
     told.check("deletion", is_there=is_deleted)
     if not is_deleted:
         undone = await ledger.conversation(conversation_key="undone")

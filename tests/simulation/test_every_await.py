@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from turnledger import Ledger, RunningTurn, TurnKind
+from turnledger import Ledger, RunningTurn
 from turnledger.chat import Chat
 from turnledger.engine.attempt import end as end_module
 from turnledger.engine.lane.shield import Unstoppable
@@ -33,6 +33,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.stores import open_inner
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
+from turnledger.types import TurnKind
 
 MOST_AWAITS = 200
 CALL = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}

@@ -33,12 +33,11 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
 from turnledger.errors import StoreError
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.catalogue import Wanted
 from turnledger.model.conversation import ConversationState
 from turnledger.model.flags import Flags
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import Instructions, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnStop, TurnKind
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 

@@ -36,7 +36,7 @@ class Home:
         """The turns of the chat that was used last."""
 
         async def look(ledger: Ledger) -> list[Turn]:
-            page = await ledger.catalogue.list(limit=1)
+            page = await ledger.list(limit=1)
             return await (await ledger.conversation(page.chats[0].conversation.id)).turns()
 
         return self.asked(look)

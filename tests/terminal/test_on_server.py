@@ -15,6 +15,7 @@ from tests.terminal.upstream import Scripted, scripted
 from tests.terminal.window import CTRL_C, CTRL_D, ENTER, Window
 from turnledger import Ledger
 from turnledger.client import Client
+from turnledger.hosting import Host
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -46,7 +47,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 async def made(folder: Path) -> str:
     async with await Ledger.open(f"sqlite:///{folder}/served.db") as ledger:
-        _, text = await ledger.tokens.create(scopes=["chats:read", "chats:write", "turns:run"])
+        _, text = await Host(ledger).tokens.create(scopes=["chats:read", "chats:write", "turns:run"])
         return text
 
 

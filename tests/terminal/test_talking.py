@@ -53,7 +53,7 @@ def test_a_failed_turn_says_why_and_gives_the_text_back(home: Home) -> None:
         window.see("2 ›")
         window.ready()
         window.say("//fail after 2")
-        window.see("✗ model_unavailable: The demo model failed, as it was asked to.")
+        window.see("✗ model_unavailable: The demo model failed, as requested.")
         window.see("2 › //fail after 2", times=2)
         window.ready()
         window.type(CTRL_C)  # clears the line
@@ -133,7 +133,7 @@ def test_chats_are_listed_found_and_opened(home: Home) -> None:
         window.see("1  Cats and dogs")
         window.ready()
         window.say("/open 7")
-        window.see("✗ invalid_input: There is no such number.")
+        window.see("✗ invalid_input: No chat has this number.")
         window.ready()
         window.say("/open")
         window.see("Enter opens, Esc leaves, typing searches")
@@ -163,7 +163,7 @@ def test_lines_and_what_was_typed_before(home: Home) -> None:
         window.see('You said "one two".')
         window.ready()
         window.say("/nonsense")
-        window.see("There is no command /nonsense. /help lists them.")
+        window.see("Unknown command /nonsense. /help lists them.")
         window.ready()
         window.type(UP, UP)
         window.see("2 › one")
@@ -341,7 +341,7 @@ def test_a_turn_that_fails_is_told_by_the_exit_code(home: Home) -> None:
     failing = started(home)
     told, problems = failing.communicate(b"/fail after 2")
     assert (told, failing.returncode) == (b"You said\n", 2)
-    assert problems == b"model_unavailable: The demo model failed, as it was asked to.\n"
+    assert problems == b"model_unavailable: The demo model failed, as requested.\n"
     empty = started(home)
     assert b"no_new_input" in empty.communicate(b" \n")[1]
     assert empty.returncode == 2

@@ -22,6 +22,7 @@ from turnledger.errors import (
     StoreUnavailable,
     TurnEnded,
 )
+from turnledger.hosting import Host
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import Database, MemoryStore
@@ -168,7 +169,7 @@ async def test_a_lapsed_conversation_is_not_listed() -> None:
         kept = await ledger.conversation(expires_after=1000.0)
         await ledger.conversation()
         clock.advance(2.0)
-        assert [each.conversation.id for each in (await ledger.catalogue.list()).chats] == [kept.id]
+        assert [each.conversation.id for each in (await ledger.list()).chats] == [kept.id]
 
 
 async def test_what_is_at_work_is_counted() -> None:
@@ -177,17 +178,17 @@ async def test_what_is_at_work_is_counted() -> None:
 
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
-        assert ledger.at_work() == (0, 0, 0)
+        assert Host(ledger).at_work() == (0, 0, 0)
         running = asyncio.create_task(chat.run(hang, "q"))
-        while ledger.at_work().running < 1:
+        while Host(ledger).at_work().running < 1:
             await asyncio.sleep(0)
         waiting = asyncio.create_task(chat.run(answer, "next"))
-        while ledger.at_work().waiting < 1:
+        while Host(ledger).at_work().waiting < 1:
             await asyncio.sleep(0)
-        assert ledger.at_work() == (1, 1, 0)
+        assert Host(ledger).at_work() == (1, 1, 0)
         running.cancel()
         assert (await waiting).text == "yes"
-        assert ledger.at_work() == (0, 0, 0)
+        assert Host(ledger).at_work() == (0, 0, 0)
 
 
 async def test_what_a_dead_process_left_running_is_ended_when_somebody_says_so(tmp_path: Path) -> None:
@@ -208,25 +209,25 @@ async def test_what_a_dead_process_left_running_is_ended_when_somebody_says_so(t
     assert await process.stdout.readline() == b"runs\n"
     async with await Ledger.open(url, limits=Limits(lease_time=3600)) as ledger:
         chat = await ledger.conversation(conversation_key="k")
-        await ledger.recover()
+        await Host(ledger).recover()
         assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.RUNNING]
         process.kill()
         await process.wait()
-        await ledger.recover()
+        await Host(ledger).recover()
         assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
 
 async def test_a_probe_tells_whether_the_store_can_be_written_to(tmp_path: Path) -> None:
     file = tmp_path / "chats.db"
     async with await Ledger.open(f"sqlite:///{file}") as ledger:
-        await ledger.probe()
+        await Host(ledger).probe()
         file.rename(tmp_path / "elsewhere")
         with pytest.raises(StoreUnavailable, match="removed or replaced"):
-            await ledger.probe()
+            await Host(ledger).probe()
         (tmp_path / "elsewhere").rename(file)
-        await ledger.probe()
+        await Host(ledger).probe()
     with pytest.raises(LedgerClosed):
-        await ledger.probe()
+        await Host(ledger).probe()
 
 
 async def test_a_probe_whose_outcome_is_unknown_says_what_the_store_ran_into() -> None:
@@ -236,8 +237,8 @@ async def test_a_probe_whose_outcome_is_unknown_says_what_the_store_ran_into() -
     async with await Ledger.over(store) as ledger:
         store.refuse(renew, full)
         with pytest.raises(StoreFull, match="disk is full"):
-            await ledger.probe()
+            await Host(ledger).probe()
         store.lose_answer(renew, Fate.WRITTEN)
         with pytest.raises(StoreUnavailable):
-            await ledger.probe()
-        await ledger.probe()
+            await Host(ledger).probe()
+        await Host(ledger).probe()

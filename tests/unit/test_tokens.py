@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from turnledger import Ledger, TokenScope
+from turnledger import Ledger
 from turnledger.engine.ports import Operation, Request, Result, Sync
 from turnledger.errors import LinkNotValid
+from turnledger.hosting import Host, TokenScope
 from turnledger.model.access.share import new_code
 from turnledger.model.access.token import digest_of
 from turnledger.stores.memory import MemoryStore
@@ -39,13 +40,13 @@ async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
         store.trips.clear()
-        made, text = await ledger.tokens.create(scopes=[TokenScope.TURNS_RUN])
-        await ledger.tokens.find(digest_of(text))
-        await ledger.tokens.find(None)
-        await ledger.tokens.note_uses({made.id: 1})
-        await ledger.tokens.note_uses({})
-        await ledger.tokens.list()
-        await ledger.tokens.revoke(made.id)
+        made, text = await Host(ledger).tokens.create(scopes=[TokenScope.TURNS_RUN])
+        await Host(ledger).tokens.find(digest_of(text))
+        await Host(ledger).tokens.find(None)
+        await Host(ledger).tokens.note_uses({made.id: 1})
+        await Host(ledger).tokens.note_uses({})
+        await Host(ledger).tokens.list()
+        await Host(ledger).tokens.revoke(made.id)
         assert store.trips == [
             ("create", Sync.DISK),
             ("find", None),
@@ -58,7 +59,7 @@ async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
 
 async def test_a_single_text_is_a_list_of_one() -> None:
     async with await Ledger.open("memory:") as ledger:
-        made, _ = await ledger.tokens.create(scopes="turns:run", models="fast")
+        made, _ = await Host(ledger).tokens.create(scopes="turns:run", models="fast")
     assert (made.scopes, made.models) == ({TokenScope.TURNS_RUN}, ("fast",))
 
 
@@ -66,7 +67,7 @@ async def test_secrets_do_not_repeat_between_ledgers() -> None:
     texts = set()
     for _ in range(3):
         async with await Ledger.open("memory:") as ledger:
-            texts.update([(await ledger.tokens.create(scopes=[TokenScope.ADMIN]))[1] for _ in range(3)])
+            texts.update([(await Host(ledger).tokens.create(scopes=[TokenScope.ADMIN]))[1] for _ in range(3)])
     assert len(texts) == 9
 
 
@@ -79,7 +80,7 @@ async def test_the_secret_is_made_of_random_bits_of_its_own(monkeypatch: pytest.
 
     async with await Ledger.open("memory:") as ledger:
         monkeypatch.setattr("turnledger.model.ids.os.urandom", urandom)
-        await ledger.tokens.create(scopes=[TokenScope.ADMIN])
+        await Host(ledger).tokens.create(scopes=[TokenScope.ADMIN])
     assert 24 in fetched
 
 
@@ -89,12 +90,12 @@ NONCE = "n" * 22
 async def test_a_visitor_is_one_write_and_none_if_he_asks_again() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
-        _, code = await ledger.shares.create(scope="shop")
+        _, code = await Host(ledger).shares.create(scope="shop")
         store.trips.clear()
-        await ledger.shares.exchange(code, NONCE)
+        await Host(ledger).shares.exchange(code, NONCE)
         assert store.trips == [("look", None), ("exchange", Sync.DISK)]
         store.trips.clear()
-        await ledger.shares.exchange(code, NONCE)
+        await Host(ledger).shares.exchange(code, NONCE)
         assert store.trips == [("look", None)]
 
 
@@ -104,11 +105,11 @@ async def test_guesses_hold_up_nobody_who_writes() -> None:
         store.trips.clear()
         for code in ("tls_guessed", new_code(lambda bits: 1)):
             with pytest.raises(LinkNotValid):
-                await ledger.shares.exchange(code, NONCE)
+                await Host(ledger).shares.exchange(code, NONCE)
         assert store.trips == [("look", None)]
 
 
 async def test_codes_are_made_of_secret_bits_of_their_own() -> None:
     async with await Ledger.open() as ledger:
-        codes = {(await ledger.shares.create(scope="shop"))[1] for _ in range(3)}
+        codes = {(await Host(ledger).shares.create(scope="shop"))[1] for _ in range(3)}
     assert len(codes) == 3

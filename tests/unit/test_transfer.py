@@ -17,13 +17,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from turnledger import Chat, ImportReport, Ledger, Limits, TurnKind
+from turnledger import Chat, Ledger, Limits
 from turnledger.errors import InvalidInput, TurnledgerError
+from turnledger.hosting import Host
 from turnledger.model.transfer import ENDS, Did
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.url import open_store
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
+from turnledger.types import ImportReport, TurnKind
 
 BOOM = RuntimeError("the model broke")
 OUTPUTS: dict[str, list[Any]] = {
@@ -86,7 +88,9 @@ class Talk:
         self.clock.advance(1.5)
         if not self.chats or what == "new":
             key = f"key {which}" if which in (1, 2) else None
-            self.chats.append(await self.ledger.conversation(conversation_key=key, scope="s"))
+            self.chats.append(
+                await self.ledger.for_owner("local", scope="s").conversation(conversation_key=key)
+            )
             return
         chat = self.chats[-1]
         turns = await chat.turns()
@@ -120,11 +124,11 @@ class Talk:
 
 
 async def exported(ledger: Ledger) -> bytes:
-    return b"".join([line async for line in ledger.transfer.export_all(owner="local")])
+    return b"".join([line async for line in ledger.for_owner("local").export_all()])
 
 
 async def imported(ledger: Ledger, file: bytes) -> list[ImportReport]:
-    return [report async for report in ledger.transfer.import_lines([file])]
+    return [report async for report in ledger.import_lines([file])]
 
 
 def by_chat(file: bytes) -> list[bytes]:
@@ -274,15 +278,15 @@ def test_every_kind_of_turn_is_in_the_file_that_is_spoilt(rich: bytes) -> None:
 
 async def test_a_chat_of_the_future_does_not_stand_before_all_others_for_ever() -> None:
     async with ledger_over("memory") as ledger:
-        now = ledger.clock.now_ms()
+        now = Host(ledger).clock.now_ms()
         late = now + 365 * 24 * 3600 * 1000
         chat = {"type": "chat", "schema_version": 1, "id": "a", "created_at": now, "touched_at": late}
         made = {**chat, "id": "b", "created_at": late}
         ahead = {**chat, "id": "c", "touched_at": now + 60_000}
         file = b"".join(msgspec.json.encode(each) + b"\n" for each in (chat, made, ahead))
         for ends in ([Did.IMPORTED, Did.REFUSED, Did.IMPORTED], [Did.UNCHANGED, Did.REFUSED, Did.UNCHANGED]):
-            told = [each async for each in ledger.transfer.import_lines([file])]
+            told = [each async for each in ledger.import_lines([file])]
             assert [each.did for each in told if each.did in ENDS] == ends
             assert [each.line for each in told if each.did is Did.REPAIRED] == [1]
-        listed = (await ledger.catalogue.list()).chats
+        listed = (await ledger.list()).chats
         assert [each.conversation.touched_at for each in listed] == [now + 60_000, now]

@@ -22,7 +22,7 @@ def make_chats(person: Person, titles: Sequence[str], scope: str = "") -> list[s
     async def make(ledger: Ledger) -> list[str]:
         chats = [
             await asyncio.gather(
-                *(ledger.conversation(owner=person.owner, title=title, scope=scope) for title in some)
+                *(ledger.for_owner(person.owner, scope=scope).conversation(title=title) for title in some)
             )
             for some in (titles[at : at + 100] for at in range(0, len(titles), 100))
         ]

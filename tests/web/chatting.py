@@ -82,7 +82,7 @@ def chat_of(
 
     async def load(ledger: Ledger) -> str:
         text = "\n".join(map(json.dumps, lines)).encode()
-        reports = [each async for each in ledger.transfer.import_lines([text], owner=person.owner)]
+        reports = [each async for each in ledger.for_owner(person.owner).import_lines([text])]
         assert [str(each.did) for each in reports if each.did in {"refused", "conflict"}] == []
         return str(reports[0].chat)
 

@@ -23,6 +23,7 @@ from tests.terminal.serving import Serving
 from tests.terminal.upstream import Scripted, scripted
 from tools.node_package import PAGE
 from turnledger import Ledger
+from turnledger.hosting import Host
 
 PATIENCE = 20.0
 """Seconds after which a test that waits has failed."""
@@ -97,7 +98,7 @@ class House:
         name = owner or f"person-{next(self._owners)}"
 
         async def make(ledger: Ledger) -> str:
-            _, text = await ledger.tokens.create(scopes=scopes, owner=name, **narrowed)
+            _, text = await Host(ledger).tokens.create(scopes=scopes, owner=name, **narrowed)
             return text
 
         return Person(self, name, self.on_ledger(make))

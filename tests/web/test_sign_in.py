@@ -18,6 +18,7 @@ from tests.web.composing import send, shows
 from tests.web.house import HASTE, PATIENCE, SCOPES, STORED, House, Person, Profile, housed
 from tests.web.test_unkept import says_that_nothing_is_kept
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.testing.gates import Gate
 
 
@@ -76,7 +77,7 @@ def of_another_server(folder: Path) -> str:
 
     async def make() -> str:
         async with await Ledger.open(f"sqlite:///{folder}/other.db") as ledger:
-            return (await ledger.tokens.create(scopes=SCOPES, owner="local"))[1]
+            return (await Host(ledger).tokens.create(scopes=SCOPES, owner="local"))[1]
 
     # Playwright keeps a loop running in this thread.
     with ThreadPoolExecutor(1) as thread:

@@ -188,9 +188,9 @@ def test_after_a_gap_everything_is_read_anew_and_nothing_flickers_or_moves(
     before = [line(page, "Chat number 68").bounding_box() for page in pages]
 
     async def change(ledger: Ledger) -> None:
-        chat = await ledger.conversation(ids[69], owner=person.owner)
+        chat = await ledger.for_owner(person.owner).conversation(ids[69])
         await chat.update(title="Renamed meanwhile")
-        await (await ledger.conversation(ids[70], owner=person.owner)).delete()
+        await (await ledger.for_owner(person.owner).conversation(ids[70])).delete()
 
     with house.away():
         house.on_ledger(change)

@@ -165,7 +165,7 @@ def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page,
     begun: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
 
     async def pay(ledger: Ledger) -> None:
-        chat = await ledger.conversation(owner=person.owner)
+        chat = await ledger.for_owner(person.owner).conversation()
         begun.set_result((str(chat.id), asyncio.get_running_loop()))
         model = ScriptedModel(["I pay it. ", Tool("pay", gate=gate), "Paid."])
         with suppress(TurnStopped):
@@ -202,7 +202,7 @@ def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
 
 def test_a_settled_turn_says_that_it_failed_and_thoughts_are_folded(tab: Page, person: Person) -> None:
     async def fail(ledger: Ledger) -> str:
-        chat = await ledger.conversation(owner=person.owner)
+        chat = await ledger.for_owner(person.owner).conversation()
         model = ScriptedModel(
             [Tool("pay", result="paid 40"), RuntimeError("the model broke")],
             [Think("They want a number."), "Forty-two."],

@@ -42,8 +42,8 @@ def page() -> str:
     return (
         head(
             "Reference: errors",
-            "Every error of the library, its HTTP status at the server, and its message unless a more exact one "
-            "is given. Clients raise the same classes. `…` stands for a value.",
+            "Every error of the library, its HTTP status at the server, and its message unless a more exact "
+            "one is given. Clients raise the same classes. `…` stands for a value.",
         )
         + "\n"
         + table(("code", "class", "status", "message"), codes)

@@ -19,6 +19,7 @@ from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped
+from turnledger.hosting import OWNER
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId
 from turnledger.model.turn import Turn
@@ -40,8 +41,8 @@ class NamedChat:
     async def opened(self) -> Chat:
         if self.id is not None:
             return await self.ledger.conversation(self.id)
-        return await self.ledger.conversation(
-            conversation_key=self.conversation_key, scope=self.scope, create=False
+        return await self.ledger.for_owner("local", scope=self.scope).conversation(
+            conversation_key=self.conversation_key, create=False
         )
 
 
@@ -121,7 +122,7 @@ class EmbeddedDriver(Driver):
         pass
 
     async def _chats_create(self, *, scope: str = "", **details: Any) -> NamedChat:
-        chat = await self._ledger.conversation(scope=scope, **details)
+        chat = await self._ledger.for_owner("local", scope=scope).conversation(**details)
         return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
 
     async def _chats_open(
@@ -131,25 +132,26 @@ class EmbeddedDriver(Driver):
         return NamedChat(self._ledger, checked, conversation_key, scope)
 
     async def _chats_reset(self, *, conversation_key: str, replaces: str, scope: str = "") -> NamedChat:
-        chat = await self._ledger.reset(conversation_key, scope=scope, replaces=replaces)
+        chat = await self._ledger.for_owner("local", scope=scope).reset(conversation_key, replaces=replaces)
         return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
 
     async def _chats_list(self, *, q: str | None = None, limit: int | None = None, **asked: Any) -> list[Any]:
         if q is not None:
-            hits = await self._ledger.search(q, scope=asked.get("scope"))
+            hits = await self._ledger.for_owner("local", scope=asked.get("scope")).search(q)
             opened = [await self._ledger.conversation(hit.conversation.id) for hit in hits.hits]
             return [plain(show_listed(await chat.summary())) for chat in opened]
         shown: list[Any] = []
         cursor: str | None = None
+        chats = self._ledger.for_owner(OWNER, scope=asked.pop("scope", None))
         while True:
-            page = await self._ledger.catalogue.list(cursor=cursor, **asked)
+            page = await chats.list(cursor=cursor, **asked)
             shown += [plain(show_listed(each)) for each in page.chats]
             if page.next is None or (limit is not None and len(shown) >= limit):
                 return shown[:limit]
             cursor = page.next
 
     async def _chats_search(self, *, q: str, **asked: Any) -> list[Any]:
-        page = await self._ledger.search(q, **asked)
+        page = await self._ledger.for_owner(OWNER, scope=asked.pop("scope", None)).search(q, **asked)
         return [
             {
                 "chat": hit.conversation.id,
@@ -177,12 +179,12 @@ class EmbeddedDriver(Driver):
         return told
 
     async def _client_export(self, *, scope: str | None = None) -> list[str]:
-        lines = self._ledger.transfer.export_all(scope=scope)
+        lines = self._ledger.for_owner("local", scope=scope).export_all()
         return [line.decode().rstrip("\n") async for line in lines]
 
     async def _client_import(self, *, lines: list[str], scope: str | None = None) -> list[Any]:
         text = [line.encode() + b"\n" for line in lines]
-        reports = self._ledger.transfer.import_lines(text, scope=scope)
+        reports = self._ledger.for_owner("local", scope=scope).import_lines(text)
         return [plain(report) async for report in reports]
 
     async def _client_models(self) -> list[str]:
@@ -222,18 +224,17 @@ class EmbeddedDriver(Driver):
     ) -> Any:
         assert options.keys() <= set(OF_TURNS), options
         named: dict[str, Any] = (
-            {"conversation": chat.id}
-            if chat.id is not None
-            else {"conversation_key": chat.conversation_key, "scope": chat.scope}
+            {"conversation": chat.id} if chat.id is not None else {"conversation_key": chat.conversation_key}
         )
+        chats = self._ledger.for_owner(OWNER, scope=None if chat.id is not None else chat.scope)
         try:
-            block = self._ledger.turn(
+            block = chats.turn(
                 input,
                 **named,
                 create=not must_exist,
                 replaces=replaces,
                 regenerates=regenerates,
-                priming=primer,
+                primer=primer,
                 attach=True,
                 on_event=run.hear,
                 **options,
@@ -382,8 +383,8 @@ class EmbeddedDriver(Driver):
     async def _chat_export(self, chat: NamedChat, *, format: str = "jsonl") -> list[str]:
         assert chat.id is not None
         if format == "markdown":
-            return [line async for line in self._ledger.transfer.markdown(chat.id)]
-        return [line.decode().rstrip("\n") async for line in self._ledger.transfer.export(chat.id)]
+            return [line async for line in self._ledger.markdown(chat.id)]
+        return [line.decode().rstrip("\n") async for line in self._ledger.export(chat.id)]
 
 
 async def info(chat: Chat) -> Any:

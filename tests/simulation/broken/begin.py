@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
-from turnledger import ledger
+from turnledger import chats
 from turnledger.engine import recovery
 from turnledger.engine.attempt import end, idempotency
 from turnledger.engine.attempt.idempotency import Fresh
@@ -49,7 +49,7 @@ def resets_whatever_the_key_names() -> list[Patch]:
             return await true(tables, request)
         return await resolve_module.succeed(tables, found, request.fresh, found.reset_policy)
 
-    return [(ledger, "reset_key", reset)]
+    return [(chats, "reset_key", reset)]
 
 
 @broken

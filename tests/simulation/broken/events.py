@@ -80,11 +80,11 @@ def keeps_the_end_from_who_heard_more() -> list[Patch]:
 
 @broken
 def counts_no_items_of_what_it_has_read() -> list[Patch]:
-    true = EventReader._told_by
+    true = EventReader._events_in
 
     def told_by(self: EventReader, found: Any) -> Any:
         told = true(self, found)
         self._items = 0
         return told
 
-    return [(EventReader, "_told_by", told_by)]
+    return [(EventReader, "_events_in", told_by)]

@@ -203,9 +203,7 @@ def test_a_look_where_there_is_nothing_makes_no_folder(
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     assert offered("bash", "turnledger chats show ").strip() == ""
-    assert run("list").stderr.startswith(
-        f"not_a_store: There is no store at {tmp_path}/turnledger/chats.db yet"
-    )
+    assert run("list").stderr.startswith(f"not_a_store: No store at {tmp_path}/turnledger/chats.db yet")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -62,7 +62,7 @@ async def live_in(store: Store) -> Lived:
     ledger = await Ledger.over(store, clock=FakeClock(), random=Random(1))
     names = ("plain", "asking", "edited", "settled", "waiting", "kept", "source")
     plain, asking, edited, settled, waiting, kept, source = [
-        await ledger.conversation(conversation_key=name, owner="ann") for name in names
+        await ledger.for_owner("ann").conversation(conversation_key=name) for name in names
     ]
     for text in ("one", "two", "three"):
         await say(plain, text, "Let me see.", Tool("look"), "Yes.", idempotency_key=text)

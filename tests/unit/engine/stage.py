@@ -10,10 +10,9 @@ from hypothesis import settings
 from msgspec.structs import replace
 
 from tests.unit.model.shapes import assistant, repeatable, some_id, turn, user
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, AttemptState, Turn
 
 Result = TypeVar("Result")
 generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "25")))

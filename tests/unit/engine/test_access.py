@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.stage import branch, conversation, drive
 from tests.unit.model.shapes import assistant, some_id, turn
-from turnledger import Ledger, TokenScope
+from turnledger import Ledger
 from turnledger.engine.access.shares import create as create_share
 from turnledger.engine.access.shares import exchange
 from turnledger.engine.access.tokens import create
@@ -20,6 +20,7 @@ from turnledger.engine.limits import Limits, Room, check_room, store_turn, usage
 from turnledger.engine.ports import Operation, Request, Result, Tables
 from turnledger.engine.process import Process
 from turnledger.errors import AdmissionMoved, LinkNotValid, StorageFull, TokenEnded, TooManyTokens
+from turnledger.hosting import Host, TokenScope
 from turnledger.model.conversation import BLOCK, ROW, Usage
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
@@ -47,18 +48,20 @@ async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
 async def test_a_maker_that_is_revoked_meanwhile_makes_nothing(
     ledger: Ledger, store: GatedStore, database: Database
 ) -> None:
-    parent, _ = await ledger.tokens.create(scopes=ALL)
+    parent, _ = await Host(ledger).tokens.create(scopes=ALL)
     with store.hold(create) as gate:
-        making = asyncio.create_task(ledger.tokens.create(scopes=ALL, parent=parent.id))
+        making = asyncio.create_task(Host(ledger).tokens.create(scopes=ALL, parent=parent.id))
         await gate.arrived()
-        await ledger.tokens.revoke(parent.id)
+        await Host(ledger).tokens.revoke(parent.id)
     with pytest.raises(TokenEnded):
         await making
     assert list(database.tokens) == [parent.id]
 
 
 async def test_the_limit_is_kept_by_who_come_at_once(ledger: Ledger, database: Database) -> None:
-    made = await asyncio.gather(*(ledger.tokens.create(scopes=ALL) for _ in range(5)), return_exceptions=True)
+    made = await asyncio.gather(
+        *(Host(ledger).tokens.create(scopes=ALL) for _ in range(5)), return_exceptions=True
+    )
     assert sum(isinstance(each, TooManyTokens) for each in made) == 3
     assert len(database.tokens) == 2
 
@@ -75,12 +78,12 @@ async def unbounded(store: GatedStore) -> AsyncIterator[Ledger]:
 async def test_who_is_not_fast_enough_for_the_last_use_is_refused(
     unbounded: Ledger, store: GatedStore, database: Database
 ) -> None:
-    share, code = await unbounded.shares.create(scope="shop", max_uses=1)
+    share, code = await Host(unbounded).shares.create(scope="shop", max_uses=1)
     with store.hold(exchange) as gate:
-        slow = asyncio.create_task(unbounded.shares.exchange(code, NONCE))
+        slow = asyncio.create_task(Host(unbounded).shares.exchange(code, NONCE))
         await gate.arrived()
         async with await Ledger.over(MemoryStore(database)) as other:
-            await other.shares.exchange(code, OTHER)
+            await Host(other).shares.exchange(code, OTHER)
     with pytest.raises(LinkNotValid):
         await slow
     assert (database.shares[share.id].uses, len(database.tokens)) == (1, 1)
@@ -89,11 +92,11 @@ async def test_who_is_not_fast_enough_for_the_last_use_is_refused(
 async def test_a_maker_that_is_revoked_meanwhile_makes_no_link(
     unbounded: Ledger, store: GatedStore, database: Database
 ) -> None:
-    boss, _ = await unbounded.tokens.create(owner="ann", scopes=tuple(TokenScope))
+    boss, _ = await Host(unbounded).tokens.create(owner="ann", scopes=tuple(TokenScope))
     with store.hold(create_share) as gate:
-        making = asyncio.create_task(unbounded.shares.create(scope="shop", parent=boss.id))
+        making = asyncio.create_task(Host(unbounded).shares.create(scope="shop", parent=boss.id))
         await gate.arrived()
-        await unbounded.tokens.revoke(boss.id)
+        await Host(unbounded).tokens.revoke(boss.id)
     with pytest.raises(TokenEnded):
         await making
     assert database.shares == {}

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.engine.stage import drive
-from turnledger import ChangeKind, Ledger, Limits
+from turnledger import Ledger, Limits
 from turnledger.engine import feed
 from turnledger.engine.feed import (
     ChangeReader,
@@ -24,6 +24,7 @@ from turnledger.model.change import LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.testing.gates import GatedStore, When
+from turnledger.types import ChangeKind
 
 LIMITS = Limits(lease_time=600.0, flush_every=6_000.0, followed_changes=8)
 
@@ -162,13 +163,13 @@ async def test_who_is_cancelled_while_the_store_is_read_has_lost_nothing() -> No
 
 async def test_who_comes_while_the_feed_reads_misses_nothing() -> None:
     async with opened() as (ledger, store):
-        with ledger.follow(owner="ann") as first, ledger.follow(owner="bob") as second:
+        with ledger.for_owner("ann").follow() as first, ledger.for_owner("bob").follow() as second:
             await kinds(first, 1)
             with store.hold(read_tail, When.AFTER) as gate:
-                await ledger.conversation(owner="ann")
+                await ledger.for_owner("ann").conversation()
                 await gate.arrived()
                 await kinds(second, 1)
-                await ledger.conversation(owner="bob")
+                await ledger.for_owner("bob").conversation()
             assert await kinds(second, 1) == [ChangeKind.CHAT_CREATED]
             assert await kinds(first, 1) == [ChangeKind.CHAT_CREATED]
 
@@ -208,15 +209,15 @@ async def test_after_a_long_silence_falling_behind_is_no_gap() -> None:
     """What others were told of in between is gone; nothing of his was among it."""
     database = Database()
     async with opened(database) as (ledger, _):
-        with ledger.follow(owner="ann") as following:
+        with ledger.for_owner("ann").follow() as following:
             await kinds(following, 1)
             for _ in range(5):
-                await ledger.conversation(owner="bob")
+                await ledger.for_owner("bob").conversation()
             await handed_out(ledger)
             for number in list(database.changes)[:-1]:
                 del database.changes[number]
             for _ in range(20):
-                await ledger.conversation(owner="ann")
+                await ledger.for_owner("ann").conversation()
                 await handed_out(ledger)
             assert await kinds(following, 20) == [ChangeKind.CHAT_CREATED] * 20
 
@@ -238,9 +239,9 @@ async def test_who_missed_what_is_gone_is_told_of_a_gap() -> None:
 
 async def test_who_is_woken_knows_how_far_there_was_nothing() -> None:
     async with opened() as (ledger, _):
-        with ledger.follow(owner="ann") as following:
+        with ledger.for_owner("ann").follow() as following:
             await kinds(following, 1)
-            await ledger.conversation(owner="bob")
+            await ledger.for_owner("bob").conversation()
             await handed_out(ledger)
             following.wake()
             assert await following.next_batch() == ()

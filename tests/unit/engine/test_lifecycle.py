@@ -131,8 +131,12 @@ async def test_another_owner_and_another_scope_have_keys_of_their_own() -> None:
     async with await Ledger.open() as ledger:
         ids = {
             (await ledger.conversation(idempotency_key="once")).id,
-            (await ledger.conversation(idempotency_key="once", owner="other")).id,
-            (await ledger.conversation(idempotency_key="once", within=Within(scope="shop"))).id,
+            (await ledger.for_owner("other").conversation(idempotency_key="once")).id,
+            (
+                await ledger.for_owner("local", within=Within(scope="shop")).conversation(
+                    idempotency_key="once"
+                )
+            ).id,
         }
         assert len(ids) == 3
 

@@ -24,6 +24,7 @@ from turnledger.chat import Chat
 from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, look
 from turnledger.engine.process import FlushRequest, flush
 from turnledger.errors import LedgerElsewhere, StoreCorrupt, StoreUnavailable, Superseded
+from turnledger.hosting import Host
 from turnledger.model.event import Event, TextDelta
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
@@ -423,7 +424,7 @@ async def test_probe_of_a_store_in_which_no_turn_can_begin_raises_store_corrupt(
     overwrite_root(path, name)
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         with pytest.raises(StoreCorrupt):
-            await ledger.probe()
+            await Host(ledger).probe()
 
 
 async def test_probe_of_a_store_with_one_damaged_chat_passes(path: Path) -> None:
@@ -431,10 +432,10 @@ async def test_probe_of_a_store_with_one_damaged_chat_passes(path: Path) -> None
     connection.execute("UPDATE branch SET pending = x'00' WHERE ref = 1")
     connection.close()
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
-        await ledger.probe()
-        await ledger.probe()
+        await Host(ledger).probe()
+        await Host(ledger).probe()
 
 
 async def test_probe_of_an_empty_store_passes(tmp_path: Path) -> None:
     async with await Ledger.open(f"sqlite:///{tmp_path / 'new.db'}") as ledger:
-        await ledger.probe()
+        await Host(ledger).probe()

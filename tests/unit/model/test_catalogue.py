@@ -43,7 +43,7 @@ def test_places_are_in_the_order_of_time_and_then_of_id(one: ListPosition, other
 @example(ListPosition(1, some_id(ConversationId, 1)).cursor + "=")
 @example(some_id(ConversationId, 1))
 def test_nothing_else_is_a_cursor(text: str) -> None:
-    with pytest.raises(InvalidInput, match="no cursor"):
+    with pytest.raises(InvalidInput, match="Invalid cursor"):
         ListPosition.of(text)
 
 

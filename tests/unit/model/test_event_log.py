@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import any_items, assistant, call, repeatable, result
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event, event_log
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.event_log import (
     EMITTED,
@@ -29,6 +28,7 @@ from turnledger.model.event_log import (
     stored_whole,
 )
 from turnledger.model.item import Item, message
+from turnledger.model.turn import AttemptState, Failure
 
 EVENTS: list[tuple[Event, str]] = [
     (TurnStarted(number=1), "turn.started"),

@@ -11,11 +11,10 @@ from msgspec.structs import asdict, replace
 from tests.unit.model.shapes import assistant, call, journals, repeatable, result, some_id, user
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec
-from turnledger.model.attempt import MOVES, Attempt, AttemptBody, AttemptState, Failure
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal, finished, started
-from turnledger.model.turn import Instructions
+from turnledger.model.turn import MOVES, Attempt, AttemptBody, AttemptState, Failure, Instructions
 
 
 def records(journal: Journal) -> list[bytes]:

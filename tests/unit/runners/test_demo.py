@@ -295,7 +295,7 @@ async def test_a_turn_that_fails_vanishes(
 
 
 async def test_a_failure_at_once_comes_before_anything_is_said(model: DemoModel) -> None:
-    with pytest.raises(ModelUnavailable, match="as it was asked to"):
+    with pytest.raises(ModelUnavailable, match="as requested"):
         async with model.stream(asked("/fail")):
             pytest.fail("it must not begin")
 

@@ -77,7 +77,7 @@ class Life:
             self.told.append(error.code)
 
     async def open(self, title: str | None, scope: str) -> None:
-        self.chats.append(await self.ledger.conversation(title=title, scope=scope))
+        self.chats.append(await self.ledger.for_owner("local", scope=scope).conversation(title=title))
 
     async def say(self, number: int, question: str, answer: str) -> None:
         if number < len(self.chats):
@@ -114,7 +114,7 @@ class Life:
     async def search(self, typed: str, scope: str | None = None, limit: int = 2) -> None:
         cursor = None
         while True:
-            page = await self.ledger.search(typed, scope=scope, cursor=cursor, limit=limit)
+            page = await self.ledger.for_owner("local", scope=scope).search(typed, cursor=cursor, limit=limit)
             assert page.is_complete
             self.told.append(
                 [(hit.conversation.id, hit.turn, hit.branch, hit.snippet, hit.marks) for hit in page.hits]

@@ -82,7 +82,7 @@ PIECE = 256 * 1024
 Source: TypeAlias = bytes | BinaryIO | Iterable[bytes]
 """An export: its bytes, pieces of any size, or a file opened in binary mode."""
 
-_ONCE = "Some chats may have been taken in. Import the same again: those are left as they are."
+_ONCE = "Some chats may have been imported. Import the same file again: existing chats stay unchanged."
 
 
 class _Line(msgspec.Struct):

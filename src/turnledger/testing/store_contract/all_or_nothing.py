@@ -14,8 +14,8 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, TurnEnded
-from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item
+from turnledger.model.turn import AttemptState
 from turnledger.testing.gates import Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Think
 from turnledger.testing.store_contract.stage import (

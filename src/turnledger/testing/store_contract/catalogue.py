@@ -14,14 +14,14 @@ from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.catalogue import Listed
 from turnledger.model.ids import ConversationId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, owned, soon
 
 BOOM = RuntimeError("boom")
 
 
 async def only(process: StageProcess, **wanted: Any) -> Listed:
     """The one chat that is listed."""
-    [listed] = (await process.ledger.catalogue.list(**wanted)).chats
+    [listed] = (await owned(process.ledger, wanted).list(**wanted)).chats
     return listed
 
 
@@ -62,9 +62,7 @@ class ListedWhenCommitted(Contract):
         with pytest.raises(RuntimeError):
             await there.ledger.run(ScriptedModel([BOOM]), "Go on.", conversation_key="k")
         settled = next(
-            each
-            for each in (await here.ledger.catalogue.list()).chats
-            if each.conversation.conversation_key == "k"
+            each for each in (await here.ledger.list()).chats if each.conversation.conversation_key == "k"
         )
         assert (settled.turns, settled.preview, settled.conversation.title) == (1, "Pay.", "Pay.")
 
@@ -126,9 +124,9 @@ class Chosen(Contract):
         ]
         for wanted, expected in lists:
             assert "".join(await titles(there, **wanted)) == expected, wanted
-            paged, cursor = "", None
+            paged, cursor, chats = "", None, owned(here.ledger, wanted)
             while True:
-                page = await here.ledger.catalogue.list(**wanted, limit=1, cursor=cursor)
+                page = await chats.list(**wanted, limit=1, cursor=cursor)
                 paged += "".join(each.conversation.title or "" for each in page.chats)
                 cursor = page.next
                 if cursor is None:
@@ -152,7 +150,7 @@ class Chosen(Contract):
             with pytest.raises(InvalidInput):
                 await chat.update(tags=given)
         with pytest.raises(InvalidInput):
-            await here.ledger.catalogue.list(tag="\x00")
+            await here.ledger.list(tag="\x00")
         assert (await chat.info()).revision == 1
 
     async def test_all_of_an_update_happens_or_nothing(self, stage: Stage) -> None:
@@ -171,7 +169,7 @@ class PagedWhileChatsChange(Contract):
         for title in "abcd":
             stage.clock.advance(1)
             await here.chat(title=title)
-        page = await here.ledger.catalogue.list(limit=2)
+        page = await here.ledger.list(limit=2)
         named = await here.ledger.conversation(page.chats[-1].conversation.id)
         stage.clock.advance(1)
         await exchange(named, "q")
@@ -184,7 +182,7 @@ class PagedWhileChatsChange(Contract):
         chat = await here.chat()
         for cursor in ("", "nonsense", str(chat.id), "A" * 36):
             with pytest.raises(InvalidInput, match="cursor"):
-                await here.ledger.catalogue.list(cursor=cursor)
+                await here.ledger.list(cursor=cursor)
 
     async def test_no_chat_comes_twice_and_none_is_missed_that_nobody_used(self, stage: Stage) -> None:
         processes = await stage.processes()
@@ -212,7 +210,7 @@ class Walk:
         seen: list[ConversationId] = []
         cursor: str | None = None
         while True:
-            page = await self._here.ledger.catalogue.list(limit=size, cursor=cursor, archived=None)
+            page = await self._here.ledger.list(limit=size, cursor=cursor, archived=None)
             seen += [each.conversation.id for each in page.chats]
             if page.next is None:
                 break

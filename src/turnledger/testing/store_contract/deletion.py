@@ -12,7 +12,6 @@ from turnledger.chat import Chat
 from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import ConversationDeleted, ConversationNotFound
-from turnledger.model.attempt import AttemptState
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import (
     BLOCK,
@@ -26,6 +25,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import Reason
+from turnledger.model.turn import AttemptState
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.branches import branch_off, grow
 from turnledger.testing.store_contract.rows import (
@@ -69,7 +69,7 @@ class Deletion(Contract):
         await chat.delete()
         for passed, is_there in ((0.0, True), (61.0, True), (MONTH - 62, True), (1.0, False)):
             stage.clock.advance(passed)
-            page = await there.ledger.catalogue.list(deleted=True)
+            page = await there.ledger.list(deleted=True)
             assert [each.conversation.id for each in page.chats] == [chat.id] * is_there
 
     @pytest.mark.parametrize("way", ["in time", "at once", "afterwards"])
@@ -94,7 +94,7 @@ class Deletion(Contract):
         assert (left.conversation_key, left.former_conversation_key) == (None, None)
         assert await read(here.store, do("turn", chat.owner, turn.id)) is None
         assert (await read(here.store, do("branch", left.branch))).preview == ""
-        assert (await here.ledger.usage(owner=chat.owner)).bytes == 0
+        assert (await here.ledger.for_owner(chat.owner).usage()).bytes == 0
         assert await here.ledger.check(at_rest=True) == []
 
     async def test_only_what_its_owner_and_scope_have_is_deleted_or_restored(self, stage: Stage) -> None:
@@ -103,11 +103,11 @@ class Deletion(Contract):
         for _ in range(2):
             for owner, within in (("bob", EVERYWHERE), ("ann", Within("desk"))):
                 with pytest.raises(ConversationNotFound):
-                    await here.ledger.delete(chat.id, owner=owner, within=within, purge=True)
+                    await here.ledger.for_owner(owner, within=within).delete(chat.id, purge=True)
                 with pytest.raises(ConversationNotFound):
-                    await here.ledger.restore(chat.id, owner=owner, within=within)
-            await here.ledger.delete(chat.id, owner="ann", within=Within("shop"))
-        restored = await here.ledger.restore(chat.id, owner="ann", within=Within("shop"))
+                    await here.ledger.for_owner(owner, within=within).restore(chat.id)
+            await here.ledger.for_owner("ann", within=Within("shop")).delete(chat.id)
+        restored = await here.ledger.for_owner("ann", within=Within("shop")).restore(chat.id)
         assert (await restored.info()).state is ConversationState.LIVE
 
     async def test_forks_stay_whole(self, stage: Stage) -> None:
@@ -211,7 +211,7 @@ class Retention(Contract):
         assert [each.conversation for each in report.retired] == [each.id for each in chats[:3]]
         assert {(each.reason, each.purge_at) for each in report.retired} == {(Reason.SIZE, None)}
         assert report.full == ()
-        assert (await here.ledger.usage(owner="ann")).bytes == 3 * BLOCK
+        assert (await here.ledger.for_owner("ann").usage()).bytes == 3 * BLOCK
         for each in (*chats[3:], other):
             assert len(await each.turns()) == 1
         with pytest.raises(ConversationDeleted, match="Start a new one"):

@@ -192,10 +192,10 @@ class NothingForgotten(Contract):
             stage.clock.advance(passing)
             await here.chat(title=str(number))
         seen: list[str | None] = []
-        page = await here.ledger.catalogue.list(limit=3)
+        page = await here.ledger.list(limit=3)
         seen += [each.conversation.title for each in page.chats]
         while page.next:
-            page = await here.ledger.catalogue.list(cursor=page.next, limit=3)
+            page = await here.ledger.list(cursor=page.next, limit=3)
             seen += [each.conversation.title for each in page.chats]
         assert seen == await titles(here)
         assert sorted(seen, key=str) == [str(number) for number in range(7)]

@@ -18,6 +18,7 @@ from turnledger.errors import (
     IdempotencyMismatch,
     NoNewInput,
 )
+from turnledger.model.conversation import LOCAL
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import ScriptedModel
@@ -109,11 +110,13 @@ class MadeOnce(Contract):
         made = await soon(here.ledger.conversation(title="T", metadata={"a": "b", "c": "d"}, **ONCE))
         again = await soon(there.ledger.conversation(title="T", metadata={"c": "d", "a": "b"}, **ONCE))
         assert (again.id, made.is_new, again.is_new) == (made.id, True, False)
-        changes: list[dict[str, Any]] = [{"title": "U"}, {"tags": ["t"]}, {"scope": "s"}, {"internal": True}]
+        changes: list[dict[str, Any]] = [{"title": "U"}, {"tags": ["t"]}, {"internal": True}]
         for changed in changes:
             with pytest.raises(IdempotencyMismatch):
                 await soon(here.ledger.conversation(**{"title": "T", **changed}, **ONCE))
-        assert len((await here.ledger.catalogue.list()).chats) == 1
+        with pytest.raises(IdempotencyMismatch):
+            await soon(here.ledger.for_owner(LOCAL, scope="s").conversation(title="T", **ONCE))
+        assert len((await here.ledger.list()).chats) == 1
 
     async def test_many_at_once_are_one(self, stage: Stage) -> None:
         here, there = await stage.processes()

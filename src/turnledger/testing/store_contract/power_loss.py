@@ -9,6 +9,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.errors import ConversationDeleted, LinkNotValid, TurnStopped
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope, digest_of
 from turnledger.model.flags import Flags
 from turnledger.model.turn import AttemptState, TurnKind
@@ -200,7 +201,7 @@ async def rename(stage: Stage, here: StageProcess) -> Check:
 async def name_by_a_model(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await exchange(chat, "q")
-    assert await here.ledger.catalogue.name_by_model(chat.id, "a") is not None
+    assert await Host(here.ledger).name_by_model(chat.id, "a") is not None
 
     async def check(later: StageProcess) -> None:
         assert (await (await later.chat(chat)).info()).title == "a"
@@ -255,20 +256,20 @@ async def reset(stage: Stage, here: StageProcess) -> Check:
 
 
 async def new_token(stage: Stage, here: StageProcess) -> Check:
-    made, text = await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
+    made, text = await Host(here.ledger).tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
 
     async def check(later: StageProcess) -> None:
-        assert (await later.ledger.tokens.find(digest_of(text))).token == made
+        assert (await Host(later.ledger).tokens.find(digest_of(text))).token == made
 
     return check
 
 
 async def revocation_of_a_token(stage: Stage, here: StageProcess) -> Check:
-    made, text = await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
-    [revoked] = await here.ledger.tokens.revoke(made.id)
+    made, text = await Host(here.ledger).tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
+    [revoked] = await Host(here.ledger).tokens.revoke(made.id)
 
     async def check(later: StageProcess) -> None:
-        found = await later.ledger.tokens.find(digest_of(text))
+        found = await Host(later.ledger).tokens.find(digest_of(text))
         assert found.token == revoked
         assert found.version == 1
 
@@ -277,24 +278,24 @@ async def revocation_of_a_token(stage: Stage, here: StageProcess) -> Check:
 
 async def exchange_of_a_link(stage: Stage, here: StageProcess) -> Check:
     """The visitor has a token, and the link counts one use."""
-    share, code = await here.ledger.shares.create(scope="shop", max_uses=1)
-    visit = await here.ledger.shares.exchange(code, NONCE)
+    share, code = await Host(here.ledger).shares.create(scope="shop", max_uses=1)
+    visit = await Host(here.ledger).shares.exchange(code, NONCE)
 
     async def check(later: StageProcess) -> None:
-        assert (await later.ledger.tokens.find(digest_of(visit.text))).token == visit.token
-        [listed] = await later.ledger.shares.list()
+        assert (await Host(later.ledger).tokens.find(digest_of(visit.text))).token == visit.token
+        [listed] = await Host(later.ledger).shares.list()
         assert (listed.id, listed.uses) == (share.id, 1)
 
     return check
 
 
 async def revocation_of_a_link(stage: Stage, here: StageProcess) -> Check:
-    share, code = await here.ledger.shares.create(scope="shop")
-    await here.ledger.shares.revoke(share.id)
+    share, code = await Host(here.ledger).shares.create(scope="shop")
+    await Host(here.ledger).shares.revoke(share.id)
 
     async def check(later: StageProcess) -> None:
         with pytest.raises(LinkNotValid):
-            await later.ledger.shares.exchange(code, NONCE)
+            await Host(later.ledger).shares.exchange(code, NONCE)
 
     return check
 

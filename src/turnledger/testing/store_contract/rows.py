@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import BURIED_KEPT, ClockMark, Store, Sync, Tables
 from turnledger.errors import StoreError, Superseded
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
@@ -28,7 +27,16 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import Instructions, Turn, TurnKind
+from turnledger.model.turn import (
+    Attempt,
+    AttemptState,
+    Failure,
+    Instructions,
+    OnFailure,
+    OnStop,
+    Turn,
+    TurnKind,
+)
 from turnledger.testing.store_contract.stage import Contract, OpenStore, Stage, call, exchange, soon
 
 IDS = IdSource(lambda: 1_700_000_000_000, Random(1).getrandbits)

@@ -12,11 +12,11 @@ from turnledger.model.conversation import Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, message
 from turnledger.testing.scripted_model import ScriptedModel, Step
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, owned
 
 
 async def found(process: StageProcess, text: str, **options: Any) -> list[Hit]:
-    page = await process.ledger.search(text, **options)
+    page = await owned(process.ledger, options).search(text, **options)
     assert page.is_complete
     return list(page.hits)
 

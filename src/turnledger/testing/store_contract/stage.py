@@ -16,12 +16,13 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.chats import Chats
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Operation, Request, Runner, Store, Sync, Tables
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.request import BeginRequest
 from turnledger.ledger import Ledger
-from turnledger.model.conversation import Branch, Conversation, Ticket
+from turnledger.model.conversation import EVERYWHERE, LOCAL, Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, result_of
 from turnledger.model.turn import Turn
@@ -49,6 +50,12 @@ class Capabilities:
     """Calls what `watch` was given when another process has written."""
 
 
+def owned(ledger: Ledger, arguments: dict[str, Any]) -> Chats:
+    """Take `owner`, `scope` and `within` out of these arguments, and return the chats that they name."""
+    within = arguments.pop("within", EVERYWHERE)
+    return ledger.for_owner(arguments.pop("owner", LOCAL), scope=arguments.pop("scope", None), within=within)
+
+
 @dataclass(frozen=True)
 class StageProcess:
     """A ledger over a store handle of its own, as a process would have them."""
@@ -59,12 +66,12 @@ class StageProcess:
     async def chat(self, like: Chat | None = None, **details: Any) -> Chat:
         """Open a conversation: a new one, or one that another process has."""
         if like is not None:
-            return await self.ledger.conversation(like.id, owner=like.owner)
-        return await self.ledger.conversation(**details)
+            return await self.ledger.for_owner(like.owner).conversation(like.id)
+        return await owned(self.ledger, details).conversation(**details)
 
     async def listed(self, **wanted: Any) -> list[Conversation]:
         """A page of the conversations that a list shows."""
-        page = await self.ledger.catalogue.list(**wanted)
+        page = await owned(self.ledger, wanted).list(**wanted)
         return [each.conversation for each in page.chats]
 
     async def tend(self) -> None:

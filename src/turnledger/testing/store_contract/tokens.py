@@ -19,6 +19,7 @@ from turnledger.errors import (
     TokenEnded,
     TokenNotFound,
 )
+from turnledger.hosting import Host
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.conversation import Within
@@ -42,7 +43,9 @@ class TokensKept(Contract):
 
     async def test_a_token_is_found_by_its_text_and_by_nothing_else(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        made, text = await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN], name="phone")
+        made, text = await Host(here.ledger).tokens.create(
+            owner="ann", scopes=[TokenScope.TURNS_RUN], name="phone"
+        )
         assert is_token_text(text)
         assert made == Token(
             id=made.id,
@@ -52,17 +55,17 @@ class TokensKept(Contract):
             created_at=stage.clock.now_ms(),
             digest=digest_of(text),
         )
-        found = await there.ledger.tokens.find(digest_of(text))
+        found = await Host(there.ledger).tokens.find(digest_of(text))
         assert (found.token, found.version, found.any_tokens) == (made, 0, True)
         for other in (digest_of(text + "x"), made.digest[:-1], b"", None):
-            assert (await there.ledger.tokens.find(other)).token is None
+            assert (await Host(there.ledger).tokens.find(other)).token is None
 
     async def test_a_store_has_a_secret_that_all_of_its_processes_know(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        secret = await here.ledger.tokens.store_secret()
+        secret = await Host(here.ledger).tokens.store_secret()
         assert len(secret) == 32
         assert len(set(secret)) > 8
-        assert await there.ledger.tokens.store_secret() == secret
+        assert await Host(there.ledger).tokens.store_secret() == secret
 
     async def test_a_list_goes_back_in_time_page_by_page(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -70,8 +73,8 @@ class TokensKept(Contract):
         for number, owner in enumerate(["ann", "ben", "ann", "ann", "ben"]):
             stage.clock.advance(1)
             where = "shop" if number % 3 == 2 else ""
-            made.append((await here.ledger.tokens.create(owner=owner, scopes=ALL, chat_scope=where))[0])
-        tokens = there.ledger.tokens
+            made.append((await Host(here.ledger).tokens.create(owner=owner, scopes=ALL, chat_scope=where))[0])
+        tokens = Host(there.ledger).tokens
         assert await tokens.list() == made[::-1]
         assert await tokens.list(owner="ann") == [made[3], made[2], made[0]]
         assert await tokens.list(limit=2) == [made[4], made[3]]
@@ -82,7 +85,7 @@ class TokensKept(Contract):
 
     async def test_a_revocation_takes_along_what_was_made_by_it(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        tokens = here.ledger.tokens
+        tokens = Host(here.ledger).tokens
         root, _ = await tokens.create(owner="ann", scopes=ALL)
         child, _ = await tokens.create(scopes=ALL, parent=root.id)
         grandchild, _ = await tokens.create(scopes=[TokenScope.ADMIN], parent=child.id)
@@ -90,7 +93,7 @@ class TokensKept(Contract):
         other, _ = await tokens.create(owner="ann", scopes=ALL)
         version = (await tokens.find(other.digest)).version
         stage.clock.advance(1)
-        ended = await there.ledger.tokens.revoke(child.id)
+        ended = await Host(there.ledger).tokens.revoke(child.id)
         now = stage.clock.now_ms()
         assert ended == tuple(replace(each, revoked_at=now) for each in (child, grandchild, last))
         for each in (child, grandchild, last):
@@ -103,7 +106,7 @@ class TokensKept(Contract):
 
     async def test_to_others_a_token_does_not_exist(self, stage: Stage) -> None:
         process = await stage.process()
-        tokens = process.ledger.tokens
+        tokens = Host(process.ledger).tokens
         made, _ = await tokens.create(owner="ann", scopes=ALL, chat_scope="shop")
         for known in (
             {"owner": "eve"},
@@ -122,16 +125,16 @@ class TokensKept(Contract):
 
     async def test_uses_are_noted_forward_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        first, _ = await here.ledger.tokens.create(scopes=ALL)
-        second, _ = await here.ledger.tokens.create(scopes=ALL)
-        await here.ledger.tokens.note_uses({first.id: 20, second.id: 10, UNKNOWN: 5})
-        await there.ledger.tokens.note_uses({first.id: 15, second.id: 15})
-        await there.ledger.tokens.note_uses({})
-        assert [each.used_at for each in await here.ledger.tokens.list()] == [15, 20]
+        first, _ = await Host(here.ledger).tokens.create(scopes=ALL)
+        second, _ = await Host(here.ledger).tokens.create(scopes=ALL)
+        await Host(here.ledger).tokens.note_uses({first.id: 20, second.id: 10, UNKNOWN: 5})
+        await Host(there.ledger).tokens.note_uses({first.id: 15, second.id: 15})
+        await Host(there.ledger).tokens.note_uses({})
+        assert [each.used_at for each in await Host(here.ledger).tokens.list()] == [15, 20]
 
     async def test_what_ended_long_ago_is_forgotten(self, stage: Stage) -> None:
         process = await stage.process()
-        tokens = process.ledger.tokens
+        tokens = Host(process.ledger).tokens
         kept, _ = await tokens.create(scopes=ALL)
         expired, _ = await tokens.create(scopes=ALL, lifetime=DAY)
         revoked, _ = await tokens.create(scopes=ALL, lifetime=100 * DAY)
@@ -220,7 +223,7 @@ class TokensKept(Contract):
 
     async def test_a_token_revokes_itself_and_what_it_made_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        tokens = here.ledger.tokens
+        tokens = Host(here.ledger).tokens
         admin = [TokenScope.ADMIN]
         root, _ = await tokens.create(scopes=admin)
         other, _ = await tokens.create(scopes=admin)
@@ -229,10 +232,10 @@ class TokensKept(Contract):
         grandchild, _ = await tokens.create(scopes=admin, parent=child.id)
         for above in (root, other, sibling, child):
             with pytest.raises(TokenNotFound):
-                await there.ledger.tokens.revoke(above.id, by=grandchild.id)
+                await Host(there.ledger).tokens.revoke(above.id, by=grandchild.id)
         for beyond in (root, other, sibling):
             with pytest.raises(TokenNotFound):
-                await there.ledger.tokens.revoke(beyond.id, by=child.id)
+                await Host(there.ledger).tokens.revoke(beyond.id, by=child.id)
         assert [each.id for each in await tokens.revoke(grandchild.id, by=child.id)] == [grandchild.id]
         assert [each.id for each in await tokens.revoke(child.id, by=child.id)] == [child.id, grandchild.id]
         assert [each.id for each in await tokens.revoke(other.id, by=root.id)] == [other.id]
@@ -280,7 +283,7 @@ class SharesKept(Contract):
 
     async def test_a_token_revokes_links_that_it_made_or_to_its_chats_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        tokens, shares = here.ledger.tokens, here.ledger.shares
+        tokens, shares = Host(here.ledger).tokens, Host(here.ledger).shares
         chat = await here.chat(owner="ann")
         root, _ = await tokens.create(owner="ann", scopes=ALL)
         child, _ = await tokens.create(owner="ann", scopes=ALL, parent=root.id)
@@ -290,63 +293,63 @@ class SharesKept(Contract):
         to_chat, _ = await shares.create(chat=chat.id, parent=root.id)
         for share, by in ((of_root, child), (of_root, beside), (of_child, beside), (to_chat, beside)):
             with pytest.raises(ShareNotFound):
-                await there.ledger.shares.revoke(share.id, by=by)
+                await Host(there.ledger).shares.revoke(share.id, by=by)
         for share, by in ((to_chat, child), (of_child, child), (of_root, root)):
-            assert (await there.ledger.shares.revoke(share.id, by=by)).revoked_at is not None
+            assert (await Host(there.ledger).shares.revoke(share.id, by=by)).revoked_at is not None
 
     async def test_pages_that_come_at_once_are_counted_one_by_one(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        _, code = await here.ledger.shares.create(scope="shop", max_uses=3)
+        _, code = await Host(here.ledger).shares.create(scope="shop", max_uses=3)
         nonces = [f"{number:022}" for number in range(5) for _ in range(2)]
         came = await asyncio.gather(
-            *(each.ledger.shares.exchange(code, nonce) for nonce in nonces for each in (here, there)),
+            *(Host(each.ledger).shares.exchange(code, nonce) for nonce in nonces for each in (here, there)),
             return_exceptions=True,
         )
         let_in = [each for each in came if not isinstance(each, BaseException)]
         assert len({each.text for each in let_in}) == 3
         assert len(let_in) == 12
         assert all(isinstance(each, LinkNotValid) for each in came if isinstance(each, BaseException))
-        assert [each.uses for each in await here.ledger.shares.list()] == [3]
+        assert [each.uses for each in await Host(here.ledger).shares.list()] == [3]
 
     async def test_revoking_a_link_ends_all_who_came_by_it(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        share, code = await here.ledger.shares.create(scope="shop")
-        stays, _ = await here.ledger.tokens.create(owner="ann", scopes=ALL)
-        guests = [await here.ledger.shares.exchange(code, nonce) for nonce in (NONCE, OTHER)]
-        found = await here.ledger.tokens.find(digest_of(guests[0].text))
-        revoked = await there.ledger.shares.revoke(share.id)
+        share, code = await Host(here.ledger).shares.create(scope="shop")
+        stays, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
+        guests = [await Host(here.ledger).shares.exchange(code, nonce) for nonce in (NONCE, OTHER)]
+        found = await Host(here.ledger).tokens.find(digest_of(guests[0].text))
+        revoked = await Host(there.ledger).shares.revoke(share.id)
         assert revoked.revoked_at == stage.clock.now_ms()
         for each in guests:
-            ended = (await here.ledger.tokens.find(digest_of(each.text))).token
+            ended = (await Host(here.ledger).tokens.find(digest_of(each.text))).token
             assert ended is not None
             assert not ended.is_valid(stage.clock.now_ms())
         with pytest.raises(AdmissionMoved):
-            await tell(here.ledger.turn("q", owner=guests[0].token.owner, admitted=found.version))
-        [kept] = [each for each in await here.ledger.tokens.list() if each.id == stays.id]
+            await tell(here.ledger.for_owner(guests[0].token.owner).turn("q", admitted=found.version))
+        [kept] = [each for each in await Host(here.ledger).tokens.list() if each.id == stays.id]
         assert kept.revoked_at is None
-        assert await there.ledger.shares.revoke(share.id) == revoked
+        assert await Host(there.ledger).shares.revoke(share.id) == revoked
         with pytest.raises(LinkNotValid):
-            await here.ledger.shares.exchange(code, NONCE)
+            await Host(here.ledger).shares.exchange(code, NONCE)
         assert await here.ledger.check() == []
 
     async def test_a_link_ends_with_the_token_that_made_it(self, stage: Stage) -> None:
         here = await stage.process()
-        boss, _ = await here.ledger.tokens.create(owner="ann", scopes=ALL)
-        _share, code = await here.ledger.shares.create(scope="shop", parent=boss.id)
-        guest = await here.ledger.shares.exchange(code, NONCE)
-        ended = await here.ledger.tokens.revoke(boss.id)
+        boss, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
+        _share, code = await Host(here.ledger).shares.create(scope="shop", parent=boss.id)
+        guest = await Host(here.ledger).shares.exchange(code, NONCE)
+        ended = await Host(here.ledger).tokens.revoke(boss.id)
         assert {each.id for each in ended} == {boss.id, guest.token.id}
-        [listed] = await here.ledger.shares.list()
+        [listed] = await Host(here.ledger).shares.list()
         assert listed.revoked_at is not None
         with pytest.raises(LinkNotValid):
-            await here.ledger.shares.exchange(code, OTHER)
+            await Host(here.ledger).shares.exchange(code, OTHER)
         with pytest.raises(TokenEnded):
-            await here.ledger.shares.create(scope="shop", parent=boss.id)
+            await Host(here.ledger).shares.create(scope="shop", parent=boss.id)
         assert await here.ledger.check() == []
 
     async def test_links_are_listed_and_revoked_by_who_sees_them(self, stage: Stage) -> None:
         here = await stage.process()
-        shares, chat = here.ledger.shares, await here.chat(owner="ann", scope="desk")
+        shares, chat = Host(here.ledger).shares, await here.chat(owner="ann", scope="desk")
         one, _ = await shares.create(scope="shop", owner="ann")
         two, _ = await shares.create(scope="desk", owner="ben")
         three, _ = await shares.create(chat=chat.id, owner="ann")

@@ -23,7 +23,7 @@ from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.branches import purge_all
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, owned, soon
 from turnledger.testing.store_contract.what_happened import fail
 
 BOOM = RuntimeError("the model broke")
@@ -39,18 +39,18 @@ async def elsewhere() -> AsyncIterator[Ledger]:
 
 async def exported(ledger: Ledger, chat: str, **options: Any) -> bytes:
     """The file of one chat."""
-    return b"".join([line async for line in ledger.transfer.export(chat, **options)])
+    return b"".join([line async for line in owned(ledger, options).export(chat)])
 
 
 async def imported(ledger: Ledger, file: bytes, **options: Any) -> list[ImportReport]:
     """Import a file, in two pieces."""
     middle = len(file) // 2
     pieces = (file[:middle], file[middle:])
-    return [report async for report in ledger.transfer.import_lines(pieces, **options)]
+    return [report async for report in owned(ledger, options).import_lines(pieces, **options)]
 
 
 async def all_exported(ledger: Ledger, **options: Any) -> bytes:
-    return b"".join([line async for line in ledger.transfer.export_all(**options)])
+    return b"".join([line async for line in owned(ledger, options).export_all()])
 
 
 def end_of(reports: list[ImportReport]) -> ImportReport:
@@ -66,7 +66,8 @@ def done(reports: list[ImportReport]) -> list[Did]:
 async def rich_chat(ledger: Ledger, **details: Any) -> Chat:
     """A chat with all that there can be: edits, an undo, tools, an interrupted and a settled turn, a call
     that waits, instructions, flags and details."""
-    chat = await ledger.conversation(title="All of it", metadata={"a": "1", "b": "2"}, **details)
+    chats = owned(ledger, details)
+    chat = await chats.conversation(title="All of it", metadata={"a": "1", "b": "2"}, **details)
     await chat.update(tags=["x", "y"], pinned=True, archived=True)
     first = await exchange(chat, "one")
     look, pay = Tool("look", read_only=True), Tool("pay")
@@ -186,10 +187,10 @@ class TransferredChats(Contract):
 
     async def test_all_chats_are_told_of_one_owner_and_scope_only(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
-        mine = [await here.conversation(scope=scope) for scope in ("", "s", "s")]
+        mine = [await here.for_owner("local", scope=scope).conversation() for scope in ("", "s", "s")]
         for chat in mine:
             await exchange(chat, "hi")
-        await exchange(await here.conversation(owner="ben"), "secret")
+        await exchange(await here.for_owner("ben").conversation(), "secret")
         assert chats_in(await all_exported(here)) == [chat.id for chat in mine]
         assert chats_in(await all_exported(here, scope="s")) == [chat.id for chat in mine[1:]]
         assert chats_in(await all_exported(here, within=Within("s"))) == [chat.id for chat in mine[1:]]

@@ -8,6 +8,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.errors import StorageFull, TurnStopped
+from turnledger.hosting import Host
 from turnledger.model.conversation import BLOCK, ROW, Usage, in_blocks, of_branch
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import do, read
@@ -27,7 +28,7 @@ FULL = replace(LIMITS, owner_bytes=3 * BLOCK)
 
 
 async def stored(process: StageProcess, owner: str = "ann") -> int:
-    return (await process.ledger.usage(owner=owner)).bytes
+    return (await process.ledger.for_owner(owner).usage()).bytes
 
 
 async def in_turns(process: StageProcess, chat: Chat) -> int:
@@ -40,13 +41,13 @@ async def in_turns(process: StageProcess, chat: Chat) -> int:
 class Counting(Contract):
     async def test_chats_and_branches_count_a_block_at_least(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        assert await here.ledger.usage(owner="ann") == Usage(bytes=0, chats=0)
+        assert await here.ledger.for_owner("ann").usage() == Usage(bytes=0, chats=0)
         chat = await here.chat(owner="ann", title="T")
-        assert await there.ledger.usage(owner="ann") == Usage(bytes=BLOCK, chats=1)
+        assert await there.ledger.for_owner("ann").usage() == Usage(bytes=BLOCK, chats=1)
         await exchange(chat, "q")
         await chat.fork()
         await chat.undo()
-        assert await there.ledger.usage(owner="ann") == Usage(bytes=3 * BLOCK, chats=2)
+        assert await there.ledger.for_owner("ann").usage() == Usage(bytes=3 * BLOCK, chats=2)
         assert await here.ledger.check(at_rest=True) == []
 
     async def test_titles_metadata_and_tags_count_beyond_a_row(self, stage: Stage) -> None:
@@ -64,7 +65,7 @@ class Counting(Contract):
         await chat.delete(purge=True)
         assert await stored(here) == BLOCK
         await here.tend()
-        assert await here.ledger.usage(owner="ann") == Usage(bytes=0, chats=0)
+        assert await here.ledger.for_owner("ann").usage() == Usage(bytes=0, chats=0)
 
     async def test_failed_turns_count_with_journal_and_log_until_they_are_removed(self, stage: Stage) -> None:
         here = await stage.process()
@@ -185,36 +186,36 @@ class OfLinks(Contract):
 
     async def test_what_visitors_store_counts_for_their_link(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        share, code = await here.ledger.shares.create(scope="shop")
+        share, code = await Host(here.ledger).shares.create(scope="shop")
         one, two = [await self._visitor(here, code, number) for number in (1, 2)]
         chat = await here.chat(owner=one, scope="shop")
         await exchange(chat, "q", LONG)
         await exchange(await there.chat(owner=two, scope="shop"), "q")
-        [kept] = await there.ledger.shares.list()
+        [kept] = await Host(there.ledger).shares.list()
         assert (kept.id, kept.bytes, kept.chats) == (share.id, 3 * BLOCK, 2)
         assert await here.ledger.check(at_rest=True) == []
         await chat.delete(purge=True)
         await here.tend()
-        [kept] = await there.ledger.shares.list()
+        [kept] = await Host(there.ledger).shares.list()
         assert (kept.bytes, kept.chats) == (BLOCK, 1)
         assert await here.ledger.check(at_rest=True) == []
 
     async def test_a_link_is_bounded_as_one_owner_is(self, stage: Stage) -> None:
         here = await stage.process(FULL)
-        _, code = await here.ledger.shares.create(scope="shop")
+        _, code = await Host(here.ledger).shares.create(scope="shop")
         await self._reach(here, code, "Storage quota reached")
 
     async def test_a_link_is_bounded_by_limits_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()
-        _, code = await here.ledger.shares.create(scope="shop", bytes=3 * BLOCK)
+        _, code = await Host(here.ledger).shares.create(scope="shop", bytes=3 * BLOCK)
         await self._reach(here, code, "49152 bytes")
-        _, code = await here.ledger.shares.create(scope="shop", chats=1)
+        _, code = await Host(here.ledger).shares.create(scope="shop", chats=1)
         await here.chat(owner=await self._visitor(here, code, 1), scope="shop")
         visitor = await self._visitor(here, code, 2)
         with pytest.raises(StorageFull, match="1 chats"):
             await here.chat(owner=visitor, scope="shop")
         with pytest.raises(StorageFull, match="1 chats"):
-            await tell(here.ledger.turn("q", owner=visitor, scope="shop"))
+            await tell(here.ledger.for_owner(visitor, scope="shop").turn("q"))
 
     async def _reach(self, here: StageProcess, code: str, told: str) -> None:
         one, two = [
@@ -228,5 +229,5 @@ class OfLinks(Contract):
             await here.chat(owner=third, scope="shop")
 
     async def _visitor(self, here: StageProcess, code: str, number: int) -> str:
-        visit = await here.ledger.shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
+        visit = await Host(here.ledger).shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
         return visit.token.owner

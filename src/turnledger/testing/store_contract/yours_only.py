@@ -20,6 +20,7 @@ from turnledger.errors import (
     TurnNotFound,
     TurnReplayed,
 )
+from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel
@@ -61,13 +62,13 @@ class YoursOnly(Contract):
         here = await stage.process()
         chat = await here.chat(owner="ann", conversation_key="k")
         with pytest.raises(ConversationNotFound):
-            await here.ledger.conversation(chat.id, owner="eve")
+            await here.ledger.for_owner("eve").conversation(chat.id)
         with pytest.raises(ConversationNotFound):
-            await here.ledger.run(ScriptedModel(), "q", conversation=chat.id, owner="eve")
+            await here.ledger.for_owner("eve").run(ScriptedModel(), "q", conversation=chat.id)
         with pytest.raises(ConversationNotFound):
             await here.chat(owner="eve", conversation_key="k", create=False)
         await here.chat(owner="ann")
-        cursor = (await here.ledger.catalogue.list(owner="ann", limit=1)).next
+        cursor = (await here.ledger.for_owner("ann").list(limit=1)).next
         assert await here.listed(owner="eve", cursor=cursor) == []
 
     async def test_a_deleted_conversation_does_not_exist_to_others_either(self, stage: Stage) -> None:
@@ -75,7 +76,7 @@ class YoursOnly(Contract):
         chat = await here.chat(owner="ann")
         await chat.delete()
         with pytest.raises(ConversationNotFound):
-            await here.ledger.conversation(chat.id, owner="eve")
+            await here.ledger.for_owner("eve").conversation(chat.id)
 
     async def test_a_stop_of_another_owners_turn_finds_nothing(self, stage: Stage) -> None:
         here = await stage.process()
@@ -102,18 +103,18 @@ class YoursOnly(Contract):
         aside = [each.attempt.id for each in await chat.attempts()]
         [ticket] = await stage.tickets(chat)
         for name in (committed.id, *aside, ticket.attempt):
-            found = await there.ledger.chat_of(name, owner="ann")
+            found = await there.ledger.for_owner("ann").of_turn(name)
             assert (found.id, found.conversation_key, found.is_new) == (chat.id, "k", False)
             for process in (here, there):
                 with pytest.raises(TurnNotFound):
-                    await process.ledger.chat_of(name, owner="eve")
+                    await process.ledger.for_owner("eve").of_turn(name)
         with pytest.raises(TurnNotFound):
-            await here.ledger.chat_of(UNKNOWN_TURN, owner="ann")
+            await here.ledger.for_owner("ann").of_turn(UNKNOWN_TURN)
         await chat.delete()
         with pytest.raises(ConversationDeleted):
-            await there.ledger.chat_of(committed.id, owner="ann")
+            await there.ledger.for_owner("ann").of_turn(committed.id)
         with pytest.raises(TurnNotFound):
-            await there.ledger.chat_of(committed.id, owner="eve")
+            await there.ledger.for_owner("eve").of_turn(committed.id)
 
     async def test_idempotency_keys_of_different_owners_are_different_keys(self, stage: Stage) -> None:
         here = await stage.process()
@@ -122,8 +123,8 @@ class YoursOnly(Contract):
             await exchange(chat, text, text, idempotency_key="i")
             assert await said(chat) == [text, text]
         for owner, text in (("ann", "hers"), ("ben", "his")):
-            run = here.ledger.run(
-                ScriptedModel(), text, owner=owner, conversation_key="k", idempotency_key="i"
+            run = here.ledger.for_owner(owner).run(
+                ScriptedModel(), text, conversation_key="k", idempotency_key="i"
             )
             assert (await soon(run)).text == text
 
@@ -137,20 +138,26 @@ Use = Callable[[StageProcess, Chat, TurnId], Awaitable[Any]]
 
 
 BY_ID: dict[str, Use] = {
-    "conversation": lambda here, chat, turn: here.ledger.conversation(chat.id, **SHOP),
-    "turn": lambda here, chat, turn: tell(here.ledger.turn("q", conversation=chat.id, **SHOP)),
-    "run": lambda here, chat, turn: here.ledger.run(ScriptedModel(), "q", conversation=chat.id, **SHOP),
-    "resent": lambda here, chat, turn: tell(here.ledger.resent(ANOTHER, conversation=chat.id, **SHOP)),
+    "conversation": lambda here, chat, turn: here.ledger.for_owner(**SHOP).conversation(chat.id),
+    "turn": lambda here, chat, turn: tell(here.ledger.for_owner(**SHOP).turn("q", conversation=chat.id)),
+    "run": lambda here, chat, turn: here.ledger.for_owner(**SHOP).run(
+        ScriptedModel(), "q", conversation=chat.id
+    ),
+    "resent": lambda here, chat, turn: tell(
+        here.ledger.for_owner(**SHOP).resent(ANOTHER, conversation=chat.id)
+    ),
     "resent, refused if another": lambda here, chat, turn: tell(
-        here.ledger.resent(ANOTHER, conversation=chat.id, on_divergence="reject", **SHOP)
+        here.ledger.for_owner(**SHOP).resent(ANOTHER, conversation=chat.id, on_divergence="reject")
     ),
     "with its idempotency_key": lambda here, chat, turn: tell(
-        here.ledger.turn("q1", conversation=chat.id, idempotency_key="i", **SHOP)
+        here.ledger.for_owner(**SHOP).turn("q1", conversation=chat.id, idempotency_key="i")
     ),
     "as a later try": lambda here, chat, turn: tell(
-        here.ledger.turn("q1", conversation=chat.id, retry=Retry(REQUEST, 1), **SHOP)
+        here.ledger.for_owner(**SHOP).turn("q1", conversation=chat.id, retry=Retry(REQUEST, 1))
     ),
-    "a reset that replaces it": lambda here, chat, turn: here.ledger.reset("k", replaces=chat.id, **SHOP),
+    "a reset that replaces it": lambda here, chat, turn: here.ledger.for_owner(**SHOP).reset(
+        "k", replaces=chat.id
+    ),
 }
 
 
@@ -181,17 +188,19 @@ class Scopes(Contract):
         made = await here.chat(conversation_key="k", **SHOP)
         assert (made.scope, made.is_new) == ("shop", True)
         assert (await here.chat(conversation_key="k", scope="shop", **ANN)).id == made.id
-        turn = await soon(here.ledger.run(ScriptedModel(["a"]), "q", **SHOP))
-        assert (await here.ledger.chat_of(turn.id, **ANN)).scope == "shop"
-        assert (await here.ledger.chat_of(turn.id, **SHOP)).scope == "shop"
+        turn = await soon(here.ledger.for_owner(**SHOP).run(ScriptedModel(["a"]), "q"))
+        assert (await here.ledger.for_owner(**ANN).of_turn(turn.id)).scope == "shop"
+        assert (await here.ledger.for_owner(**SHOP).of_turn(turn.id)).scope == "shop"
 
     @pytest.mark.parametrize("scope", ELSEWHERE)
     async def test_beyond_the_scope_nothing_exists(self, stage: Stage, scope: str) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k", scope=scope, **ANN)
-        block = here.ledger.turn("q1", conversation_key="k", scope=scope, retry=Retry(REQUEST), **ANN)
+        block = here.ledger.for_owner(scope=scope, **ANN).turn(
+            "q1", conversation_key="k", retry=Retry(REQUEST)
+        )
         turn = await tell(block)
-        here.ledger.lost(block)
+        Host(here.ledger).lost(block)
         await exchange(chat, "q1", idempotency_key="i")
         before, found = await chat.turns(), await chat.info()
         for deleted in (False, True):
@@ -215,9 +224,9 @@ class Scopes(Contract):
         names = (committed.id, *aside, ticket.attempt)
         own = await here.chat(**SHOP)
         for name in names:
-            assert (await there.ledger.chat_of(name, owner="ann", within=Within("desk"))).id == chat.id
+            assert (await there.ledger.for_owner("ann", within=Within("desk")).of_turn(name)).id == chat.id
             with pytest.raises(TurnNotFound):
-                await there.ledger.chat_of(name, **SHOP)
+                await there.ledger.for_owner(**SHOP).of_turn(name)
             assert await soon(own.stop(name)) is None
             with pytest.raises(TurnNotFound):
                 await soon(anext(aiter(own.events(name))))
@@ -228,9 +237,9 @@ class Scopes(Contract):
                 await use(committed.id)
         await chat.delete()
         with pytest.raises(TurnNotFound):
-            await there.ledger.chat_of(committed.id, **SHOP)
+            await there.ledger.for_owner(**SHOP).of_turn(committed.id)
         with pytest.raises(ConversationDeleted):
-            await there.ledger.chat_of(committed.id, **ANN)
+            await there.ledger.for_owner(**ANN).of_turn(committed.id)
 
     async def test_a_listing_shows_all_scopes_or_one(self, stage: Stage) -> None:
         here = await stage.process()
@@ -247,11 +256,11 @@ class Scopes(Contract):
         assert names_of(await list_them(owner="ann", within=Within(""))) == ["4", "0"]
         narrows: list[dict[str, Any]] = [{"scope": ""}, {"within": Within("shop")}]
         for narrow in narrows:
-            whole = await here.ledger.catalogue.list(**ANN, **narrow)
-            page = await here.ledger.catalogue.list(limit=1, **ANN, **narrow)
+            chats = here.ledger.for_owner(**ANN, **narrow)
+            whole, page = await chats.list(), await chats.list(limit=1)
             paged = page.chats
             while page.next:
-                page = await here.ledger.catalogue.list(limit=1, cursor=page.next, **ANN, **narrow)
+                page = await chats.list(limit=1, cursor=page.next)
                 paged += page.chats
             assert paged == whole.chats
 
@@ -281,13 +290,13 @@ class Scopes(Contract):
         here, there = await stage.processes()
         plain = await here.chat(conversation_key="k", **ANN)
         shop = await here.chat(conversation_key="k", **SHOP)
-        fresh = await there.ledger.reset("k", **SHOP)
+        fresh = await there.ledger.for_owner(**SHOP).reset("k")
         assert (fresh.scope, fresh.is_new) == ("shop", True)
-        assert (await there.ledger.reset("k", replaces=shop.id, **SHOP)).id == fresh.id
+        assert (await there.ledger.for_owner(**SHOP).reset("k", replaces=shop.id)).id == fresh.id
         assert (await here.chat(conversation_key="k", **ANN)).id == plain.id
         assert (await here.chat(conversation_key="k", **SHOP)).id == fresh.id
         with pytest.raises(InvalidInput):
-            await here.ledger.reset("k", replaces=plain.id, scope="shop", **ANN)
+            await here.ledger.for_owner(scope="shop", **ANN).reset("k", replaces=plain.id)
 
     async def test_a_fork_is_of_the_same_scope(self, stage: Stage) -> None:
         here = await stage.process()
@@ -303,7 +312,7 @@ class Scopes(Contract):
             await chat.fork(conversation_key="k")
         await exchange(made, "next", idempotency_key="i")
         with pytest.raises(TurnReplayed):
-            await tell(here.ledger.turn("next", conversation=made.id, idempotency_key="i", **SHOP))
+            await tell(here.ledger.for_owner(**SHOP).turn("next", conversation=made.id, idempotency_key="i"))
 
     async def test_a_scope_never_changes(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -311,7 +320,7 @@ class Scopes(Contract):
         await write(here.store, do("save_conversation", replace(await chat.info(), scope="desk")))
         assert (await there.chat(conversation_key="k", **SHOP)).id == chat.id
         with pytest.raises(ConversationNotFound):
-            await there.ledger.conversation(chat.id, owner="ann", within=Within("desk"))
+            await there.ledger.for_owner("ann", within=Within("desk")).conversation(chat.id)
 
     async def test_a_second_conversation_of_one_key_and_scope_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
@@ -330,26 +339,32 @@ class ScopedOnce(Contract):
         for narrow in others:
             chat = await here.chat(**ANN, **narrow)
             await exchange(chat, "other words", idempotency_key="i")
-            turn = await soon(here.ledger.run(ScriptedModel(["a"]), "q", idempotency_key="i", **SHOP))
-            again = await soon(there.ledger.run(ScriptedModel(), "q", idempotency_key="i", **SHOP))
+            turn = await soon(
+                here.ledger.for_owner(**SHOP).run(ScriptedModel(["a"]), "q", idempotency_key="i")
+            )
+            again = await soon(there.ledger.for_owner(**SHOP).run(ScriptedModel(), "q", idempotency_key="i"))
             assert again == turn
             await chat.delete()
             await here.tend()
-            assert await soon(there.ledger.run(ScriptedModel(), "q", idempotency_key="i", **SHOP)) == turn
-            await (await here.ledger.chat_of(turn.id, **SHOP)).delete()
+            assert (
+                await soon(there.ledger.for_owner(**SHOP).run(ScriptedModel(), "q", idempotency_key="i"))
+                == turn
+            )
+            await (await here.ledger.for_owner(**SHOP).of_turn(turn.id)).delete()
             with pytest.raises(ConversationDeleted):
-                await soon(there.ledger.run(ScriptedModel(), "q", idempotency_key="i", **SHOP))
+                await soon(there.ledger.for_owner(**SHOP).run(ScriptedModel(), "q", idempotency_key="i"))
             stage.clock.advance(25 * 3600)
             await here.tend()
 
     async def test_the_same_key_in_another_scope_is_another_request(self, stage: Stage) -> None:
         here = await stage.process()
-        options = {"idempotency_key": "i", **ANN}
-        await soon(here.ledger.run(ScriptedModel(["a"]), "q", scope="shop", **options))
+        options: dict[str, Any] = {"idempotency_key": "i"}
+        shop, desk = [here.ledger.for_owner(**ANN, scope=scope) for scope in ("shop", "desk")]
+        await soon(shop.run(ScriptedModel(["a"]), "q", **options))
         names: list[dict[str, Any]] = [{}, {"conversation_key": "k"}]
         for named in names:
             with pytest.raises(IdempotencyMismatch):
-                await soon(here.ledger.run(ScriptedModel(), "q", scope="desk", **named, **options))
+                await soon(desk.run(ScriptedModel(), "q", **named, **options))
         assert len(await here.listed(**ANN)) == 1
 
     async def test_what_runs_beyond_the_scope_is_not_attached_to(self, stage: Stage) -> None:
@@ -367,10 +382,10 @@ class ScopedOnce(Contract):
         shop, desk = [await here.chat(owner="ann", within=Within(scope)) for scope in ("shop", "desk")]
         asked = shop.turn("q", retry=Retry(REQUEST))
         turn = await tell(asked, "first")
-        here.ledger.lost(asked)
+        Host(here.ledger).lost(asked)
         await here.tend()
         await exchange(desk, "q", "another", retry=Retry(REQUEST, 1))
-        same = await there.ledger.conversation(shop.id, **SHOP)
+        same = await there.ledger.for_owner(**SHOP).conversation(shop.id)
         with pytest.raises(TurnReplayed) as replay:
             await tell(same.turn("q", retry=Retry(REQUEST, 1)))
         assert replay.value.turn == turn
@@ -381,34 +396,42 @@ ChatUse = Callable[[StageProcess, Chat, TurnId, dict[str, Any]], Awaitable[Any]]
 
 
 BEYOND: dict[str, ChatUse] = {
-    "conversation": lambda here, chat, turn, one: here.ledger.conversation(chat.id, **one),
-    "conversation by key": lambda here, chat, turn, one: here.ledger.conversation(
-        conversation_key="k", **one
+    "conversation": lambda here, chat, turn, one: here.ledger.for_owner(**one).conversation(chat.id),
+    "conversation by key": lambda here, chat, turn, one: here.ledger.for_owner(**one).conversation(
+        conversation_key="k"
     ),
-    "a new conversation": lambda here, chat, turn, one: here.ledger.conversation(**one),
-    "a new key": lambda here, chat, turn, one: here.ledger.conversation(conversation_key="new", **one),
-    "turn": lambda here, chat, turn, one: tell(here.ledger.turn("q", conversation=chat.id, **one)),
-    "turn by key": lambda here, chat, turn, one: tell(here.ledger.turn("q", conversation_key="k", **one)),
-    "a turn of its own": lambda here, chat, turn, one: tell(here.ledger.turn("q", **one)),
-    "run": lambda here, chat, turn, one: here.ledger.run(ScriptedModel(), "q", conversation=chat.id, **one),
+    "a new conversation": lambda here, chat, turn, one: here.ledger.for_owner(**one).conversation(),
+    "a new key": lambda here, chat, turn, one: here.ledger.for_owner(**one).conversation(
+        conversation_key="new"
+    ),
+    "turn": lambda here, chat, turn, one: tell(here.ledger.for_owner(**one).turn("q", conversation=chat.id)),
+    "turn by key": lambda here, chat, turn, one: tell(
+        here.ledger.for_owner(**one).turn("q", conversation_key="k")
+    ),
+    "a turn of its own": lambda here, chat, turn, one: tell(here.ledger.for_owner(**one).turn("q")),
+    "run": lambda here, chat, turn, one: here.ledger.for_owner(**one).run(
+        ScriptedModel(), "q", conversation=chat.id
+    ),
     "resent": lambda here, chat, turn, one: tell(
-        here.ledger.resent([user("q1")], conversation=chat.id, **one)
+        here.ledger.for_owner(**one).resent([user("q1")], conversation=chat.id)
     ),
     "with its idempotency_key": lambda here, chat, turn, one: tell(
-        here.ledger.turn("q1", conversation=chat.id, idempotency_key="i", **one)
+        here.ledger.for_owner(**one).turn("q1", conversation=chat.id, idempotency_key="i")
     ),
 }
 
 
 REFUSED: dict[str, ChatUse] = {
-    "a reset": lambda here, chat, turn, one: here.ledger.reset("k", **one),
-    "a reset that replaces": lambda here, chat, turn, one: here.ledger.reset("k", replaces=chat.id, **one),
+    "a reset": lambda here, chat, turn, one: here.ledger.for_owner(**one).reset("k"),
+    "a reset that replaces": lambda here, chat, turn, one: here.ledger.for_owner(**one).reset(
+        "k", replaces=chat.id
+    ),
     "a fork": lambda here, chat, turn, one: fork_of(here, one),
 }
 
 
 async def fork_of(here: StageProcess, one: dict[str, Any]) -> Chat:
-    return await (await here.ledger.conversation(one["within"].chat, **one)).fork()
+    return await (await here.ledger.for_owner(**one).conversation(one["within"].chat)).fork()
 
 
 class OneChat(Contract):
@@ -432,35 +455,35 @@ class OneChat(Contract):
     async def test_nothing_is_made_beside_it(self, stage: Stage) -> None:
         here, _, other, turn, one = await self.scene(stage)
         for name, use in REFUSED.items():
-            await refused(name, use(here, other, turn, one), InvalidInput, "Only one conversation is open")
+            await refused(name, use(here, other, turn, one), InvalidInput, "restricted to one chat")
         assert len(await here.listed(owner="ann")) == 2
 
     async def test_it_is_found_by_its_id_and_its_turns_and_alone(self, stage: Stage) -> None:
         here, shown, _, turn, one = await self.scene(stage)
-        found = await here.ledger.conversation(shown.id, **one)
+        found = await here.ledger.for_owner(**one).conversation(shown.id)
         [told] = await found.turns()
-        assert (await here.ledger.chat_of(told.id, **one)).id == shown.id
+        assert (await here.ledger.for_owner(**one).of_turn(told.id)).id == shown.id
         assert [each.id for each in await here.listed(**one)] == [shown.id]
         with pytest.raises(TurnNotFound):
-            await here.ledger.chat_of(turn, **one)
+            await here.ledger.for_owner(**one).of_turn(turn)
         nowhere: dict[str, Any] = {"owner": "ann", "within": Within("desk", shown.id)}
         with pytest.raises(ConversationNotFound):
-            await here.ledger.conversation(shown.id, **nowhere)
+            await here.ledger.for_owner(**nowhere).conversation(shown.id)
         with pytest.raises(ConversationNotFound):
-            await here.ledger.conversation(shown.id, owner="eve", within=Within(chat=shown.id))
+            await here.ledger.for_owner("eve", within=Within(chat=shown.id)).conversation(shown.id)
 
     async def test_its_key_names_it_and_no_other(self, stage: Stage) -> None:
         here, _, other, _, _ = await self.scene(stage)
         one: dict[str, Any] = {"owner": "ann", "scope": "shop", "within": Within(chat=other.id)}
-        assert (await here.ledger.conversation(conversation_key="k", **one)).id == other.id
+        assert (await here.ledger.for_owner(**one).conversation(conversation_key="k")).id == other.id
         with pytest.raises(ConversationNotFound):
-            await here.ledger.conversation(conversation_key="k", owner="ann", within=one["within"])
-        await tell(here.ledger.turn("q2", conversation_key="k", **one), "a2")
+            await here.ledger.for_owner("ann", within=one["within"]).conversation(conversation_key="k")
+        await tell(here.ledger.for_owner(**one).turn("q2", conversation_key="k"), "a2")
         assert len(await other.turns()) == 2
 
     async def test_keys_of_requests_are_its_own(self, stage: Stage) -> None:
         here, _, other, turn, _ = await self.scene(stage)
-        alone = await here.ledger.conversation(other.id, owner="ann", within=Within(chat=other.id))
+        alone = await here.ledger.for_owner("ann", within=Within(chat=other.id)).conversation(other.id)
         first = await tell(alone.turn("q1", idempotency_key="i"))
         assert first.id != turn
         with pytest.raises(TurnReplayed) as replay:
@@ -468,6 +491,6 @@ class OneChat(Contract):
         assert replay.value.turn.id == first.id
         asked = other.turn("q", retry=Retry(b"the same"))
         await tell(asked)
-        here.ledger.lost(asked)
+        Host(here.ledger).lost(asked)
         await here.tend()
         assert (await tell(alone.turn("q", retry=Retry(b"the same", 1)))).number == 4

@@ -44,9 +44,12 @@ def test_what_is_nearest_is_meant(
     [
         (
             ("--server", "http://127.0.0.1:1", "--store", "memory:"),
-            "invalid_input: Chats are at a server or",
+            "invalid_input: --server excludes --store",
         ),
-        (("--server", "http://127.0.0.1:1", "--owner", "ann"), "invalid_input: --owner is for stores."),
+        (
+            ("--server", "http://127.0.0.1:1", "--owner", "ann"),
+            "invalid_input: --owner works with --store only.",
+        ),
         (("--server", "localhost:8383"), "invalid_input: --server or TURNLEDGER_SERVER"),
         (("--server", "http://u:secret@h"), "invalid_input: --server or TURNLEDGER_SERVER"),
     ],
@@ -220,7 +223,7 @@ def test_a_file_that_was_cut_off_does_not_get_its_name(tmp_path: Path) -> None:
         done = run("chats", "export", "--all", "--output", f"{tmp_path}/all.jsonl", "--server", url)
         cut_off.shutdown()
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("server_unavailable: The file was cut off after 1 lines")
+    assert done.stderr.startswith("server_unavailable: The export broke off after 1 lines")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -267,6 +270,6 @@ def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
     ended = run("tokens", "revoke", text, *at, **env)
     assert (ended.exit_code, ended.stdout) == (0, f"Revoked {here['data'][0]['id']}.\n")
     again = run("tokens", "revoke", text, *at, **env)
-    assert again.stderr == "token_not_found: a text: There is no valid token with this text.\n"
+    assert again.stderr == "token_not_found: a text: No valid token has this text.\n"
     too_wide = run("tokens", "create", *at, TURNLEDGER_API_KEY="nonsense")
     assert (too_wide.exit_code, too_wide.stdout) == (2, "")

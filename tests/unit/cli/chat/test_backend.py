@@ -54,7 +54,7 @@ async def test_the_models_are_those_of_the_servers_file(tmp_path: Path) -> None:
 async def test_where_chats_are_not_kept_nobody_talks(tmp_path: Path) -> None:
     file = tmp_path / "turnledger.toml"
     file.write_text('[server]\nstore = "memory:"\n[chats]\nkeep = false\n[chats.scopes.mine]\nkeep = true\n')
-    with pytest.raises(InvalidInput, match="chats are not kept here"):
+    with pytest.raises(InvalidInput, match="disables storing chats"):
         await open_place(Options(config=file), {})
     await opened(Options(config=file, scope="mine"), {})
     await opened(Options(config=file, store="memory:"), {})
@@ -62,7 +62,7 @@ async def test_where_chats_are_not_kept_nobody_talks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [{"store": "memory:"}, {"upstream": "http://x"}, {"config": Path("x")}])
 async def test_a_server_has_a_store_and_models_of_its_own(more: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match="do not go together"):
+    with pytest.raises(InvalidInput, match="exclude each other"):
         await open_place(Options(server="http://127.0.0.1:1", **more), {})  # type: ignore[arg-type]
 
 
@@ -74,7 +74,7 @@ async def test_what_is_no_server_is_told_with_its_variable() -> None:
 async def test_a_model_that_is_not_there_is_told() -> None:
     models = StoreModels(DemoOnly())
     assert await models.names() == ["demo"]
-    with pytest.raises(InvalidInput, match=r"There is no model 'other'\. Known: demo"):
+    with pytest.raises(InvalidInput, match=r"Unknown model 'other'\. Known: demo"):
         models.runner("other")
     await models.close()
 

@@ -223,7 +223,7 @@ async def test_a_chat_is_written_to_a_new_file(terminal: Terminal, tmp_path: Pat
     for name, beginning in (("chat.md", "# One"), ("chat.jsonl", '{"type":"chat"')):
         await terminal.do(f"/export {tmp_path / name}")
         assert (tmp_path / name).read_text().startswith(beginning)
-    with pytest.raises(InvalidInput, match="is there already"):
+    with pytest.raises(InvalidInput, match="exists already"):
         await terminal.do(f"/export {tmp_path / 'chat.md'}")
 
 
@@ -263,5 +263,5 @@ async def test_what_cannot_be_done_is_told(terminal: Terminal, typed: str) -> No
 @pytest.mark.parametrize("typed", ["/again", "/edit", "/undo", "/fork", "/history", "/rename x", "/export x"])
 async def test_where_nothing_was_said_that_is_told(terminal: Terminal, typed: str) -> None:
     await terminal.do("/new")
-    with pytest.raises(TurnledgerError, match="Nothing was said here yet"):
+    with pytest.raises(TurnledgerError, match="This chat has no turns yet"):
         await terminal.do(typed)

@@ -16,8 +16,8 @@ from turnledger.cli.chat.session import LAST, Session
 from turnledger.cli.chat.store import OnStore, StoredTalk, StoreModels
 from turnledger.errors import InvalidInput
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TurnFinished
+from turnledger.model.turn import AttemptState
 from turnledger.runners.demo import DemoModel
 from turnledger.server.models.models import Models, ResolvedModel
 
@@ -118,7 +118,7 @@ async def test_a_failed_turn_is_tried_again_under_its_name(talker: Session, pape
     keys = [wish.idempotency_key for wish in asked]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
-    assert paper.lines.count("✗ model_unavailable: The demo model failed, as it was asked to.") == 2
+    assert paper.lines.count("✗ model_unavailable: The demo model failed, as requested.") == 2
 
 
 class Out(io.StringIO):

@@ -25,10 +25,9 @@ from turnledger.cli.chat.turn_view import (
     told_item,
 )
 from turnledger.errors import ModelUnavailable, ServerUnavailable, TurnledgerError
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item, message
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 NOW = 1_800_000_000
 

@@ -13,6 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from turnledger import Chat, Ledger
+from turnledger.chats import Chats
 from turnledger.cli.main import app
 from turnledger.errors import StoreFull
 from turnledger.model.item import Item
@@ -37,7 +38,7 @@ def say(url: str, conversation_key: str, *said: tuple[str, str], owner: str = "l
     """Have a chat in which this was said; its id."""
 
     async def talk(ledger: Ledger) -> str:
-        chat = await ledger.conversation(conversation_key=conversation_key, owner=owner)
+        chat = await ledger.for_owner(owner).conversation(conversation_key=conversation_key)
         for question, answer in said:
             async with chat.turn(question) as turn:
                 turn.emit(answer)
@@ -360,14 +361,14 @@ def test_what_was_wrong_before_is_told_if_something_else_ends_it(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(url, "k", ("Hello", "Hi."))
-    restore = Ledger.restore
+    restore = Chats.restore
 
-    async def restores(ledger: Ledger, id: str, **wish: str) -> Chat:
+    async def restores(chats: Chats, id: str) -> Chat:
         if id == "full":
             raise StoreFull("No room.")
-        return await restore(ledger, id, **wish)
+        return await restore(chats, id)
 
-    monkeypatch.setattr(Ledger, "restore", restores)
+    monkeypatch.setattr(Chats, "restore", restores)
     done = run("restore", UNKNOWN, "full", "--store", url)
     assert done.exit_code == 2
     assert [line.split(": ")[0] for line in done.stderr.splitlines()] == [

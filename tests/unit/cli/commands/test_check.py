@@ -99,11 +99,11 @@ def test_there_can_be_enough(lived_in: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("sqlite:///{}/none.db", "not_a_store: There is no store at"),
+        ("sqlite:///{}/none.db", "not_a_store: No store at"),
         ("sqlite:///{}/no/folder.db", "not_a_store: The folder"),
         ("sqlite:///{}/", "not_a_store: "),
         ("memory:", "not_a_store: A store in memory"),
-        ("postgresql://u:secret@h/d", "not_a_store: This URL names no store"),
+        ("postgresql://u:secret@h/d", "not_a_store: This URL does not name a store"),
     ],
 )
 def test_what_cannot_be_opened_is_told_without_a_traceback(tmp_path: Path, url: str, said: str) -> None:
@@ -123,13 +123,13 @@ def test_without_a_name_it_is_the_store_of_the_server(
     monkeypatch.chdir(tmp_path)
     done = run(app, ["check"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"There is no store at {tmp_path}/turnledger/chats.db" in done.stderr
+    assert f"No store at {tmp_path}/turnledger/chats.db" in done.stderr
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "served.toml").write_text(f'[server]\nstore = "sqlite:///{tmp_path}/served.db"\n')
     asked(f"sqlite:///{tmp_path}/served.db", lambda ledger: ledger.conversation(conversation_key="k"))
     done = run(app, ["check", "--config", "served.toml"])
     assert (done.exit_code, done.stdout[:16]) == (0, "1 conversations,")
-    assert run(app, ["check", "--store", ""]).stderr.startswith("not_a_store: This URL names no store")
+    assert run(app, ["check", "--store", ""]).stderr.startswith("not_a_store: This URL does not name a store")
 
 
 def test_two_names_are_one_too_many() -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from turnledger import Ledger
 from turnledger.cli.commands.doctor import as_lines, summary_of
 from turnledger.cli.main import app
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server import doctor
 from turnledger.server.doctor import fail, ok, warn
@@ -75,7 +76,7 @@ async def test_beyond_this_machine_it_asks_for_a_token(tmp_path: Path) -> None:
     async with await Ledger.open(store) as ledger:
         told = await asyncio.to_thread(access, flags)
         assert (told["level"], "turnledger tokens create" in told["remedy"]) == ("FAIL", True)
-        await ledger.tokens.create(owner="somebody", scopes={TokenScope.TURNS_RUN})
+        await Host(ledger).tokens.create(owner="somebody", scopes={TokenScope.TURNS_RUN})
         told = await asyncio.to_thread(access, flags)
         assert (told["level"], told["told"]) == ("OK", "at 0.0.0.0:0, with a token only")
 

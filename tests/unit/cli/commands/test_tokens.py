@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 from tests.unit.cli.commands.test_chats import asked
 from tests.unit.model.shapes import some_id
-from turnledger import Admission, Ledger, TokenScope
+from turnledger import Ledger
 from turnledger.api import access
 from turnledger.api.views import show_token
 from turnledger.cli.backend.store import StorePlace
 from turnledger.cli.commands.tokens import record_of
 from turnledger.cli.main import app
 from turnledger.errors import StoreFull
+from turnledger.hosting import Admission, Host, TokenScope
 from turnledger.model.access.token import Token, digest_of, is_token_text
 from turnledger.model.ids import TokenId
 
@@ -33,7 +34,7 @@ def run(*arguments: str) -> Result:
 
 
 def found(url: str, text: str) -> Admission:
-    return asked(url, lambda ledger: ledger.tokens.find(digest_of(text)))
+    return asked(url, lambda ledger: Host(ledger).tokens.find(digest_of(text)))
 
 
 def made(url: str, *arguments: str) -> dict[str, Any]:
@@ -97,16 +98,19 @@ def test_everything_that_can_be_said_of_a_token_is_heard(url: str) -> None:
     [
         (["--scopes", "everything"], "invalid_input: 'everything' is not a scope. Known: chats:read"),
         (["--scopes", " , "], "invalid_input: A token needs at least one scope."),
-        (["--expires", "soon"], "invalid_input: --expires is 'soon'. Write a span"),
-        (["--expires", "2020-01-01"], "invalid_input: The token would have expired already."),
+        (["--expires", "soon"], "invalid_input: --expires is 'soon'. Use a span"),
+        (
+            ["--expires", "2020-01-01"],
+            "invalid_input: The token would have expired already. Use a time in the future.",
+        ),
         (["--expires", "99999d"], "invalid_input: expires_at must be a time within"),
         (["--owner", ""], "invalid_input: owner must have 1 to"),
         (["--name", "x" * 600], "invalid_input: name must be"),
-        (["--models", " , "], "invalid_input: --models names nothing."),
-        (["--models", ""], "invalid_input: --models names nothing."),
-        (["--chat-scope", ""], "invalid_input: --chat-scope names nothing."),
+        (["--models", " , "], "invalid_input: --models is empty."),
+        (["--models", ""], "invalid_input: --models is empty."),
+        (["--chat-scope", ""], "invalid_input: --chat-scope is empty."),
         (["--store", "memory:"], "not_a_store: A store in memory is gone with its process."),
-        (["--store", "postgresql://u:secret@h/d"], "not_a_store: This URL names no store."),
+        (["--store", "postgresql://u:secret@h/d"], "not_a_store: This URL does not name a store."),
         (["--config", "none.toml"], "invalid_settings: none.toml cannot be read"),
     ],
 )
@@ -140,9 +144,9 @@ def test_tokens_are_listed_with_what_they_allow(url: str) -> None:
 def test_visitors_are_listed_with_the_link_they_came_by(url: str) -> None:
     async def visit() -> tuple[str, str]:
         async with await Ledger.open(url) as ledger:
-            chat = await ledger.conversation(owner="ann")
-            share, code = await ledger.shares.create(chat=chat.id, owner="ann")
-            await ledger.shares.exchange(code, "n" * 22)
+            chat = await ledger.for_owner("ann").conversation()
+            share, code = await Host(ledger).shares.create(chat=chat.id, owner="ann")
+            await Host(ledger).shares.exchange(code, "n" * 22)
             return chat.id, share.id
 
     chat, share = asyncio.run(visit())
@@ -190,7 +194,7 @@ def test_what_has_ended_is_listed_when_asked_for(url: str) -> None:
 
 def test_a_token_is_revoked_with_what_it_made(url: str) -> None:
     parent, other = made(url, "--scopes", "admin"), made(url)
-    child, text = asked(url, lambda ledger: ledger.tokens.create(scopes=["admin"], parent=parent["id"]))
+    child, text = asked(url, lambda ledger: Host(ledger).tokens.create(scopes=["admin"], parent=parent["id"]))
     done = run("revoke", parent["id"], "--store", url)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == f"Revoked {parent['id']}, and 1 made by it.\n"
@@ -209,7 +213,7 @@ def test_a_token_that_leaked_is_revoked_by_its_text_which_is_not_repeated(url: s
     elsewhere = made(url.replace("mine", "other"))
     done = run("revoke", elsewhere["token"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "token_not_found: a text: There is no token with this text.\n"
+    assert done.stderr == "token_not_found: a text: No token has this text.\n"
 
 
 def test_what_can_be_revoked_is(url: str) -> None:
@@ -248,7 +252,7 @@ def test_the_first_one_is_told_of_to_programs_as_well(url: str) -> None:
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, url: str, command: list[str]) -> None:
     done = run(*command, "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("not_a_store: There is no store at ")
+    assert done.stderr.startswith("not_a_store: No store at ")
     assert not (tmp_path / "mine.db").exists()
 
 

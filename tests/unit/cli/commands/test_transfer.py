@@ -10,10 +10,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.unit.cli.commands.test_chats import asked, say
-from turnledger import Finding, Ledger
+from turnledger import Ledger
 from turnledger.cli.commands.transfer import Format, export, import_chats
 from turnledger.cli.main import app
 from turnledger.errors import InvalidInput
+from turnledger.types import Finding
 
 
 def run(*arguments: str, input: bytes | None = None) -> Result:
@@ -67,7 +68,7 @@ def test_what_is_not_taken_is_told_and_counts(urls: tuple[str, str]) -> None:
     [
         (["export"], "Name chats"),
         (["export", "a", "--all"], "Name chats"),
-        (["export", "--all", "--format", "markdown"], "Markdown"),
+        (["export", "--all", "--format", "markdown"], "markdown"),
         (["export", "missing"], "conversation_not_found"),
         (["import", "/nowhere/at/all"], "cannot be read"),
         (["export", "--all", "--output", "/nowhere/at/all"], "cannot be written"),

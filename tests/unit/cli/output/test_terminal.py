@@ -19,6 +19,7 @@ from tests.unit.model.shapes import repeatable
 from turnledger import Ledger
 from turnledger.cli.output.progress import PATIENCE, Progress
 from turnledger.cli.output.table import GAP, Column, widths_of
+from turnledger.hosting import Host
 
 COLUMNS = (Column("WHEN"), Column("ID"), Column("TITLE", least=10), Column("TEXT", least=10, wraps=True))
 
@@ -191,7 +192,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     async def mark(ledger: Ledger) -> None:
         scopes = ["chats:read", "chats:write", "turns:run"]
         await (await ledger.conversation(conversation_key="weather")).update(pinned=True)
-        await ledger.tokens.create(scopes=scopes, owner="ann", name="phone")
+        await Host(ledger).tokens.create(scopes=scopes, owner="ann", name="phone")
 
     asked(url, mark)
     return url

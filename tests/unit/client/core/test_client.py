@@ -113,7 +113,7 @@ def test_fields_from_the_future_are_passed_over() -> None:
 
 def test_what_makes_no_sense_is_told_so() -> None:
     script = Script(told({"data": [INFO], "next": None}))  # chats where hits should be
-    with pytest.raises(errors.RequestFailed, match="about the same version"):
+    with pytest.raises(errors.RequestFailed, match="versions of client and server"):
         script.play(core(script).search_page(None, 5, q="", scope=None))
 
 

@@ -51,7 +51,7 @@ def test_what_may_have_arrived_is_told_from_what_cannot_have(
 
 
 def test_token_is_not_sent_over_plain_http_to_another_machine() -> None:
-    remedy = "unencrypted. Use https://, or allow it: allow_http=True"
+    remedy = "unencrypted. Use https://, or set allow_http=True"
     for url in ("http://chat.example.com", "http://10.0.0.5:1", "http://[2001:db8::1]", "http://localhost.a"):
         for kind in (Client, AsyncClient):
             with pytest.raises(InvalidInput, match=remedy):
@@ -366,5 +366,5 @@ def test_timeouts_are_above_zero() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b'{"id":5}', b'{"id":"conv_1"}', b"[" * 5000])
 def test_answer_that_makes_no_sense_is_an_error(raw: bytes) -> None:
-    with pytest.raises(errors.RequestFailed, match="understands"):
+    with pytest.raises(errors.RequestFailed, match="Unexpected answer"):
         decoded(ChatInfo, raw)

@@ -430,7 +430,7 @@ def test_where_a_chat_was_made_is_told_by_the_answer_that_made_it() -> None:
     ],
 )
 def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
-    with pytest.raises(errors.RequestFailed, match="no Turnledger server"):
+    with pytest.raises(errors.RequestFailed, match="not a Turnledger server"):
         followed(Script(strange))
 
 

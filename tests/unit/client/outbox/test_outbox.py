@@ -266,7 +266,7 @@ def test_the_model_is_named_so_that_nothing_need_be_asked_before_it_is_recorded(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     chat = open_client(model=None).chats.open(CHAT)
-    with pytest.raises(InvalidInput, match="which model"):
+    with pytest.raises(InvalidInput, match="needs a model"):
         chat.send("Hello")
     assert chat.send("Hello", model="m").text == "Yes."
 
@@ -276,7 +276,7 @@ def test_without_an_outbox_nothing_is_recorded_and_there_is_nothing_to_send(
 ) -> None:
     client = open_client(outbox=None)
     assert client.chats.open(CHAT).send("Hello").text == "Yes."
-    with pytest.raises(InvalidInput, match="keeps no record"):
+    with pytest.raises(InvalidInput, match="has no outbox"):
         client.outbox.pending()
 
 

@@ -172,7 +172,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
 @pytest.mark.parametrize("api_key", ["", " ", "a\nb", "clé", "a b"])
 def test_an_api_key_that_is_none_is_refused_and_not_repeated(api_key: str) -> None:
-    with pytest.raises(errors.InvalidInput, match="copied whole"):
+    with pytest.raises(errors.InvalidInput, match="copied completely"):
         Client(AT, api_key)
 
 

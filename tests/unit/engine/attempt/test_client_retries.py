@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive
 from tests.unit.model.shapes import some_id
-from turnledger import Ledger, Retry
+from turnledger import Ledger
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.client_retries import (
     DERIVED,
@@ -27,9 +27,10 @@ from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Operation, Request, Result, Sync
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreFull
-from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.hosting import Host, Retry
 from turnledger.model.conversation import Claim, Within
 from turnledger.model.ids import TurnId
+from turnledger.model.turn import Attempt, AttemptState, Failure
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.testing.gates import GatedStore
 from turnledger.testing.scripted_model import ScriptedModel
@@ -145,8 +146,8 @@ async def test_what_comes_at_once_is_noted_together_and_by_itself(
     blocks = [await answered(ledger, name) for name in "abcd"]
     assert len(database.claims) == 4
     for block in blocks[:3]:
-        ledger.delivered(block)
-    ledger.lost(blocks[3])
+        Host(ledger).delivered(block)
+    Host(ledger).lost(blocks[3])
     await written(ledger)
     assert store.trips.count("note") == 1
     [left] = database.claims.values()
@@ -158,9 +159,9 @@ async def test_what_comes_while_others_are_noted_is_not_forgotten(
 ) -> None:
     first, second = await answered(ledger, "a"), await answered(ledger, "b")
     with store.hold(note) as gate:
-        ledger.delivered(first)
+        Host(ledger).delivered(first)
         await gate.arrived()
-        ledger.delivered(second)
+        Host(ledger).delivered(second)
     await written(ledger)
     assert database.claims == {}
     assert store.trips.count("note") == 2
@@ -171,10 +172,10 @@ async def test_what_cannot_be_noted_comes_with_the_next_note(
 ) -> None:
     first, second = await answered(ledger, "a"), await answered(ledger, "b")
     store.refuse(note, StoreFull())
-    ledger.delivered(first)
+    Host(ledger).delivered(first)
     await written(ledger)
     assert "1 answers is noted later: store_full" in caplog.text
-    ledger.delivered(second)
+    Host(ledger).delivered(second)
     await written(ledger)
     assert database.claims == {}
 
@@ -185,7 +186,7 @@ async def test_damaged_row_of_one_request_keeps_no_other_from_being_noted(
     blocks = [await answered(ledger, name) for name in "abc"]
     store.refuse(note, StoreCorrupt(), times=2)  # of all together, then of the first alone
     for block in blocks:
-        ledger.lost(block)
+        Host(ledger).lost(block)
     await ledger._process.deliveries.flush()
     assert f"{blocks[0].id} cannot be noted" in caplog.text
     assert [claim.is_lost for claim in database.claims.values()] == [False, True, True]
@@ -201,7 +202,7 @@ async def test_notes_that_cannot_be_written_are_kept_up_to_a_bound(
     blocks = [await answered(ledger, name) for name in "abc"]
     with store.hold(note) as gate:
         for block in blocks:
-            ledger.delivered(block)
+            Host(ledger).delivered(block)
         await gate.arrived()
         assert len(ledger._process.deliveries._notes) == 2
     await written(ledger)
@@ -212,7 +213,7 @@ async def test_a_flush_that_is_cancelled_forgets_nothing(
 ) -> None:
     block = await answered(ledger, "a")
     with store.hold(note) as gate:
-        ledger.delivered(block)
+        Host(ledger).delivered(block)
         await gate.arrived()
         flushing = asyncio.create_task(ledger._process.deliveries.flush())
         await asyncio.sleep(0)
@@ -225,7 +226,7 @@ async def test_a_flush_that_is_cancelled_forgets_nothing(
 
 async def test_a_ledger_that_is_closed_notes_what_it_knows(store: GatedStore, database: Database) -> None:
     async with await Ledger.over(store) as ledger:
-        ledger.delivered(await answered(ledger, "a"))
+        Host(ledger).delivered(await answered(ledger, "a"))
     assert database.claims == {}
 
 
@@ -235,7 +236,7 @@ async def test_a_ledger_that_cannot_note_it_closes_all_the_same(
     async with await Ledger.over(store) as ledger:
         block = await answered(ledger, "a")
         store.refuse(note, StoreFull(), times=2)
-        ledger.delivered(block)
+        Host(ledger).delivered(block)
     assert len(database.claims) == 1
     assert "is not noted: store_full" in caplog.text
 
@@ -256,7 +257,7 @@ async def test_a_lost_answer_is_taken_up_on_disk_before_it_is_given_again() -> N
         chat = await ledger.conversation()
         first = chat.turn("q", retry=Retry(b"a"))
         turn = await first.run(ScriptedModel(["a"]))
-        ledger.lost(first)
+        Host(ledger).lost(first)
         await ledger._process.deliveries.flush()
         synced.clear()
         assert await chat.turn("q", retry=Retry(b"a", 1)).run(ScriptedModel()) == turn

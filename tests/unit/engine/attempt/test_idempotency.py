@@ -18,10 +18,10 @@ from turnledger.engine.attempt.idempotency import (
 )
 from turnledger.engine.conversations.resolve import Target
 from turnledger.errors import ConversationDeleted, ConversationExpired
-from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Claim, ConversationState, Ticket, Within
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.turn import Attempt
 from turnledger.stores.memory import Database, MemoryTables
 
 PRINT = fingerprint([user()])

@@ -28,8 +28,8 @@ from turnledger.engine.attempt.stored_events import CHUNKS, LookRequest, Runs, l
 from turnledger.engine.attempt.told import Told, log_of_kept, set_aside, untold
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept, resumed, settled
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
+from turnledger.hosting import Host
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import QUEUED, AttemptState, Failure
 from turnledger.model.conversation import ConversationState
 from turnledger.model.event import ItemDone
 from turnledger.model.event_log import ITEM, LogChunk
@@ -37,6 +37,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal, finished
 from turnledger.model.messages.calls import NOT_STARTED, open_calls
+from turnledger.model.turn import QUEUED, AttemptState, Failure
 from turnledger.stores.memory import Database, MemoryTables
 from turnledger.testing.store_contract.stage import answer_to
 
@@ -94,7 +95,7 @@ async def test_one_that_runs_and_one_that_waits_have_no_turn_yet() -> None:
                     other.emit("Now.")
 
             waiting = asyncio.create_task(wait())
-            while not ledger.at_work().waiting:
+            while not Host(ledger).at_work().waiting:
                 await asyncio.sleep(0)
             first, second = await chat.standing(turn.id), await chat.standing(queued.id)
             turn.emit("Hi.")

@@ -25,20 +25,22 @@ from tests.unit.engine.lived_in import (
     turn_at,
 )
 from tests.unit.model.shapes import some_id
-from turnledger import Ledger, Rule, TokenScope
+from turnledger import Ledger
 from turnledger.engine.attempt.idempotency import claimed_as
 from turnledger.engine.check.audit import REMEMBERED, Audit, Enough, Location
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import StoreCorrupt, StoreUnavailable
+from turnledger.hosting import Host, TokenScope
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
+from turnledger.model.turn import Attempt, AttemptState
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import Tool
+from turnledger.types import Rule
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -88,7 +90,7 @@ async def test_a_line_of_several_pages_is_followed_to_its_end(monkeypatch: pytes
         monkeypatch.setattr(f"turnledger.engine.check.{module}.PAGE", 2)
     store = MemoryStore()
     lived = await live_in(store)
-    chats = [await lived.ledger.conversation(owner=f"{count}") for count in range(5)]
+    chats = [await lived.ledger.for_owner(f"{count}").conversation() for count in range(5)]
     for count in range(9):
         await asyncio.gather(*(say(chat, f"q{count}", idempotency_key=f"{count}") for chat in chats))
     report = await store.read(check, CheckRequest())
@@ -587,7 +589,7 @@ ALL = tuple(TokenScope)
 
 async def family(lived: Lived) -> tuple[Token, Token]:
     """A token, and one that it made."""
-    tokens = lived.ledger.tokens
+    tokens = Host(lived.ledger).tokens
     parent, _ = await tokens.create(owner="ann", scopes=ALL, chat_scope="shop", models=["a"])
     child, _ = await tokens.create(scopes=ALL, parent=parent.id)
     return parent, child
@@ -600,17 +602,17 @@ def change_token(database: Database, id: TokenId, **changes: Any) -> None:
 async def test_tokens_in_every_state_are_sound(lived: Lived) -> None:
     parent, child = await family(lived)
     assert await lived.ledger.check() == []
-    await lived.ledger.tokens.revoke(child.id)
+    await Host(lived.ledger).tokens.revoke(child.id)
     assert await lived.ledger.check() == []
-    await lived.ledger.tokens.revoke(parent.id)
-    await lived.ledger.tokens.create(scopes=ALL, lifetime=1)
+    await Host(lived.ledger).tokens.revoke(parent.id)
+    await Host(lived.ledger).tokens.create(scopes=ALL, lifetime=1)
     assert await lived.ledger.check() == []
 
 
 async def test_damage_to_tokens_and_links_is_seen_and_named(lived: Lived, database: Database) -> None:
     parent, child = await family(lived)
-    share, code = await lived.ledger.shares.create(scope="shop", owner="ann", visitor_lifetime=None)
-    guest = (await lived.ledger.shares.exchange(code, "n" * 22)).token
+    share, code = await Host(lived.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
+    guest = (await Host(lived.ledger).shares.exchange(code, "n" * 22)).token
 
     def forget(token: Token) -> None:
         del database.tokens[token.id], database.by_digest[token.digest]
@@ -654,10 +656,10 @@ async def test_a_token_may_outlast_the_row_of_its_maker_when_both_have_expired(
 
 async def test_a_token_that_outlives_its_maker_or_link_is_seen(lived: Lived, database: Database) -> None:
     parent, child = await family(lived)
-    share, code = await lived.ledger.shares.create(scope="shop", owner="ann", visitor_lifetime=None)
-    guest = (await lived.ledger.shares.exchange(code, "n" * 22)).token
-    await lived.ledger.tokens.revoke(parent.id)
-    await lived.ledger.shares.revoke(share.id)
+    share, code = await Host(lived.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
+    guest = (await Host(lived.ledger).shares.exchange(code, "n" * 22)).token
+    await Host(lived.ledger).tokens.revoke(parent.id)
+    await Host(lived.ledger).shares.revoke(share.id)
     assert await lived.ledger.check() == []
     for token, said in ((child, f"made by {parent.id}"), (guest, f"got by {share.id}")):
         with repaired(database):

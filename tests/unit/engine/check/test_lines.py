@@ -23,7 +23,6 @@ from tests.unit.engine.lived_in import (
     turn_at,
 )
 from tests.unit.model.shapes import assistant, call, result, user
-from turnledger import Rule, TurnKind
 from turnledger.chat import Chat
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec, event_log
@@ -33,6 +32,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState, TurnBody
 from turnledger.stores.memory import Database
+from turnledger.types import Rule, TurnKind
 
 
 def inline(raw: bytes) -> bytes:
@@ -44,8 +44,8 @@ def inline(raw: bytes) -> bytes:
 LOGS = [
     (b"\xff" * 6, "A stored event log cannot be read"),
     (b"\x00\xff", "A stored event log is cut off"),
-    (b"\x00" + bytes([ITEM] * 9), "tells more items than there are"),
-    (b"\x00" + bytes([99]), "tells more text than there is"),
+    (b"\x00" + bytes([ITEM] * 9), "refers to missing items"),
+    (b"\x00" + bytes([99]), "refers to missing text"),
     (b"\x00" + bytes([ITEM]), "It tells 1 items of an output of 4"),
     (b"\x00" + bytes([ITEM] * 4) + inline(b"{}"), "A stored item cannot be read"),
     (b"\x02torn", "A stored event log cannot be read"),
@@ -81,7 +81,7 @@ async def test_the_log_of_an_attempt_that_was_set_aside_is_looked_at(
     database.logs[attempt.id] = {0: codec.encode(LogChunk(log=bytes([99]), text=""))}
     [finding] = await lived.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.DOCUMENT, attempt.id)
-    assert "tells more text than there is" in finding.message
+    assert "refers to missing text" in finding.message
 
 
 async def test_a_flag_at_a_place_that_its_turn_does_not_have_is_seen(
@@ -241,7 +241,7 @@ DAMAGES = [
     (leave_a_stray_result, Rule.PAIRS, "There is a result for stray, but no such call"),
     (forget_what_is_pending, Rule.PAIRS, "It waits for no call, which is not what its head leaves open"),
     (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
-    (miscount_the_input, Rule.DOCUMENT, "It says that 2 of its 1 items are input"),
+    (miscount_the_input, Rule.DOCUMENT, "It counts 2 of its 1 items as input"),
     (come_from_the_future, Rule.DOCUMENT, "has version 99"),
     (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
     (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
@@ -319,7 +319,7 @@ async def test_a_gap_as_wide_as_the_sea_is_told_once(lived: Lived, database: Dat
 
 
 async def test_deep_edits_are_sound_beyond_the_stretches_that_an_origin_lists(lived: Lived) -> None:
-    chat = await lived.ledger.conversation(owner="ann")
+    chat = await lived.ledger.for_owner("ann").conversation()
     await say(chat, "start")
     for count in range(70):
         turn = await say(chat, f"q{count}")
@@ -341,7 +341,7 @@ async def instruct(chat: Chat) -> None:
 async def test_a_turn_that_changes_what_is_in_force_without_saying_so_is_seen(
     lived: Lived, database: Database
 ) -> None:
-    chat = await lived.ledger.conversation(owner="ann")
+    chat = await lived.ledger.for_owner("ann").conversation()
     await instruct(chat)
     assert await lived.ledger.check() == []
     third = database.turns[turn_at(database, chat, 3)]
@@ -354,7 +354,7 @@ async def test_a_turn_that_changes_what_is_in_force_without_saying_so_is_seen(
 
 
 async def test_a_branch_that_has_lost_its_instructions_is_seen(lived: Lived, database: Database) -> None:
-    chat = await lived.ledger.conversation(owner="ann")
+    chat = await lived.ledger.for_owner("ann").conversation()
     await instruct(chat)
     fork = await chat.fork((await chat.turns())[3].id)
     branch = shown(database, fork)

@@ -18,6 +18,7 @@ from turnledger.model.text.search import TITLES, FoundPlace, Phrase
 from turnledger.stores.memory import MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
+from turnledger.types import Chats
 
 
 @pytest.fixture
@@ -32,9 +33,9 @@ async def ledger(clock: FakeClock) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def titles(ledger: Ledger, **wanted: object) -> tuple[str, bool]:
+async def titles(ledger: Chats, **wanted: object) -> tuple[str, bool]:
     """The titles on a page, and whether another follows."""
-    page = await ledger.catalogue.list(**wanted)  # type: ignore[arg-type]
+    page = await ledger.list(**wanted)  # type: ignore[arg-type]
     return "".join(each.conversation.title or "" for each in page.chats), page.next is not None
 
 
@@ -46,7 +47,7 @@ async def test_what_has_lapsed_leaves_no_gap_and_no_page_that_is_not_there(
         await ledger.conversation(title=title, expires_after=60 if title in "bcd" else None)
     clock.advance(57)
     assert await titles(ledger, limit=2) == ("fe", True)
-    page = await ledger.catalogue.list(limit=2)
+    page = await ledger.list(limit=2)
     assert await titles(ledger, limit=2, cursor=page.next) == ("da", False)
 
 
@@ -61,26 +62,30 @@ async def test_what_runs_does_not_lapse(ledger: Ledger, clock: FakeClock) -> Non
 
 
 async def test_who_may_see_one_chat_is_listed_that_one(ledger: Ledger) -> None:
-    chats = {title: await ledger.conversation(title=title, scope="shop", tags=[title]) for title in "abc"}
-    one = Within(chat=chats["b"].id)
-    assert await titles(ledger, within=one) == ("b", False)
-    assert await titles(ledger, within=one, tag="b") == ("b", False)
-    assert await titles(ledger, within=one, tag="a") == ("", False)
-    assert await titles(ledger, within=one, scope="shop") == ("b", False)
-    assert await titles(ledger, within=one, scope="desk") == ("", False)
-    assert await titles(ledger, within=one, owner="eve") == ("", False)
-    behind_all = (await ledger.catalogue.list(limit=2)).next
-    assert await titles(ledger, within=one, cursor=behind_all) == ("", False)
+    chats = {
+        title: await ledger.for_owner("local", scope="shop").conversation(title=title, tags=[title])
+        for title in "abc"
+    }
+    seen = Within(chat=chats["b"].id)
+    one = ledger.for_owner("local", within=seen)
+    assert await titles(one) == ("b", False)
+    assert await titles(one, tag="b") == ("b", False)
+    assert await titles(one, tag="a") == ("", False)
+    assert await titles(ledger.for_owner("local", scope="shop", within=seen)) == ("b", False)
+    assert await titles(ledger.for_owner("local", scope="desk", within=seen)) == ("", False)
+    assert await titles(ledger.for_owner("eve", within=seen)) == ("", False)
+    behind_all = (await ledger.list(limit=2)).next
+    assert await titles(one, cursor=behind_all) == ("", False)
     await chats["b"].update(archived=True)
-    assert await titles(ledger, within=one) == ("", False)
-    assert await titles(ledger, within=one, archived=None) == ("b", False)
+    assert await titles(one) == ("", False)
+    assert await titles(one, archived=None) == ("b", False)
 
 
 async def test_what_is_handed_out_is_nobodys_but_the_callers(ledger: Ledger) -> None:
     await ledger.conversation(title="a", metadata={"a": "b"})
-    (listed,) = (await ledger.catalogue.list()).chats
+    (listed,) = (await ledger.list()).chats
     listed.conversation.metadata["a"] = "changed"
-    (again,) = (await ledger.catalogue.list()).chats
+    (again,) = (await ledger.list()).chats
     assert again.conversation.metadata == {"a": "b"}
 
 
@@ -240,7 +245,7 @@ async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
     monkeypatch.setattr(search_module, "MORE_AT_ONCE", 2)
 
     async def run(owner: str, text: str, key: str) -> None:
-        async with ledger.turn(text, conversation_key=key, owner=owner) as turn:
+        async with ledger.for_owner(owner).turn(text, conversation_key=key) as turn:
             turn.emit("Yes.")
 
     async def pages(owner: str, text: str, chat: str) -> list[tuple[int, bool]]:
@@ -248,7 +253,7 @@ async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
         cursor = None
         while not told or cursor is not None:
             within = Within(chat=ConversationId(chat))
-            page = await ledger.search(text, owner=owner, within=within, limit=limit, cursor=cursor)
+            page = await ledger.for_owner(owner, within=within).search(text, limit=limit, cursor=cursor)
             cursor = page.next
             told.append((len(page.hits), cursor is not None))
         return told
@@ -258,7 +263,7 @@ async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
             await run(owner, "A heron, a stork and a crane.", f"before {each}")
         await run(owner, "A heron.", "seen")
         await run(owner, "A stork.", "seen")
-        seen = await ledger.conversation(conversation_key="seen", owner=owner)
+        seen = await ledger.for_owner(owner).conversation(conversation_key="seen")
         fork = await seen.fork()
         for each in range(others):
             await run(owner, "A heron, a stork and a crane.", f"after {each}")

@@ -337,7 +337,7 @@ def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
 
 
 async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledger, monkeypatch: Any) -> None:
-    chat = await ledger.conversation(within=Within("shop"))
+    chat = await ledger.for_owner("local", within=Within("shop")).conversation()
     async with chat.resent(talk("q1")) as turn:
         turn.emit("a1")
 
@@ -345,7 +345,9 @@ async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledge
         raise AssertionError("it was known")
 
     monkeypatch.setattr(ledger._process.store, "read", never)
-    async with ledger.resent(talk("q1", "a1", "q2"), conversation=chat.id, within=Within("shop")) as turn:
+    async with ledger.for_owner("local", within=Within("shop")).resent(
+        talk("q1", "a1", "q2"), conversation=chat.id
+    ) as turn:
         assert [item.text for item in turn.input] == ["q2"]
         turn.emit("a2")
 

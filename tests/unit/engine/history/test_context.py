@@ -22,7 +22,7 @@ from turnledger.engine.history.context import (
     Around,
     Context,
     assemble,
-    check_priming,
+    check_primer,
     estimate,
     first_shown,
 )
@@ -71,7 +71,7 @@ def test_all_of_it_stands_in_order() -> None:
     seen = shown(
         talk(2),
         instructions=(SYSTEM,),
-        priming=(user("p"), assistant("r")),
+        primer=(user("p"), assistant("r")),
         steps=(assistant("s"), reasoning()),
     )
     assert seen == ["Be brief.", "p", "r", "q1", "a1", "q2", "a2", "q", "s"]
@@ -91,7 +91,7 @@ def test_a_budget_is_filled_with_whole_turns(tokens: int, turns: int) -> None:
 
 
 def test_what_is_always_shown_counts_and_is_shown_past_the_budget() -> None:
-    around = {"instructions": (SYSTEM,), "priming": (user("p"), assistant("r")), "steps": (assistant("s"),)}
+    around = {"instructions": (SYSTEM,), "primer": (user("p"), assistant("r")), "steps": (assistant("s"),)}
     assert shown(talk(2), Context.budget(6, one), **around) == ["Be brief.", "p", "r", "q", "s"]
     assert shown(talk(2), Context.budget(7, one), **around)[3:5] == ["q2", "a2"]
     assert shown(talk(2), Context.budget(0, one), **around) == ["Be brief.", "p", "r", "q", "s"]
@@ -151,7 +151,7 @@ def test_hidden_items_take_nothing_of_the_budget() -> None:
     assert shown(history, Context.budget(3, one), {history[2].id: {0, 1}}) == ["q2", "a2", "q"]
 
 
-# Priming.
+# Primer.
 
 
 @pytest.mark.parametrize(
@@ -159,13 +159,13 @@ def test_hidden_items_take_nothing_of_the_budget() -> None:
     [[call()], [result()], [user(), reasoning()], [reasoning(), user()], [call(), call(), result()]],
     ids=["open", "stray", "thinking", "no answer", "reused"],
 )
-def test_priming_must_be_well_formed(items: list[Item]) -> None:
+def test_primer_must_be_well_formed(items: list[Item]) -> None:
     with pytest.raises(MalformedItems):
-        check_priming(items)
+        check_primer(items)
 
 
 def test_a_closed_history_may_prime() -> None:
-    check_priming([user(), reasoning(), call(), result(), assistant()])
+    check_primer([user(), reasoning(), call(), result(), assistant()])
 
 
 # Any history.
@@ -228,7 +228,7 @@ def test_what_is_shown_is_well_formed_and_complete(
     around, hidden = around_of(history, steps), hidden_in(history, chosen)
     seen = assemble(history, around, context, hidden)
     assert open_calls(seen) == open_calls(steps)
-    assert seen[:3] == (*around.instructions, *around.priming)
+    assert seen[:3] == (*around.instructions, *around.primer)
     parts = without_hidden(
         [*(each.items for each in history), (*around.input, *steps)],
         [*(hidden.get(each.id, ()) for each in history), ()],
@@ -248,7 +248,7 @@ def test_what_is_shown_is_well_formed_and_complete(
     if context.turns is not None:
         assert len(history) - start <= context.turns + 1
     if context.tokens is not None:
-        fixed = context.count_all((*around.instructions, *around.priming, *parts[-1]))
+        fixed = context.count_all((*around.instructions, *around.primer, *parts[-1]))
         needed = parts[-2] if parts[-1][:1] and parts[-1][0].is_result else ()
         assert context.count_all(past) <= max(context.tokens - fixed, context.count_all(needed))
 
@@ -490,7 +490,7 @@ async def test_a_flag_that_changes_nothing_makes_nobody_read_again(counted: Chat
 
 async def test_flags_of_others_are_not_read(counted: Chat, store: GatedStore) -> None:
     await shown_to(counted, "q")
-    other = await Ledger(counted._process).conversation(owner="eve")
+    other = await Ledger(counted._process).for_owner("eve").conversation()
     await shown_to(other, "q")
     await other.flag((await other.turns())[0].id, to_model=False)
     store.trips.clear()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.engine.stage import BRANCH, branch
 from tests.unit.model.shapes import call, some_id
-from turnledger import AttemptState, Ledger, Limits, OnBusy, TurnKind
+from turnledger import Ledger, Limits, OnBusy
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.begin import begin
@@ -37,6 +37,7 @@ from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate, GatedStore, When
+from turnledger.types import AttemptState, TurnKind
 
 
 @pytest.fixture
@@ -339,13 +340,13 @@ async def test_nothing_can_follow_what_is_put(chat: Chat) -> None:
     async with chat.turn("q") as turn:
         await turn.add({**CALL, "call_id": "before"})
         turn.put(CALL)
-        with pytest.raises(InvalidInput, match="nothing can follow"):
+        with pytest.raises(InvalidInput, match="ended the answer"):
             turn.emit("more")
-        with pytest.raises(InvalidInput, match="nothing can follow"):
+        with pytest.raises(InvalidInput, match="ended the answer"):
             await turn.add({"role": "assistant", "content": "more"})
-        with pytest.raises(InvalidInput, match="nothing can follow"):
+        with pytest.raises(InvalidInput, match="ended the answer"):
             turn.put(CALL)
-        with pytest.raises(InvalidInput, match="nothing can follow"):
+        with pytest.raises(InvalidInput, match="ended the answer"):
             await turn.start({**CALL, "call_id": "before"})
     [committed] = await chat.turns()
     assert [item.call_id for item in committed.output] == ["before", "c"]

@@ -8,17 +8,19 @@ import pytest
 
 from tests.unit.engine.stage import HandClock
 from tests.unit.model.shapes import assistant, call, result, user
-from turnledger import Chat, Context, Ledger, Limits, ResetPolicy, Retry
+from turnledger import Chat, Context, Ledger, Limits
 from turnledger.engine.attempt.client_retries import retry_within
 from turnledger.engine.attempt.idempotency import claimed_as, fingerprint
 from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import scope_in, target_of, turn_request
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
+from turnledger.hosting import Retry
 from turnledger.model.conversation import Within
 from turnledger.model.item import Item, message
 from turnledger.model.retention import NEVER
 from turnledger.model.turn import Instructions
 from turnledger.stores.memory import MemoryStore
+from turnledger.types import ResetPolicy
 
 LIMITS = Limits(input_items=3, turn_bytes=400)
 
@@ -36,15 +38,15 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
         chat._target,
         "Hello",
         instructions_once="Sing.",
-        priming=[user(), assistant()],
+        primer=[user(), assistant()],
         context=context,
         idempotency_key="i",
     )
     given = Instructions((message("system", "Sing."),), is_lasting=False)
-    assert (request.begin.content.instructions, request.priming) == (given, (user(), assistant()))
+    assert (request.begin.content.instructions, request.primer) == (given, (user(), assistant()))
     assert request.context is context
     assert request.begin.key.fingerprint == fingerprint(
-        (user(),), instructions=given, priming=(user(), assistant())
+        (user(),), instructions=given, primer=(user(), assistant())
     )
 
 
@@ -55,9 +57,9 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
         ({"instructions_once": ["a"] * 4}, MalformedItems, "instructions is too large"),
         ({"instructions": "a", "instructions_once": "b"}, InvalidInput, "not both"),
         ({"instructions": user()}, MalformedItems, "system or developer"),
-        ({"priming": ["a"] * 4}, MalformedItems, "primes the turn is too large"),
-        ({"priming": [call()]}, MalformedItems, "result for each"),
-        ({"priming": [result()]}, MalformedItems, "no such call"),
+        ({"primer": ["a"] * 4}, MalformedItems, "primes the turn is too large"),
+        ({"primer": [call()]}, MalformedItems, "result for each"),
+        ({"primer": [result()]}, MalformedItems, "no such call"),
         ({"input": ["a"] * 4}, MalformedItems, "input is too large"),
         ({"input": " ", "instructions": "Be brief."}, NoNewInput, "user message"),
         ({"idempotency_key": ""}, InvalidInput, "idempotency_key"),
@@ -88,7 +90,7 @@ async def test_requests_differ_by_what_their_caller_asks_for_besides(chat: Chat)
     assert len({plain, one, other}) == 3
 
 
-def test_requests_differ_by_their_instructions_and_priming() -> None:
+def test_requests_differ_by_their_instructions_and_primer() -> None:
     items = (message("system", "a"),)
     lasting, once = Instructions(items), Instructions(items, is_lasting=False)
     prints = [
@@ -98,8 +100,8 @@ def test_requests_differ_by_their_instructions_and_priming() -> None:
         fingerprint((user(),), instructions=Instructions(())),
         fingerprint((user(),), instructions=lasting),
         fingerprint((user(),), instructions=once),
-        fingerprint((user(),), priming=items),
-        fingerprint((user(),), instructions=lasting, priming=items),
+        fingerprint((user(),), primer=items),
+        fingerprint((user(),), instructions=lasting, primer=items),
         fingerprint((user(),), instructions=Instructions((*items, *items))),
     ]
     assert len(set(prints)) == len(prints)
@@ -184,8 +186,8 @@ def test_the_scope_that_is_meant(scope: str, within: str | None, meant: str) -> 
 @pytest.mark.parametrize(
     ("scope", "within", "match"),
     [
-        ("desk", "shop", "only 'shop' is open"),
-        ("shop", "", "only '' is open"),
+        ("desk", "shop", "restricted to 'shop'"),
+        ("shop", "", "restricted to ''"),
         ("x" * 513, None, "scope must be"),
         ("\ud800", None, "Unicode"),
         ("a\x02b", None, "control characters"),
@@ -213,7 +215,7 @@ async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) ->
         turn_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))
 
 
-@pytest.mark.parametrize("field", ["input", "priming", "instructions", "instructions_once"])
+@pytest.mark.parametrize("field", ["input", "primer", "instructions", "instructions_once"])
 async def test_items_beyond_the_bound_are_counted_before_any_is_made(
     field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

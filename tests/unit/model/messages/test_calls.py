@@ -80,7 +80,7 @@ def test_a_call_id_may_come_again_once_it_is_answered() -> None:
 
 
 def test_a_call_id_may_not_come_again_while_it_is_open() -> None:
-    with pytest.raises(MalformedItems, match="a is used again"):
+    with pytest.raises(MalformedItems, match="a is reused"):
         open_calls([call(), call()])
     with pytest.raises(MalformedItems):
         open_calls([call(), call(type="shell_call"), result(), result(type="shell_call")])
@@ -230,7 +230,7 @@ def test_a_result_is_refused_when_nothing_is_pending() -> None:
 
 @pytest.mark.parametrize("made", [call("z"), reasoning()])
 def test_only_a_model_makes_calls_and_reasoning(made: Item) -> None:
-    with pytest.raises(MalformedItems, match="only a model"):
+    with pytest.raises(MalformedItems, match="only models"):
         admit((), [user(), made])
 
 

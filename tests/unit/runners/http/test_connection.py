@@ -142,7 +142,7 @@ async def test_a_response_that_is_cut_is_never_whole(said: bytes, in_pieces: boo
         error = caught.value
         assert not isinstance(error, Unheard)
         assert not getattr(error, "may_retry", False)
-        assert "cut before its answer was whole" in str(error)
+        assert "broke before its answer was complete" in str(error)
         assert pool.take() is None
 
 

@@ -59,7 +59,7 @@ def test_the_parts_of_a_url(url: str, host: str, port: int, authority: str, targ
     ],
 )
 def test_what_cannot_be_a_url_is_refused(url: str) -> None:
-    with pytest.raises(InvalidInput, match="no URL of a model"):
+    with pytest.raises(InvalidInput, match="not the URL of a model"):
         address_of(url)
 
 

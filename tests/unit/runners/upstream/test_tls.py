@@ -98,7 +98,7 @@ async def test_an_answer_cut_within_tls_is_not_whole(
         heard.writer.transport.abort()  # without a word of TLS
 
     async with serving(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
-        with pytest.raises(ModelUnavailable, match="cut before"):
+        with pytest.raises(ModelUnavailable, match="broke before"):
             await complete(port)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.guarded.walking import ALL, PAGE, SECRETS, Town, chat_body, unknown_token
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.runners.demo import DemoModel
 from turnledger.server.access.audit_log import LEFT_OUT, STRANGERS, logger
 from turnledger.server.app import make_app
@@ -34,7 +35,7 @@ async def audited(path: Path) -> AsyncIterator[Town]:
         models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
         app = make_app(ledger, models, Settings(audit_log=str(path)), built=PAGE)
         place = Town(app, ledger, clock)
-        made, place.tokens["ann"] = await ledger.tokens.create(owner="ann", scopes=ALL)
+        made, place.tokens["ann"] = await Host(ledger).tokens.create(owner="ann", scopes=ALL)
         place.ids["ann"] = str(made.id)
         try:
             yield place

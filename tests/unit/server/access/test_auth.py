@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from turnledger import Ledger, Token
+from turnledger import Ledger
 from turnledger.api.turns import ShownChat
 from turnledger.api.views import show_listed_as, show_turn
 from turnledger.chat import Chat
 from turnledger.engine.access.tokens import find, note_uses
 from turnledger.errors import StoreReadOnly
+from turnledger.hosting import Host, Token
 from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.conversation import Within
 from turnledger.model.ids import SystemEntropy
@@ -40,10 +41,10 @@ def shown(text: str | None = None, *others: tuple[bytes, bytes]) -> RequestHead:
 class Place:
     def __init__(self, ledger: Ledger, store: GatedStore, clock: FakeClock, settings: Settings) -> None:
         self.ledger, self.store, self.clock = ledger, store, clock
-        self.admission = Authenticator(ledger.tokens, settings, clock)
+        self.admission = Authenticator(Host(ledger).tokens, settings, clock)
 
     async def token(self, **asked: object) -> tuple[Token, str]:
-        return await self.ledger.tokens.create(**{"owner": "ann", "scopes": RUN, **asked})  # type: ignore[arg-type]
+        return await Host(self.ledger).tokens.create(**{"owner": "ann", "scopes": RUN, **asked})  # type: ignore[arg-type]
 
     async def code(self, head: RequestHead) -> tuple[int, str]:
         with pytest.raises(Refused) as refused:
@@ -71,7 +72,7 @@ async def test_a_token_lets_in_its_owner_with_what_it_has() -> None:
         assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
         who.check_chat_scope(None)
         who.check_chat_scope("shop")
-        with pytest.raises(Refused, match="narrowed"):
+        with pytest.raises(Refused, match="restricted"):
             who.check_chat_scope("bar")
 
 
@@ -98,7 +99,7 @@ async def test_without_a_token_the_machine_is_let_in_until_there_is_one_and_neve
         token, _ = await here.token()
         assert await here.code(shown()) == (401, "missing_token")
         assert await here.code(shown("sk-unused")) == (401, "invalid_token")
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         assert await here.code(shown()) == (401, "missing_token")  # who was locked out once stays so
 
 
@@ -144,7 +145,7 @@ async def test_beyond_this_machine_nobody_is_let_in_without() -> None:
 async def test_one_that_has_ended_says_how() -> None:
     async with place() as here:
         revoked, text = await here.token()
-        await here.ledger.tokens.revoke(revoked.id)
+        await Host(here.ledger).tokens.revoke(revoked.id)
         assert await here.code(shown(text)) == (401, "token_revoked")
         _, brief = await here.token(lifetime=5)
         here.clock.advance(5)
@@ -197,14 +198,14 @@ async def test_who_was_shut_out_is_not_recalled() -> None:
     async with place() as here:
         token, text = await here.token()
         await here.admission.admit(shown(text))
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         assert await here.code(shown(text)) == (401, "token_revoked")
         assert here.admission.recall(shown(text)) is None
 
 
 async def test_uses_are_noted_together_and_once_in_a_while() -> None:
     async with place() as here:
-        admission = Authenticator(here.ledger.tokens, Settings(), here.clock, note_every=0)
+        admission = Authenticator(Host(here.ledger).tokens, Settings(), here.clock, note_every=0)
         (one, first), (two, second) = await here.token(), await here.token()
         for text in (first, second):
             await admission.admit(shown(text))
@@ -219,7 +220,7 @@ async def test_uses_are_noted_together_and_once_in_a_while() -> None:
             assert admission.noting is not None
             await admission.noting
             assert here.store.trips.count(note_uses.__name__) == 1
-            used = {each.id: each.used_at for each in await here.ledger.tokens.list()}
+            used = {each.id: each.used_at for each in await Host(here.ledger).tokens.list()}
             now = here.clock.now_ms()
             assert used == {one.id: now, two.id: now - 1_000}
 
@@ -231,7 +232,7 @@ async def test_uses_that_cannot_be_noted_cost_nobody_his_answer_and_are_noted_la
         here.store.refuse(note_uses, StoreReadOnly())
         for _ in range(2):
             await here.admission.note_uses()
-        (found,) = await here.ledger.tokens.list()
+        (found,) = await Host(here.ledger).tokens.list()
         assert (found.id, found.used_at) == (token.id, here.clock.now_ms())
 
 
@@ -317,6 +318,6 @@ def test_nothing_else_is_opened() -> None:
 
 async def test_the_secret_is_the_stores_own() -> None:
     async with await Ledger.open() as ledger, await Ledger.open() as other:
-        sealed = (await ServerSeal(ledger.tokens).seal()).close(b"a", "text")
-        assert (await ServerSeal(ledger.tokens).seal()).open(b"a", sealed) == "text"
-        assert (await ServerSeal(other.tokens).seal()).open(b"a", sealed) is None
+        sealed = (await ServerSeal(Host(ledger).tokens).seal()).close(b"a", "text")
+        assert (await ServerSeal(Host(ledger).tokens).seal()).open(b"a", sealed) == "text"
+        assert (await ServerSeal(Host(other).tokens).seal()).open(b"a", sealed) is None

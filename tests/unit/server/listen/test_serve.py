@@ -14,6 +14,7 @@ from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
+from turnledger.hosting import Host
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.listen import serve
@@ -138,7 +139,7 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
             with pytest.raises(InvalidSettings, match="turnledger tokens create"):
                 await check_guarded(ledger, settings, listening)
             await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
-            await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
+            await Host(ledger).tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
             await check_guarded(ledger, settings, listening)
 
 

@@ -13,6 +13,7 @@ from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
+from turnledger.hosting import Host
 from turnledger.model.access.token import Token
 from turnledger.model.conversation import NamedBy
 from turnledger.model.ids import TokenId
@@ -58,7 +59,7 @@ async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
     assert isinstance(model, DemoModel)
     assert name == "demo"
     assert [each["id"] for each in await models.listing(ANYBODY)] == ["demo"]
-    with pytest.raises(Refused, match=r"There is no model 'gpt'\. Known: demo\.") as refused:
+    with pytest.raises(Refused, match=r"Unknown model 'gpt'\. Known: demo\.") as refused:
         models.find("gpt", ANYBODY)
     assert (refused.value.status, refused.value.code, refused.value.param) == (
         404,
@@ -139,10 +140,10 @@ def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
 async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None:
     models = Models({"fast": ResolvedModel(named("fast"), "fast")})
     async with await Ledger.open() as ledger:
-        narrow, _ = await ledger.tokens.create(scopes=["turns:run"], models=["fast"])
-        wide, _ = await ledger.tokens.create(scopes=["turns:run"])
+        narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], models=["fast"])
+        wide, _ = await Host(ledger).tokens.create(scopes=["turns:run"])
     fields = ["model", "temperature", name]
-    with pytest.raises(Refused, match="for some models only") as refused:
+    with pytest.raises(Refused, match="restricted to some models") as refused:
         models.check_fields(fields, Principal("ann", narrow.scopes, 0, narrow))
     assert (refused.value.status, refused.value.code, refused.value.param) == (403, "outside_models", name)
     models.check_fields(fields[:2], Principal("ann", narrow.scopes, 0, narrow))
@@ -152,8 +153,8 @@ async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None
 
 async def test_listing_for_a_narrowed_token_leaves_out_what_the_upstream_says_of_its_models() -> None:
     async with await Ledger.open() as ledger:
-        narrow, _ = await ledger.tokens.create(scopes=["turns:run"], max_tokens=5)
-        wide, _ = await ledger.tokens.create(scopes=["turns:run"])
+        narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], max_tokens=5)
+        wide, _ = await Host(ledger).tokens.create(scopes=["turns:run"])
     models = Models({}, named("fast"))
     [told] = await models.listing(Principal("ann", narrow.scopes, 0, narrow))
     assert told == {"id": "fast", "object": "model", "created": 0, "owned_by": "turnledger"}
@@ -264,7 +265,7 @@ async def made(titles: Titles) -> None:
 
 async def test_so_many_at_once_so_many_wait_and_the_others_keep_their_words(ledger: Ledger) -> None:
     namer = Namer()
-    titles = Titles(ledger, ResolvedModel(namer, "tiny"), at_once=2, waiting=3)
+    titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"), at_once=2, waiting=3)
     chats = [await talk(ledger, titles) for _ in range(7)]
     await namer.gate.arrived(2)
     assert len(titles.making) == 5
@@ -279,7 +280,7 @@ async def test_so_many_at_once_so_many_wait_and_the_others_keep_their_words(ledg
 async def test_what_goes_wrong_is_left(ledger: Ledger, problem: BaseException) -> None:
     namer = Namer(problem)
     namer.gate.release()
-    titles = Titles(ledger, ResolvedModel(namer, "tiny"))
+    titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"))
     chat = await talk(ledger, titles)
     await made(titles)
     assert (await chat.info()).named_by is NamedBy.WORDS
@@ -289,7 +290,7 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(titles_module, "PATIENCE", 0.0)
-    titles = Titles(ledger, ResolvedModel(Namer(), "tiny"))
+    titles = Titles(Host(ledger), ResolvedModel(Namer(), "tiny"))
     chat = await talk(ledger, titles)
     await made(titles)
     assert (await chat.info()).named_by is NamedBy.WORDS
@@ -297,7 +298,7 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(
 
 async def test_closing_leaves_off_and_takes_no_more(ledger: Ledger) -> None:
     namer = Namer()
-    titles = Titles(ledger, ResolvedModel(namer, "tiny"))
+    titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"))
     chat = await talk(ledger, titles)
     await namer.gate.arrived()
     await titles.close()
@@ -308,7 +309,7 @@ async def test_closing_leaves_off_and_takes_no_more(ledger: Ledger) -> None:
 
 
 async def test_what_nobody_lists_is_not_named(ledger: Ledger) -> None:
-    titles = Titles(ledger, ResolvedModel(Namer(), "tiny"))
+    titles = Titles(Host(ledger), ResolvedModel(Namer(), "tiny"))
     chat = await ledger.conversation(internal=True)
     async with chat.turn("Hello") as turn:
         turn.emit("Hi.")

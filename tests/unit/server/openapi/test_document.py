@@ -184,7 +184,7 @@ def test_an_endpoint_is_described_by_itself() -> None:
         answer=breaks,
         summary="Stop a turn.",
         tag="turns",
-        answers={200: "It has ended.", 404: "There is no such turn."},
+        answers={200: "It has ended.", 404: "Turn not found."},
         in_path={"turn_id": Parameter("Which turn.", {"pattern": "^turn_"})},
         headers={"X-Turn-On-Stop": Parameter("What becomes of it.")},
         query={"limit": Parameter("How many.", {"type": "integer"})},

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.server.asgi import HOST, JSON, ask, echo, serving
 from turnledger import Ledger
 from turnledger.errors import InvalidInput
-from turnledger.model.text.json_values import MOST_VALUES
+from turnledger.model.codec import MOST_VALUES
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.errors import Refused
@@ -103,7 +103,7 @@ async def test_a_header_that_asks_for_what_is_not_done_makes_no_chat(
         app = make_app(ledger, Models({}), Settings())
         headers = [HOST, JSON, NO_BODY, (header, value)]
         refused = await ask(app, "/api/chats", method="POST", headers=headers)
-        assert (refused.status, (await ledger.catalogue.list()).chats) == (400, ())
+        assert (refused.status, (await ledger.list()).chats) == (400, ())
         assert remedy in refused.json["error"]["message"]
 
 

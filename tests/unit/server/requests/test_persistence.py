@@ -10,6 +10,7 @@ import pytest
 
 from turnledger import Ledger
 from turnledger.errors import ConversationNotFound
+from turnledger.hosting import Host
 from turnledger.model.conversation import Within
 from turnledger.server.config.settings import ChatSettings, ScopeSettings
 from turnledger.server.errors import Refused
@@ -39,7 +40,7 @@ def asked(**headers: str) -> ChatRequest:
 
 
 async def is_kept(ledger: Ledger, settings: ChatSettings, within: str | None = None, **headers: str) -> bool:
-    return await PersistencePolicy(settings, ledger).is_kept(asked(**headers), "ada", Within(within))
+    return await PersistencePolicy(settings, Host(ledger)).is_kept(asked(**headers), "ada", Within(within))
 
 
 async def refused(ledger: Ledger, settings: ChatSettings, **headers: str) -> Refused:
@@ -68,7 +69,7 @@ async def test_the_operator_decides_and_a_request_can_say_no(
     assert await is_kept(ledger, settings, **named) is kept
     assert await is_kept(ledger, settings, scope or None, X_Conversation_Id="k") is kept
     assert not await is_kept(ledger, settings, **named, X_Conversation_Keep="no")
-    assert PersistencePolicy(settings, ledger).keeps_all is (
+    assert PersistencePolicy(settings, Host(ledger)).keeps_all is (
         settings.keep and not any(each.keep is False for each in settings.scopes.values())
     )
 
@@ -135,7 +136,7 @@ async def test_an_id_is_refused_and_no_store_is_asked_for_it(ledger: Ledger) -> 
 
 
 async def test_a_key_that_names_a_kept_chat_is_refused_unless_all_is_sent(ledger: Ledger) -> None:
-    await ledger.conversation(conversation_key="k", owner="ada")
+    await ledger.for_owner("ada").conversation(conversation_key="k")
     for settings in (ChatSettings(), ChatSettings(keep=False)):
         no = {"X_Conversation_Id": "k", "X_Conversation_Keep": "no"}
         problem = await refused(ledger, settings, **no)
@@ -147,8 +148,8 @@ async def test_a_key_that_names_a_kept_chat_is_refused_unless_all_is_sent(ledger
 
 
 async def test_a_conversation_stays_under_the_rule_of_its_own_scope(ledger: Ledger) -> None:
-    desk = await ledger.conversation(owner="ada", scope="desk")
-    shop = await ledger.conversation(owner="ada", scope="shop")
+    desk = await ledger.for_owner("ada", scope="desk").conversation()
+    shop = await ledger.for_owner("ada", scope="shop").conversation()
     settings = ChatSettings(scopes={"desk": OFF})
     assert await is_kept(ledger, settings, X_Conversation_Id=shop.id)
     problem = await refused(ledger, settings, X_Conversation_Id=desk.id, X_Conversation_Scope="shop")
@@ -160,7 +161,7 @@ async def test_a_conversation_stays_under_the_rule_of_its_own_scope(ledger: Ledg
 
 
 async def test_what_would_make_a_chat_there_is_refused(ledger: Ledger) -> None:
-    keeping = PersistencePolicy(ChatSettings(scopes={"desk": OFF}), ledger)
+    keeping = PersistencePolicy(ChatSettings(scopes={"desk": OFF}), Host(ledger))
     keeping.check("")
     with pytest.raises(Refused) as problem:
         keeping.check("desk")

@@ -9,7 +9,7 @@ import pytest
 
 from turnledger.engine.resend.match import Sent
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.attempt import OnBusy, OnStop
+from turnledger.model.turn import OnBusy, OnStop
 from turnledger.server.errors import Refused
 from turnledger.server.requests.turn import (
     KEY,
@@ -63,11 +63,11 @@ def test_a_request_is_the_same_however_it_is_delivered_and_its_chat_is_called() 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"replaces": "turn_1"}, "Name that: `chat`"),
-        ({"regenerates": True}, "Name that: `chat`"),
-        ({"chat": "conv_1", "scope": "confessional"}, "scope: .* Leave it out"),
-        ({"settings": {"model": "other"}}, "settings: model"),
-        ({"settings": {"stream": True}}, "settings: stream"),
+        ({"replaces": "turn_1"}, "need `chat`"),
+        ({"regenerates": True}, "need `chat`"),
+        ({"chat": "conv_1", "scope": "confessional"}, "scope: .* Omit it"),
+        ({"settings": {"model": "other"}}, "`model` does not belong"),
+        ({"settings": {"stream": True}}, "`stream` does not belong"),
         ({"settings": {"functions": []}}, "functions"),
         ({"settings": {"web_search_options": {}}}, "web_search_options"),
     ],
@@ -192,7 +192,7 @@ def test_an_unknown_value_is_refused_with_the_known_ones(header: str, known: str
 
 
 def test_a_policy_without_a_conversation_is_a_mistake() -> None:
-    with pytest.raises(InvalidInput, match="x-turn-on-busy: these need X-Conversation-Id"):
+    with pytest.raises(InvalidInput, match="x-turn-on-busy: requires X-Conversation-Id"):
         chat_asked({"X-Turn-On-Busy": "queue"})
 
 
@@ -256,7 +256,7 @@ def test_a_count_that_is_none_counts_for_nothing(count: str) -> None:
 
 
 def test_a_key_that_nobody_could_keep_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="idempotency-key: these need X-Conversation-Id"):
+    with pytest.raises(InvalidInput, match="idempotency-key: requires X-Conversation-Id"):
         chat_asked({"Idempotency-Key": "once"})
 
 

@@ -204,7 +204,7 @@ def test_an_if_match_names_a_revision(given: str | None, revision: int | None) -
 
 @pytest.mark.parametrize("given", ["3", '"a"', '"1", "2"', '""', '"-1"'])
 def test_what_is_no_revision_is_refused(given: str) -> None:
-    with pytest.raises(TurnledgerError, match="If-Match is the ETag of a chat"):
+    with pytest.raises(TurnledgerError, match="If-Match must be the ETag of the chat"):
         revision_of(given)
 
 
@@ -402,7 +402,7 @@ async def test_what_is_purged_does_not_come_back() -> None:
         assert (await delete(app, chat)).json == purged.json
         reply = await restore(app, chat)
         assert (reply.status, reply.code) == (410, "conversation_deleted")
-        assert "for good" in reply.json["error"]["message"]
+        assert "purged" in reply.json["error"]["message"]
 
 
 async def test_purge_is_true_or_false() -> None:

@@ -15,6 +15,7 @@ from tests.unit.server.asgi import HOST, ask
 from turnledger import Ledger
 from turnledger.api.json import encode
 from turnledger.api.views import show_change
+from turnledger.hosting import OWNER, Host
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.cursors import Seal
@@ -81,8 +82,8 @@ async def serving(**limits: Any) -> AsyncIterator[tuple[App, Ledger]]:
         yield make_app(ledger, Models({}), Settings(limits=ServerLimits(**limits))), ledger
 
 
-async def say(ledger: Ledger, text: str, **options: Any) -> Any:
-    async with ledger.turn(text, conversation_key="k", **options) as turn:
+async def say(ledger: Ledger, text: str, owner: str = OWNER) -> Any:
+    async with ledger.for_owner(owner).turn(text, conversation_key="k") as turn:
         turn.emit("Yes.")
     return turn
 
@@ -97,7 +98,7 @@ async def test_each_event_has_an_id_and_a_kind() -> None:
         stream = Stream(app)
         start = await stream.next()
         assert (stream.status, start["event"]) == (200, "start")
-        chat = await ledger.conversation(scope="shop")
+        chat = await ledger.for_owner("local", scope="shop").conversation()
         made = await stream.next()
         assert made["event"] == made["data"]["type"] == "chat.created"
         assert (made["data"]["chat"], made["data"]["scope"]) == (chat.id, "shop")
@@ -107,7 +108,7 @@ async def test_each_event_has_an_id_and_a_kind() -> None:
         assert (renamed["title"], renamed["metadata"], renamed["revision"]) == ("Orders", {"a": "b"}, 2)
         assert (renamed["tags"], renamed["pinned"], renamed["archived"]) == ([], False, False)
         await stream.leave()
-        assert ledger.at_work().readers == 0
+        assert Host(ledger).at_work().readers == 0
 
 
 async def test_who_comes_back_goes_on_where_he_was() -> None:
@@ -189,19 +190,19 @@ async def test_a_server_that_ends_ends_the_streams() -> None:
             async with asyncio.timeout(10):
                 await stream.task
             assert stream.is_whole
-        assert ledger.at_work().readers == 0
+        assert Host(ledger).at_work().readers == 0
 
 
 async def test_a_narrow_token_hears_of_its_scope_only_and_as_long_as_it_is_valid() -> None:
     async with serving() as (app, ledger):
-        token, text = await ledger.tokens.create(owner="ann", scopes=["chats:read"], chat_scope="shop")
+        token, text = await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"], chat_scope="shop")
         stream = Stream(app, (b"authorization", b"Bearer " + text.encode()))
         await stream.next()
-        await ledger.conversation(owner="ann", scope="desk")
-        await ledger.conversation(owner="bob", scope="shop")
-        chat = await ledger.conversation(owner="ann", scope="shop")
+        await ledger.for_owner("ann", scope="desk").conversation()
+        await ledger.for_owner("bob", scope="shop").conversation()
+        chat = await ledger.for_owner("ann", scope="shop").conversation()
         assert (await stream.next())["data"]["chat"] == chat.id
-        await ledger.tokens.revoke(str(token.id))
+        await Host(ledger).tokens.revoke(str(token.id))
         await app.service.streams.check_tokens()
         last = await stream.next()
         assert (last["event"], last["data"]["error"]["code"]) == ("error", "token_revoked")

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.server.asgi import HOST, Reply, ask
 from tests.unit.server.made_up_page import ASSET, FILES, PAGE
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.server.app import App, make_app
 from turnledger.server.chat_page.built import POLICY, BuiltPage
 from turnledger.server.config.settings import Settings
@@ -46,7 +47,7 @@ async def test_the_page_is_given_to_who_comes_from_anywhere_and_may_do_its_own_o
 
 async def test_it_is_given_to_who_shows_no_token_where_tokens_are_asked_for() -> None:
     async with await Ledger.open("memory:") as ledger:
-        await ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"])
         app = make_app(ledger, Models({}), Settings(), built=PAGE)
         for path in (*PAGES, f"/assets/{ASSET}", "/favicon.svg"):
             assert (await ask(app, path)).status == 200

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, Reply, ask
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
@@ -22,14 +23,16 @@ class Place:
         self.app, self.ledger = app, ledger
 
     async def token(self, **asked: Any) -> str:
-        return (await self.ledger.tokens.create(**{"owner": "ann", "scopes": ["chats:read"], **asked}))[1]
+        return (await Host(self.ledger).tokens.create(**{"owner": "ann", "scopes": ["chats:read"], **asked}))[
+            1
+        ]
 
     async def search(self, token: str, typed: str, more: str = "") -> Reply:
         headers = [HOST, (b"authorization", f"Bearer {token}".encode())]
         return await ask(self.app, "/api/search", headers=headers, query=f"q={quote(typed)}{more}".encode())
 
     async def say(self, text: str, owner: str = "ann", scope: str = "") -> str:
-        async with self.ledger.turn(text, owner=owner, scope=scope) as turn:
+        async with self.ledger.for_owner(owner, scope=scope).turn(text) as turn:
             turn.emit("Yes.")
         return turn.id
 

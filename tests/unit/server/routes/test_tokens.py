@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope, digest_of, is_token_text
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
@@ -34,7 +35,7 @@ class Place:
         return await ask(self.app, path, method=method, headers=headers, parts=(sent,))
 
     async def admin(self, **asked: Any) -> str:
-        return (await self.ledger.tokens.create(**{"owner": "boss", "scopes": ALL, **asked}))[1]
+        return (await Host(self.ledger).tokens.create(**{"owner": "boss", "scopes": ALL, **asked}))[1]
 
     async def say(self, text: str | None, key: str = "chat") -> Reply:
         body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
@@ -63,9 +64,9 @@ async def test_a_token_is_made_for_a_user_and_its_text_is_told_once() -> None:
         assert text.encode() not in listed.body
         assert digest_of(text).hex().encode() not in listed.body
         assert (await here.say(text)).status == 200
-        (chat,) = (await here.ledger.catalogue.list(owner="ann")).chats
+        (chat,) = (await here.ledger.for_owner("ann").list()).chats
         assert chat.conversation.conversation_key == "chat"
-        assert (await here.ledger.catalogue.list()).chats == ()
+        assert (await here.ledger.list()).chats == ()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ async def test_none_is_made_beyond_the_one_it_is_asked_with(
         narrow = await here.admin(scopes=["admin", "turns:run"], chat_scope="shop", lifetime=60)
         refused = await here.ask("POST", "/api/tokens", narrow, asked)
         assert (refused.status, refused.code) == (status, code)
-        assert len(await here.ledger.tokens.list()) == 1
+        assert len(await Host(here.ledger).tokens.list()) == 1
 
 
 async def test_one_who_is_narrowed_lists_and_revokes_only_what_is_of_his_scope() -> None:
@@ -116,16 +117,19 @@ async def test_a_revoked_token_and_those_it_made_begin_nothing_from_then_on() ->
         for text in (made["token"], child["token"]):
             assert ((await here.say(text)).status, (await here.say(text)).code) == (401, "token_revoked")
             assert (await here.say(text, key="")).code == "token_revoked"  # passed through, without a begin
-        (chat,) = (await here.ledger.catalogue.list(owner="ann")).chats
-        turns = await (await here.ledger.conversation(chat.conversation.id, owner="ann")).turns()
+        (chat,) = (await here.ledger.for_owner("ann").list()).chats
+        turns = await (await here.ledger.for_owner("ann").conversation(chat.conversation.id)).turns()
         assert len(turns) == 2
 
 
 async def test_others_of_the_owner_go_on_when_one_is_revoked() -> None:
     async with place() as here:
-        one, two = await here.ledger.tokens.create(owner="ann", scopes=ALL), await here.admin(owner="ann")
+        one, two = (
+            await Host(here.ledger).tokens.create(owner="ann", scopes=ALL),
+            await here.admin(owner="ann"),
+        )
         assert (await here.say(two)).status == 200
-        await here.ledger.tokens.revoke(one[0].id)
+        await Host(here.ledger).tokens.revoke(one[0].id)
         assert (await here.say(two)).status == 200
 
 

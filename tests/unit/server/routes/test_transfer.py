@@ -11,6 +11,7 @@ from starlette.types import Message
 
 from tests.guarded.walking import Town, town
 from tests.unit.server.asgi import HOST, Reply, ask
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server.routes import transfer as routes
 
@@ -73,7 +74,7 @@ async def test_all_chats_are_those_of_who_asks() -> None:
 
 async def test_markdown_is_for_people() -> None:
     async with town() as here:
-        chat = await here.ledger.conversation(here.ids["chat"], owner="alice")
+        chat = await here.ledger.for_owner("alice").conversation(here.ids["chat"])
         await chat.update(title='A/b "c"\r\nX-Evil: 1 ü')
         path = f"/api/chats/{here.ids['chat']}/export"
         file = await export(here, path, query=b"format=markdown")
@@ -154,7 +155,7 @@ async def _stalling(town: Town, parts: list[bytes]) -> Reply:
 
 async def test_a_token_that_ends_meanwhile_imports_nothing_more() -> None:
     async with town() as here:
-        made, here.tokens["leaving"] = await here.ledger.tokens.create(
+        made, here.tokens["leaving"] = await Host(here.ledger).tokens.create(
             owner="bob", scopes=[TokenScope.CHATS_WRITE]
         )
         file, begun = await one_chat(here), asyncio.Event()
@@ -184,7 +185,7 @@ async def test_a_token_that_ends_meanwhile_imports_nothing_more() -> None:
         await begun.wait()
         while not (await export(here, "/api/export", "bob")).body:
             await asyncio.sleep(0)
-        await here.ledger.tokens.revoke(str(made.id))
+        await Host(here.ledger).tokens.revoke(str(made.id))
         await here.app.service.streams.check_tokens()
         async with asyncio.timeout(20):
             await asking
@@ -210,10 +211,10 @@ async def test_a_scope_can_be_given() -> None:
 
 async def test_a_download_ends_with_its_token_and_is_not_whole() -> None:
     async with town() as here:
-        made, here.tokens["leaving"] = await here.ledger.tokens.create(
+        made, here.tokens["leaving"] = await Host(here.ledger).tokens.create(
             owner="alice", scopes=[TokenScope.CHATS_READ]
         )
-        chat = await here.ledger.conversation(here.ids["chat"], owner="alice")
+        chat = await here.ledger.for_owner("alice").conversation(here.ids["chat"])
         for _ in range(3):
             async with chat.turn("x" * 100_000) as turn:
                 turn.emit("y" * 100_000)
@@ -235,7 +236,7 @@ async def test_a_download_ends_with_its_token_and_is_not_whole() -> None:
         scope["headers"] = [HOST, bearer(here, "leaving")]
         asking = asyncio.create_task(here.app(scope, receive, send))
         await begun.wait()
-        await here.ledger.tokens.revoke(str(made.id))
+        await Host(here.ledger).tokens.revoke(str(made.id))
         await here.app.service.streams.check_tokens()
         stuck.set()
         async with asyncio.timeout(20):

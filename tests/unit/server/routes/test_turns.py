@@ -12,9 +12,11 @@ import pytest
 from tests.unit.server.asgi import HOST, JSON, ask
 from tests.unit.server.turns.test_api import Place, serving
 from turnledger import Ledger
+from turnledger.chats import Chats
 from turnledger.errors import ModelTimeout, TurnStopped
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import AttemptState
+from turnledger.model.turn import AttemptState
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.server.models.models import Models
@@ -213,28 +215,28 @@ async def test_what_cannot_be_changes_nothing(path: str, body: Any, status: int,
         reply = await place.post(f"/api/chats/{chat}/{path}", body)
         assert (reply.status, reply.code) == (status, code), reply.body
         assert len((await place.get(f"/api/chats/{chat}/branches"))["data"]) == 1
-        assert len((await place.ledger.catalogue.list()).chats) == 1
+        assert len((await place.ledger.list()).chats) == 1
 
 
-async def test_a_token_that_was_revoked_meanwhile_changes_nothing() -> None:
+async def test_a_token_that_was_revoked_meanwhile_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as place:
         chat, _ = await chat_of(place)
-        token, text = await place.ledger.tokens.create(owner="local", scopes=tuple(TokenScope))
+        token, text = await Host(place.ledger).tokens.create(owner="local", scopes=tuple(TokenScope))
         bearer = {"Authorization": f"Bearer {text}"}
-        opened = place.app.service.ledger.conversation
+        opened = Chats.conversation
 
-        async def opened_late(*names: Any, **more: Any) -> Any:
-            found = await opened(*names, **more)
-            await place.ledger.tokens.revoke(token.id)
+        async def opened_late(chats: Chats, id: str) -> Any:
+            found = await opened(chats, id)
+            await Host(place.ledger).tokens.revoke(token.id)
             return found
 
-        place.app.service.ledger.conversation = opened_late  # type: ignore[method-assign]
+        monkeypatch.setattr(Chats, "conversation", opened_late)
         for path in ("undo", "fork"):
             reply = await place.post(f"/api/chats/{chat}/{path}", {}, bearer)
             assert reply.status == 401, reply.body
-        found = await opened(chat)
+        found = await opened(place.ledger, chat)
         assert len(await found.turns()) == 3
-        assert len((await place.ledger.catalogue.list()).chats) == 1
+        assert len((await place.ledger.list()).chats) == 1
 
 
 async def test_nothing_is_made_where_nothing_is_kept() -> None:

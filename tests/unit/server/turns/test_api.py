@@ -15,6 +15,7 @@ from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
@@ -374,7 +375,7 @@ async def test_a_primer_that_leaves_a_call_open_is_refused_and_makes_no_chat() -
     async with serving() as place:
         refused = await place.turn("Hello", primer=[call], conversation_key="k")
         assert (refused.status, refused.code) == (400, "malformed_items")
-        assert not await place.ledger.is_named("k")
+        assert not await Host(place.ledger).is_named("k")
         large = await place.turn("Hello", primer=["marzipan"] * 10_001)
         assert (large.status, large.code) == (400, "malformed_items"), large.body
 
@@ -389,7 +390,7 @@ async def test_two_requests_with_one_key_in_the_queue_are_one_turn(leaves: bool,
             asked = []
             for is_last in (False, True):
                 asked.append(asyncio.create_task(place.once(said, asyncio.Event() if is_last else left)))
-                while place.ledger.at_work().waiting < len(asked):
+                while Host(place.ledger).at_work().waiting < len(asked):
                     await asyncio.sleep(0)
                 if leaves:
                     left.set()
@@ -398,7 +399,7 @@ async def test_two_requests_with_one_key_in_the_queue_are_one_turn(leaves: bool,
         late = await place.once(said, asyncio.Event())
         chat = await place.ledger.conversation(conversation_key="k")
         turns = [str(turn.id) for turn in await chat.turns()]
-        assert (len(turns), await chat.attempts(), place.ledger.at_work().waiting) == (2, [], 0)
+        assert (len(turns), await chat.attempts(), Host(place.ledger).at_work().waiting) == (2, [], 0)
     for reply in (second, late) if leaves else (first, second, late):
         assert (reply.status, reply.header(b"x-turn-id")) == (200, turns[1].encode()), reply.body
     assert second.body == late.body if stream else second.json["turn"] == late.json["turn"]
@@ -413,7 +414,7 @@ async def queued_behind_another(
     body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True, **said}
     async with place.ledger.turn("Before", conversation_key="k") as before:
         asked = [asyncio.create_task(place.once(body, asyncio.Event(), reply)) for reply in replies]
-        while place.ledger.at_work().waiting < len(replies):
+        while Host(place.ledger).at_work().waiting < len(replies):
             await asyncio.sleep(0)
         for _ in range(2):
             place.app.service.streams.beat()
@@ -493,7 +494,7 @@ async def test_of_two_with_one_key_that_wait_one_is_told_to_ask_again() -> None:
 async def test_a_turn_has_its_model_and_what_it_took(stream: bool) -> None:
     async with serving() as here:
         assert (await here.turn("Hello", stream=stream)).status == 200
-        [listed] = (await here.ledger.catalogue.list()).chats
+        [listed] = (await here.ledger.list()).chats
         chat = await here.ledger.conversation(listed.conversation.id)
         [turn] = await chat.turns()
         assert turn.details["model"] == "demo"

@@ -13,6 +13,7 @@ from turnledger.engine.access.tokens import find
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, TurnStopped
+from turnledger.hosting import Host
 from turnledger.model.turn import TurnKind
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
@@ -190,10 +191,10 @@ async def test_a_turn_that_was_told_leaves_nothing_to_the_garbage_collector(path
 async def test_malformed_request_of_a_revoked_token_reports_the_token_and_leaves_no_cycle(path: str) -> None:
     async with await Ledger.open() as ledger:
         app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
-        token, text = await ledger.tokens.create(owner="ann", scopes=["turns:run"])
+        token, text = await Host(ledger).tokens.create(owner="ann", scopes=["turns:run"])
         bearer = (b"authorization", b"Bearer " + text.encode())
         assert (await ask(app, **asked(path, "Hello", bearer, stream=False))).status == 200  # remembered
-        await ledger.tokens.revoke(str(token.id))
+        await Host(ledger).tokens.revoke(str(token.id))
         request = asked(path, "Hello", bearer, stream=False) | {"parts": (b"{",)}
         gc.collect()
         gc.disable()

@@ -14,6 +14,7 @@ from tests.unit.server.asgi import HOST
 from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, outlet_to
 from turnledger import Ledger
 from turnledger.errors import LedgerClosed, TurnledgerError
+from turnledger.hosting import Host
 from turnledger.model.event import TurnStarted
 from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
@@ -138,7 +139,7 @@ def streams_of(ledger: Ledger, clock: FakeClock | None = None, **every: float) -
     clock, metrics = clock or FakeClock(), Metrics()
     quotas = Quotas(ServerLimits(), OwnBoard(), metrics, clock)
     every = {"beat_every": FOR_EVER, "check_every": FOR_EVER, **every}
-    return Streams(ledger.tokens, clock, quotas, metrics, FOR_EVER, **every)
+    return Streams(Host(ledger).tokens, clock, quotas, metrics, FOR_EVER, **every)
 
 
 @pytest.fixture
@@ -268,7 +269,7 @@ class Place:
         self.streams = streams_of(ledger, clock)
 
     async def reader(self, **asked: float) -> tuple[str, asyncio.Task[str]]:
-        token, _ = await self.ledger.tokens.create(owner="ann", scopes=["chats:read"], **asked)  # type: ignore[arg-type]
+        token, _ = await Host(self.ledger).tokens.create(owner="ann", scopes=["chats:read"], **asked)  # type: ignore[arg-type]
         reading = asyncio.create_task(self._read(Principal("ann", token.scopes, 0, token)))
         await asyncio.sleep(0)
         return token.id, reading
@@ -296,7 +297,7 @@ async def test_a_reader_goes_when_his_token_is_revoked_or_expires_and_no_other()
         _, third = await here.reader()
         await here.streams.check_tokens()
         assert not any(reading.done() for reading in (first, second, third))
-        await here.ledger.tokens.revoke(revoked)
+        await Host(here.ledger).tokens.revoke(revoked)
         await here.streams.check_tokens()
         assert await first == "token_revoked"
         here.clock.advance(10)
@@ -331,7 +332,7 @@ async def test_who_came_without_a_token_stays_until_there_is_one() -> None:
         reading = asyncio.create_task(here._read(Principal("local", frozenset(), 0)))
         await asyncio.sleep(0)
         await here.streams.check_tokens()
-        await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
         assert not reading.done()
         await here.streams.check_tokens()
         assert await reading == "missing_token"
@@ -349,13 +350,13 @@ async def silence() -> AsyncIterator[bytes]:
 
 async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_and_says_why() -> None:
     async with place() as here:
-        token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        token, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
         client, others = Client(), asyncio.all_tasks()
         who = Principal("ann", token.scopes, 0, token)
         sending = asyncio.create_task(sent(here.streams, client, events(), who))
         await settle()
         client.stop_reading()
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         for _ in range(3):  # the last event waits for the reader, and the tokens are checked again
             await here.streams.check_tokens()
             await settle()
@@ -371,7 +372,7 @@ async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_and_sa
 @pytest.mark.parametrize("has_begun", [True, False])
 async def test_stream_whose_token_ends_leaves_nothing_to_the_garbage_collector(has_begun: bool) -> None:
     async with place() as here:
-        token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        token, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
         who, code = Principal("ann", token.scopes, 0, token), ""
 
         async def read() -> None:
@@ -383,7 +384,7 @@ async def test_stream_whose_token_ends_leaves_nothing_to_the_garbage_collector(h
 
         sending = asyncio.create_task(read())
         await settle()
-        await here.ledger.tokens.revoke(token.id)
+        await Host(here.ledger).tokens.revoke(token.id)
         gc.collect()
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
@@ -432,7 +433,7 @@ async def test_what_the_store_fails_to_tell_is_asked_again() -> None:
             raise LedgerClosed
 
         streams.check_tokens = look  # type: ignore[method-assign]
-        token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        token, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
         with streams.stay(Principal("ann", token.scopes, 0, token)):
             for _ in range(10):
                 await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.lived_in import Lived, live_in
 from tests.unit.engine.stage import HandClock, drive
 from tests.unit.model.shapes import EXAMPLES, assistant, repeatable, some_id, user
-from turnledger import Ledger, Rule
+from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.ports import Tables
@@ -27,16 +27,16 @@ from turnledger.errors import (
     LedgerClosed,
     StoreError,
 )
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket, Usage
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
 from turnledger.model.text.search import TITLES, sought_in
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.memory import tables as tables_of_memory
 from turnledger.stores.memory.database import UndoLog
+from turnledger.types import Rule
 
 
 @pytest.fixture
@@ -304,10 +304,10 @@ async def test_one_too_many_expires_the_one_used_longest_ago(ledger: Ledger, clo
 
 
 async def test_owners_are_told_of_what_had_to_make_room(ledger: Ledger, database: Database) -> None:
-    one = await ledger.conversation(owner="ann", scope="shop")
-    await ledger.conversation(owner="bob", internal=True)
+    one = await ledger.for_owner("ann", scope="shop").conversation()
+    await ledger.for_owner("bob").conversation(internal=True)
     for _ in range(2):
-        await ledger.conversation(owner="cy")
+        await ledger.for_owner("cy").conversation()
     gone = [each for each in database.changes.values() if each.kind is ChangeKind.CHAT_DELETED]
     assert [(each.owner, each.conversation, each.scope, each.detail) for each in gone] == [
         ("ann", one.id, "shop", "expired")
@@ -322,7 +322,7 @@ async def test_deleted_ones_make_room_before_any_other_expires(ledger: Ledger, c
     clock.advance(1)
     three = await ledger.conversation()
     assert await live(one, three) == [True, True]
-    with pytest.raises(ConversationDeleted, match="for good"):
+    with pytest.raises(ConversationDeleted, match="purged"):
         await ledger.restore(two.id)
     assert await ledger.check() == []
 

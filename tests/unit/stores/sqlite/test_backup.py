@@ -54,7 +54,7 @@ async def test_backup_of_a_store_has_everything_and_passes_the_check(path: Path,
     assert seen[-1] == (size(copy), size(copy))
     assert await findings(copy) == []
     async with await Ledger.open(f"sqlite:///{copy}") as ledger:
-        chat = await ledger.conversation(str(lived.plain.id), owner=lived.plain.owner)
+        chat = await ledger.for_owner(lived.plain.owner).conversation(str(lived.plain.id))
         assert [turn.body for turn in await chat.turns()] == turns
 
 

@@ -151,7 +151,7 @@ def test_a_database_of_another_program_is_refused_untouched(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
-    assert "no Turnledger store" in refused(path, NotAStore)
+    assert "not a Turnledger store" in refused(path, NotAStore)
 
 
 def test_a_file_that_is_no_database_is_refused_untouched(path: Path) -> None:
@@ -229,7 +229,7 @@ def test_foreign_file_beside_a_log_of_another_program_is_not_a_store(path: Path,
     other.execute("INSERT INTO theirs VALUES (1)")
     other.close()
     assert path.with_name(path.name + suffix).stat().st_size
-    assert "no Turnledger store" in refused(path, NotAStore)
+    assert "not a Turnledger store" in refused(path, NotAStore)
     path.write_bytes(b"Dear diary," * 1000)
     assert "not a database" in refused(path, NotAStore)
 
@@ -302,7 +302,7 @@ def test_the_log_shrinks_again_after_a_long_reader(path: Path, monkeypatch: pyte
 def test_a_store_on_a_read_only_disk_is_refused(path: Path, disk: FaultyDisk) -> None:
     make_store(path)
     disk.read_only = True
-    assert "can only be read" in refused(path, StoreReadOnly, disk.name)
+    assert "is read-only" in refused(path, StoreReadOnly, disk.name)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX permissions")
@@ -446,7 +446,7 @@ def test_a_name_of_a_folder_is_refused(name: str) -> None:
 @posix
 def test_a_name_too_long_for_the_files_beside_it_is_refused(tmp_path: Path) -> None:
     check_place(str(tmp_path / ("x" * 247)))
-    assert "shorter by 1 or more" in refused_place(tmp_path / ("x" * 248))
+    assert "Shorten it by at least 1" in refused_place(tmp_path / ("x" * 248))
     assert "File name too long" in refused_place(tmp_path / ("x" * 300))
 
 
@@ -476,7 +476,7 @@ def test_a_link_that_leads_nowhere_is_refused_by_its_name(tmp_path: Path) -> Non
     link, circle = tmp_path / "link.db", tmp_path / "circle.db"
     link.symlink_to(tmp_path / "nowhere" / "chats.db")
     circle.symlink_to(circle)
-    assert refused_place(link).startswith(f"{link} is a link into the folder {tmp_path / 'nowhere'}")
+    assert refused_place(link).startswith(f"{link} links to the missing folder {tmp_path / 'nowhere'}")
     assert "symbolic links" in refused_place(circle)
 
 

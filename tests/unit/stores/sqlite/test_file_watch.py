@@ -55,7 +55,7 @@ def test_a_removed_file_takes_no_more_writes(path: Path, writer: Writer) -> None
     jobs = [Job(add_claims, ("owner", "a")), Job(refuse, None), Job(has_claim, ("owner", "a"))]
     writer.run_batch(jobs)
     for job in jobs:
-        with pytest.raises(StoreUnavailable, match=rf"{path} was removed or replaced .* put the file back"):
+        with pytest.raises(StoreUnavailable, match=rf"{path} was removed or replaced .* restore the file"):
             job.outcome()
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.engine.lived_in import live_in, say
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger
+from turnledger.hosting import Host
 from turnledger.model.catalogue import Wanted
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
@@ -121,8 +122,8 @@ async def test_store_of_version_8_with_rows_in_every_table_migrates_and_passes_t
     chats = [lived.plain, lived.edited, lived.forked, lived.settled, lived.kept]
     told = [(str(chat.id), [turn.body for turn in await chat.turns()]) for chat in chats]
     owner = lived.plain.owner
-    await lived.ledger.tokens.create(owner=owner, scopes=["chats:read"])
-    tokens = await lived.ledger.tokens.list(owner=owner)
+    await Host(lived.ledger).tokens.create(owner=owner, scopes=["chats:read"])
+    tokens = await Host(lived.ledger).tokens.list(owner=owner)
     await lived.ledger.close()
     connection = apsw.Connection(str(old))
     connection.pragma("page_size", PAGE_SIZE)
@@ -147,11 +148,11 @@ async def test_store_of_version_8_with_rows_in_every_table_migrates_and_passes_t
     async with await Ledger.open(f"sqlite:///{old}") as ledger:
         assert await ledger.check() == []
         for id, bodies in told:
-            chat = await ledger.conversation(id, create=False, owner=owner)
+            chat = await ledger.for_owner(owner).conversation(id, create=False)
             assert [turn.body for turn in await chat.turns()] == bodies
-        assert await ledger.tokens.list(owner=owner) == tokens
-        await say(await ledger.conversation(told[0][0], owner=owner), "Are you there?")
-        assert (await ledger.search("Are you there", owner=owner)).hits
+        assert await Host(ledger).tokens.list(owner=owner) == tokens
+        await say(await ledger.for_owner(owner).conversation(told[0][0]), "Are you there?")
+        assert (await ledger.for_owner(owner).search("Are you there")).hits
         assert await ledger.check() == []
 
 
@@ -169,19 +170,19 @@ async def test_a_store_that_counted_turns_alone_is_counted_anew(tmp_path: Path) 
     """What failed turns, chats and details take is counted as if it always had been."""
     url = f"sqlite:///{tmp_path}/chats.db"
     async with await Ledger.open(url) as ledger:
-        chat = await ledger.conversation(owner="ann", metadata={"long": "\N{SNOWMAN}" * 500}, tags=["t"])
+        chat = await ledger.for_owner("ann").conversation(metadata={"long": "\N{SNOWMAN}" * 500}, tags=["t"])
         tool, text = Tool("pay", "x" * 1_000), "y" * 20_000
         for input in ("short", "z" * 5_000):
             with pytest.raises(RuntimeError):
                 await chat.run(ScriptedModel([text, tool, RuntimeError("boom")]), input)
         await chat.run(ScriptedModel([text]), "next")
         await (await chat.fork()).undo()
-        await (await ledger.conversation(owner="ann")).delete()
-        gone = await ledger.conversation(owner="ben")
+        await (await ledger.for_owner("ann").conversation()).delete()
+        gone = await ledger.for_owner("ben").conversation()
         await gone.run(ScriptedModel([text]), "q")
         await gone.delete(purge=True)
-        await ledger.conversation(owner="cleo")
-        usage = {owner: await ledger.usage(owner=owner) for owner in ("ann", "ben", "cleo")}
+        await ledger.for_owner("cleo").conversation()
+        usage = {owner: await ledger.for_owner(owner).usage() for owner in ("ann", "ben", "cleo")}
         assert usage["ann"].chats == 3
     [at] = [number for number, name in enumerate(MIGRATIONS) if name.endswith("_usage.sql")]
     later = "".join(sql_text(f"migrations/{name}") for name in MIGRATIONS[at:])
@@ -194,7 +195,7 @@ async def test_a_store_that_counted_turns_alone_is_counted_anew(tmp_path: Path) 
     connection.pragma("user_version", at)
     connection.close()
     async with await Ledger.open(url) as ledger:
-        assert {owner: await ledger.usage(owner=owner) for owner in usage} == usage
+        assert {owner: await ledger.for_owner(owner).usage() for owner in usage} == usage
         assert await ledger.check(at_rest=True) == []
 
 

@@ -229,7 +229,7 @@ async def test_results_that_nobody_awaits_are_logged_when_they_failed(
     with caplog.at_level(logging.WARNING):
         worker.submit(module.Job(refuse, None))
         await store.transact(add_claims, ("owner", "a"))
-    assert "lost its lane" in caplog.text
+    assert "took over the lane" in caplog.text
 
 
 async def test_a_bug_in_the_writer_reaches_whoever_waits(
@@ -389,13 +389,13 @@ async def test_a_store_in_use_is_read_beside_its_owner(path: Path) -> None:
 
 
 async def test_what_is_not_there_is_not_made(path: Path) -> None:
-    with pytest.raises(NotAStore, match="There is no store at"):
+    with pytest.raises(NotAStore, match="No store at"):
         await SqliteVisit.open(path)
     assert contents(path) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [(b"", "There is no store at"), (b"a letter to my bank", "is not a database")]
+    ("text", "said"), [(b"", "No store at"), (b"a letter to my bank", "is not a database")]
 )
 async def test_what_is_not_ours_is_refused_and_left(path: Path, text: bytes, said: str) -> None:
     write(path, text)
@@ -423,7 +423,7 @@ async def test_urls_lead_to_what_can_be_visited(path: Path) -> None:
     visit = await visit_store(f"sqlite:///{path}")
     assert isinstance(visit, SqliteVisit)
     await visit.close()
-    for url, said in [("memory:", "cannot be visited"), ("redis://x", "names no store")]:
+    for url, said in [("memory:", "cannot be visited"), ("redis://x", "does not name a store")]:
         with pytest.raises(NotAStore, match=said):
             await visit_store(url)
 

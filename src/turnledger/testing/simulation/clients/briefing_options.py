@@ -13,13 +13,13 @@ PRIMING = "primed by "
 
 @dataclass(frozen=True)
 class Briefing:
-    """Instructions, priming and context of one request. Texts are found nowhere else."""
+    """Instructions, primer and context of one request. Texts are found nowhere else."""
 
     instructions: str | None = None
     """In force from this turn on; an empty text ends those in force."""
     once: str | None = None
     """In force for this turn only."""
-    priming: str | None = None
+    primer: str | None = None
     turns: int | None = None
     """How many of the last turns are shown; None for all, or as many as the budget allows."""
     budget: int | None = None
@@ -28,8 +28,8 @@ class Briefing:
     @property
     def options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"instructions": self.instructions, "instructions_once": self.once}
-        if self.priming is not None:
-            options["priming"] = self.priming
+        if self.primer is not None:
+            options["primer"] = self.primer
         if self.turns is not None:
             options["context"] = Context.last(self.turns)
         if self.budget is not None:
@@ -54,7 +54,7 @@ class Briefing:
         return cls(
             instructions=instructions,
             once=once,
-            priming=f"{PRIMING}{token}" if random.random() < 0.2 else None,
+            primer=f"{PRIMING}{token}" if random.random() < 0.2 else None,
             turns=random.choice((0, 1, 2)) if (drawn := random.random()) < 0.2 else None,
             budget=random.choice((0, 4, 9, 100)) if 0.2 <= drawn < 0.4 else None,
         )

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.ids import TurnId
+from turnledger.model.turn import OnBusy, OnStop
 from turnledger.testing.simulation.servers import Scene, Work
 
 

@@ -16,6 +16,7 @@ from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnledgerError, TurnReplayed
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.model.turn import OnBusy, Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT
@@ -110,10 +111,10 @@ class KeylessClients:
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
                 world.seen.append(ClientView(ask, None, b"", code, None))
-                ledger.lost(block)
+                Host(ledger).lost(block)
             else:
                 self._send_last_byte(connection, message, ask, turn)
-                (ledger.lost if connection.is_known_broken else ledger.delivered)(block)
+                (Host(ledger).lost if connection.is_known_broken else Host(ledger).delivered)(block)
             finally:
                 noticing.cancel()
 
@@ -132,7 +133,7 @@ class KeylessClients:
         await asyncio.sleep(connection.noticed_after)
         connection.is_known_broken = True
         with suppress(TurnledgerError):
-            ledger.lost(block)
+            Host(ledger).lost(block)
 
     def _send_last_byte(
         self, connection: SimulatedConnection, message: str, ask: ClientRequest, turn: Turn

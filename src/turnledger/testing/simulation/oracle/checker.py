@@ -9,6 +9,7 @@ from turnledger.engine.conversations.search import make_findable
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError
+from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
 from turnledger.model.conversation import Conversation, ConversationState
@@ -52,7 +53,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
             await ledger.conversation(conversation_key=key)
         except ConversationExpired:
             await ledger.reset(key)
-    live = await ledger._process.store.read(_live, (ledger.clock.due_ms(), ALL))
+    live = await ledger._process.store.read(_live, (Host(ledger).clock.due_ms(), ALL))
     chats = [await ledger.conversation(id) for id in live]
     for chat in chats:
         world.probes.add(await _comes_to_rest(world, chat))

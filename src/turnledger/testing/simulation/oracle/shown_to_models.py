@@ -74,10 +74,10 @@ def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given
 def _history(
     world: World, before: Sequence[Turn], turn: Turn, looked: ModelView, briefing: Briefing
 ) -> Iterator[str]:
-    """What stands between the instructions and the answer: priming, the last turns as far as was asked for,
+    """What stands between the instructions and the answer: primer, the last turns as far as was asked for,
     without what was hidden, and the input."""
     shown = [(role, text) for role, text in looked.messages if role != "system"]
-    around: list[Entry] = [(("user", briefing.priming), False)] if briefing.priming else []
+    around: list[Entry] = [(("user", briefing.primer), False)] if briefing.primer else []
     is_optional = brings_flags(world, turn)
     input: list[Entry] = [
         ((item.role, item.text), is_optional) for item in turn.input if item.type == "message"

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tests.unit.engine.lived_in import live_in
 from tests.unit.stores.sqlite.operations import ids
-from turnledger import Finding, Rule
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import Branch, Conversation, ConversationState
@@ -24,6 +23,7 @@ from turnledger.stores.sqlite.tables import catalogue
 from turnledger.stores.sqlite.tables.overview import ODD, ODD_WORDS
 from turnledger.stores.sqlite.tables.records import QUERIES
 from turnledger.stores.sqlite.tables.tables import SqliteTables
+from turnledger.types import Finding, Rule
 
 ALL = 1_000
 

@@ -37,7 +37,7 @@ async def ledger(store: SqliteStore) -> AsyncIterator[Ledger]:
 
 
 async def say(ledger: Ledger, text: str, conversation_key: str = "chat", owner: str = "local") -> None:
-    async with ledger.turn(text, conversation_key=conversation_key, owner=owner) as turn:
+    async with ledger.for_owner(owner).turn(text, conversation_key=conversation_key) as turn:
         turn.emit("Yes.")
 
 
@@ -257,12 +257,12 @@ async def test_search_of_one_owner_does_not_wait_for_what_another_wrote(
     await say(ledger, "A heron of mine", "two", owner="bob")
     monkeypatch.setattr(search_module, "AT_ONCE", 4)
     monkeypatch.setattr(search_module, "STEPS_FOR_OTHERS", 1)
-    page = await ledger.search("heron", owner="bob")
+    page = await ledger.for_owner("bob").search("heron")
     assert [hit.snippet for hit in page.hits] == ["A heron of mine"]
     assert page.is_complete
     assert rows(path, "SELECT turn FROM search_mark") == [(4,)]
     assert rows(path, "SELECT count(*) FROM search_block WHERE owner = 'bob'") == [(1,)]
-    page = await ledger.search("heron", owner="bob")  # which looks through nothing twice
+    page = await ledger.for_owner("bob").search("heron")  # which looks through nothing twice
     assert rows(path, "SELECT turn FROM search_mark") == [(8,)]
     assert len(page.hits) == 1
 
@@ -276,10 +276,10 @@ async def test_turns_found_ahead_are_found_once_when_the_others_are_known(
     for number in range(4):
         await say(ledger, f"A heron {number}", str(number), owner="bob")
         await say(ledger, f"An egret {number}", owner="ann")
-    page = await ledger.search("heron", owner="bob")
+    page = await ledger.for_owner("bob").search("heron")
     assert ([hit.snippet for hit in page.hits], page.is_complete) == (["A heron 3"], False)
     assert await search_module.make_findable(ledger._process.store, 100)
-    page = await ledger.search("heron", owner="bob")
+    page = await ledger.for_owner("bob").search("heron")
     assert [hit.snippet for hit in page.hits] == ["A heron 3", "A heron 2", "A heron 1", "A heron 0"]
     assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(8,)]
     assert await ledger.check() == []

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from tests.unit.engine.lived_in import say
 from tests.unit.model.shapes import some_id
 from tests.unit.stores.sqlite.operations import ids
-from turnledger import Ledger, Rule, TokenScope
+from turnledger import Ledger
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt, StoreError
+from turnledger.hosting import Host, TokenScope
 from turnledger.model.catalogue import ListPosition, Wanted
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
@@ -36,6 +37,7 @@ from turnledger.model.turn import Attempt, AttemptState, Failure, OnFailure, OnS
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.tables.records import _NUMBER_OF_CHANGE, CHANGE_KINDS, line_of, packed_line
 from turnledger.stores.sqlite.tables.tables import LONG_INPUT
+from turnledger.types import Rule
 
 CALL = Item(b'{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}')
 
@@ -552,7 +554,7 @@ async def test_chat_with_a_missing_turn_is_corrupt_to_who_reads_exports_or_conti
             await chat.history()
         if "length = 2" not in damage and "length = 0" not in damage:
             with pytest.raises(StoreCorrupt):
-                [line async for line in ledger.transfer.export(chat.id)]
+                [line async for line in ledger.export(chat.id)]
         if "SET id" not in damage:
             with pytest.raises(StoreCorrupt):
                 await say(chat, "Are you there?")
@@ -656,8 +658,8 @@ NONCE = "a-nonce-that-a-page-has-made-up"
 
 async def test_neither_code_nor_nonce_nor_token_is_anywhere_in_the_files(path: Path) -> None:
     async with await Ledger.over(await SqliteStore.open(path)) as ledger:
-        share, code = await ledger.shares.create(scope="shop")
-        visit = await ledger.shares.exchange(code, NONCE)
+        share, code = await Host(ledger).shares.create(scope="shop")
+        visit = await Host(ledger).shares.exchange(code, NONCE)
         files = [file for file in path.parent.iterdir() if file.is_file()]
         stored = b"".join(file.read_bytes() for file in files)
     assert share.digest in stored
@@ -669,7 +671,7 @@ async def test_neither_code_nor_nonce_nor_token_is_anywhere_in_the_files(path: P
 
 async def test_the_text_of_a_token_is_nowhere_in_the_files(path: Path) -> None:
     async with await Ledger.over(await SqliteStore.open(path)) as ledger:
-        made, text = await ledger.tokens.create(scopes=list(TokenScope))
+        made, text = await Host(ledger).tokens.create(scopes=list(TokenScope))
         files = [file for file in path.parent.iterdir() if file.is_file()]
         stored = b"".join(file.read_bytes() for file in files)
     assert made.digest in stored
@@ -679,12 +681,12 @@ async def test_the_text_of_a_token_is_nowhere_in_the_files(path: Path) -> None:
 
 async def test_scopes_that_are_not_known_let_nobody_in(path: Path) -> None:
     async with await Ledger.over(await SqliteStore.open(path)) as ledger:
-        made, _ = await ledger.tokens.create(scopes=list(TokenScope))
+        made, _ = await Host(ledger).tokens.create(scopes=list(TokenScope))
         connection = apsw.Connection(str(path))
         connection.execute("UPDATE token SET scopes = 'turns:run everything'")
         connection.close()
         with pytest.raises(StoreCorrupt):
-            await ledger.tokens.find(made.digest)
+            await Host(ledger).tokens.find(made.digest)
         [finding] = await ledger.check()
     assert finding.rule is Rule.DOCUMENT
     assert finding.message.startswith(f"{made.id} cannot be read: The scopes")
