@@ -33,7 +33,14 @@ HABITS = {
 }
 LONG = f"message of more than {MOST_WORDS} words"
 
-ALLOWED = dict.fromkeys((*HABITS, LONG), 0)
+ALLOWED = {
+    "headless clause": 73,
+    "he for a user": 48,
+    "told": 127,
+    "let in, shut out": 28,
+    "by now": 9,
+    LONG: 1,
+}
 
 
 class Hit(NamedTuple):
