@@ -124,9 +124,9 @@ class Chosen(Contract):
         ]
         for wanted, expected in lists:
             assert "".join(await titles(there, **wanted)) == expected, wanted
-            paged, cursor, chats = "", None, owned(here.ledger, wanted)
+            paged, cursor, them = "", None, owned(here.ledger, wanted)
             while True:
-                page = await chats.list(**wanted, limit=1, cursor=cursor)
+                page = await them.list(**wanted, limit=1, cursor=cursor)
                 paged += "".join(each.conversation.title or "" for each in page.chats)
                 cursor = page.next
                 if cursor is None:
