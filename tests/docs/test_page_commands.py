@@ -26,7 +26,6 @@ from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.cli.main import app
 
-README = (ROOT / "README.md").read_text()
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
@@ -94,7 +93,7 @@ def test_commands_for_exports_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_pipe_is_one_message_and_the_next_goes_on(tmp_path: Path) -> None:
-    [block] = [block for block in CONSOLE.findall(README) if "turnledger chat" in block]
+    [block] = [block for block in CONSOLE.findall(page("start")) if "turnledger chat" in block]
     home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
     commands = COMMAND.findall(block)
     assert len(commands) == 2

@@ -236,7 +236,7 @@ def test_terminal_page_names_every_command_key_and_flag() -> None:
     assert [key for key in keys if key not in page] == []
     assert [flag for flag in flags_of("chat") if flag not in page] == []
     [pipes] = CONSOLE.findall(page)
-    assert pipes in (ROOT / "README.md").read_text()  # where they are run
+    assert pipes in text_of("start")  # where they are run
 
 
 def test_keeping_page_has_the_numbers_of_the_server() -> None:
