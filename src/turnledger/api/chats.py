@@ -23,7 +23,7 @@ class ChatInfo(Struct, frozen=True, kw_only=True):
     conversation_key: str | None = None
     scope: str | None = None
     title: str | None = None
-    named_by: Annotated[str, one_of(NamedBy, "Who gave it its title.")] | None = None
+    named_by: Annotated[str, one_of(NamedBy, "The origin of its title.")] | None = None
     metadata: dict[str, str] = {}
     tags: tuple[str, ...] = ()
     pinned: bool = False

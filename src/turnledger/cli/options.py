@@ -25,7 +25,7 @@ Config = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs; times are milliseconds since 1970.")]
 Owner = Annotated[
-    str | None, typer.Option(help="Whose they are, in a store. Default: of who comes without a token.")
+    str | None, typer.Option(help="The owner, with --store. Default: the owner without tokens.")
 ]
 Only = Annotated[str | None, typer.Option(help="Only those of this scope. Default: all.")]
 Limit = Annotated[int, typer.Option(min=1, max=1_000, help="So many at most.")]

@@ -416,7 +416,7 @@ class Feed:
                     is_known, woken = True, 0
                     ready.set()
             except StoreError as error:
-                log.warning("changes are told later: %s", error.code)
+                log.warning("changes will be delivered later: %s", error.code)
                 woken = 1_000  # as for a crowd: retry after a pause
                 self._bell.set()
             except LedgerClosed:

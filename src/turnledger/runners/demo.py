@@ -194,7 +194,7 @@ def _thoughts(messages: Sequence[Message]) -> str:
     asked = [message for message in messages if message["role"] == "user"]
     return (
         f"The user says {_quoted(_text(asked[-1]))}.\n\nI look for what was said before: there are "
-        f"{len(messages) - 1} messages, {len(asked) - 1} of them from the user. So I tell him that."
+        f"{len(messages) - 1} messages, {len(asked) - 1} of them from the user. So I say so."
     )
 
 

@@ -147,11 +147,11 @@ def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
         told = f"{where} can be reached from other machines, and there is no token"
         return [fail("access", told, "Make one: turnledger tokens create. Or listen at 127.0.0.1.")]
     if settings.insecure:
-        remedy = "Make a token, or make sure that a proxy of yours lets in only who may."
+        remedy = "Create a token, or make sure that your proxy authorizes its callers."
         if is_loopback(settings.host):
-            told = f"at {where} everybody on this machine, and behind a proxy everybody whom it lets in"
+            told = f"at {where} everybody on this machine, and everybody who comes through a proxy"
         else:
-            told = f"at {where} everybody who can reach this machine is let in, without a token"
+            told = f"at {where} everybody who can reach this machine may call it without a token"
         return [warn("access", told, remedy)]
     told = f"at {where}, programs on this machine only; behind any proxy, create a token first"
     return [ok("access", told)]
@@ -258,10 +258,10 @@ def check_file(place: Path, found: Examination) -> list[Diagnosis]:
         remedy = "The server sets it when it starts; if it stays so, use a local disk."
         told.append(warn("store log", f"the journal mode is {found.journal_mode}, and should be wal", remedy))
     elif found.log_bytes > LONG_LOG:
-        remedy = "Find who reads the file without end, such as an open sqlite3 shell, and end that."
+        remedy = "Find the program that keeps reading the file, such as an open sqlite3 shell, and end it."
         told.append(warn("store log", f"the log has grown to {_bytes(found.log_bytes)}", remedy))
     if found.is_stuck:
-        remedy = f"Find who has the file open, for example with: fuser {place}"
+        remedy = f"Find the program that has the file open, for example with: fuser {place}"
         told.append(fail("store lock", "another process holds the file and does not let go", remedy))
     return [*told, *check_participants(found)]
 

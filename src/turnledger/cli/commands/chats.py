@@ -272,7 +272,7 @@ def _deleted(chat: DeletedChat) -> str:
 
 def _restored(chat: ChatInfo) -> str:
     lost = chat.former_conversation_key
-    note = "" if lost is None else f" Its conversation_key {lost!r} is another chat's by now."
+    note = "" if lost is None else f" Its conversation_key {lost!r} now names another chat."
     return f"Restored {chat.id}.{note}"
 
 

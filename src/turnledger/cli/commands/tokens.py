@@ -30,13 +30,13 @@ COLUMNS = (
     Column("STATE"),
 )
 
-tokens = typer.Typer(help="Make, list and revoke the tokens that the server lets in.", no_args_is_help=True)
+tokens = typer.Typer(help="Create, list and revoke the tokens of the server.", no_args_is_help=True)
 
 
 @tokens.command()
 def create(
     owner: Annotated[
-        str | None, typer.Option(help="Whose conversations it opens. Default: of who comes without a token.")
+        str | None, typer.Option(help="The owner of its conversations. Default: the owner without tokens.")
     ] = None,
     scopes: Annotated[str, typer.Option(help=f"What it allows, of: {KNOWN}.")] = USUAL,
     name: Annotated[str, typer.Option(help="What you call it.")] = "",
@@ -91,7 +91,7 @@ def create(
         say(f"{message} This is its text, which is not shown again:")
         typer.echo(made.token)
     if is_first:
-        say("It is the first one: from now on nobody is let in without a token.")
+        say("It is the first token: from now on every request needs one.")
 
 
 @tokens.command("list")

@@ -162,7 +162,7 @@ class ChatCore:
             state = yield from self._turn_state(following)
         except ServerUnavailable as problem:
             message = f"The turn {following.turn} has ended, but its answer could not be read. {problem}"
-            message += " Ask again with the same idempotency_key, and it is told again."
+            message += " Retry with the same idempotency_key to receive it again."
             key = following.idempotency_key
             raise like(problem, ServerUnavailable(message, idempotency_key=key)) from None
         if state.turn is None or state.branch is None:

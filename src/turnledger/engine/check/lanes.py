@@ -47,9 +47,9 @@ async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> Non
     if attempt is None:
         wrong = "which is not there: what its tools did is lost"
     elif attempt.state not in SET_ASIDE:
-        wrong = f"which is {attempt.state}: they would be told twice, or not at all"
+        wrong = f"which is {attempt.state}: the model would see them twice, or not at all"
     elif attempt.branch != branch.id:
-        wrong = f"which held the lane of {attempt.branch}: they would be told in the wrong place"
+        wrong = f"which held the lane of {attempt.branch}: the model would see them in the wrong place"
     elif not Journal.of(await audit.tables.journal(attempt.id)).has_effects:
         wrong = "whose journal has none: the next turn settles nothing"
     else:
@@ -170,7 +170,9 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
     with audit.passing_over():
         if token.revoked_at is not None and not await audit.tables.admission(owner):
             audit.found(
-                Rule.TOKEN, place, f"{id} is revoked, but its owner's admission is as ever: it may let in."
+                Rule.TOKEN,
+                place,
+                f"{id} is revoked, but its owner's admission did not move: it may still work.",
             )
 
 
@@ -189,7 +191,7 @@ async def _check_share(audit: Audit, place: Location, token: Token) -> None:
             text = f"{token.id} was got by {token.share}, which is not there: it cannot be ended with it."
             audit.found(Rule.TOKEN, place, text)
     elif share.revoked_at is not None:
-        text = f"{token.id} was got by {share.id}, which is revoked: it still lets in."
+        text = f"{token.id} was got by {share.id}, which is revoked: it still works."
         audit.found(Rule.TOKEN, place, text)
     elif not share.within.covers(token.within):
         text = f"{token.id} was got by {share.id}, and gives other conversations than that does."
@@ -207,7 +209,7 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
             audit.found(Rule.TOKEN, place, text)
         return
     if parent.revoked_at is not None:
-        text = f"{token.id} was made by {parent.id}, which is revoked: it still lets in."
+        text = f"{token.id} was made by {parent.id}, which is revoked: it still works."
         audit.found(Rule.TOKEN, place, text)
     beyond = token.beyond(parent)
     if beyond:

@@ -277,7 +277,7 @@ def _check_instructed(audit: Audit, place: Location, before: int | None, turn: T
             Rule.INSTRUCTIONS,
             place,
             f"It leaves the instructions of turn {says} in force, but found those of turn {before} so (0 "
-            "stands for none), and did not bring these: the model is told others.",
+            "stands for none), and did not bring these: the model sees others.",
         )
 
 
@@ -355,5 +355,5 @@ def _check_head(audit: Audit, walk: _Walk, branch: Branch) -> None:
             Rule.INSTRUCTIONS,
             walk.place,
             f"It counts on the instructions of turn {branch.instructed}, but behind its head those of turn "
-            f"{walk.instructed} are in force (0 stands for none): the model is told others.",
+            f"{walk.instructed} are in force (0 stands for none): the model sees others.",
         )

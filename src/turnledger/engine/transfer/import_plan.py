@@ -602,6 +602,6 @@ def _forgotten(planning: _Planning) -> tuple[bytes, ...]:
     given = planning.header.forgotten
     if len(given) <= planning.limits.import_turns and all(map(_is_effect, given)):
         return tuple(dict.fromkeys(map(bytes.fromhex, given)))
-    why = "Its `forgotten` names no effects, or too many. What was forgotten may be told again."
+    why = "Its `forgotten` names no effects, or too many. Forgotten effects may appear again."
     planning.note(planning.at, Did.DROPPED, why)
     return ()

@@ -27,7 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "developer": "Developer"}
 _KINDS = {
     TurnKind.INTERRUPTED: "This turn was interrupted.",
-    TurnKind.SETTLED: "This turn failed; what its tools did is told.",
+    TurnKind.SETTLED: "This turn failed; these are the effects of its tools.",
 }
 
 

@@ -89,13 +89,13 @@ def _needs_store(asked: ChatRequest) -> Iterator[tuple[str, str]]:
     """Yield the headers that need the store, and what to send instead."""
     policies = asked.policies
     if asked.idempotency_key is not None:
-        yield "Idempotency-Key", "Nothing is there to be told again. Leave it out."
+        yield "Idempotency-Key", "Nothing is stored to replay. Omit it."
     if asked.must_exist:
         yield "X-Conversation-Expect", "Nothing can be continued. Leave it out, and send all messages."
     if policies.sent is Sent.NEW:
         yield "X-Conversation-Messages", "Nothing is there before the new ones. Send all messages."
     if policies.on_disconnect in (OnDisconnect.CONTINUE, OnDisconnect.KEEP):
-        yield "X-Turn-On-Disconnect", "Whoever leaves cannot read it later. Send discard, or leave it out."
+        yield "X-Turn-On-Disconnect", "A client that left cannot read it later. Send discard, or omit it."
     if policies.on_stop is OnStop.KEEP:
         yield "X-Turn-On-Stop", "What was said until then cannot stay. Send discard, or leave it out."
     if policies.on_failure is OnFailure.KEEP:

@@ -52,7 +52,7 @@ MOVE_HEADERS = {
 }
 REPLAYED = {
     "Idempotency-Replayed": Parameter(
-        "`true`: it was done before, and is told again.", {"type": "string", "enum": ["true"]}
+        "`true`: it was done before, and is replayed.", {"type": "string", "enum": ["true"]}
     )
 }
 UNKEPT = "Chats of this scope are not kept here."
@@ -235,7 +235,7 @@ def _move(
         answers={
             200: "The chat as it is now.",
             **GONE,
-            409: "A turn runs there, or another one is the last by now.",
+            409: "A turn is running there, or the last turn has changed.",
             422: OTHERWISE,
             **more,
         },

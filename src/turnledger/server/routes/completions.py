@@ -61,7 +61,7 @@ ANSWER_HEADERS = {
     ),
     "X-Turn-Id": Parameter("The id of the turn.", id_of(TurnId)),
     "Idempotency-Replayed": Parameter(
-        "`true`: the turn was there before, and is told again.", {"type": "string", "enum": ["true"]}
+        "`true`: the turn was committed before, and is replayed.", {"type": "string", "enum": ["true"]}
     ),
 }
 _YES_OR_NO = {"type": ["boolean", "null"]}

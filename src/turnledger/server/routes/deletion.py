@@ -61,7 +61,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             in_path=CHAT,
             content={200: RestoredChat},
             answers={
-                200: "The chat as it was; without its conversation_key if that names another by now.",
+                200: "The chat as it was; without its conversation_key if that now names another chat.",
                 404: "There is none.",
                 410: "It is gone for good, or has expired.",
             },

@@ -47,9 +47,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Find chats by the words of their titles and messages.",
             tag="chats",
             query={
-                "q": Parameter(
-                    "What to look for. Whatever is typed is a search; without words, for nothing."
-                ),
+                "q": Parameter("The text to search for. Any text is valid; without words it finds nothing."),
                 "scope": Parameter("Chats of this scope only; empty: of none.", SCOPE),
                 "cursor": Parameter("The `next` of the page before."),
                 "limit": Parameter(f"So many chats at most; {PAGE} if it is left out.", PAGE_SIZE),

@@ -155,7 +155,7 @@ def _for_hosts(routes: ShareRoutes) -> list[Endpoint]:
             body=ShareBody,
             content={201: NewShare},
             answers={
-                201: "The link; its code is told now, and never again.",
+                201: "The link; its code is shown only once.",
                 404: "There is no such chat.",
                 409: "The owner has as many links as there may be.",
                 410: "The chat was deleted or has expired.",
@@ -180,12 +180,12 @@ def _for_hosts(routes: ShareRoutes) -> list[Endpoint]:
             path="/api/shares/{share}",
             answer=routes.revoke,
             needs=TokenScope.CHATS_WRITE,
-            summary="Revoke a link, and the tokens of all who came by it.",
+            summary="Revoke a link, and the tokens of all its visitors.",
             tag="shares",
             in_path={"share": Parameter("Its id.", id_of(ShareId))},
             content={200: Share},
             answers={
-                200: "It is revoked, and nobody who came by it is let in any more.",
+                200: "The link and the tokens of its visitors are revoked.",
                 404: "There is none.",
             },
         ),

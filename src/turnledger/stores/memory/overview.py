@@ -133,7 +133,7 @@ def _miscounted(db: Database) -> Iterator[str]:
     for branch in db.branches.values():
         turns = db.lines.get(branch.id, {}).values()
         if branch.bytes != sum(len(turn.body) + len(db.turn_logs.get(turn.id, b"")) for turn in turns):
-            yield f"{branch.id} counts other bytes than its turns take: its owner is told a wrong usage."
+            yield f"{branch.id} counts other bytes than its turns take: the usage of its owner is wrong."
         found = db.conversations.get(branch.conversation)
         if found is not None and branch.id not in db.cleared:
             size[found.owner] += of_branch(branch.bytes)
@@ -143,7 +143,7 @@ def _miscounted(db: Database) -> Iterator[str]:
     for attempt in db.attempts.values():
         kept = list(db.journals.get(attempt.id, {}).values()), list(db.logs.get(attempt.id, {}).values())
         if attempt.bytes != (0 if attempt.state is AttemptState.RUNNING else of_aside(attempt, *kept)):
-            yield f"{attempt.id} counts other bytes than are kept of it: its owner is told a wrong usage."
+            yield f"{attempt.id} counts other bytes than are kept of it: the usage of its owner is wrong."
         size[attempt.owner] += attempt.bytes
     visitors: Counter[ShareId | None] = Counter()
     for owner in {**size, **db.stored}:

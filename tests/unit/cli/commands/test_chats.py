@@ -293,7 +293,7 @@ def test_what_is_deleted_comes_back_or_goes_for_good(url: str) -> None:
     done = run("restore", *ids, again, "--store", url)
     assert done.stdout.splitlines() == [
         f"Restored {ids[0]}.",
-        f"Restored {ids[1]}. Its conversation_key 'k1' is another chat's by now.",
+        f"Restored {ids[1]}. Its conversation_key 'k1' now names another chat.",
         f"Restored {again}.",
     ]
     assert run("show", "k0", "--store", url).exit_code == 0

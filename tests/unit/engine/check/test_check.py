@@ -464,7 +464,7 @@ LANE_DAMAGES = [
     (lose_the_attempt_that_waits, Rule.EFFECT, "which is not there: what its tools did is lost"),
     (take_up_what_waits, Rule.EFFECT, "which is resumed: they would be told twice"),
     (wait_for_nothing, Rule.EFFECT, "whose journal has none"),
-    (wait_on_another_branch, Rule.EFFECT, "they would be told in the wrong place"),
+    (wait_on_another_branch, Rule.EFFECT, "the model would see them in the wrong place"),
     (lose_records, Rule.EFFECT, "steps, but its journal holds"),
     (tear_a_record, Rule.DOCUMENT, "Its journal cannot be read"),
     (lose_the_conversation, Rule.ORPHAN, "belongs to a conversation that is not there"),
@@ -628,7 +628,7 @@ async def test_damage_to_tokens_and_links_is_seen_and_named(lived: Lived, databa
         ),
         (
             lambda: change_token(database, child.id, revoked_at=1),
-            f"{child.id} is revoked, but its owner's admission is as ever: it may let in.",
+            f"{child.id} is revoked, but its owner's admission version did not change: it may still work.",
         ),
         (lambda: database.shares.pop(share.id), f"{guest.id} was got by {share.id}, which is not there"),
         (
@@ -666,4 +666,4 @@ async def test_a_token_that_outlives_its_maker_or_link_is_seen(lived: Lived, dat
             change_token(database, token.id, revoked_at=None)
             [finding] = await lived.ledger.check()
         assert (finding.rule, finding.owner) == (Rule.TOKEN, token.owner)
-        assert finding.message == f"{token.id} was {said}, which is revoked: it still lets in."
+        assert finding.message == f"{token.id} was {said}, which is revoked: it still works."

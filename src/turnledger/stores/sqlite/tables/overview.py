@@ -109,11 +109,11 @@ class SqliteOverview(NamedQueries):
     @decoder
     async def miscounts(self, limit: int) -> list[str]:
         found = [
-            f"{BranchId.trusted(id)} counts other bytes than its turns take: its owner is told a wrong usage."
+            f"{BranchId.trusted(id)} counts other bytes than its turns take: the usage of its owner is wrong."
             for (id,) in self._rows("miscounted_branches", limit)
         ]
         found += [
-            f"{TurnId.trusted(id)} counts other bytes than are kept of it: its owner is told a wrong usage."
+            f"{TurnId.trusted(id)} counts other bytes than are kept of it: the usage of its owner is wrong."
             for (id,) in self._rows("miscounted_attempts", ROW, limit)
         ]
         found += [
