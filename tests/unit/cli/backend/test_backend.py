@@ -167,7 +167,7 @@ def test_chats_are_changed_at_a_server(store: str, server: str) -> None:
     assert (shown["title"], shown["pinned"], shown["archived"]) == ("Ours", True, True)
     assert run("chats", "delete", "mine", *at).stdout.startswith(f"Deleted {id}. It can be restored until")
     say(store, "mine", ("Hello", "Hi."))
-    assert "another chat's by now" in run("chats", "restore", id, *at).stdout
+    assert "now names another chat" in run("chats", "restore", id, *at).stdout
     assert run("chats", "delete", id, "mine", "--purge", *at).stdout.count("for good") == 2
     lost = same(store, server, "chats", "restore", id)
     assert (lost.exit_code, lost.stdout) == (2, "")

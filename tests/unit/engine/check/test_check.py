@@ -462,7 +462,7 @@ def hold_a_lane_by_what_failed(database: Database, lived: Lived) -> None:
 LANE_DAMAGES = [
     (forget_that_effects_wait, Rule.EFFECT, "Its tools have acted, and it does not wait to be settled"),
     (lose_the_attempt_that_waits, Rule.EFFECT, "which is not there: what its tools did is lost"),
-    (take_up_what_waits, Rule.EFFECT, "which is resumed: they would be told twice"),
+    (take_up_what_waits, Rule.EFFECT, "which is resumed: the model would see them twice"),
     (wait_for_nothing, Rule.EFFECT, "whose journal has none"),
     (wait_on_another_branch, Rule.EFFECT, "the model would see them in the wrong place"),
     (lose_records, Rule.EFFECT, "steps, but its journal holds"),
