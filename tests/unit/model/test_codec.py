@@ -1,4 +1,6 @@
-"""The codec gives back what it was given, refuses what is newer, and calls damage damage."""
+"""The codec gives back what it was given, refuses what is newer, calls damage damage, and counts values first."""
+
+from __future__ import annotations
 
 import contextlib
 from typing import Any
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import any_items, call, json_values, repeatable, user
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
+from turnledger.model.codec import has_more_values
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item
@@ -19,10 +22,20 @@ from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import AttemptBody, AttemptState, Failure, TurnBody
 
 texts = st.text()
+
+
 raw_items = st.builds(lambda item: msgspec.Raw(item.raw), any_items)
+
+
 many = st.lists(raw_items, max_size=4).map(tuple)
+
+
 numbers = st.integers(0, 2**40)
+
+
 failures = st.none() | st.builds(Failure, texts, texts)
+
+
 documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(TurnBody, input=numbers, items=many),
     st.builds(TurnBody, input=numbers, items=many, details=raw_items),
@@ -37,7 +50,11 @@ documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(ItemDone, number=numbers, item=raw_items),
     st.builds(TurnFinished, number=numbers, state=st.sampled_from(AttemptState), failure=failures),
 )
+
+
 EVENTS = [TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
+
+
 KINDS = [TurnBody, AttemptBody, JournalRecord, LogChunk, WholeLog, ResetPolicy, *EVENTS]
 
 
@@ -165,6 +182,8 @@ def test_an_object_of_json_values_comes_back(values: dict[str, Any]) -> None:
 
 
 endless: list[Any] = []
+
+
 endless.append(endless)
 
 
@@ -191,3 +210,49 @@ def test_what_is_no_object_of_json_values_is_refused_by_name(values: Any) -> Non
 def test_a_stored_object_that_is_none_is_damage(raw: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         codec.object_of(msgspec.Raw(raw))
+
+
+TEXTS = st.text(alphabet='\\",[]{}x\u00e9') | st.sampled_from(["\\" * 9, '\\"' * 5, ",[" * 9])
+
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(TEXTS, inner, max_size=8),
+    max_leaves=40,
+)
+
+
+def counted(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(counted, inner))
+
+
+def bound_of(value: Any) -> int:
+    """An empty list or object is counted with the place for a first value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    is_empty = isinstance(value, dict | list) and not value
+    return 1 + is_empty + sum(map(bound_of, inner))
+
+
+@repeatable
+@given(DOCUMENTS)
+def test_values_are_counted_exactly_whatever_strings_hold(value: Any) -> None:
+    raw = msgspec.json.encode(value)
+    most = bound_of(value)
+    assert counted(value) <= most
+    for window in (2, 3, 7, 256 * 1024):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(codec, "_WINDOW", window)
+            assert not has_more_values(raw, most), window
+            if len(raw) > 2 * (most - 1):  # else there can be no more
+                assert has_more_values(raw, most - 1), window
+
+
+def test_long_text_full_of_commas_is_one_value() -> None:
+    assert not has_more_values(msgspec.json.encode([',[{"\\' * 1_000_000]), 10)
+
+
+def test_backslashes_across_windows_do_not_hide_the_end_of_a_string() -> None:
+    raw = msgspec.json.encode(["\\" * 300_000, *[0] * 1_000])
+    assert has_more_values(raw, 1_000)
+    assert not has_more_values(raw, 1_001 + 1)
