@@ -1,4 +1,4 @@
-"""The codec gives back what it was given, refuses what is newer, calls damage damage, and counts values first."""
+"""The codec returns what it was given, refuses what is newer, reports damage, and counts values first."""
 
 from __future__ import annotations
 
