@@ -21,9 +21,7 @@ NOBODY_READS = 141
 NEEDS_CLI = "The command line needs more packages. Install them with: pip install 'turnledger[cli]'"
 NEEDS = {
     **dict.fromkeys(("httpx2", "prompt_toolkit", "rich"), NEEDS_CLI),
-    **dict.fromkeys(
-        ("httptools", "prometheus_client", "starlette", "structlog", "uvicorn", "uvloop"), NEEDS_SERVER
-    ),
+    **dict.fromkeys(("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"), NEEDS_SERVER),
 }
 
 

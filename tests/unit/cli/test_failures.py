@@ -33,7 +33,7 @@ for missing, command in json.loads(sys.argv[1]):
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 """Runs commands, each as if some packages were not there, and prints how it ended."""
-SERVER_PACKAGES = ("starlette", "uvicorn", "structlog", "prometheus_client", "httptools")
+SERVER_PACKAGES = ("starlette", "uvicorn", "prometheus_client", "httptools")
 
 
 def ended_with(problem: BaseException) -> tuple[int, str, str]:

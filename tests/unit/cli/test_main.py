@@ -16,7 +16,7 @@ from turnledger.cli.options import date_of, expiry_of
 from turnledger.errors import InvalidInput
 
 invoke = CliRunner().invoke
-SLOW = ("apsw", "httpx2", "msgspec", "prompt_toolkit", "pydantic", "rich", "starlette", "structlog")
+SLOW = ("apsw", "httpx2", "msgspec", "prompt_toolkit", "pydantic", "rich", "starlette")
 IN_BASH = """
 eval "$(turnledger --show-completion)"
 COMP_WORDS=(turnledger chats show or) COMP_CWORD=3

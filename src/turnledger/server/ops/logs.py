@@ -172,11 +172,29 @@ def _as_json(event: Event) -> str:
     return msgspec.json.encode(event, enc_hook=str).decode()
 
 
-def _for_a_console(*, colors: bool) -> Callable[[Event], str]:
-    from structlog.dev import ConsoleRenderer  # imports a lot, and most servers write JSON
+_RED, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
-    renderer = ConsoleRenderer(colors=colors)
-    return lambda event: str(renderer(None, "", event))
+
+def _for_a_console(*, colors: bool) -> Callable[[Event], str]:
+    """One line for people: time, method, path, status and duration of a request, then the rest."""
+
+    def line(event: Event) -> str:
+        rest = dict(event)
+        time, level, name = rest.pop("timestamp")[11:19], rest.pop("level"), rest.pop("event")
+        head = (
+            [rest.pop(each, None) for each in ("method", "path", "status")] if name == "request" else [name]
+        )
+        if "ms" in rest:
+            head.append(f"{rest.pop('ms')} ms")
+        if level != "info":
+            head.insert(0, level)
+        text = " ".join(
+            [*(str(each) for each in head if each is not None), *map("{0[0]}={0[1]}".format, rest.items())]
+        )
+        color = {"error": _RED, "warning": _YELLOW}.get(level) if colors else None
+        return f"{time} {text}" if color is None else f"{time} {color}{text}{_PLAIN}"
+
+    return line
 
 
 log = Log()

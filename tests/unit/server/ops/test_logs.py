@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -122,14 +123,21 @@ def test_the_level_decides() -> None:
     assert [line["event"] for line in lines_of(stream)] == ["told_again"]
 
 
-def test_a_console_has_the_same_facts() -> None:
-    stream = io.StringIO()
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_a_console_shows_one_line_with_time_request_and_the_rest(stream: io.StringIO) -> None:
     configure("console", "info", stream)
-    log.info("request", status=200, path="/healthz")
-    told = stream.getvalue()
-    assert "request" in told
-    assert "status=200" in told
-    assert "\x1b" not in told  # no colours where it is no terminal
+    log.info("request", method="GET", path="/healthz", status=200, ms=1.5, turn="turn_1")
+    log.warning("told_again", n=1)
+    is_colored = stream.isatty()
+    begun, ended = ("\x1b[33m", "\x1b[0m") if is_colored else ("", "")
+    request, warning = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in stream.getvalue().splitlines()]
+    assert request == "GET /healthz 200 1.5 ms turn=turn_1"
+    assert warning == f"{begun}warning told_again n=1{ended}"
 
 
 async def test_without_configuration_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
