@@ -135,8 +135,13 @@ class Forked:
         """Wait for its end; what it has printed that was not read."""
         assert self.stderr is not None
         with ThreadPoolExecutor(2) as pool:
-            out, err = pool.map(lambda file: file.read(), (self.stdout, self.stderr))
-        self.wait(timeout)
+            reading = pool.map(lambda file: file.read(), (self.stdout, self.stderr))
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # or the readers would wait for ever
+                raise
+            out, err = reading
         return out, err
 
     def close(self) -> None:

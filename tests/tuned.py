@@ -1,4 +1,7 @@
-"""The command line with times that it has no settings for: `python -m tests.tuned lease_time=1.2 serve …`."""
+"""The command line with times that it has no settings for: `python -m tests.tuned lease_time=1.2 serve …`.
+
+They hold for one process: workers of a server start by themselves, and have the usual times.
+"""
 
 from __future__ import annotations
 

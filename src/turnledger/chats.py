@@ -49,11 +49,15 @@ from turnledger.transfer import Refuses, Transfer
 
 
 class Chats:
-    """The chats of one owner, or those of one scope: `ledger.for_owner("ann", scope="shop")`.
+    """The chats of one owner: `ledger.for_owner("ann", scope="shop")`.
 
     A scope names the application that chats belong to. Each scope has its own conversation_keys, and a chat
-    stays in the scope it was created in. `within` restricts a caller to one scope or one chat: anything else
-    does not exist for them, here or through a Chat that is opened here.
+    stays in the scope it was created in. The scope given here is that of new chats and of conversation_keys,
+    and the one that `list`, `search`, `export_all` and `import_lines` cover. It restricts nothing else: an id
+    of another scope still opens its chat, and `changes` and `usage` cover all scopes.
+
+    `within` restricts a caller to one scope or one chat: anything else does not exist for them, here or
+    through a Chat that is opened here.
     """
 
     def __init__(
@@ -338,7 +342,7 @@ class Chats:
         return self._transfer.import_lines(source, self.owner, self._scope, self._within, refuses, keep_ids)
 
     async def changes(self, *, after: str | None = None) -> AsyncIterator[LiveChange]:
-        """Follow the changes of these chats made by any process, in order and without polling.
+        """Follow the changes of the owner's chats, made by any process, in order and without polling.
 
         The first one is `start`: every change behind its position follows. With `after`, the text of a
         position, it continues from there; if the changes since are no longer kept, a `gap` says so and it

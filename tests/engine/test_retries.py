@@ -31,8 +31,9 @@ from turnledger.errors import (
     TurnAttached,
     TurnFailed,
     TurnledgerError,
+    TurnStopped,
 )
-from turnledger.hosting import Host
+from turnledger.hosting import Host, Within
 from turnledger.model.conversation import Claim
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, When
@@ -682,3 +683,44 @@ async def test_begin_that_does_not_look_again_behind_a_dead_holder_is_caught(
     monkeypatch.setattr(begin_module, "_free_of_dead", free_of_dead)
     with pytest.raises((AssertionError, TurnledgerError)):
         await TestKeylessRetries().test_a_later_try_may_be_the_one_that_finds_the_process_dead(stage)
+
+
+class TestKeysOfOthers:
+    """Owners, and callers who see one scope only, have idempotency keys of their own."""
+
+    async def test_a_failed_turn_is_not_resumed_by_another_owner(self, stage: Stage) -> None:
+        here = await stage.process()
+        model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
+        with pytest.raises(RuntimeError):
+            await here.ledger.for_owner("ann").run(model, "q", idempotency_key="i")
+        await soon(here.ledger.for_owner("ben").run(model, "q", idempotency_key="i"))
+        assert model.executed == {"pay": 2}
+
+    async def test_a_failed_turn_is_resumed_within_its_scope_only(self, stage: Stage) -> None:
+        here = await stage.process()
+        model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
+        chat = await here.chat(owner="ann", within=Within("shop"))
+        with pytest.raises(RuntimeError):
+            await chat.run(model, "q", idempotency_key="i")
+        await soon(here.ledger.for_owner("ann").run(model, "q", idempotency_key="i"))
+        assert model.executed == {"pay": 2}
+        again = ScriptedModel([Tool("pay", "paid"), "Paid."])
+        await soon(chat.run(again, "q", idempotency_key="i"))
+        assert again.executed == {}
+        kinds = [item.type for item in (await chat.turns())[-1].output]
+        assert kinds == ["function_call", "function_call_output", "message"]
+
+    async def test_a_stop_in_the_queue_is_known_within_the_scope(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann", within=Within("shop"))
+        holder = await stage.hold_lane(chat)
+        waiting = await stage.queue(chat, ScriptedModel(), "q", idempotency_key="i")
+        [ticket] = await stage.tickets(chat)
+        await soon(chat.stop(ticket.attempt))
+        with pytest.raises(TurnStopped):
+            await soon(waiting)
+        await holder.finish()
+        with pytest.raises(TurnStopped):
+            await soon(chat.run(ScriptedModel(), "q", idempotency_key="i"))
+        wide = await here.ledger.for_owner("ann").conversation(chat.id)
+        await exchange(wide, "q", idempotency_key="i")

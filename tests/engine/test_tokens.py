@@ -178,6 +178,19 @@ SECOND = 1_000
 
 
 class TestShares:
+    async def test_ended_links_are_forgotten_in_time(self, stage: Stage) -> None:
+        here = await stage.process()
+        shares = Host(here.ledger).shares
+        share, code = await shares.create(scope="shop", lifetime=10)
+        await shares.exchange(code, NONCE)
+        stage.clock.advance(29 * DAY)
+        await here.tend()
+        assert [each.id for each in await shares.list()] == [share.id]
+        stage.clock.advance(2 * DAY)
+        await here.tend()
+        assert await shares.list() == []
+        assert await here.ledger.check() == []
+
     async def test_a_visitor_of_a_scope_is_a_fresh_owner_there(self, stage: Stage) -> None:
         here, there = await stage.processes()
         share, code = await Host(here.ledger).shares.create(scope="shop", name="fair", models=["small"])

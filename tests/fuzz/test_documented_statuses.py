@@ -205,7 +205,7 @@ async def be_in_the_way(place: Place) -> None:
             await Host(place.ledger).shares.create(scope="fair", owner="alice")
         return
     if place.endpoint.path != "/api/tokens":
-        place.app.service.keeping = PersistencePolicy(ChatSettings(keep=False), place.ledger)
+        place.app.service.keeping = PersistencePolicy(ChatSettings(keep=False), Host(place.ledger))
         return
     for _ in range(2):
         await Host(place.ledger).tokens.create(owner="alice", scopes=["admin"])

@@ -145,6 +145,14 @@ class Counting(Contract):
         assert await stored(here) == three + BLOCK
         assert await here.ledger.check(at_rest=True) == []
 
+    async def test_what_has_expired_no_longer_counts(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann", expires_after=10)
+        await exchange(chat, "q", LONG)
+        stage.clock.advance(11)
+        await here.tend()
+        assert await stored(here) == 0
+
     async def test_what_is_purged_no_longer_counts(self, stage: Stage) -> None:
         here, there = await stage.processes(limits=replace(LIMITS, purge_rows=1))
         chat, rest = await here.chat(owner="ann"), await here.chat(owner="ann")

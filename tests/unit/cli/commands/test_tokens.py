@@ -57,7 +57,7 @@ def test_the_text_of_a_new_token_stands_alone_on_the_output(url: str) -> None:
     assert first.startswith(
         f"Made {token.id} for 'local': chats:read, chats:write, turns:run; never expires."
     )
-    assert "from now on nobody is let in without a token" in second
+    assert "from now on every request needs one" in second
     assert text not in done.stderr
     assert run("create", "--store", url).stderr.count("\n") == 1
 
@@ -244,7 +244,7 @@ def test_what_has_ended_is_told_if_something_comes_between(
 
 
 def test_the_first_one_is_told_of_to_programs_as_well(url: str) -> None:
-    assert run("create", "--json", "--store", url).stderr.startswith("It is the first one: ")
+    assert run("create", "--json", "--store", url).stderr.startswith("It is the first token: ")
     assert run("create", "--json", "--store", url).stderr == ""
 
 

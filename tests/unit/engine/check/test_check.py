@@ -628,7 +628,7 @@ async def test_damage_to_tokens_and_links_is_seen_and_named(lived: Lived, databa
         ),
         (
             lambda: change_token(database, child.id, revoked_at=1),
-            f"{child.id} is revoked, but its owner's admission version did not change: it may still work.",
+            f"{child.id} is revoked, but its owner's admission did not move: it may still work.",
         ),
         (lambda: database.shares.pop(share.id), f"{guest.id} was got by {share.id}, which is not there"),
         (
