@@ -21,9 +21,9 @@ from turnledger import Turn
 from turnledger.testing.upstream import ScriptedUpstream
 
 COLD = 40
+"""Conversations that are seldom spoken in."""
 SPARE = 30
 """Further kills, in case none of the first ones cuts a request off."""
-"""Conversations that are seldom spoken in."""
 
 
 class WorkerStorm(Storm):
