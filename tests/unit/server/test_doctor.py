@@ -87,7 +87,7 @@ async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
     ("settings", "any_tokens", "level", "told"),
     [
         (Settings(), False, Level.OK, "this machine only"),
-        (Settings(insecure=True), False, Level.WARN, "behind a proxy"),
+        (Settings(insecure=True), False, Level.WARN, "through a proxy"),
         (Settings(host="0.0.0.0", insecure=True), False, Level.WARN, "without a token"),
         (Settings(host="0.0.0.0"), False, Level.FAIL, "there is no token"),
         (Settings(host="0.0.0.0"), True, Level.OK, "with a token only"),
