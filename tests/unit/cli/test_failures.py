@@ -115,6 +115,8 @@ def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Tests that run in the background may have inherited that it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with importing:
         assert importing.stdin

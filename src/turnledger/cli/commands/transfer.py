@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 PIECE = 1024 * 1024
+LOOK = 0.2
+"""Seconds between two looks for Ctrl-C during a read."""
 NOT_TAKEN = frozenset({"conflict", "refused"})
 STANDARD = "-"
 STANDARD_OUTPUT = (STANDARD, "/dev/stdout")
@@ -196,9 +198,26 @@ def _ended_by_ctrl_c() -> Iterator[None]:
     try:
         if _is_ending():
             raise KeyboardInterrupt
-        yield
+        with _interrupted_at_times():
+            yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interrupted_at_times() -> Iterator[None]:
+    """Interrupt a blocking read a few times a second. A signal that arrives just before the read blocks has
+    set a flag that only the return of the read would make Python look at."""
+    if not hasattr(signal, "setitimer"):  # on Windows
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
