@@ -219,6 +219,7 @@ def test_a_visit_that_is_over_while_it_is_open_says_so(person: Person, profile: 
 def test_whoever_leaves_leaves_nothing(person: Person, profile: Profile) -> None:
     link = shared(person, scope="fair")
     page = follow(profile, link)
+    expect(visit(page)).to_be_visible()
     beside = page.context.new_page()
     beside.goto(f"{person.house.url}/share")  # the link that was followed last
     expect(visit(beside)).to_be_visible()
