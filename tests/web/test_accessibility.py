@@ -132,6 +132,7 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
 
 
 def test_the_first_key_leads_past_the_list(tab: Page, person: Person) -> None:
+    expect(tab.get_by_role("textbox", name="Message")).to_be_focused()
     tab.evaluate("document.activeElement.blur()")
     skip = tab.get_by_role("button", name="Skip to the chat")
     reach(tab, skip)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tests.web.chats import DAY, choose, line, listed, make_chats, notice, reopen, scroll_to, titles, use
 from tests.web.house import Person, Profile
@@ -176,12 +176,21 @@ def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
     expect(line(tab, "One")).to_be_visible()
     choose(tab, "One", "Archive")
     expect(line(tab, "One")).to_have_count(0)
+    older: list[tuple[Route, APIResponse]] = []
+
+    def read(route: Route) -> None:
+        older.append((route, route.fetch()))
+        person.ask("PATCH", f"/api/chats/{ids[1]}", {"archived": True})
+
+    # A change arrives while the archive is being read, and the answer is older.
+    tab.route("**/api/chats?*archived=true*", read)
     tab.get_by_role("button", name="More chats").click()
-    tab.get_by_role("menuitem", name="Archive").click()
+    with tab.expect_response(f"**/api/chats/{ids[1]}?limit=1"):
+        tab.get_by_role("menuitem", name="Archive").click()
     expect(tab.get_by_role("heading", name="Archive")).to_be_visible()
+    [(route, response)] = older
+    route.fulfill(response=response)
     expect(line(tab, "One")).to_be_visible()
-    expect(line(tab, "Other")).to_have_count(0)
-    person.ask("PATCH", f"/api/chats/{ids[1]}", {"archived": True})
     expect(line(tab, "Other")).to_be_visible()
     choose(tab, "One", "Move back to the list")
     expect(line(tab, "One")).to_have_count(0)

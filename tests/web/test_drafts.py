@@ -172,7 +172,8 @@ def test_messages_of_chats_that_are_being_made_survive_a_reload_and_do_not_mix(
         send(tab, text)
     shows(tab, 1)
     expect(tab.locator("[data-turn]").get_by_text("four")).to_be_visible()
-    tab.go_back()
+    tab.get_by_role("link", name="three").click()
+    expect(tab.locator("[data-turn]").get_by_text("three")).to_be_visible()
     shows(tab, 1)
     assert sorted(said(person)) == [["four"], ["one", "two"], ["three"]]
 

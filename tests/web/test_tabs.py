@@ -150,6 +150,8 @@ def test_what_is_done_to_a_chat_and_that_it_runs_are_seen_everywhere(
         expect(line(page, "Renamed")).to_have_count(0)
     # All of that was told by the changes themselves.
     assert [request.url for request in asked if request.url.endswith("?limit=1")] == []
+    # The other tabs may have heard of it before this one has its answer.
+    expect(first.get_by_role("button", name="Undo")).to_have_count(2)
     first.get_by_role("button", name="Undo").last.click()
     for page in others:
         expect(line(page, "Renamed")).to_be_visible()
