@@ -153,16 +153,17 @@ def shown_settings(folder: Path, toml: str) -> Settings:
 def test_settings_that_pages_show_are_understood(tmp_path: Path) -> None:
     shown = {
         name: re.findall(r"```toml\n(.*?)```", text_of(name), re.DOTALL)
-        for name in ("server", "sharing", "keeping")
+        for name in ("server", "access", "retention", "chats")
     }
     server = shown_settings(tmp_path, "".join(shown["server"]))
     assert set(server.models) == {"fast", "smart"}
     assert server.models["smart"].timeouts == ModelTimeouts(first_byte=60, total=600)
-    sharing = shown_settings(tmp_path, "".join(shown["sharing"]))
-    assert sharing.frame_ancestors == ("https://shop.example.com",)
-    keeping, titles = shown["keeping"]
-    chats = shown_settings(tmp_path, keeping).chats
-    assert (chats.keep, chats.scopes) == (True, {"confessional": ScopeSettings(keep=False)})
+    access = shown_settings(tmp_path, "".join(shown["access"]))
+    assert access.frame_ancestors == ("https://shop.example.com",)
+    stored, retained = (shown_settings(tmp_path, toml).chats for toml in shown["retention"])
+    assert (stored.keep, stored.scopes) == (True, {"confessional": ScopeSettings(keep=False)})
+    assert (retained.restore_for, retained.retain_bytes) == (604_800, 104_857_600)
+    [titles] = shown["chats"]
     assert shown_settings(tmp_path, titles).chats.title_model == "llama3.2"
 
 
@@ -229,20 +230,20 @@ def test_command_line_page_names_every_command_and_flag() -> None:
         assert [flag for flag in flags_of("chats", name) if f"`{flag}`" not in page] == []
 
 
-def test_terminal_page_names_every_command_key_and_flag() -> None:
-    page = text_of("terminal")
+def test_command_line_page_names_every_command_key_and_flag_of_the_terminal() -> None:
+    page = text_of("command-line")
     assert [each.name for each in COMMANDS if not re.search(rf"`/{each.name}\b", page)] == []
     keys = [key for named, _ in KEYS for key in re.split(", | ", named) if key != "//…"]
     assert [key for key in keys if key not in page] == []
     assert [flag for flag in flags_of("chat") if flag not in page] == []
-    [pipes] = CONSOLE.findall(page)
+    [pipes] = [block for block in CONSOLE.findall(page) if "| turnledger chat" in block]
     assert pipes in text_of("start")  # where they are run
 
 
-def test_keeping_page_has_the_numbers_of_the_server() -> None:
+def test_chats_page_has_the_numbers_of_the_server() -> None:
     assert (AT_ONCE, WAITING, PATIENCE) == (4, 200, 60.0)
-    assert "Four titles" in text_of("keeping")
-    assert f"{WAITING} chats may wait" in text_of("keeping")
+    assert "Four titles" in text_of("chats")
+    assert f"{WAITING} chats may wait" in text_of("chats")
 
 
 SOURCES = ROOT / "web" / "src"
@@ -255,7 +256,7 @@ def test_chat_page_lists_every_key_as_the_page_itself_does() -> None:
     quote = '"'
     expected = [f"| {keys.replace(quote, '`')} | {what} | {WHERE[where]} |" for keys, what, where in known]
     assert len(expected) > 8
-    page = text_of("page")
+    page = text_of("chat-page")
     assert [row for row in expected if row not in page] == []
     told = page.split("| keys | what they do | where |")[1].split("\n\n")[0].count("\n| `")
     assert told == len(expected)
@@ -266,7 +267,7 @@ def test_chat_page_names_everything_that_its_address_can_ask_for() -> None:
     asked = {name for text in reading for name in re.findall(r'\.get\("(\w+)"\)', text)}
     names = {"embed", "scope", "theme", "keep"}
     assert names <= asked
-    assert [name for name in names if f"`/?{name}=" not in text_of("page")] == []
+    assert [name for name in names if f"`/?{name}=" not in text_of("chat-page")] == []
 
 
 def codes_below(kind: type[errors.TurnledgerError]) -> set[str]:

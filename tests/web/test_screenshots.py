@@ -80,7 +80,7 @@ def test_pictures_are_made(
 
 def test_the_documentation_shows_what_is_made_here_and_all_of_it() -> None:
     made = {picture.name for picture in PICTURES}
-    page = set(SHOWN.findall((ROOT / "docs" / "page.md").read_text()))
+    page = set(SHOWN.findall((ROOT / "docs" / "chat-page.md").read_text()))
     readme = set(SHOWN.findall((ROOT / "README.md").read_text()))
     assert page == made
     assert len(readme) == 1

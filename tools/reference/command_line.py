@@ -14,8 +14,8 @@ from turnledger.cli.main import app
 
 SAYS = (
     "Every command, argument and option, as `turnledger COMMAND --help` tells them. How they are used: "
-    "[the terminal](../terminal.md), [chats](../command-line.md), [the server](../server.md), "
-    "[tokens](../tokens.md)."
+    "[the terminal](../command-line.md#talk-to-a-model), [chats](../command-line.md), [the server](../server.md), "
+    "[tokens](../access.md#tokens)."
 )
 
 KINDS = {
