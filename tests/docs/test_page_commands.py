@@ -75,7 +75,9 @@ def test_commands_for_chats_print_what_their_page_says(
     }
     asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", said))
     commands = COMMAND.findall("".join(CONSOLE.findall(page("command-line"))))
-    commands = [(command, printed) for command, printed in commands if command.startswith("turnledger chats ")]
+    commands = [
+        (command, printed) for command, printed in commands if command.startswith("turnledger chats ")
+    ]
     assert len(commands) == 7
     for command, printed in commands:
         expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
