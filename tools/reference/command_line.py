@@ -13,9 +13,8 @@ from tools.reference.markdown import code, head, prose, sections, table
 from turnledger.cli.main import app
 
 SAYS = (
-    "Every command, argument and option, as `turnledger COMMAND --help` tells them. How they are used: "
-    "[the terminal](../command-line.md#talk-to-a-model), [chats](../command-line.md), [the server](../server.md), "
-    "[tokens](../access.md#tokens)."
+    "Every command, argument and option, as `turnledger COMMAND --help` prints them. How to use them: "
+    "[the command line](../command-line.md), [the server](../server.md), [tokens](../access.md#tokens)."
 )
 
 KINDS = {
