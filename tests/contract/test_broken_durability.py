@@ -27,32 +27,32 @@ from turnledger.engine.turn.running_turn import record
 from turnledger.errors import TurnledgerError
 from turnledger.testing.machine import MemoryMachine
 from turnledger.testing.store_contract import power_loss
-from turnledger.testing.store_contract.power_loss import Deed
+from turnledger.testing.store_contract.power_loss import Action
 from turnledger.testing.store_contract.stage import Stage
 
-BROKEN: list[tuple[Deed, list[Patch]]] = [
+BROKEN: list[tuple[Action, list[Patch]]] = [
     (power_loss.commit, [unsynced(commit)]),
-    (power_loss.make, [unsynced(make)]),
-    (power_loss.begin_with_a_new_conversation, undemanded("_lane")),
-    (power_loss.start_of_a_tool, [unsynced(record)]),
+    (power_loss.create, [unsynced(make)]),
+    (power_loss.begin_in_new_conversation, undemanded("_lane")),
+    (power_loss.start_tool, [unsynced(record)]),
     (power_loss.stop, [unsynced(end, request_stop)]),
-    (power_loss.stop_of_a_queued_turn, [unsynced(request_stop)]),
-    (power_loss.takeover, [unsynced(take_over, forget)]),
-    (power_loss.settling, undemanded("_ready")),
+    (power_loss.stop_queued_turn, [unsynced(request_stop)]),
+    (power_loss.take_over, [unsynced(take_over, forget)]),
+    (power_loss.settle, undemanded("_ready")),
     (power_loss.undo, undemanded("_move")),
     (power_loss.switch, undemanded("_move")),
     (power_loss.fork, [unsynced(fork)]),
     (power_loss.rename, [unsynced(update)]),
-    (power_loss.name_by_a_model, [unsynced(name_by_model)]),
+    (power_loss.name_by_model, [unsynced(name_by_model)]),
     (power_loss.flag, [unsynced(flag)]),
-    (power_loss.deletion, [unsynced(delete)]),
-    (power_loss.restoring, [unsynced(restore)]),
+    (power_loss.delete, [unsynced(delete)]),
+    (power_loss.restore, [unsynced(restore)]),
     (power_loss.reset, [unsynced(reset)]),
-    (power_loss.new_token, [unsynced(create_token)]),
-    (power_loss.revocation_of_a_token, [unsynced(revoke_token)]),
-    (power_loss.exchange_of_a_link, [unsynced(exchange)]),
-    (power_loss.revocation_of_a_link, [unsynced(revoke_share)]),
-    (power_loss.importing, [unsynced(import_chat)]),
+    (power_loss.create_token, [unsynced(create_token)]),
+    (power_loss.revoke_token, [unsynced(revoke_token)]),
+    (power_loss.exchange_link, [unsynced(exchange)]),
+    (power_loss.revoke_link, [unsynced(revoke_share)]),
+    (power_loss.import_chat, [unsynced(import_chat)]),
 ]
 
 
@@ -69,16 +69,20 @@ async def stage(machine: MemoryMachine) -> AsyncIterator[Stage]:
 
 
 def test_every_deed_of_the_contract_has_a_broken_engine() -> None:
-    assert [deed for deed, _ in BROKEN] == list(power_loss.DEEDS)
+    assert [action for action, _ in BROKEN] == list(power_loss.ACTIONS)
 
 
-@pytest.mark.parametrize(("deed", "patches"), BROKEN, ids=[deed.__name__ for deed, _ in BROKEN])
+@pytest.mark.parametrize(("action", "patches"), BROKEN, ids=[action.__name__ for action, _ in BROKEN])
 async def test_unsynced_write_is_missed_after_power_loss(
-    stage: Stage, machine: MemoryMachine, monkeypatch: pytest.MonkeyPatch, deed: Deed, patches: list[Patch]
+    stage: Stage,
+    machine: MemoryMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    action: Action,
+    patches: list[Patch],
 ) -> None:
     for where, what, how in patches:
         monkeypatch.setattr(where, what, how)
-    check = await deed(stage, await stage.process())
+    check = await action(stage, await stage.process())
     machine.lose_power()
     later = await stage.process()
     with pytest.raises((AssertionError, TurnledgerError, pytest.fail.Exception)):

@@ -39,12 +39,12 @@ from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
-    asked,
     chain,
+    chats_of,
     exchange,
-    owned,
+    input_texts,
+    run_block,
     soon,
-    tell,
     user,
 )
 
@@ -55,21 +55,21 @@ UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
 
 async def _replayed(block: TurnBlock) -> Turn:
     with pytest.raises(TurnReplayed) as replay:
-        await tell(block)
+        await run_block(block)
     return replay.value.turn
 
 
 WAYS: dict[str, Callable[[StageProcess, Chat, int], Coroutine[Any, Any, Any]]] = {
-    "by_id": lambda here, chat, version: tell(
+    "by_id": lambda here, chat, version: run_block(
         here.ledger.for_owner("ann").turn("next", conversation=chat.id, admitted=version)
     ),
-    "by_key": lambda here, chat, version: tell(
+    "by_key": lambda here, chat, version: run_block(
         here.ledger.for_owner("ann").turn("next", conversation_key="k", admitted=version)
     ),
-    "to_a_new_one": lambda here, chat, version: tell(
+    "to_a_new_one": lambda here, chat, version: run_block(
         here.ledger.for_owner("ann").turn("next", admitted=version)
     ),
-    "to_a_new_key": lambda here, chat, version: tell(
+    "to_a_new_key": lambda here, chat, version: run_block(
         here.ledger.for_owner("ann").turn("next", conversation_key="k2", admitted=version)
     ),
     "run": lambda here, chat, version: here.ledger.for_owner("ann").run(
@@ -78,22 +78,22 @@ WAYS: dict[str, Callable[[StageProcess, Chat, int], Coroutine[Any, Any, Any]]] =
     "replayed": lambda here, chat, version: _replayed(
         chat.turn("first", idempotency_key="once", admitted=version)
     ),
-    "resumed": lambda here, chat, version: tell(
+    "resumed": lambda here, chat, version: run_block(
         chat.turn("broken", idempotency_key="again", admitted=version)
     ),
     "tried_again": lambda here, chat, version: _replayed(
         chat.turn("second", retry=Retry(b"request", 1), admitted=version)
     ),
     "edited": lambda here, chat, version: _edited(chat, version),
-    "regenerated": lambda here, chat, version: tell(chat.regenerate(admitted=version)),
-    "resent": lambda here, chat, version: tell(chat.resent([user("next")], admitted=version)),
+    "regenerated": lambda here, chat, version: run_block(chat.regenerate(admitted=version)),
+    "resent": lambda here, chat, version: run_block(chat.resent([user("next")], admitted=version)),
     "undone": lambda here, chat, version: chat.undo(admitted=version),
     "switched": lambda here, chat, version: _switched(chat, version),
 }
 
 
 async def _edited(chat: Chat, version: int) -> Turn:
-    return await tell(chat.edit((await chat.turns())[0].id, "other", admitted=version))
+    return await run_block(chat.edit((await chat.turns())[0].id, "other", admitted=version))
 
 
 async def _switched(chat: Chat, version: int) -> Branch:
@@ -108,7 +108,7 @@ async def one_of_anns(stage: Stage) -> Chat:
     chat = await here.ledger.for_owner("ann").conversation(conversation_key="k")
     await exchange(chat, "first", idempotency_key="once")
     second = chat.turn("second", retry=Retry(b"request", 0))
-    await tell(second)
+    await run_block(second)
     Host(here.ledger).lost(second)
     with pytest.raises(RuntimeError):
         await soon(chat.run(ScriptedModel([BROKEN]), "broken", idempotency_key="again"))
@@ -150,7 +150,7 @@ class TestAdmission:
             await _revoke_one(there)
         with pytest.raises(AdmissionMoved):
             await soon(task)
-        assert await asked(chat) == ["first", "second"]
+        assert await input_texts(chat) == ["first", "second"]
 
     @pytest.mark.parametrize("way", ["by_id", "to_a_new_one", "resumed", "undone", "switched"])
     async def test_what_has_begun_goes_on_though_its_answer_was_lost(
@@ -173,7 +173,7 @@ class TestAdmission:
         other, _ = await Host(there.ledger).tokens.create(owner="ben", scopes=ALL)
         await Host(there.ledger).tokens.revoke(other.id)
         await WAYS["by_id"](here, chat, admitted)
-        assert await asked(chat) == ["first", "second", "next"]
+        assert await input_texts(chat) == ["first", "second", "next"]
 
     async def test_the_first_token_of_all_ends_what_was_let_in_without_one(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -185,7 +185,7 @@ class TestAdmission:
         with pytest.raises(AdmissionMoved):
             await exchange(chat, "second", admitted=admission.version)
         assert (await Host(here.ledger).tokens.find(None)).any_tokens
-        assert await asked(chat) == ["first"]
+        assert await input_texts(chat) == ["first"]
 
     async def test_it_costs_no_trip_to_the_store(self, stage: Stage, chat: Chat) -> None:
         here, _ = stage._processes
@@ -216,9 +216,9 @@ class TestAdmission:
         ann = here.ledger.for_owner("ann")
         for expected in (error, AdmissionMoved):
             with pytest.raises(expected):
-                await tell(ann.turn("x", **wish))
+                await run_block(ann.turn("x", **wish))
             with pytest.raises(expected):
-                await tell(ann.resent([user("x")], **wish))
+                await run_block(ann.resent([user("x")], **wish))
             await _revoke_one(there)
 
     # Being looked up again.
@@ -235,10 +235,10 @@ class TestAdmission:
         if way == "shared":
             options |= {"conversation": chat.id, "idempotency_key": "once"}
             with pytest.raises(TurnReplayed):
-                await tell(ann.turn("first", **options))
+                await run_block(ann.turn("first", **options))
             return
         options |= {"conversation": chat.id} if way == "first" else {}
-        assert (await tell(ann.turn("next", **options))).input[0].text == "next"
+        assert (await run_block(ann.turn("next", **options))).input[0].text == "next"
 
     async def test_who_is_not_let_in_again_is_told_so_by_who_looks(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes
@@ -253,8 +253,8 @@ class TestAdmission:
                 "next", conversation=id, admitted=admitted, readmit=shut_out
             )
             with pytest.raises(TokenEnded):
-                await tell(block)
-        assert await asked(chat) == ["first", "second"]
+                await run_block(block)
+        assert await input_texts(chat) == ["first", "second"]
 
     async def test_who_waits_keeps_his_place_when_he_is_still_let_in(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes
@@ -270,13 +270,13 @@ class TestAdmission:
         await holder.finish()
         await soon(first)
         await soon(second)
-        assert await asked(chat) == ["first", "second", "third", "fourth", "fifth"]
+        assert await input_texts(chat) == ["first", "second", "third", "fourth", "fifth"]
 
     async def test_whose_time_is_over_begins_nothing(self, stage: Stage, chat: Chat) -> None:
         here, _ = stage._processes
         now = Host(here.ledger).clock.now_ms()
         with pytest.raises(AdmissionMoved):
-            await tell(chat.turn("next", admitted_until=now))
+            await run_block(chat.turn("next", admitted_until=now))
         holder = await stage.hold_lane(chat, "third")
         waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "fourth", admitted_until=now + 1_000)
         stage.clock.advance(1)
@@ -284,7 +284,7 @@ class TestAdmission:
         with pytest.raises(AdmissionMoved):
             await soon(waiting)
         assert await stage.tickets(chat) == []
-        assert await asked(chat) == ["first", "second", "third"]
+        assert await input_texts(chat) == ["first", "second", "third"]
 
     async def test_who_waits_and_is_shut_out_leaves_no_ticket(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes
@@ -297,7 +297,7 @@ class TestAdmission:
             await soon(waiting)
         assert await stage.tickets(chat) == []
         await holder.finish()
-        assert await asked(chat) == ["first", "second", "third"]
+        assert await input_texts(chat) == ["first", "second", "third"]
 
 
 async def _version(process: StageProcess) -> int:
@@ -314,7 +314,12 @@ async def _revoke_one(process: StageProcess) -> None:
 
 async def _all_of(process: StageProcess, chat: Chat) -> Any:
     """What there is of Ann's."""
-    return (await process.listed(owner="ann"), await chat.turns(), await chat.attempts(), await chat.info())
+    return (
+        await process.list_chats(owner="ann"),
+        await chat.turns(),
+        await chat.attempts(),
+        await chat.info(),
+    )
 
 
 async def version(process: StageProcess) -> int:
@@ -332,7 +337,7 @@ Change: TypeAlias = Callable[[StageProcess, Chat, dict[str, Any]], Coroutine[Any
 CHANGES: dict[str, tuple[Callable[..., Any], Change]] = {
     "fork": (fork, lambda process, chat, who: chat.fork(**who)),
     "undo": (begin, lambda process, chat, who: chat.undo(**who)),
-    "reset": (reset, lambda process, chat, who: owned(process.ledger, who).reset("k", **who)),
+    "reset": (reset, lambda process, chat, who: chats_of(process.ledger, who).reset("k", **who)),
 }
 
 
@@ -353,7 +358,7 @@ class TestAdmissionOfMoves:
             await revoke_one(there)
         with pytest.raises(AdmissionMoved):
             await soon(task)
-        assert await asked(chat) == ["q1", "q2"]
+        assert await input_texts(chat) == ["q1", "q2"]
         assert [each.conversation.id for each in (await here.ledger.list()).chats] == [chat.id]
 
     @every_change

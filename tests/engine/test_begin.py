@@ -29,14 +29,22 @@ from turnledger.model.ids import TurnId
 from turnledger.model.turn import AttemptState, Began, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, owned, said, soon
+from turnledger.testing.store_contract.stage import (
+    Stage,
+    StageProcess,
+    chain,
+    chats_of,
+    exchange,
+    message_texts,
+    soon,
+)
 
 every_way = pytest.mark.parametrize("way", ["turn", "resent"])
 
 
 def ask(process: StageProcess, way: str, text: str = "q", **options: Any) -> TurnBlock:
     """Ask for a turn of a conversation that is named by the options."""
-    chats = owned(process.ledger, options)
+    chats = chats_of(process.ledger, options)
     return chats.turn(text, **options) if way == "turn" else chats.resent(talk(text), **options)
 
 
@@ -60,7 +68,7 @@ class TestBegin:
         chat = await there.chat(conversation_key="k", create=False)
         resent = here.ledger.resent(talk("q1", "a1", "q2", "a2", "q3"), conversation=chat.id)
         assert await soon(began(resent, "a3")) is Began.CONTINUED
-        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
     async def test_what_goes_in_the_place_of_another_has_branched(self, stage: Stage) -> None:
         here = await stage.process()
@@ -70,7 +78,7 @@ class TestBegin:
         assert await soon(began(chat.regenerate(), "c")) is Began.BRANCHED
         resent = here.ledger.resent(talk("another"), conversation_key="k", sent="full")
         assert await soon(began(resent)) is Began.BRANCHED
-        assert await said(chat) == ["another", "a"]
+        assert await message_texts(chat) == ["another", "a"]
 
     @every_way
     async def test_of_two_first_turns_of_a_key_one_creates(self, stage: Stage, way: str) -> None:
@@ -80,7 +88,7 @@ class TestBegin:
             await stage.reach(gate, late)
             assert await soon(began(ask(there, way, "q1", conversation_key="k"))) is Began.CREATED
         assert await soon(late) is Began.CONTINUED
-        assert len(await here.listed()) == 1
+        assert len(await here.list_chats()) == 1
 
     @every_way
     async def test_what_may_not_create_is_refused_and_leaves_nothing(self, stage: Stage, way: str) -> None:
@@ -88,7 +96,7 @@ class TestBegin:
         for options in ({}, {"idempotency_key": "i"}):
             with pytest.raises(ConversationNotFound):
                 await soon(began(ask(here, way, conversation_key="k", create=False, **options)))
-        assert await here.listed() == []
+        assert await here.list_chats() == []
         await soon(began(ask(here, way, conversation_key="k")))
         block = here.ledger.turn("q2", conversation_key="k", create=False)
         assert await soon(began(block)) is Began.CONTINUED
@@ -106,7 +114,7 @@ class TestBegin:
                 await chat.delete()
             with pytest.raises(ConversationNotFound if by_key else ConversationDeleted):
                 await soon(late)
-        assert await here.listed() == []
+        assert await here.list_chats() == []
 
     async def test_a_settled_key_costs_what_an_id_costs(self, stage: Stage) -> None:
         here = await stage.process()
@@ -135,7 +143,7 @@ class TestBegin:
         await run(chat.resent(talk("q1", "a1", "q2", "a2", "q3")), "a3")
         await run(chat.regenerate(), "b3")
         await run(chat.edit((await chat.turns())[1].id, "other"), "b2")
-        assert await said(chat) == ["q1", "a1", "other", "b2"]
+        assert await message_texts(chat) == ["q1", "a1", "other", "b2"]
 
     @pytest.mark.parametrize("way", ["edit", "regenerate", "resent"])
     async def test_a_runner_is_run_once_under_an_idempotency_key(self, stage: Stage, way: str) -> None:
@@ -333,7 +341,7 @@ class TestOnce:
         turn = await exchange(chat, "q", "a", idempotency_key="i")
         await exchange(chat, "q1", "a1")
         assert await soon(chat.run(NEVER, "q", idempotency_key="i")) == turn
-        assert await said(chat) == ["q", "a", "q1", "a1"]
+        assert await message_texts(chat) == ["q", "a", "q1", "a1"]
 
     async def test_a_replay_does_not_wait_for_a_running_turn(self, stage: Stage, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a", idempotency_key="i")
@@ -412,7 +420,7 @@ class TestOnce:
         second = await stage.queue(same, NEVER, "q", idempotency_key="i")
         await holder.finish()
         assert await soon(first) == await soon(second)
-        assert await said(chat) == ["q0", "Working done.", "q", "a"]
+        assert await message_texts(chat) == ["q0", "Working done.", "q", "a"]
 
     async def test_a_retry_that_had_to_wait_still_runs(self, stage: Stage, chat: Chat) -> None:
         """The failed attempt of its key began before it came, so its failure is not shared."""
@@ -431,7 +439,7 @@ class TestOnce:
         turn = await soon(there.ledger.run(ScriptedModel(["a"]), "q", idempotency_key="i"))
         chat = await here.ledger.conversation(failing.conversation.id)
         assert await chat.turns() == [turn]
-        assert len(await here.listed()) == 1
+        assert len(await here.list_chats()) == 1
 
     @pytest.mark.parametrize("answer", ["a", BOOM])
     async def test_a_retry_after_a_deletion_reports_it_and_starts_nothing(

@@ -27,7 +27,7 @@ from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract import stage as stages
-from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, message_texts, soon
 
 IN_DOUBT = Limits(lease_time=600.0, flush_every=6_000.0, doubt_patience=0.0)
 
@@ -136,7 +136,7 @@ class TestCancellations:
         with pytest.raises(ExceptionGroup) as group:
             await soon(run())
         assert [str(each) for each in group.value.exceptions] == ["a sibling failed"]
-        assert await said(chat) == ["q", "Whole."]
+        assert await message_texts(chat) == ["q", "Whole."]
 
     async def test_stop_cancels_the_task_that_took_the_generator_over(self, stage: Stage) -> None:
         """The test itself pulls the first text, another task the rest: the stop is none of the test's
@@ -169,7 +169,7 @@ class TestCancellations:
         await exchange(chat, "next", on_busy="reject")
         await texts.aclose()
         assert isinstance(left[0], GeneratorExit)
-        assert await said(chat) == ["next", "Yes."]
+        assert await message_texts(chat) == ["next", "Yes."]
 
     @pytest.mark.parametrize("way", ["stop", "interrupt", "aclosing"])
     async def test_turn_suspended_in_a_living_task_runs_on_until_it_is_stopped_from_elsewhere_or_closed(
@@ -228,7 +228,11 @@ class TestCancellations:
         texts = stream(chat, Gate(), [])
         await stage.start(_first(texts))
         await exchange(chat, "next", on_busy=on_busy)
-        assert await said(chat) == [*(["q", "Half"] if on_busy == "interrupt" else []), "next", "Yes."]
+        assert await message_texts(chat) == [
+            *(["q", "Half"] if on_busy == "interrupt" else []),
+            "next",
+            "Yes.",
+        ]
         await texts.aclose()
 
     async def test_turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane(
@@ -247,7 +251,7 @@ class TestCancellations:
         stage.clock.advance(LIMITS.lease_time / 2)
         await here.tend()
         await soon(waiting)
-        assert await said(chat) == ["next", "Yes."]
+        assert await message_texts(chat) == ["next", "Yes."]
         [aside] = await chat.attempts()
         assert aside.attempt.failure.code == "task_ended"
         await texts.aclose()
@@ -267,7 +271,7 @@ class TestCancellations:
         gate.release()
         await soon(reading)
         assert left == [None]
-        assert await said(chat) == ["q", "Half done."]
+        assert await message_texts(chat) == ["q", "Half done."]
 
     async def test_turn_that_failed_with_its_task_raises_when_its_generator_goes_on(
         self, stage: Stage
@@ -322,7 +326,7 @@ class TestCancellations:
                 yield "Whole."
 
         assert [text async for text in texts()] == ["Whole."]
-        assert await said(chat) == ["q", "Whole."]
+        assert await message_texts(chat) == ["q", "Whole."]
 
 
 async def _first(texts: AsyncIterator[str]) -> None:

@@ -15,7 +15,15 @@ from turnledger.hosting import Host
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Within
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, chain, exchange, owned, soon
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Stage,
+    StageProcess,
+    chain,
+    chats_of,
+    exchange,
+    soon,
+)
 
 
 class Heard:
@@ -40,7 +48,7 @@ class Heard:
 @asynccontextmanager
 async def following(process: StageProcess, **options: Any) -> AsyncIterator[Heard]:
     """Follow from now on, or from after a position."""
-    changes = owned(process.ledger, options).changes(**options)
+    changes = chats_of(process.ledger, options).changes(**options)
     heard = Heard(changes)
     try:
         if "after" not in options:

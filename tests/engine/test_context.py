@@ -16,8 +16,16 @@ from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
-from turnledger.testing.store_contract.power_loss import told
-from turnledger.testing.store_contract.stage import Stage, answer_to, call, exchange, said, soon, user
+from turnledger.testing.store_contract.power_loss import run_and_read_instructions
+from turnledger.testing.store_contract.stage import (
+    Stage,
+    answer_to,
+    call,
+    exchange,
+    message_texts,
+    soon,
+    user,
+)
 
 
 async def shown(chat: Chat, input: Any = "next", **options: Any) -> list[str]:
@@ -96,32 +104,32 @@ class TestInstructions:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
-        assert await told(chat) is None
-        assert await told(chat, instructions="Be brief.") == "Be brief."
-        assert await told(same) == "Be brief."
-        assert await told(same, instructions="Be kind.") == "Be kind."
-        assert await told(chat) == "Be kind."
-        assert await told(chat, instructions="") is None
-        assert await told(same) is None
+        assert await run_and_read_instructions(chat) is None
+        assert await run_and_read_instructions(chat, instructions="Be brief.") == "Be brief."
+        assert await run_and_read_instructions(same) == "Be brief."
+        assert await run_and_read_instructions(same, instructions="Be kind.") == "Be kind."
+        assert await run_and_read_instructions(chat) == "Be kind."
+        assert await run_and_read_instructions(chat, instructions="") is None
+        assert await run_and_read_instructions(same) is None
 
     async def test_those_for_one_turn_leave_the_others_in_force(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
-        assert await told(chat, instructions_once="Sing.") == "Sing."
-        assert await told(same) is None
-        await told(chat, instructions="Be brief.")
-        assert await told(same, instructions_once="Sing.") == "Sing."
-        assert await told(same, instructions_once="") is None
-        assert await told(chat) == "Be brief."
+        assert await run_and_read_instructions(chat, instructions_once="Sing.") == "Sing."
+        assert await run_and_read_instructions(same) is None
+        await run_and_read_instructions(chat, instructions="Be brief.")
+        assert await run_and_read_instructions(same, instructions_once="Sing.") == "Sing."
+        assert await run_and_read_instructions(same, instructions_once="") is None
+        assert await run_and_read_instructions(chat) == "Be brief."
 
     async def test_they_are_recorded_with_the_turn_and_no_part_of_its_items(self, chat: Chat) -> None:
         developer = {"role": "developer", "content": "Be brief."}
-        await told(chat, "q1")
-        await told(chat, "q2", instructions=[developer])
-        await told(chat, "q3", instructions_once="Sing.")
-        await told(chat, "q4", instructions=())
-        assert await said(chat) == ["q1", "a", "q2", "a", "q3", "a", "q4", "a"]
+        await run_and_read_instructions(chat, "q1")
+        await run_and_read_instructions(chat, "q2", instructions=[developer])
+        await run_and_read_instructions(chat, "q3", instructions_once="Sing.")
+        await run_and_read_instructions(chat, "q4", instructions=())
+        assert await message_texts(chat) == ["q1", "a", "q2", "a", "q3", "a", "q4", "a"]
         turns = await chat.turns()
         recorded = [each.instructions and messages_of(each.instructions) for each in turns]
         assert recorded == [None, [developer], [{"role": "system", "content": "Sing."}], ()]
@@ -135,10 +143,10 @@ class TestInstructions:
         assert (item.role, item.text) == ("system", "Be brief.")
 
     async def test_a_failed_turn_sets_none(self, chat: Chat) -> None:
-        await told(chat, instructions="Be brief.")
+        await run_and_read_instructions(chat, instructions="Be brief.")
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(ScriptedModel([ValueError("broken")]), "q", instructions="Be kind."))
-        assert await told(chat) == "Be brief."
+        assert await run_and_read_instructions(chat) == "Be brief."
 
     async def test_a_turn_whose_process_died_keeps_its_own(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -147,14 +155,14 @@ class TestInstructions:
         await stage.bury_others(there)
         same = await there.chat(chat)
         assert [each.instructed for each in await same.turns()] == [1]
-        assert await told(same) == "Be kind."
+        assert await run_and_read_instructions(same) == "Be kind."
 
     async def test_a_settled_turn_keeps_its_own_and_the_next_one_is_under_them(self, chat: Chat) -> None:
-        await told(chat, instructions="Be brief.")
+        await run_and_read_instructions(chat, instructions="Be brief.")
         model = ScriptedModel([Tool("pay"), ValueError("broken")])
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(model, "q", instructions="Be kind."))
-        assert await told(chat, "q1") == "Be kind."
+        assert await run_and_read_instructions(chat, "q1") == "Be kind."
         assert [each.instructed for each in await chat.turns()] == [1, 2, 2]
 
     async def test_a_retry_that_resumes_goes_on_under_those_it_began_with(self, chat: Chat) -> None:
@@ -168,43 +176,43 @@ class TestInstructions:
 
     async def test_a_turn_in_the_place_of_another_takes_over_its_instructions(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
-        await told(chat, "q1", instructions="One.")
-        await told(chat, "q2", instructions="Two.")
-        await told(chat, "q3", instructions_once="Three.")
+        await run_and_read_instructions(chat, "q1", instructions="One.")
+        await run_and_read_instructions(chat, "q2", instructions="Two.")
+        await run_and_read_instructions(chat, "q3", instructions_once="Three.")
         first, second, third = await chat.turns()
         assert await _edited(same, third, None) == "Three."
-        assert await told(same) == "Two."
+        assert await run_and_read_instructions(same) == "Two."
         assert await _edited(same, second, "Other.") == "Other."
-        assert await told(chat) == "Other."
+        assert await run_and_read_instructions(chat) == "Other."
         assert await _edited(chat, first, None) == "One."
-        assert await told(same) == "One."
+        assert await run_and_read_instructions(same) == "One."
 
     async def test_a_branch_goes_on_under_those_of_the_turn_it_was_made_from(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         for number, text in enumerate(("One.", None, "Two."), 1):
-            await told(chat, f"q{number}", instructions=text)
+            await run_and_read_instructions(chat, f"q{number}", instructions=text)
         turns = await chat.turns()
         forked = await same.fork(turns[1].id)
-        assert await told(forked) == "One."
+        assert await run_and_read_instructions(forked) == "One."
         await chat.undo()
-        assert await told(chat) == "One."
+        assert await run_and_read_instructions(chat) == "One."
         assert [item.text for item in await chat.instructions()] == ["One."]
 
     async def test_an_edit_goes_on_under_those_before_its_place(self, chat: Chat) -> None:
         for number, text in enumerate(("One.", None, "Two."), 1):
-            await told(chat, f"q{number}", instructions=text)
+            await run_and_read_instructions(chat, f"q{number}", instructions=text)
         assert await _edited(chat, (await chat.turns())[1], None) == "One."
         assert [each.instructed for each in await chat.turns()] == [1, 1]
-        assert await told(chat) == "One."
+        assert await run_and_read_instructions(chat) == "One."
 
     async def test_what_is_settled_of_an_edit_leaves_the_instructions_as_they_are(self, chat: Chat) -> None:
-        await told(chat, "q1", instructions="One.")
-        await told(chat, "q2", instructions="Two.")
+        await run_and_read_instructions(chat, "q1", instructions="One.")
+        await run_and_read_instructions(chat, "q2", instructions="Two.")
         first = (await chat.turns())[0]
         with pytest.raises(ValueError, match="broken"):
             async with chat.edit(first.id, "q") as turn:
                 await ScriptedModel([Tool("pay"), ValueError("broken")])(turn)
-        assert await told(chat) == "Two."
+        assert await run_and_read_instructions(chat) == "Two."
         assert [each.instructed for each in await chat.turns()] == [1, 2, 2, 2]
         assert await _edited(chat, first, None) == "One."
         carried = (await chat.turns())[0]
@@ -288,7 +296,7 @@ class TestWellFormed:
                 await turn.add(*items)
             assert turn.steps == ()
             turn.emit("Fine.")
-        assert await said(chat) == ["q", "Fine."]
+        assert await message_texts(chat) == ["q", "Fine."]
 
     async def test_a_started_call_without_a_result_cannot_be_committed(self, chat: Chat) -> None:
 

@@ -23,10 +23,18 @@ from turnledger.model.turn import Attempt, AttemptState, OnStop, TurnKind
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.deletion import change, changes_of, used
+from turnledger.testing.store_contract.deletion import changes_of, make_used_chat, rewrite_row
 from turnledger.testing.store_contract.rows import do, read, write
-from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, said, soon, tell, user
-from turnledger.testing.store_contract.usage import FULL, LONG, stored
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Stage,
+    exchange,
+    message_texts,
+    run_block,
+    soon,
+    user,
+)
+from turnledger.testing.store_contract.usage import FULL, LONG, stored_bytes
 
 DAY = 24 * 3600.0
 
@@ -49,13 +57,13 @@ class TestDeletion:
             here.chat(chat),
             chat.run(ScriptedModel(["a"]), "q", idempotency_key="i"),
         ):
-            with pytest.raises(ConversationDeleted, match="can be restored until") as told:
+            with pytest.raises(ConversationDeleted, match="can be restored until") as caught:
                 await soon(refused)
-            assert told.value.restorable_until == until
+            assert caught.value.restorable_until == until
         await chat.delete(purge=True)
-        with pytest.raises(ConversationDeleted) as told:
+        with pytest.raises(ConversationDeleted) as caught:
             await chat.turns()
-        assert told.value.restorable_until is None
+        assert caught.value.restorable_until is None
 
     async def test_a_conversation_key_that_was_taken_meanwhile_stays_where_it_is(self, stage: Stage) -> None:
         here = await stage.process()
@@ -191,14 +199,14 @@ class TestDeletion:
 
         with pytest.raises(ConversationDeleted):
             await soon(here.ledger.run(stop_and_delete, "q", conversation_key="k"))
-        told = [each.kind for each in await changes_of(here, chats[0]) if each.turn is None]
-        assert told == [ChangeKind.CHAT_CREATED, ChangeKind.CHAT_DELETED]
+        changes = [each.kind for each in await changes_of(here, chats[0]) if each.turn is None]
+        assert changes == [ChangeKind.CHAT_CREATED, ChangeKind.CHAT_DELETED]
 
 
 class TestRetention:
     async def test_a_turn_that_failed_is_use(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
-        chat, silent = await used(here, stage, "ann"), await here.chat(owner="ann", internal=True)
+        chat, silent = await make_used_chat(here, stage, "ann"), await here.chat(owner="ann", internal=True)
         stage.clock.advance(HOUR)
         for each in (chat, silent):
             with pytest.raises(RuntimeError):
@@ -212,7 +220,7 @@ class TestRetention:
     async def test_a_turn_that_failed_is_use_after_its_attempt_is_gone(self, stage: Stage) -> None:
         limits = with_limits(LIMITS, retain_for=10 * HOUR, attempts_kept=HOUR, unlisted_kept=10 * HOUR)
         here = await stage.process(limits)
-        chat = await used(here, stage, "ann")
+        chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(9 * HOUR)
         for _ in range(2):
             with pytest.raises(RuntimeError):
@@ -227,7 +235,7 @@ class TestRetention:
 
     async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
-        chat = await used(here, stage, "ann")
+        chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(HOUR)
         assert len((await here.ledger.retain()).retired) == 1
         restored = await here.ledger.for_owner("ann").restore(chat.id)
@@ -237,7 +245,7 @@ class TestRetention:
     async def test_it_is_done_by_the_timer_and_rarely(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR, retain_every=10 * HOUR))
         await here.tend()
-        chat = await used(here, stage, "ann")
+        chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(2 * HOUR)
         await here.tend()
         assert len(await chat.turns()) == 1
@@ -248,7 +256,7 @@ class TestRetention:
 
     async def test_without_bounds_nothing_is_removed(self, stage: Stage) -> None:
         here = await stage.process()
-        chat = await used(here, stage, "ann")
+        chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(1_000_000 * HOUR)
         await here.store.beat()
         assert await here.ledger.retain() == Retained()
@@ -265,7 +273,7 @@ class TestRetention:
                 )
         empty, waits = [await here.chat(conversation_key=key) for key in "01"]
         for each in (empty, waits):
-            await change(here, each, is_listed=False)
+            await rewrite_row(here, each, is_listed=False)
         stage.clock.advance(24 * HOUR - 1)
         await here.tend()
         assert (await here.chat(conversation_key="0")).id == empty.id
@@ -312,10 +320,10 @@ class TestQuotas:
             there.ledger.for_owner("ann").turn("q3"),
         ):
             with pytest.raises(StorageFull, match="Purge conversations"):
-                await tell(refused)
+                await run_block(refused)
         assert await chat.turns() == before
         assert await chat.attempts() == []
-        assert len(await here.listed(owner="ann")) == 1
+        assert len(await here.list_chats(owner="ann")) == 1
         await exchange(await here.chat(owner="eve"), "q")
 
     async def test_what_was_answered_is_answered_again(self, stage: Stage) -> None:
@@ -323,13 +331,13 @@ class TestQuotas:
         chat = await here.chat(owner="ann")
         once = await exchange(chat, "q1", LONG, idempotency_key="i")
         asked = chat.turn("q2", retry=Retry(b"digest"))
-        lost = await tell(asked, LONG)
+        lost = await run_block(asked, LONG)
         Host(here.ledger).lost(asked)
         await here.tend()
         same = await there.chat(chat)
         assert await exchange(same, "q1", idempotency_key="i") == once
         with pytest.raises(TurnReplayed) as replay:
-            await tell(same.turn("q2", retry=Retry(b"digest", 1)))
+            await run_block(same.turn("q2", retry=Retry(b"digest", 1)))
         assert replay.value.turn == lost
 
     async def test_what_runs_goes_on_and_what_waits_is_refused(self, stage: Stage) -> None:
@@ -341,7 +349,7 @@ class TestQuotas:
         await holder.finish()
         with pytest.raises(StorageFull):
             await soon(waiting)
-        assert await said(chat) == ["q1", "Working done."]
+        assert await message_texts(chat) == ["q1", "Working done."]
         assert await stage.tickets(chat) == []
 
     async def test_failing_turns_reach_the_limit(self, stage: Stage) -> None:
@@ -359,7 +367,7 @@ class TestQuotas:
         for refused in (
             here.ledger.for_owner("ann").conversation(),
             chat.fork(),
-            tell(here.ledger.for_owner("ann").turn("q")),
+            run_block(here.ledger.for_owner("ann").turn("q")),
         ):
             with pytest.raises(StorageFull, match="2 chats"):
                 await refused
@@ -368,7 +376,7 @@ class TestQuotas:
         with pytest.raises(StorageFull):
             await here.chat(owner="ann")
         await other.delete(purge=True)
-        await tell(here.ledger.for_owner("ann").turn("q"))
+        await run_block(here.ledger.for_owner("ann").turn("q"))
         assert (await here.ledger.for_owner("ann").usage()).chats == 2
         assert await here.ledger.check(at_rest=True) == []
 
@@ -390,7 +398,7 @@ class TestQuotas:
         here, there = await stage.process(FULL), await stage.process()
         chat = await here.chat(owner="ann")
         first = await exchange(chat, "q1")
-        await tell(chat.edit(first.id, "q1 again"))
+        await run_block(chat.edit(first.id, "q1 again"))
         other = (await chat.info()).branch
         await soon(chat.switch(first.branch))
         await stage.hold_lane(chat, "Pay.", [Tool("pay", LONG)])
@@ -403,9 +411,9 @@ class TestQuotas:
         if holder is not None:
             await holder.finish()
         assert (await chat.turns())[: len(before)] == before
-        size = await stored(here)
+        size = await stored_bytes(here)
         await soon(same.switch(other))
-        assert await stored(here) >= size + BLOCK
+        assert await stored_bytes(here) >= size + BLOCK
         assert await here.ledger.check(at_rest=True) == []
         await soon(chat.switch(first.branch))
         await soon(chat.switch(other))

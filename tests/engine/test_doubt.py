@@ -16,8 +16,8 @@ from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
 from turnledger.model.turn import AttemptState
 from turnledger.testing.gates import Fate, GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.power_loss import DEEDS, Deed
-from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, said, soon
+from turnledger.testing.store_contract.power_loss import ACTIONS, Action
+from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, message_texts, soon
 
 IMPATIENT = replace(LIMITS, doubt_patience=0.0)
 every_fate = pytest.mark.parametrize("fate", Fate)
@@ -46,7 +46,7 @@ class TestDoubt:
         chat = await here.chat()
         here.store.refuse(commit)
         await exchange(chat, "q0", "a0")
-        assert await said(chat) == ["q0", "a0"]
+        assert await message_texts(chat) == ["q0", "a0"]
 
     @every_fate
     @pytest.mark.parametrize("first", [Fate.LOST, Fate.LATE])
@@ -81,7 +81,7 @@ class TestDoubt:
         with pytest.raises(CommitOutcomeUnknown):
             await exchange(chat, "q", "a")
         if fate is Fate.WRITTEN:
-            assert await said(chat) == ["q", "a"]
+            assert await message_texts(chat) == ["q", "a"]
         else:
             with pytest.raises(ConversationBusy):
                 await exchange(await there.chat(chat), "q1", on_busy="reject")
@@ -103,7 +103,7 @@ class TestDoubt:
             [aside] = await chat.attempts()
             assert aside.attempt.state is AttemptState.FAILED
         else:
-            assert await said(chat) == ["q", "a"]
+            assert await message_texts(chat) == ["q", "a"]
         before = await chat.turns()
         await exchange(await there.chat(chat), "q1", on_busy="reject")
         assert (await chat.turns())[:-1] == before
@@ -141,7 +141,7 @@ class TestDoubt:
         with pytest.raises(TurnFailed):
             await soon(attached)
         await soon(waiting)
-        assert await said(chat) == ["q1", "a1"]
+        assert await message_texts(chat) == ["q1", "a1"]
 
     @every_fate
     async def test_a_process_that_dies_in_doubt_is_buried_by_another(self, stage: Stage, fate: Fate) -> None:
@@ -155,7 +155,7 @@ class TestDoubt:
         turn = await exchange(await there.chat(chat), "q1", "a1", on_busy="reject")
         await here.tend()  # a late write can appear now, and must not
         assert (await chat.turns())[-1] == turn
-        assert await said(chat) == (["q", "a"] if fate is Fate.WRITTEN else []) + ["q1", "a1"]
+        assert await message_texts(chat) == (["q", "a"] if fate is Fate.WRITTEN else []) + ["q1", "a1"]
 
     @every_fate
     async def test_a_ticket_whose_answer_is_lost_is_one_ticket(self, stage: Stage, fate: Fate) -> None:
@@ -167,15 +167,15 @@ class TestDoubt:
         assert len(await stage.tickets(chat)) == 1
         await holder.finish()
         await soon(waiting)
-        assert await said(chat) == ["q0", "Working done.", "q1", "a1"]
+        assert await message_texts(chat) == ["q0", "Working done.", "q1", "a1"]
 
     @every_fate
-    @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
+    @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
     @pytest.mark.usefixtures("losing")
-    async def test_a_deed_whose_answers_are_lost_is_done_once(
-        self, stage: Stage, deed: Deed, fate: Fate
+    async def test_action_whose_answers_are_lost_happens_once(
+        self, stage: Stage, action: Action, fate: Fate
     ) -> None:
-        check = await deed(stage, await stage.process())
+        check = await action(stage, await stage.process())
         later = await stage.process()
         await check(later)
         assert await later.ledger.check() == []

@@ -25,21 +25,21 @@ from turnledger.model.messages.calls import NOT_ANSWERED, open_calls
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
+from turnledger.testing.store_contract.effects import BOOM, PAID, fail, kinds
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Holder,
     Stage,
     StageProcess,
     answer_to,
-    asked,
     chain,
     exchange,
+    input_texts,
     play,
+    run_block,
     soon,
-    tell,
     user,
 )
-from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds
 
 UNKNOWN = TurnId("turn_01890a5d000070008000000000000000")
 
@@ -64,7 +64,7 @@ class TestEdits:
             assert await each.turns() == [*before[:place], turn]
         assert turn.branch == (await chat.info()).branch != old
         await exchange(same, "more")
-        assert await asked(chat) == [*(f"q{number}" for number in range(1, place + 1)), "other", "more"]
+        assert await input_texts(chat) == [*(f"q{number}" for number in range(1, place + 1)), "other", "more"]
         await chat.switch(old)
         assert await chat.turns() == before
 
@@ -87,9 +87,9 @@ class TestEdits:
             turn.emit("Edited.")
             history, shown = turn.history, list(turn.history)
         seen = turn.messages
-        again = await tell(same.edit(before[1].id, "again"))
+        again = await run_block(same.edit(before[1].id, "again"))
         await exchange(chat, "more")
-        await tell(chat.edit(again.id, "and again"))
+        await run_block(chat.edit(again.id, "and again"))
         assert list(history) == shown == before[:2]
         assert turn.messages == seen
 
@@ -100,7 +100,7 @@ class TestEdits:
         other = await (await stage.process()).chat()
         replaced = (await chain(chat, 2))[1]
         elsewhere = await exchange(other, "elsewhere")
-        await tell(chat.edit(replaced.id, "other"))
+        await run_block(chat.edit(replaced.id, "other"))
         await fail(chat, ScriptedModel([BOOM]))
         [aside] = await chat.attempts()
         before, found = await chat.turns(), await chat.info()
@@ -125,17 +125,17 @@ class TestEdits:
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         attempts = await chat.attempts()
         with pytest.raises(NoNewInput):
-            await tell(chat.edit(before[0].id, input))
+            await run_block(chat.edit(before[0].id, input))
         assert await chat.turns() == before
         assert await chat.attempts() == attempts
 
     async def test_an_edit_closes_the_calls_that_wait_at_its_place(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
-        edited = await tell(chat.edit(told.id, "never mind"))
+        edited = await run_block(chat.edit(told.id, "never mind"))
         assert results(edited) == {"c1": NOT_ANSWERED}
         assert edited.parent == asking.id
-        again = await tell(chat.edit(edited.id, [answer_to("c1", "two")]))
+        again = await run_block(chat.edit(edited.id, [answer_to("c1", "two")]))
         assert results(again) == {"c1": "two"}
         await exchange(chat, "next")
 
@@ -146,11 +146,11 @@ class TestEdits:
         told = await exchange(chat, "never mind")
         before = await chat.turns()
         with pytest.raises(InvalidInput):
-            await tell(chat.edit(first.id, [answer_to("c1", "one")]))
+            await run_block(chat.edit(first.id, [answer_to("c1", "one")]))
         with pytest.raises(InvalidInput):
-            await tell(chat.edit(asking.id, [answer_to("c1", "one"), user("q")]))
+            await run_block(chat.edit(asking.id, [answer_to("c1", "one"), user("q")]))
         with pytest.raises(MissingToolResults):
-            await tell(chat.edit(told.id, [answer_to("c1", "one")]))
+            await run_block(chat.edit(told.id, [answer_to("c1", "one")]))
         assert await chat.turns() == before
         await exchange(chat, "next", on_busy="reject")
 
@@ -171,18 +171,18 @@ class TestEdits:
         two = [Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]
         await soon(chat.run(ScriptedModel(two), "q1"))
         told = await exchange(chat, [answer_to("c1", "one"), answer_to("c2", "two")])  # type: ignore[arg-type]
-        again = await tell(chat.regenerate(told.id), "Better.")
+        again = await run_block(chat.regenerate(told.id), "Better.")
         assert again.input == told.input
-        moved_on = await tell(chat.edit(again.id, [answer_to("c2", "two"), user("enough")]))
+        moved_on = await run_block(chat.edit(again.id, [answer_to("c2", "two"), user("enough")]))
         assert results(moved_on) == {"c1": NOT_ANSWERED, "c2": "two"}
-        assert (await tell(chat.regenerate())).input == moved_on.input
+        assert (await run_block(chat.regenerate())).input == moved_on.input
 
     async def test_without_a_turn_there_is_nothing_to_regenerate(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
-            await tell(chat.regenerate())
+            await run_block(chat.regenerate())
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
         with pytest.raises(TurnNotFound):
-            await tell(chat.regenerate())
+            await run_block(chat.regenerate())
         assert await chat.turns() == []
 
     # Settled turns are never left out.
@@ -195,7 +195,7 @@ class TestEdits:
         await exchange(chat, "q2")
         settled = (await chat.turns())[1]
         with pytest.raises(InvalidInput):
-            await tell(chat.regenerate(settled.id))
+            await run_block(chat.regenerate(settled.id))
         model = ScriptedModel(["Edited."])
         edited = await soon(play(chat.edit(settled.id, "other"), model))
         assert PAID in model.seen[0]
@@ -208,7 +208,7 @@ class TestEdits:
             await fail(chat, ScriptedModel([Tool("pay", text), BOOM]))
         last = await exchange(chat, "q2")
         before = await chat.turns()
-        edited = await tell(chat.edit(last.id, "other"))
+        edited = await run_block(chat.edit(last.id, "other"))
         assert await chat.turns() == [*before[:3], edited]
 
     @pytest.mark.parametrize("again", [False, True])
@@ -227,7 +227,7 @@ class TestEdits:
         assert [turn.number for turn in turns] == [1, 2]
         assert [turn.parent for turn in turns] == [None, turns[0].id]
         await exchange(same, "next")
-        await tell(chat.regenerate(turns[1].id))
+        await run_block(chat.regenerate(turns[1].id))
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
     async def test_what_is_carried_closes_the_calls_that_wait_at_the_place(self, chat: Chat) -> None:
@@ -238,7 +238,7 @@ class TestEdits:
             await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c2", "two")])
         await exchange(chat, "q3")
         with pytest.raises(InvalidInput):
-            await tell(chat.regenerate(told.id))
+            await run_block(chat.regenerate(told.id))
         model = ScriptedModel(["Edited."])
         await soon(play(chat.edit(told.id, "other"), model))
         turns = await chat.turns()
@@ -251,17 +251,17 @@ class TestEdits:
     async def test_an_edit_with_its_key_happens_once(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         first, _ = await chain(chat, 2)
-        turn = await tell(chat.edit(first.id, "other", idempotency_key="i"))
+        turn = await run_block(chat.edit(first.id, "other", idempotency_key="i"))
         for each in (chat, same):
             with pytest.raises(TurnReplayed) as replayed:
-                await tell(each.edit(first.id, "other", idempotency_key="i"))
+                await run_block(each.edit(first.id, "other", idempotency_key="i"))
             assert replayed.value.turn == turn
         assert await chat.turns() == [turn]
 
     async def test_a_key_stands_for_one_place(self, chat: Chat) -> None:
         first, last = await chain(chat, 2)
-        await tell(chat.edit(last.id, "other", idempotency_key="i"))
-        await tell(chat.regenerate(idempotency_key="r"))
+        await run_block(chat.edit(last.id, "other", idempotency_key="i"))
+        await run_block(chat.regenerate(idempotency_key="r"))
         for block in (
             chat.edit(first.id, "other", idempotency_key="i"),
             chat.edit(last.id, "another", idempotency_key="i"),
@@ -272,7 +272,7 @@ class TestEdits:
             chat.turn("q2", idempotency_key="r"),
         ):
             with pytest.raises(IdempotencyMismatch):
-                await tell(block)
+                await run_block(block)
 
 
 def _told(turn: Turn) -> dict[str, str]:
@@ -281,9 +281,9 @@ def _told(turn: Turn) -> dict[str, str]:
 
 async def _name(chat: Chat, what: str, id: TurnId) -> None:
     if what == "edit":
-        await tell(chat.edit(id, "q"))
+        await run_block(chat.edit(id, "q"))
     elif what == "regenerate":
-        await tell(chat.regenerate(id))
+        await run_block(chat.regenerate(id))
     elif what == "fork":
         await chat.fork(id)
     else:
@@ -325,7 +325,7 @@ class TestUnfinishedEdits:
         model = ScriptedModel(["a3"])
         await soon(chat.run(model, "q3"))
         assert user("other") not in model.seen[0]
-        assert await asked(chat) == ["q1", "q2", "q3"]
+        assert await input_texts(chat) == ["q1", "q2", "q3"]
 
     async def test_what_a_failed_edit_did_waits_on_the_line_that_is_shown(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -383,7 +383,7 @@ class TestUnfinishedEdits:
         elif by == "fork":
             chat = await chat.fork()
         elif by == "edit":
-            await tell(chat.edit(told.id, "another"))
+            await run_block(chat.edit(told.id, "another"))
         else:
             await chat.switch(old)
             await chat.switch(shown)
@@ -409,7 +409,7 @@ class TestUnfinishedEdits:
         await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), ScriptedModel([BOOM]))
         await chat.undo()
         with pytest.raises(TurnNotFound):
-            await tell(chat.edit(before[1].id, "other", idempotency_key="i"))
+            await run_block(chat.edit(before[1].id, "other", idempotency_key="i"))
 
     @pytest.mark.parametrize("way", ["failure", "stop", "stop inside", "stop elsewhere"])
     async def test_what_is_kept_of_an_edit_is_shown_on_its_branch(self, stage: Stage, way: str) -> None:
@@ -475,12 +475,12 @@ class TestUnfinishedEdits:
         assert PAID in model.seen[0]
         is_settled = policy == "settle" and attached is None
         shown = ["q1", "q2", "q3", "other", "next"] if is_settled else ["q1", "other", "next"]
-        assert await asked(same) == shown
+        assert await input_texts(same) == shown
         assert (user("q2") in model.seen[0]) is is_settled
         holder.gate.release()
         with pytest.raises(Superseded):
             await soon(holder.task)
-        assert await asked(same) == shown
+        assert await input_texts(same) == shown
 
     @pytest.mark.parametrize("policy", ["keep", "settle"])
     async def test_nobody_passes_the_queue_of_an_edit_that_died(self, stage: Stage, policy: str) -> None:
@@ -499,7 +499,7 @@ class TestUnfinishedEdits:
         there.store.announce()
         await soon(first)
         await soon(second)
-        assert (await asked(chat))[-2:] == ["q3", "q4"]
+        assert (await input_texts(chat))[-2:] == ["q3", "q4"]
 
     async def test_a_newcomer_that_buries_a_kept_edit_waits_behind_its_queue(self, stage: Stage) -> None:
         here, there, third = await stage.processes(3)
@@ -518,7 +518,7 @@ class TestUnfinishedEdits:
         there.store.announce()
         await soon(first)
         await soon(late)
-        assert await asked(chat) == ["q1", "other", "q3", "q4"]
+        assert await input_texts(chat) == ["q1", "other", "q3", "q4"]
 
     # Lost answers.
 
@@ -528,7 +528,7 @@ class TestUnfinishedEdits:
         chat = await here.chat()
         before = await chain(chat, 2)
         here.store.lose_answer(commit, fate)
-        turn = await tell(chat.edit(before[1].id, "other"))
+        turn = await run_block(chat.edit(before[1].id, "other"))
         assert await (await there.chat(chat)).turns() == [before[0], turn]
         await exchange(await there.chat(chat), "next", on_busy="reject")
         assert await chat.attempts() == []

@@ -20,6 +20,7 @@ from turnledger.model.messages.calls import NOT_STARTED
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
+from turnledger.testing.store_contract.effects import BOOM, PAID, fail, kinds
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Stage,
@@ -27,13 +28,12 @@ from turnledger.testing.store_contract.stage import (
     call,
     chain,
     exchange,
+    message_texts,
     play,
-    said,
+    run_block,
     soon,
-    tell,
     user,
 )
-from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds
 
 ways_to_leave_out = pytest.mark.parametrize(
     "way", ["undo", "regenerate", "edit", "early edit", "early fork", "prefix", "divergence", "switch"]
@@ -63,17 +63,17 @@ async def left_out(chat: Chat, way: str, first: Turn, last: Turn, other: BranchI
         case "undo":
             await soon(chat.undo())
         case "regenerate":
-            await tell(chat.regenerate())
+            await run_block(chat.regenerate())
         case "edit":
-            await tell(chat.edit(last.id, "other"))
+            await run_block(chat.edit(last.id, "other"))
         case "early edit":
-            await tell(chat.edit(first.id, "other"))
+            await run_block(chat.edit(first.id, "other"))
         case "early fork":
             return await soon(chat.fork(first.id))
         case "prefix":
-            await tell(chat.resent([q1, a1, user("Pay.")]))
+            await run_block(chat.resent([q1, a1, user("Pay.")]))
         case "divergence":
-            await tell(chat.resent([user("other"), a1, user("next")]))
+            await run_block(chat.resent([user("other"), a1, user("next")]))
         case "switch":
             await soon(chat.switch(other))
     return chat
@@ -86,7 +86,7 @@ class TestEffects:
     ) -> None:
         chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
-        await tell(chat.edit(first.id, "q1"), "a1")
+        await run_block(chat.edit(first.id, "q1"), "a1")
         other = await shown(chat)
         await soon(chat.switch(first.branch))
         stopped = await interrupt(stage, chat)
@@ -108,7 +108,7 @@ class TestEffects:
         self, stage: Stage, chat: Chat, way: str
     ) -> None:
         [first] = await chain(chat, 1)
-        await tell(chat.edit(first.id, "q1"), "a1")
+        await run_block(chat.edit(first.id, "q1"), "a1")
         other = await shown(chat)
         await soon(chat.switch(first.branch))
         stopped = await interrupt(stage, chat, [Tool("look", "seen", read_only=True), "Half"])
@@ -130,7 +130,7 @@ class TestEffects:
     ) -> None:
         chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
-        await tell(chat.edit(first.id, "q1"), "a1")
+        await run_block(chat.edit(first.id, "q1"), "a1")
         third = await shown(chat)
         await soon(chat.switch(first.branch))
         if is_kept:
@@ -167,7 +167,7 @@ class TestEffects:
     ) -> None:
         chat, same = await stage.shared_chat()
         before, old = await chain(chat, 2), await shown(chat)
-        await tell(chat.edit(before[1].id, "other"))
+        await run_block(chat.edit(before[1].id, "other"))
         new = await shown(chat)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         if not waits:
@@ -186,7 +186,7 @@ class TestEffects:
 
     async def test_a_switch_tells_two_alike_effects_twice_and_in_order(self, chat: Chat) -> None:
         [first] = await chain(chat, 1)
-        await tell(chat.edit(first.id, "other"))
+        await run_block(chat.edit(first.id, "other"))
         for result in ("paid", "paid", "again"):
             await fail(chat, ScriptedModel([Tool("pay", result), BOOM]))
         await soon(chat.switch(first.branch))
@@ -198,9 +198,9 @@ class TestEffects:
     ) -> None:
         [first] = await chain(chat, 1)
         stopped = await interrupt(stage, chat)
-        await tell(chat.edit(first.id, "one"))
+        await run_block(chat.edit(first.id, "one"))
         one = await shown(chat)
-        await tell(chat.edit((await chat.turns())[-1].id, "two"))
+        await run_block(chat.edit((await chat.turns())[-1].id, "two"))
         two = await shown(chat)
         for branch in (stopped.branch, one, two, stopped.branch, two):
             await soon(chat.switch(branch))
@@ -209,7 +209,7 @@ class TestEffects:
 
     async def test_a_switch_closes_the_calls_that_wait_where_it_tells_of_effects(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
-        await tell(chat.edit(asking.id, "other"))
+        await run_block(chat.edit(asking.id, "other"))
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         await soon(chat.switch(asking.branch))
         told = (await chat.turns())[-1]
@@ -223,7 +223,7 @@ class TestEffects:
         here = await stage.process()
         chat = await here.chat()
         [first] = await chain(chat, 1)
-        await tell(chat.edit(first.id, "other"))
+        await run_block(chat.edit(first.id, "other"))
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         here.store.lose_answer(begin, fate, fate)
         await soon(chat.switch(first.branch))
@@ -235,7 +235,7 @@ class TestEffects:
         last = await exchange(chat, "q3")
         old = await shown(chat)
         for number in range(STRETCHES_KEPT + 5):
-            last = await tell(chat.edit(last.id, f"edit {number}"))
+            last = await run_block(chat.edit(last.id, f"edit {number}"))
             last = await exchange(chat, "more")
         await fail(chat, ScriptedModel([Tool("pay", "late"), BOOM]))
         await soon(chat.switch(old))
@@ -302,7 +302,7 @@ class TestSettled:
         settled = (await chat.turns())[0]
         assert results(settled) == {"c_one": "done", "c_two": OUTCOME_UNKNOWN}
         assert [item.call_id for item in settled.items if item.is_call] == ["c_one", "c_two"]
-        assert "Half" not in await said(chat)
+        assert "Half" not in await message_texts(chat)
 
     async def test_reasoning_is_told_with_the_call_it_led_to_and_only_then(self, chat: Chat) -> None:
         look = Tool("look", read_only=True)
@@ -605,7 +605,7 @@ class TestResumed:
         assert model.executed == {"look": 2}
         assert [message["content"] for message in model.seen[1]] == ["q1", "a1", "q"]
         assert [each.id for each in await chat.turns()][-1] == turn.id
-        assert await said(chat) == ["q1", "a1", "q", "Done."]
+        assert await message_texts(chat) == ["q1", "a1", "q", "Done."]
 
     async def test_a_retry_of_a_settled_turn_is_answered_by_it(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM])

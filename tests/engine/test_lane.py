@@ -35,15 +35,16 @@ from turnledger.model.item import message
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, GatedStore
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
-from turnledger.testing.store_contract.one_at_a_time import (
-    Act,
-    commits,
-    ends_with,
+from turnledger.testing.store_contract.effects import PAID, kinds
+from turnledger.testing.store_contract.lanes import (
+    HolderAction,
+    commit_turn,
     every_act,
-    is_held_at_its_commit,
-    journals,
-    loses_its_commit,
-    starts_a_tool,
+    expect_end,
+    hold_commit,
+    journal,
+    lose_commit_answer,
+    start_tool,
 )
 from turnledger.testing.store_contract.stage import (
     LIMITS,
@@ -51,16 +52,15 @@ from turnledger.testing.store_contract.stage import (
     OpenStore,
     Stage,
     answer_to,
-    asked,
     chain,
     exchange,
+    input_texts,
+    message_texts,
     play,
-    said,
+    run_block,
     soon,
-    tell,
     user,
 )
-from turnledger.testing.store_contract.what_happened import PAID, kinds
 
 
 class TestQueue:
@@ -120,7 +120,7 @@ class TestQueue:
 class TestFences:
     @every_act
     async def test_a_superseded_holder_does_not_disturb_the_new_one(
-        self, stage: Stage, act: Act, problem: type[Exception] | None
+        self, stage: Stage, act: HolderAction, problem: type[Exception] | None
     ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -131,17 +131,15 @@ class TestFences:
         same = await there.chat(chat)
         theirs = await stage.hold_lane(same, "theirs", [Tool("pay", "paid")])
         gate.release()
-        await ends_with(holder, problem)
+        await expect_end(holder, problem)
         turn = await theirs.finish()
         assert turn.kind is TurnKind.COMPLETED
         assert (await same.turns())[-1] == turn
 
-    @pytest.mark.parametrize(
-        "act", [journals, starts_a_tool, commits, is_held_at_its_commit, loses_its_commit]
-    )
+    @pytest.mark.parametrize("act", [journal, start_tool, commit_turn, hold_commit, lose_commit_answer])
     @pytest.mark.parametrize("way", ["expired", "deleted", "purged"])
     async def test_a_superseded_holder_learns_that_its_conversation_is_gone(
-        self, stage: Stage, act: Act, way: str
+        self, stage: Stage, act: HolderAction, way: str
     ) -> None:
         here, there = await stage.processes()
         here.store.is_deaf = True
@@ -185,7 +183,7 @@ class TestFences:
         await there.tend()
         stage.clock.advance(10 * LIMITS.lease_time)
         await holder.finish()
-        assert await said(chat) == ["mine", "Working done."]
+        assert await message_texts(chat) == ["mine", "Working done."]
 
     async def test_a_holder_that_beats_again_just_in_time_is_left_alone(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -200,7 +198,7 @@ class TestFences:
         await stage.until_run(there, begin, 3)
         await holder.finish()
         await soon(waiting)
-        assert await said(chat) == ["mine", "Working done.", "theirs", "Theirs."]
+        assert await message_texts(chat) == ["mine", "Working done.", "theirs", "Theirs."]
 
     async def test_the_fence_rises_with_every_begin_doubt_and_takeover(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -360,7 +358,7 @@ class TestBusy:
         assert model.seen == []
         assert await stage.tickets(chat) == []
         await holder.finish()
-        assert await said(chat) == ["q0", "Working done."]
+        assert await message_texts(chat) == ["q0", "Working done."]
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_interrupt_keeps_the_running_turn_and_goes_on_from_it(
@@ -393,7 +391,7 @@ class TestBusy:
             await soon(holder.task)
         assert stopped.value.turn is None
         assert model.seen == [[user("q1")]]
-        assert await said(chat) == ["q1", "a1"]
+        assert await message_texts(chat) == ["q1", "a1"]
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.DISCARDED
         assert aside.attempt.partial == "Half"
@@ -417,7 +415,7 @@ class TestBusy:
     async def test_interrupting_a_free_lane_just_runs(self, chat: Chat, policy: str) -> None:
         await exchange(chat, "q0", "a0")
         await exchange(chat, "q1", "a1", on_busy=policy)
-        assert await said(chat) == ["q0", "a0", "q1", "a1"]
+        assert await message_texts(chat) == ["q0", "a0", "q1", "a1"]
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
     async def test_a_refused_request_does_not_stop_the_running_turn(
@@ -471,9 +469,9 @@ class TestBusyBranches:
                 each.regenerate(on_busy="reject"),
             ):
                 with pytest.raises(ConversationBusy):
-                    await tell(block)
+                    await run_block(block)
         await holder.finish()
-        assert await asked(chat) == ["q1", "q2", "running"]
+        assert await input_texts(chat) == ["q1", "q2", "running"]
 
     @elsewhere
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
@@ -505,13 +503,13 @@ class TestBusyBranches:
         await stage.hold(lambda model: play(block, model))
         if how == "edit":
             with pytest.raises(NoNewInput):
-                await tell(same.edit(block.id, " ", on_busy="interrupt"))
+                await run_block(same.edit(block.id, " ", on_busy="interrupt"))
             replacing = same.edit(block.id, "other", on_busy="interrupt")
         else:
             replacing = same.regenerate(block.id if "name" in how else None, on_busy="interrupt")
-        turn = await tell(replacing)
+        turn = await run_block(replacing)
         assert await chat.turns() == [turn]
-        assert await asked(chat) == ["other" if how == "edit" else "running"]
+        assert await input_texts(chat) == ["other" if how == "edit" else "running"]
         assert [each.turn.id for each in await chat.siblings(turn.id)] == [block.id, turn.id]
 
     async def test_who_interrupts_an_edit_may_replace_it_and_answer_what_waits_there(
@@ -521,7 +519,7 @@ class TestBusyBranches:
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         block = chat.edit(told.id, "other")
         await stage.hold(lambda model: play(block, model))
-        turn = await tell(chat.edit(block.id, [answer_to("c1", "two")], on_busy="interrupt"))
+        turn = await run_block(chat.edit(block.id, [answer_to("c1", "two")], on_busy="interrupt"))
         assert results(turn) == {"c1": "two"}
         assert (await chat.turns())[1:] == [turn]
 
@@ -535,7 +533,7 @@ class TestBusyBranches:
         chat = await here.chat()
         same = await there.chat(chat)
         before, old = await chain(chat, 2), await shown(chat)
-        await tell(chat.edit(before[1].id, "second"))
+        await run_block(chat.edit(before[1].id, "second"))
         line = await chat.turns()
         block = chat.edit(line[1].id, "third")
         waiting: list[asyncio.Task[Any]] = []
@@ -555,7 +553,7 @@ class TestBusyBranches:
             await holder.finish()
         await soon(asyncio.gather(*waiting))
         start = {"edit": "third", "kept edit": "third", "undo": "second", "switch": "q2"}[by]
-        assert await asked(same) == ["q1", start, *(f"wait {number}" for number in range(4))]
+        assert await input_texts(same) == ["q1", start, *(f"wait {number}" for number in range(4))]
         assert models[0].seen[0][-1] == user("wait 0")
         assert await stage.tickets(chat) == []
 
@@ -573,7 +571,7 @@ class TestBusyBranches:
         with pytest.raises(TurnStopped):
             await soon(holder.task)
         await soon(asyncio.gather(front, waiting))
-        assert await asked(chat) == ["q1", "other", "front", "behind"]
+        assert await input_texts(chat) == ["q1", "other", "front", "behind"]
 
     async def test_a_queue_that_moves_twice_keeps_its_order(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -592,7 +590,7 @@ class TestBusyBranches:
         ]
         await holder.finish()
         await soon(asyncio.gather(*waiting))
-        assert await asked(chat) == ["q1", "q2", "running", "three", "four"]
+        assert await input_texts(chat) == ["q1", "q2", "running", "three", "four"]
 
     async def test_a_switch_that_waits_for_an_edit_comes_after_it(self, stage: Stage) -> None:
         """Although the branch it asks for is shown while it waits."""
@@ -616,8 +614,8 @@ class TestBusyBranches:
         before = await chain(chat, 3)
         block = chat.edit(before[1].id, "first")
         holder = await stage.hold(lambda model: play(block, model))
-        gone = await stage.line_up(chat, tell(same.edit(before[2].id, "never")))
-        still = await stage.line_up(chat, tell(same.edit(before[0].id, "second")))
+        gone = await stage.line_up(chat, run_block(same.edit(before[2].id, "never")))
+        still = await stage.line_up(chat, run_block(same.edit(before[0].id, "second")))
         await holder.finish()
         with pytest.raises(TurnNotFound):
             await soon(gone)
@@ -631,7 +629,7 @@ class TestBusyBranches:
         same = await there.chat(chat)
         before = await chain(chat, 2)
         with here.store.hold(commit) as gate:
-            late = stage.start(tell(chat.edit(before[1].id, "late")))
+            late = stage.start(run_block(chat.edit(before[1].id, "late")))
             await stage.reach(gate, late)
             here.store.is_deaf = True
             await stage.bury_others(there)

@@ -25,9 +25,17 @@ from turnledger.errors import (
 from turnledger.model.ids import BranchId
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
-from turnledger.testing.store_contract.branches import places_of, purge_all
-from turnledger.testing.store_contract.stage import Stage, answer_to, asked, chain, exchange, soon, tell
-from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds
+from turnledger.testing.store_contract.branches import purge_all, sibling_inputs
+from turnledger.testing.store_contract.effects import BOOM, PAID, fail, kinds
+from turnledger.testing.store_contract.stage import (
+    Stage,
+    answer_to,
+    chain,
+    exchange,
+    input_texts,
+    run_block,
+    soon,
+)
 
 UNKNOWN = BranchId("branch_01890a5d000070008000000000000000")
 every_fate = pytest.mark.parametrize("fate", Fate)
@@ -94,7 +102,7 @@ class TestMoves:
         await chain(chat, 3)
         here.store.lose_answer(begin, fate, fate, fate)
         await soon(chat.undo())
-        assert await asked(chat) == ["q1", "q2"]
+        assert await input_texts(chat) == ["q1", "q2"]
         await exchange(chat, "q3", on_busy="reject")
 
     @every_fate
@@ -107,7 +115,7 @@ class TestMoves:
         there.store.lose_answer(begin, fate, fate)
         await holder.finish()
         await soon(undoing)
-        assert await asked(chat) == ["q1", "q2"]
+        assert await input_texts(chat) == ["q1", "q2"]
         assert await stage.tickets(chat) == []
         await exchange(chat, "q4", on_busy="reject")
 
@@ -140,14 +148,14 @@ class TestMoves:
         await soon(switching)
         await soon(asyncio.gather(*waiting))
         assert (await chat.turns())[:2] == before
-        assert await asked(chat) == ["q1", "q2", "q3", "q4", "q5"]
+        assert await input_texts(chat) == ["q1", "q2", "q3", "q4", "q5"]
 
     async def test_two_who_switch_to_one_branch_leave_nobody_waiting(self, stage: Stage) -> None:
         """The second finds it shown already, and its ticket must not stand in anybody's way."""
         here, there = await stage.processes()
         chat = await here.chat()
         before, old = await chain(chat, 2), await shown(chat)
-        await tell(chat.edit(before[1].id, "other"))
+        await run_block(chat.edit(before[1].id, "other"))
         holder = await stage.hold_lane(chat, "more")
         switching = [
             await stage.line_up(chat, (await each.chat(chat)).switch(old)) for each in (here, there, here)
@@ -156,7 +164,7 @@ class TestMoves:
         await holder.finish()
         await soon(asyncio.gather(*switching))
         await soon(waiting)
-        assert await asked(chat) == ["q1", "q2", "next"]
+        assert await input_texts(chat) == ["q1", "q2", "next"]
         assert await stage.tickets(chat) == []
 
     @pytest.mark.parametrize("way", ["on", "back", "undo", "edit"])
@@ -168,9 +176,9 @@ class TestMoves:
         here, there = await stage.processes()
         chat = await here.chat()
         turns, first = await chain(chat, 2), await shown(chat)
-        await tell(chat.edit(turns[1].id, "second"))
+        await run_block(chat.edit(turns[1].id, "second"))
         second = await shown(chat)
-        await tell(chat.edit((await chat.turns())[1].id, "third"))
+        await run_block(chat.edit((await chat.turns())[1].id, "third"))
         third, same = await shown(chat), await there.chat(chat)
         here.store.lose_answer(begin, *[Fate.WRITTEN] * 3)
         with here.store.hold(begin, When.AFTER) as gate:
@@ -180,7 +188,7 @@ class TestMoves:
             if way == "undo":
                 await soon(same.undo())
             elif way == "edit":
-                await tell(same.edit(turns[0].id, "other"))
+                await run_block(same.edit(turns[0].id, "other"))
             else:
                 await soon(same.switch(second if way == "on" else third))
             expected = await shown(same)
@@ -206,17 +214,17 @@ class TestMoves:
         here, there = await stage.processes()
         chat = await here.chat()
         before, old = await chain(chat, 2), await shown(chat)
-        edited, new = await tell(chat.edit(before[1].id, "other")), await shown(chat)
+        edited, new = await run_block(chat.edit(before[1].id, "other")), await shown(chat)
         await exchange(chat, "here")
         for _ in range(2):
             await soon((await there.chat(chat)).switch(old))
             await exchange(chat, "there")
             await soon(chat.switch(new))
             await exchange(await there.chat(chat), "here")
-        assert await asked(chat) == ["q1", "other", "here", "here", "here"]
+        assert await input_texts(chat) == ["q1", "other", "here", "here", "here"]
         assert (await chat.turns())[1] == edited
         await soon(chat.switch(old))
-        assert await asked(chat) == ["q1", "q2", "there", "there"]
+        assert await input_texts(chat) == ["q1", "q2", "there", "there"]
 
     # While another turn runs.
 
@@ -229,7 +237,7 @@ class TestMoves:
         here, there = await stage.processes()
         chat = await here.chat()
         before, old = await chain(chat, 2), await shown(chat)
-        await tell(chat.edit(before[1].id, "other"))
+        await run_block(chat.edit(before[1].id, "other"))
         new = await shown(chat)
         holder = await stage.hold_lane(chat, "running", ["Half"], on_stop="discard")
         same = await (there if elsewhere else here).chat(chat)
@@ -254,30 +262,30 @@ class TestMoves:
             await soon(chat.switch(new))
         undone = {"queue": ["q1", "other"], "interrupt": ["q1", "other"], "rollback": ["q1"]}
         left = {"queue": ["q1", "other", "running"], "interrupt": ["q1", "other", "running"]}
-        assert await asked(chat) == (undone if what == "undo" else left).get(policy, ["q1", "other"])
+        assert await input_texts(chat) == (undone if what == "undo" else left).get(policy, ["q1", "other"])
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
     async def test_what_is_refused_stops_no_running_turn(self, stage: Stage, policy: str) -> None:
         chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
-        await tell(chat.edit(first.id, "other"))
+        await run_block(chat.edit(first.id, "other"))
         holder = await stage.hold_lane(chat, "running")
         with pytest.raises(BranchNotFound):
             await soon(same.switch(UNKNOWN, on_busy=policy))
         with pytest.raises(TurnNotFound):
-            await tell(same.edit(first.id, "again", on_busy=policy))
+            await run_block(same.edit(first.id, "again", on_busy=policy))
         with pytest.raises(TurnNotFound):
-            await tell(same.regenerate(first.id, on_busy=policy))
+            await run_block(same.regenerate(first.id, on_busy=policy))
         assert await stage.tickets(chat) == []
         await holder.finish()
-        assert await asked(chat) == ["other", "running"]
+        assert await input_texts(chat) == ["other", "running"]
 
     async def test_an_undo_that_rolls_back_the_only_turn_is_refused(self, stage: Stage, chat: Chat) -> None:
         holder = await stage.hold_lane(chat, "running")
         with pytest.raises(TurnNotFound):
             await soon(chat.undo(on_busy="rollback"))
         await holder.finish()
-        assert await asked(chat) == ["running"]
+        assert await input_texts(chat) == ["running"]
 
     # Siblings.
 
@@ -286,10 +294,10 @@ class TestMoves:
         turns = await chain(chat, 3)
         made, branches = [turns[place]], [await shown(chat)]
         for number in range(3):
-            made.append(await tell(chat.edit(made[-1].id, f"edit {number}")))
+            made.append(await run_block(chat.edit(made[-1].id, f"edit {number}")))
             branches.append(await shown(chat))
             await exchange(chat, "more")
-        made.append(await tell(chat.regenerate(made[-1].id)))
+        made.append(await run_block(chat.regenerate(made[-1].id)))
         branches.append(await shown(chat))
         expected = list(zip(made, branches, strict=True))
         for turn, branch in expected:
@@ -301,10 +309,10 @@ class TestMoves:
 
     async def test_siblings_show_the_branch_that_is_current_where_it_has_the_turn(self, chat: Chat) -> None:
         turns = await chain(chat, 3)
-        await tell(chat.edit(turns[0].id, "other"))
+        await run_block(chat.edit(turns[0].id, "other"))
         other = await shown(chat)
         await soon(chat.switch((await chat.siblings((await chat.turns())[0].id))[0].branch))
-        await tell(chat.edit(turns[2].id, "third"))
+        await run_block(chat.edit(turns[2].id, "third"))
         found = await chat.siblings(turns[0].id)
         assert [each.branch for each in found] == [await shown(chat), other]
 
@@ -324,8 +332,8 @@ class TestMoves:
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         third = await exchange(chat, "q3")
         old = await shown(chat)
-        edited = await tell(chat.edit(second.id, "other"))
-        again = await tell(chat.regenerate(edited.id))
+        edited = await run_block(chat.edit(second.id, "other"))
+        again = await run_block(chat.regenerate(edited.id))
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
         expected = [second, edited, again]
         assert [each.turn for each in await chat.siblings(again.id)] == expected
@@ -347,9 +355,9 @@ class TestUndoneOnce:
         made = await soon(chat.undo(**ONCE))
         again = await soon(same.undo(**ONCE))
         assert again.id == made.id
-        assert await asked(chat) == ["q1", "q2"]
+        assert await input_texts(chat) == ["q1", "q2"]
         await soon(chat.undo(idempotency_key="twice"))
-        assert await asked(chat) == ["q1"]
+        assert await input_texts(chat) == ["q1"]
 
     async def test_undos_of_one_key_that_come_at_once_take_back_one_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -362,7 +370,7 @@ class TestUndoneOnce:
         await holder.finish()
         made = {(await soon(each)).id for each in undoing}
         assert len(made) == 1
-        assert await asked(chat) == ["q1", "q2", "q3"]
+        assert await input_texts(chat) == ["q1", "q2", "q3"]
         assert await stage.tickets(chat) == []
         await exchange(chat, "q5", on_busy="reject")
 
@@ -374,8 +382,8 @@ class TestUndoneOnce:
             lambda: chat.undo(first[0].id, **ONCE),
             lambda: chat.switch(first[0].branch, **ONCE),
             lambda: chat.fork(**ONCE),
-            lambda: tell(chat.turn("q", **ONCE)),
-            lambda: tell(chat.regenerate(**ONCE)),
+            lambda: run_block(chat.turn("q", **ONCE)),
+            lambda: run_block(chat.regenerate(**ONCE)),
         )
         for other in others:
             with pytest.raises(IdempotencyMismatch):
@@ -383,7 +391,7 @@ class TestUndoneOnce:
         await exchange(chat, "q2", idempotency_key="turn")
         with pytest.raises(IdempotencyMismatch):
             await soon(chat.undo(idempotency_key="turn"))
-        assert await asked(chat) == ["q1", "q2"]
+        assert await input_texts(chat) == ["q1", "q2"]
 
     async def test_what_was_refused_claims_nothing(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
@@ -399,9 +407,9 @@ class TestUndoneOnce:
             *(soon(each.undo(turns[2].id)) for each in (chat, same, chat)), return_exceptions=True
         )
         assert [type(each) for each in results].count(HistoryDiverged) == 2
-        assert await asked(chat) == ["q1", "q2"]
+        assert await input_texts(chat) == ["q1", "q2"]
         await soon(same.undo(turns[1].id))
-        assert await asked(chat) == ["q1"]
+        assert await input_texts(chat) == ["q1"]
 
     @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
     async def test_nothing_is_stopped_for_an_undo_of_another_turn(
@@ -412,14 +420,14 @@ class TestUndoneOnce:
         with pytest.raises(HistoryDiverged):
             await soon(chat.undo(turns[0].id, on_busy=on_busy))
         await holder.finish()
-        assert await asked(chat) == ["q1", "q2", "q3"]
+        assert await input_texts(chat) == ["q1", "q2", "q3"]
 
     async def test_the_running_turn_can_be_the_one_that_is_meant(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         await stage.hold_lane(chat, "q2", ["Half"])
         [running] = await chat.attempts()
         await soon(chat.undo(running.attempt.id, on_busy="interrupt"))
-        assert await asked(chat) == ["q1"]
+        assert await input_texts(chat) == ["q1"]
 
 
 class TestSwitchedOnce:
@@ -427,7 +435,7 @@ class TestSwitchedOnce:
         chat, same = await stage.shared_chat()
         turns = await chain(chat, 2)
         old = await shown(chat)
-        await tell(chat.edit(turns[1].id, "other"))
+        await run_block(chat.edit(turns[1].id, "other"))
         new = await shown(chat)
         await soon(chat.switch(old, **ONCE))
         await soon(same.switch(new))
@@ -441,9 +449,9 @@ class TestSwitchedOnce:
         chat, other = await here.chat(), await here.chat()
         turns = await chain(chat, 2)
         for text in ("other", "another"):
-            await tell(chat.edit(turns[1].id, text))
+            await run_block(chat.edit(turns[1].id, text))
             await soon(chat.switch(turns[0].branch))
-        first = await tell(chat.edit(turns[0].id, "first"))
+        first = await run_block(chat.edit(turns[0].id, "first"))
         same = await there.chat(chat)
         listed = await same.branches()
         assert [each.base for each in listed] == [None, turns[0].id, turns[0].id, None]
@@ -462,10 +470,10 @@ class TestSwitchedOnce:
         here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         turns = await chain(chat, 3)
-        await tell(chat.edit(turns[1].id, "other"))
+        await run_block(chat.edit(turns[1].id, "other"))
         assert await chat.turns(branch=turns[0].branch) == turns
         assert await chat.turns(branch=turns[0].branch, before=3, limit=1) == turns[1:2]
-        assert await asked(chat) == ["q1", "other"]
+        assert await input_texts(chat) == ["q1", "other"]
         for wrong in (UNKNOWN, (await other.info()).branch):
             with pytest.raises(BranchNotFound):
                 await chat.turns(branch=wrong)
@@ -537,7 +545,7 @@ class TestForks:
         assert turn.parent == expected[-1].id
         await exchange(chat, "theirs")
         assert await forked.turns() == [*expected, turn]
-        assert await asked(chat) == ["q1", "q2", "q3", "theirs"]
+        assert await input_texts(chat) == ["q1", "q2", "q3", "theirs"]
         for limit in (1, 2, 3):
             assert await forked.turns(limit=limit) == [*expected, turn][-limit:]
 
@@ -549,7 +557,7 @@ class TestForks:
         found = await plain.info()
         assert (found.title, found.internal, found.expires_after) == (None, False, None)
         aside = await soon(chat.fork(title="U", internal=True, expires_after=60))
-        assert [each.id for each in await there.listed()] == [plain.id]
+        assert [each.id for each in await there.list_chats()] == [plain.id]
         assert (await (await there.chat(aside)).info()).title == "U"
         stage.clock.advance(60)
         with pytest.raises(ConversationExpired):
@@ -574,7 +582,7 @@ class TestForks:
         turn = await holder.finish()
         assert await chat.turns() == [*before, turn]
         await exchange(forked, "mine", on_busy="reject")
-        assert await asked(forked) == ["q1", "q2", "mine"]
+        assert await input_texts(forked) == ["q1", "q2", "mine"]
 
     async def test_effects_that_wait_are_settled_first(self, chat: Chat) -> None:
         await chain(chat, 2)
@@ -600,7 +608,10 @@ class TestForks:
         chat = await here.chat()
         line = await chain(chat, 3)
         for number in range(70):
-            line[-1:] = [await tell(chat.edit(line[-1].id, f"edit {number}")), await exchange(chat, "more")]
+            line[-1:] = [
+                await run_block(chat.edit(line[-1].id, f"edit {number}")),
+                await exchange(chat, "more"),
+            ]
         chats = [chat]
         for number in range(5):
             forked = await soon(chats[-1].fork(line[-2].id))
@@ -608,7 +619,7 @@ class TestForks:
             assert await (await there.chat(forked)).turns(limit=1_000) == line
             assert await (await there.chat(forked)).turns(before=9, limit=3) == line[5:8]
             chats.append(forked)
-        edited = await tell(chats[-1].edit(line[4].id, "early"))
+        edited = await run_block(chats[-1].edit(line[4].id, "early"))
         assert await (await there.chat(chats[-1])).turns() == [*line[:4], edited]
 
     async def test_a_conversation_key_that_is_taken_is_refused(self, stage: Stage) -> None:
@@ -617,33 +628,33 @@ class TestForks:
         await chain(chat, 1)
         with pytest.raises(InvalidInput):
             await soon(chat.fork(conversation_key="k"))
-        assert [each.id for each in await here.listed()] == [chat.id]
+        assert [each.id for each in await here.list_chats()] == [chat.id]
         await exchange(chat, "q2", on_busy="reject")
 
     # Siblings.
 
     async def test_siblings_in_a_fork_are_its_own_and_what_came_with_it(self, chat: Chat) -> None:
         turns = await chain(chat, 3)
-        other = await tell(chat.edit(turns[1].id, "source only"))
+        other = await run_block(chat.edit(turns[1].id, "source only"))
         await soon(chat.switch((await chat.siblings(other.id))[0].branch))
         forked = await soon(chat.fork(turns[1].id))
         first = await shown(forked)
         for turn in turns[:2]:
-            assert await places_of(forked, turn.id) == [turn.input[0].text]
+            assert await sibling_inputs(forked, turn.id) == [turn.input[0].text]
         mine = await exchange(forked, "mine")
-        assert await places_of(forked, mine.id) == ["mine"]
+        assert await sibling_inputs(forked, mine.id) == ["mine"]
         assert [each.turn for each in await forked.siblings(mine.id)] == [mine]
-        at_point = await tell(forked.edit(mine.id, "at the point"))
-        assert await places_of(forked, at_point.id) == ["mine", "at the point"]
-        before_point = await tell(forked.edit(turns[1].id, "before the point"))
+        at_point = await run_block(forked.edit(mine.id, "at the point"))
+        assert await sibling_inputs(forked, at_point.id) == ["mine", "at the point"]
+        before_point = await run_block(forked.edit(turns[1].id, "before the point"))
         found = await forked.siblings(before_point.id)
         assert [each.turn for each in found] == [turns[1], before_point]
         assert found[0].branch == first
-        at_start = await tell(forked.edit(turns[0].id, "at the start"))
-        assert await places_of(forked, at_start.id) == ["q1", "at the start"]
+        at_start = await run_block(forked.edit(turns[0].id, "at the start"))
+        assert await sibling_inputs(forked, at_start.id) == ["q1", "at the start"]
         await soon(forked.switch(first))
         assert await forked.turns() == [*turns[:2], mine]
-        assert await places_of(chat, turns[1].id) == ["q2", "source only"]
+        assert await sibling_inputs(chat, turns[1].id) == ["q2", "source only"]
 
     async def test_a_fork_tells_the_events_of_what_it_shares_and_of_nothing_else(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -651,16 +662,16 @@ class TestForks:
         shared = await soon(chat.run(ScriptedModel(SCRIPT), "q1"))
         forked = await there.chat(await soon(chat.fork()))
         later, own = await exchange(chat, "q2"), await exchange(forked, "mine")
-        whole = await read_all(chat, shared.id)
-        assert spoken(whole)
-        assert wire(await read_all(forked, shared.id)) == wire(whole)
+        events = await read_all(chat, shared.id)
+        assert spoken(events)
+        assert wire(await read_all(forked, shared.id)) == wire(events)
         check_shape(await read_all(forked, own.id))
         for each, elsewhere in ((forked, later), (chat, own)):
             with pytest.raises(TurnNotFound):
                 await read_all(each, elsewhere.id)
         await chat.delete(purge=True)
         await purge_all(there, forked)
-        assert wire(await read_all(forked, shared.id)) == wire(whole)
+        assert wire(await read_all(forked, shared.id)) == wire(events)
 
     async def test_a_fork_is_made_of_what_is_live_only(self, stage: Stage) -> None:
         here = await stage.process()
@@ -673,6 +684,10 @@ class TestForks:
         stage.clock.advance(61)
         with pytest.raises(ConversationExpired):
             await soon(chat.fork(first.id))
-        for use in (lambda: chat.undo(), lambda: chat.siblings(first.id), lambda: tell(chat.regenerate())):
+        for use in (
+            lambda: chat.undo(),
+            lambda: chat.siblings(first.id),
+            lambda: run_block(chat.regenerate()),
+        ):
             with pytest.raises(ConversationExpired):
                 await soon(use())

@@ -29,10 +29,10 @@ from turnledger.testing.store_contract.stage import (
     StageProcess,
     chain,
     exchange,
+    message_texts,
     play,
-    said,
+    run_block,
     soon,
-    tell,
     user,
 )
 
@@ -119,7 +119,7 @@ class TestResent:
         chat = await here.chat()
         turns = await chain(chat, 2)
         again = await send(chat, talk("q1", "a1", "q2"), "other")
-        assert await said(chat) == ["q1", "a1", "q2", "other"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "other"]
         assert [each.turn.id for each in await chat.siblings(again.id)] == [turns[1].id, again.id]
         await sound(here)
 
@@ -129,9 +129,9 @@ class TestResent:
         await chain(chat, 3)
         old = (await chat.info()).branch
         await send(chat, talk("q1", "a1", "other"))
-        assert await said(chat) == ["q1", "a1", "other", "ok"]
+        assert await message_texts(chat) == ["q1", "a1", "other", "ok"]
         await chat.switch(old)
-        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
         await sound(here)
 
     async def test_an_edited_answer_is_kept_as_its_client_tells_it(self, chat: Chat) -> None:
@@ -146,19 +146,19 @@ class TestResent:
     async def test_new_says_that_all_of_it_is_input(self, chat: Chat) -> None:
         await chain(chat, 1)
         await send(chat, talk("q1", "a1", "q2"), sent="new")
-        assert await said(chat) == ["q1", "a1", "q1", "a1", "q2", "ok"]
+        assert await message_texts(chat) == ["q1", "a1", "q1", "a1", "q2", "ok"]
 
     async def test_full_says_that_it_is_the_history_though_no_assistant_speaks(self, chat: Chat) -> None:
         await chain(chat, 2)
         await send(chat, talk("q1"), "other", sent="full")
-        assert await said(chat) == ["q1", "other"]
+        assert await message_texts(chat) == ["q1", "other"]
 
     async def test_rejected_it_changes_nothing(self, chat: Chat) -> None:
         await chain(chat, 2)
         await refused(chat, talk("q1", "edited", "q2"), HistoryDiverged, on_divergence="reject")
         await send(chat, talk("q1", "a1", "q2", "a2", "q3"), on_divergence="reject")
         await send(chat, talk("q1", "a1", "q2", "a2", "q3"), "other", on_divergence="reject")
-        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "other"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "other"]
 
     @pytest.mark.parametrize("key", [None, "i"])
     async def test_nothing_new_is_refused(self, chat: Chat, key: str | None) -> None:
@@ -203,7 +203,7 @@ class TestResent:
         mine.append({"role": "assistant", "content": "not yet"})
         await holder.finish()
         await soon(waiting)
-        assert await said(chat) == ["q1", "Working done.", "q2", "a2"]
+        assert await message_texts(chat) == ["q1", "Working done.", "q2", "a2"]
 
     async def test_a_first_request_may_bring_a_history_of_its_own(self, chat: Chat) -> None:
         mine = talk("q1", "a1", "q2")
@@ -211,7 +211,7 @@ class TestResent:
         mine += talk("", "a2")[1:]
         assert await shown(chat) == mine
         await send(chat, [*mine, user("q3")], "a3")
-        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
 
 class TestResentTools:
@@ -250,7 +250,7 @@ class TestResentTools:
         await send(chat, mine, "a2")
         assert await shown(chat) == [*mine[:2], result("c", NOT_ANSWERED), mine[2], *talk("", "a2")[1:]]
         await send(chat, [*mine, *talk("", "a2")[1:], user("q3")], "a3")
-        assert await said(chat) == ["q1", "q2", "a2", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "q2", "a2", "q3", "a3"]
         await sound(here)
 
     async def test_an_edit_may_hold_calls_with_their_results(self, stage: Stage) -> None:
@@ -272,7 +272,7 @@ class TestResentTools:
         mine = [*talk("q1", "a1", "edited"), calling("c"), user("q3")]
         await send(chat, mine)
         await send(chat, [*mine, *talk("", "ok", "q4")[1:]])
-        assert await said(chat) == ["q1", "a1", "edited", "q3", "ok", "q4", "ok"]
+        assert await message_texts(chat) == ["q1", "a1", "edited", "q3", "ok", "q4", "ok"]
         await refused(chat, [*talk("q1", "a1", "more"), calling("c")], MissingToolResults)
         await sound(here)
 
@@ -315,7 +315,7 @@ class TestResentTools:
         mine = [*talk("q1", "edited", "q2"), calling("c"), result("c"), user("q3")]
         turn = await send(chat, mine)
         await fail(chat, [*mine, *talk("", "ok", "q4")[1:]])
-        again = await soon(tell(chat.regenerate(turn.id), "other"))
+        again = await soon(run_block(chat.regenerate(turn.id), "other"))
         assert again.input == turn.input
         assert [each.kind for each in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
         await sound(here)
@@ -424,7 +424,7 @@ class TestResentOnce:
             with pytest.raises(TurnReplayed) as replay:
                 await send(each, mine, idempotency_key="i")
             assert replay.value.turn == turn
-        assert await said(chat) == ["q1", "a1", "q2", "a2"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2"]
 
     async def test_another_body_is_another_request(self, chat: Chat) -> None:
         await send(chat, [user("q1")], idempotency_key="i")
@@ -441,7 +441,7 @@ class TestResentOnce:
             await soon(play(chat.resent(mine, idempotency_key="i"), model))
         await soon(play(chat.resent(mine, idempotency_key="i"), model))
         assert model.executed["pay"] == 1
-        assert await said(chat) == ["q1", "a1", "edited", "Paid."]
+        assert await message_texts(chat) == ["q1", "a1", "edited", "Paid."]
 
     async def test_a_retry_goes_where_it_began_though_the_key_has_moved_on(self, stage: Stage) -> None:
         here = await stage.process()
@@ -451,8 +451,8 @@ class TestResentOnce:
         await fail(chat, mine, "Hm", idempotency_key="i")
         fresh = await here.ledger.reset("k")
         await send(fresh, mine, "a2", idempotency_key="i")
-        assert await said(chat) == ["q1", "a1", "q2", "a2"]
-        assert await said(fresh) == []
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2"]
+        assert await message_texts(fresh) == []
 
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("fate", Fate)
@@ -464,7 +464,7 @@ class TestResentOnce:
         await chain(chat, 2)
         here.store.lose_answer(begin, fate)
         await send(chat, talk("q1", "a1", "edited"), idempotency_key=key)
-        assert await said(chat) == ["q1", "a1", "edited", "ok"]
+        assert await message_texts(chat) == ["q1", "a1", "edited", "ok"]
         await sound(here)
 
 
@@ -483,7 +483,7 @@ class TestResentInBetween:
         waiting = await stage.line_up(chat, right)
         left = await holder.finish()
         turn = await soon(waiting)
-        assert await said(chat) == ["q1", "a1", "right", "ok"]
+        assert await message_texts(chat) == ["q1", "a1", "right", "ok"]
         assert {each.turn.id for each in await chat.siblings(turn.id)} == {left.id, turn.id}
         await sound(here)
 
@@ -501,7 +501,7 @@ class TestResentInBetween:
         waiting = await stage.line_up(chat, play(block, ScriptedModel(["again"])))
         first = await holder.finish()
         turn = await soon(waiting)
-        assert await said(chat) == ["q1", "a1", "q2", "again"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "again"]
         assert {each.turn.id for each in await chat.siblings(turn.id)} == {first.id, turn.id}
 
     async def test_what_is_new_in_both_is_kept_in_both_if_only_that_is_sent(
@@ -513,7 +513,7 @@ class TestResentInBetween:
         waiting = await stage.line_up(chat, right)
         await holder.finish()
         await soon(waiting)
-        assert await said(chat) == ["q1", "a1", "left", "Working done.", "right", "ok"]
+        assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "right", "ok"]
 
     async def test_the_line_moves_between_reading_and_beginning(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -525,7 +525,7 @@ class TestResentInBetween:
             await stage.reach(gate, late)
             await exchange(same, "q2", "a2")
         await soon(late)
-        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
     async def test_the_branch_changes_while_it_waits(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -535,7 +535,7 @@ class TestResentInBetween:
         waiting = await stage.line_up(chat, play(same.resent(mine), ScriptedModel(["a3"])))
         await holder.finish()
         await soon(waiting)
-        assert await said(chat) == ["q1", "a1", "left", "Working done.", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "q3", "a3"]
 
     async def test_a_window_that_the_running_turn_will_complete_is_not_refused(
         self, stage: Stage, chat: Chat
@@ -547,7 +547,7 @@ class TestResentInBetween:
         waiting = await stage.line_up(chat, play(block, ScriptedModel(["a3"])))
         await holder.finish()
         await soon(waiting)
-        assert await said(chat) == ["q1", "a1", "q2", "Working done.", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "Working done.", "q3", "a3"]
 
     async def test_what_is_refused_after_waiting_leaves_nothing_behind(self, stage: Stage) -> None:
         here = await stage.process()
@@ -560,21 +560,21 @@ class TestResentInBetween:
         with pytest.raises(HistoryDiverged):
             await soon(waiting)
         assert await stage.tickets(chat) == []
-        assert await said(chat) == ["q1", "a1", "q2", "Working done."]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "Working done."]
 
     async def test_one_that_interrupts_continues_behind_what_was_kept(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         await send(chat, talk("q1", "a1", "q2", "Work", "q3"), "a3", on_busy="interrupt")
         await asyncio.wait([holder.task])
-        assert await said(chat) == ["q1", "a1", "q2", "Working", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "q2", "Working", "q3", "a3"]
 
     async def test_one_that_rolls_back_takes_the_place(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         await send(chat, talk("q1", "a1", "q3"), "a3", on_busy="rollback")
         await asyncio.wait([holder.task])
-        assert await said(chat) == ["q1", "a1", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", "q3", "a3"]
 
     @pytest.mark.parametrize("key", [None, "i"])
     async def test_a_rollback_that_is_refused_where_it_goes_stops_nothing(
@@ -586,7 +586,7 @@ class TestResentInBetween:
         with pytest.raises(MissingToolResults):
             await send(chat, mine, on_busy="rollback", idempotency_key=key)
         await holder.finish()
-        assert await said(chat) == ["q1", "q2", "Working done."]
+        assert await message_texts(chat) == ["q1", "q2", "Working done."]
 
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("policy", ["keep", "settle", "forget"])
@@ -606,7 +606,7 @@ class TestResentInBetween:
         there.ledger._process.bells.ring_all()
         await soon(waiting)
         kept = {"keep": ["q2"], "settle": ["q2"], "forget": []}[policy]
-        texts = await said(same)
+        texts = await message_texts(same)
         assert texts[:2] + texts[-2:] == ["q1", "a1", "q3", "a3"]
         assert texts[2:3] == (kept or ["q3"])
         await sound(there)
@@ -622,7 +622,7 @@ class TestResentInBetween:
         kinds = [each.kind for each in await chat.turns()]
         assert kinds == [*[TurnKind.COMPLETED] * 2, TurnKind.SETTLED, *[TurnKind.COMPLETED] * 2]
         await send(chat, talk("q1", "a1", "edited"), "b2")
-        texts = await said(chat)
+        texts = await message_texts(chat)
         assert texts[:2] + texts[-2:] == ["q1", "a1", "edited", "b2"]
         assert [each.kind for each in await chat.turns()].count(TurnKind.SETTLED) == 1
         await sound(here)
@@ -638,5 +638,5 @@ class TestResentInBetween:
             [*talk("", "a1")[1:], user("q3")],
         ):
             await send(chat, mine, "a3")
-            texts = await said(chat)
+            texts = await message_texts(chat)
             assert texts == ["q1", "a1", "q2", "Let me see", "q3", "a3"]

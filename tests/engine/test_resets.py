@@ -25,9 +25,9 @@ from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.one_key import IDLE, LONG, run_by_key
+from turnledger.testing.store_contract.conversation_keys import IDLE, LONG, run_by_key
 from turnledger.testing.store_contract.rows import IDS, do, read, write
-from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, said, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
 NOON = 1_700_049_600_000
 """Noon in UTC, 15 November 2023."""
@@ -51,15 +51,15 @@ class TestResets:
         for process in (here, there):
             again = await process.chat(conversation_key="k")
             assert (again.id, again.is_new) == (new.id, False)
-        assert await said(new) == []
-        assert await said(await there.chat(old)) == ["q0", "a0"]
+        assert await message_texts(new) == []
+        assert await message_texts(await there.chat(old)) == ["q0", "a0"]
 
     async def test_the_old_conversation_is_listed_with_the_key_it_had(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", title="T")
         stage.clock.advance(1)
         new = await here.ledger.reset("k")
-        listed = {each.id: each for each in await here.listed()}
+        listed = {each.id: each for each in await here.list_chats()}
         assert listed[new.id].conversation_key == "k"
         assert listed[old.id].conversation_key is None
         assert listed[old.id].former_conversation_key == "k"
@@ -116,8 +116,8 @@ class TestResets:
         new = await there.ledger.reset("k")
         await run_by_key(there, "q1", "a1")
         await holder.finish()
-        assert await said(old) == ["q0", "Working done."]
-        assert await said(new) == ["q1", "a1"]
+        assert await message_texts(old) == ["q0", "Working done."]
+        assert await message_texts(new) == ["q1", "a1"]
 
     @pytest.mark.parametrize("is_keyed", [False, True])
     async def test_turns_that_wait_stay_where_they_stand_in_line(self, stage: Stage, is_keyed: bool) -> None:
@@ -140,8 +140,8 @@ class TestResets:
         new = await here.ledger.reset("k")
         await holder.finish()
         await soon(asyncio.gather(*waiting))
-        assert await said(old) == ["q0", "a0 done.", "q1", "a1", "q2", "a2"]
-        assert await said(new) == []
+        assert await message_texts(old) == ["q0", "a0 done.", "q1", "a1", "q2", "a2"]
+        assert await message_texts(new) == []
         assert await stage.tickets(old) == []
 
     async def test_a_ticket_whose_answer_was_lost_is_still_in_its_line(self, stage: Stage) -> None:
@@ -159,7 +159,7 @@ class TestResets:
         await holder.finish()
         await soon(waiting)
         await blocking.finish()
-        assert await said(old) == ["q0", "a0 done.", "q1", "a1"]
+        assert await message_texts(old) == ["q0", "a0 done.", "q1", "a1"]
 
     @pytest.mark.parametrize("by", ["key", "old handle", "new handle"])
     async def test_a_retry_belongs_to_the_conversation_it_began_in(self, stage: Stage, by: str) -> None:
@@ -193,8 +193,8 @@ class TestResets:
         stage.clock.advance(1)
         await run_by_key(there, "q2", "a2")
         new = await here.chat(conversation_key="k")
-        assert await said(old) == ["q0", "a0", "q1", "a1"]
-        assert await said(new) == ["q2", "a2"]
+        assert await message_texts(old) == ["q0", "a0", "q1", "a1"]
+        assert await message_texts(new) == ["q2", "a2"]
         stage.clock.advance(LONG)
         third = await here.chat(conversation_key="k")
         assert third.is_new
@@ -221,7 +221,7 @@ class TestResets:
         assert (await there.chat(conversation_key="k")).id == old.id
         await holder.finish()
         await soon(waiting)
-        assert await said(old) == ["q0", "a0 done.", "q1", "a1"]
+        assert await message_texts(old) == ["q0", "a0 done.", "q1", "a1"]
 
     async def test_metadata_and_house_keeping_are_no_interactions(self, stage: Stage) -> None:
         here = await stage.process()
@@ -271,10 +271,10 @@ class TestResets:
         old = await here.chat(conversation_key="k", reset=IDLE)
         stage.clock.advance(LONG)
         await run_by_key(here, "note", "noted", interaction=False)
-        assert await said(old) == ["note", "noted"]
+        assert await message_texts(old) == ["note", "noted"]
         await run_by_key(here, "q", "a")
-        assert await said(old) == ["note", "noted"]
-        assert await said(await named(here)) == ["q", "a"]
+        assert await message_texts(old) == ["note", "noted"]
+        assert await message_texts(await named(here)) == ["q", "a"]
 
     @pytest.mark.parametrize("interaction", [False, True])
     async def test_what_recovery_keeps_of_a_turn_counts_from_its_end(
@@ -362,7 +362,7 @@ class TestInteraction:
         assert (await soon(waiting)).input[-1].text == "q1"
         await there.tend()
         assert (await there.chat(conversation_key="k")).id == chat.id
-        assert await said(same) == ["q1", "a1"]
+        assert await message_texts(same) == ["q1", "a1"]
 
     @pytest.mark.parametrize("way", ["fails", "is discarded", "is discarded in the queue"])
     async def test_the_end_of_a_turn_counts_as_interaction(self, stage: Stage, way: str) -> None:
@@ -427,7 +427,7 @@ class TestInteraction:
         await there.ledger.retain()
         assert (await there.chat(conversation_key="k", **details)).id == chat.id
         assert len(await (await there.chat(chat)).turns()) == 1
-        assert [each.id for each in await there.listed()] == [chat.id]
+        assert [each.id for each in await there.list_chats()] == [chat.id]
         assert (await unlisted.info()).state is ConversationState.LIVE
 
 
@@ -479,7 +479,7 @@ class Kept:
         assert (await process.chat(conversation_key=f"{self.name} k")).id == self.keyed.id
         assert len(await (await process.chat(self.lasting)).attempts()) == 1
         assert (await soon(self._said_again(process))).input[-1].text == "q"
-        assert self.deleted.id in [each.id for each in await process.listed(deleted=True)]
+        assert self.deleted.id in [each.id for each in await process.list_chats(deleted=True)]
         tokens = await read(process.store, do("tokens", "ann", None, 99))
         assert self.token.id in [each.id for each in tokens]
 

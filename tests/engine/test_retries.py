@@ -38,7 +38,15 @@ from turnledger.model.conversation import Claim
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Holder, Stage, StageProcess, asked, exchange, soon
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Holder,
+    Stage,
+    StageProcess,
+    exchange,
+    input_texts,
+    soon,
+)
 
 IMPATIENT = dataclasses.replace(LIMITS, doubt_patience=0.0)
 BOOM = RuntimeError("the model broke")
@@ -263,7 +271,7 @@ class TestKeylessRetries:
         again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
         await holder.finish()
         assert await soon(again) == await soon(first)
-        assert await asked(chat) == ["before", "q"]
+        assert await input_texts(chat) == ["before", "q"]
 
     async def test_a_later_try_goes_on_where_a_dead_process_stopped(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -487,7 +495,7 @@ class TestKeylessRetries:
         Host(here.ledger).lost(block)
         await noted(here)
         assert await soon(send(there, 1).run(NEVER)) == turn
-        assert await asked(chat) == ["q1", "q2"]
+        assert await input_texts(chat) == ["q1", "q2"]
 
     async def test_who_names_no_try_pays_nothing_and_a_first_try_no_trip_of_its_own(
         self, stage: Stage

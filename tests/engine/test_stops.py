@@ -15,7 +15,7 @@ from turnledger.errors import CommitOutcomeUnknown, TurnStopped
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, said, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
 every_place = pytest.mark.parametrize("elsewhere", [False, True])
 
@@ -136,7 +136,7 @@ class TestStops:
         assert await stage.tickets(chat) == []
         await holder.finish()
         assert model.seen == []
-        assert await said(chat) == ["q0", "Working done."]
+        assert await message_texts(chat) == ["q0", "Working done."]
         [aside] = await chat.attempts()
         assert (aside.attempt.id, aside.attempt.state) == (ticket.attempt, AttemptState.DISCARDED)
 

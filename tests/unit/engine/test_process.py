@@ -30,7 +30,7 @@ from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
-from turnledger.testing.store_contract.stage import refused
+from turnledger.testing.store_contract.stage import expect_refusal
 
 GUARD = 60.0
 """Seconds after which a call that should have been refused is given up."""
@@ -102,7 +102,7 @@ def test_ledger_used_on_another_loop_refuses_and_writes_nothing(url: str, home: 
 
     async def elsewhere() -> None:
         for use in USES:
-            await refused(use.__name__, use(ledger, chat), LedgerElsewhere, "Open one in each loop")
+            await expect_refusal(use.__name__, use(ledger, chat), LedgerElsewhere, "Open one in each loop")
 
     asyncio.run(elsewhere())
     home.run(chat.run(answer, "here"))
@@ -190,11 +190,11 @@ for url in sys.argv[1:]:
 def test_ledger_used_after_a_fork_refuses_and_writes_nothing(tmp_path: Path) -> None:
     script = [sys.executable, "-W", "ignore", "-c", FORKS, "memory:", f"sqlite:///{tmp_path}/chats.db"]
     ran = subprocess.run(script, capture_output=True, text=True, timeout=GUARD, check=True)
-    refused = "LedgerElsewhere This ledger was opened before os.fork(). Open one in each process"
+    expect_refusal = "LedgerElsewhere This ledger was opened before os.fork(). Open one in each process"
     lines = ran.stdout.splitlines()
     memory, sqlite = lines[:6], lines[6:]
     for told in (memory, sqlite):
-        assert all(line.startswith(refused) for line in told[:3]), ran.stdout
+        assert all(line.startswith(expect_refusal) for line in told[:3]), ran.stdout
         assert told[4:] == ["['before', 'after']", "worked"], ran.stdout
     assert memory[3] == "worked"
     assert sqlite[3].startswith("LedgerElsewhere")

@@ -1,6 +1,6 @@
-"""The contract that every store keeps: the promises of the ledger, as tests.
+"""The store contract: the promises of the ledger that depend on a store, as tests.
 
-To run it against a store of your own, this is all that is needed:
+To run it against your own store:
 
     import pytest
     from turnledger.testing.store_contract import Capabilities, StoreContract
@@ -14,37 +14,37 @@ To run it against a store of your own, this is all that is needed:
                 return await MyStore.open(tmp_path / "chats")
             return open_store
 
-To prove what power loss leaves of it, override the fixture `machine`, too; see `turnledger.testing.machine`.
+To test power loss too, override the fixture `machine`; see `turnledger.testing.machine`.
 
-`open_store` is called once for each process that shares the database of a test: it returns one more handle,
-with a lease of its own. The tests are coroutines and run with the pytest plugin of anyio, on asyncio.
+`open_store` is called once for each simulated process and returns a new handle with its own lease. The tests
+need the pytest plugin of anyio and run on asyncio.
 """
 
 import pkgutil
 
 import pytest
 
-# Before they are imported, so that a failing assertion shows what it compared.
+# Must precede the imports, or failing assertions do not show the values they compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{part.name}" for part in pkgutil.iter_modules(__path__)))
 
 from turnledger.testing.store_contract import (  # noqa: E402
-    all_or_nothing,
+    atomicity,
     branches,
     catalogue,
+    conversation_keys,
     deletion,
-    forgotten,
+    effects,
     handles,
-    once,
-    one_at_a_time,
-    one_key,
+    idempotency,
+    isolation,
+    lanes,
+    missing_conversations,
     power_loss,
     rows,
     search,
     tokens,
     transfer,
     usage,
-    what_happened,
-    yours_only,
 )
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 
@@ -52,26 +52,26 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
 
 class StoreContract(
-    all_or_nothing.AllOrNothing,
+    atomicity.Atomicity,
     branches.BranchRows,
     branches.EffectRows,
     branches.NestedEdits,
     branches.SharedTurns,
-    catalogue.ListedWhenCommitted,
-    catalogue.Chosen,
-    catalogue.PagedWhileChatsChange,
+    catalogue.CatalogueEntries,
+    catalogue.CatalogueFilters,
+    catalogue.CataloguePages,
     deletion.Deletion,
     deletion.Retention,
     deletion.Purges,
-    forgotten.NothingForgotten,
+    missing_conversations.MissingConversations,
     handles.Handles,
-    once.Once,
-    once.UnknownOutcome,
-    one_at_a_time.OneAtATime,
-    one_at_a_time.Fences,
-    one_key.OneKey,
-    one_key.MadeOnce,
-    one_key.ConcurrentResets,
+    idempotency.Idempotency,
+    idempotency.UnknownOutcome,
+    lanes.Lanes,
+    lanes.Fences,
+    conversation_keys.ConversationKeys,
+    conversation_keys.ConversationCreation,
+    conversation_keys.ConcurrentResets,
     power_loss.PowerLoss,
     power_loss.Restarts,
     rows.Rows,
@@ -80,15 +80,15 @@ class StoreContract(
     rows.ChangeRows,
     rows.ClockRows,
     search.Search,
-    tokens.TokensKept,
-    tokens.SharesKept,
-    transfer.TransferredChats,
-    usage.Counting,
-    usage.OfLinks,
-    what_happened.WhatHappened,
-    yours_only.YoursOnly,
-    yours_only.Scopes,
-    yours_only.ScopedOnce,
-    yours_only.OneChat,
+    tokens.Tokens,
+    tokens.ShareLinks,
+    transfer.Transfer,
+    usage.StoredBytes,
+    usage.LinkUsage,
+    effects.Effects,
+    isolation.OwnerIsolation,
+    isolation.ScopeIsolation,
+    isolation.ScopedIdempotency,
+    isolation.ChatIsolation,
 ):
-    """All parts of the contract."""
+    """Subclass this and override the fixture `open_store`."""

@@ -1,4 +1,4 @@
-"""Branches: how one was made from another, whose turns its line is, and what moves and stays with them."""
+"""Branches: origins, lines, shared turns, and the effects that a new branch copies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from turnledger.model.conversation import Branch, Conversation, ConversationStat
 from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Fork, Turn, TurnKind
 from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.effects import BOOM, PAID, fail
+from turnledger.testing.store_contract.isolation import as_seen_by
 from turnledger.testing.store_contract.rows import (
     IDS,
     LATE,
-    begun,
     conversation,
     do,
     full_attempt,
+    insert_conversation,
     read,
     turn,
     write,
@@ -39,25 +41,22 @@ from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
     answer_to,
-    asked,
     call,
     chain,
     exchange,
+    input_texts,
     play,
+    run_block,
     soon,
-    tell,
 )
-from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail
-from turnledger.testing.store_contract.yours_only import as_seen_by
 
 
-async def places_of(chat: Chat, turn: str) -> list[str]:
-    """What was asked in the turns at the place of this one."""
+async def sibling_inputs(chat: Chat, turn: str) -> list[str]:
     return [each.turn.input[-1].text for each in await chat.siblings(turn)]
 
 
 async def grow(store: Store, branch: BranchId, count: int, start: int = 0) -> list[Turn]:
-    """Add so many turns to a branch; every third is settled."""
+    """Add turns to a branch; every third is settled."""
     turns: list[Turn] = []
     for number in range(start + 1, start + count + 1):
         made = turn(branch, number, turns[-1].id if turns else None)
@@ -69,7 +68,6 @@ async def grow(store: Store, branch: BranchId, count: int, start: int = 0) -> li
 async def branch_off(
     store: Store, found: Conversation, base: Turn | None, *line: Stretch, count: int = 0
 ) -> tuple[Branch, list[Turn]]:
-    """Make a branch of a conversation from a turn, with turns of its own."""
     start = base.number if base else 0
     made = Branch(
         id=IDS.new(BranchId), conversation=found.id, start=start, length=start, head=base.id if base else None
@@ -80,8 +78,8 @@ async def branch_off(
 
 
 class BranchRows(Contract):
-    async def test_a_branch_and_its_origin_come_back_as_they_were(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_branch_and_origin_are_read_as_written(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         turns = await grow(stores[0], found.branch, 3)
         line = (Stretch(found.branch, 0, 2),)
         made, _ = await branch_off(stores[0], found, turns[1], *line)
@@ -92,8 +90,8 @@ class BranchRows(Contract):
         assert await read(stores[1], do("origin", found.branch)) is None
         assert await read(stores[1], do("origin", IDS.new(BranchId))) is None
 
-    async def test_switches_are_kept_beside_their_conversation(self, stores: list[Store]) -> None:
-        found, other = await begun(stores[0]), await begun(stores[0])
+    async def test_switches_are_stored_with_their_conversation(self, stores: list[Store]) -> None:
+        found, other = await insert_conversation(stores[0]), await insert_conversation(stores[0])
         made = tuple(IDS.new(TurnId) for _ in range(3))
         assert await read(stores[1], do("switches", found.id)) == ()
         await write(stores[0], do("save_switches", found.id, made[:2]))
@@ -113,8 +111,8 @@ class BranchRows(Contract):
             await write(stores[0], do("save_switches", found.id, made), fails)
         assert await read(stores[1], do("switches", found.id)) == made[1:]
 
-    async def test_forgotten_effects_are_kept_beside_their_conversation(self, stores: list[Store]) -> None:
-        found, other = await begun(stores[0]), await begun(stores[0])
+    async def test_forgotten_effects_are_stored_with_their_conversation(self, stores: list[Store]) -> None:
+        found, other = await insert_conversation(stores[0]), await insert_conversation(stores[0])
         effects = tuple(bytes([n]) * 16 for n in range(3))
         assert await read(stores[1], do("forgotten", found.id)) == ()
         await write(
@@ -125,8 +123,8 @@ class BranchRows(Contract):
         assert await read(stores[1], do("forgotten", found.id)) == effects
         assert await read(stores[1], do("forgotten", other.id)) == ()
 
-    async def test_a_long_line_comes_back_as_it_was(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_long_line_is_read_as_written(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         turns = await grow(stores[0], found.branch, 1)
         line: list[Stretch] = [Stretch(found.branch, 0, 1)]
         for _ in range(70):
@@ -139,10 +137,10 @@ class BranchRows(Contract):
         assert await read(stores[1], do("turns_in", line)) == turns
         assert await read(stores[1], do("turns_in", line[5:9])) == turns[-9:-5]
 
-    async def test_origins_are_those_of_one_conversation_at_one_turn_in_the_order_of_making(
+    async def test_origins_at_a_turn_are_read_per_conversation_in_order_of_creation(
         self, stores: list[Store]
     ) -> None:
-        found, other = await begun(stores[0]), await begun(stores[0])
+        found, other = await insert_conversation(stores[0]), await insert_conversation(stores[0])
         turns = await grow(stores[0], found.branch, 2)
         line = (Stretch(found.branch, 0, 1),)
         at_turn = [(await branch_off(stores[0], found, turns[0], *line))[0].id for _ in range(3)]
@@ -162,10 +160,8 @@ class BranchRows(Contract):
             assert [origin.branch for origin in listed] == expected
             assert all(origin.conversation == each.id for origin in listed)
 
-    async def test_branches_are_those_of_one_conversation_the_last_made_first(
-        self, stores: list[Store]
-    ) -> None:
-        found, other = await begun(stores[0]), await begun(stores[0])
+    async def test_branches_are_read_per_conversation_newest_first(self, stores: list[Store]) -> None:
+        found, other = await insert_conversation(stores[0]), await insert_conversation(stores[0])
         turns = await grow(stores[0], found.branch, 1)
         made = [(await branch_off(stores[0], found, turns[0]))[0] for _ in range(3)]
         await branch_off(stores[0], other, None)
@@ -181,10 +177,8 @@ class BranchRows(Contract):
         ):
             assert await read(stores[1], do("branches", found.id, before, limit)) == listed
 
-    async def test_the_first_branch_is_the_one_that_came_with_the_conversation(
-        self, stores: list[Store]
-    ) -> None:
-        found = await begun(stores[0])
+    async def test_first_branch_is_the_one_created_with_the_conversation(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         made, _ = await branch_off(stores[0], found, None)
         await write(stores[0], do("move_conversation", found.id, found.branch, made.id))
         first = await read(stores[1], do("first_branch", found.id))
@@ -193,8 +187,8 @@ class BranchRows(Contract):
             await read(stores[1], do("first_branch", replace(found, id=IDS.new(type(found.id))).id)) is None
         )
 
-    async def test_the_pointer_moves_only_from_where_it_is(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_pointer_moves_only_from_the_expected_branch(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         made, _ = await branch_off(stores[0], found, None)
         other, _ = await branch_off(stores[0], found, None)
         moves = ((found.branch, made.id, True), (found.branch, other.id, False), (made.id, other.id, True))
@@ -205,8 +199,8 @@ class BranchRows(Contract):
         lane = await read(stores[1], do("lane", found.owner, found.id, IDS.new(LeaseId)))
         assert lane[:2] == (moved, other)
 
-    async def test_a_queue_moves_behind_another_in_its_order(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_moved_queue_keeps_its_order_behind_another(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         made, _ = await branch_off(stores[0], found, None)
         there = [await self._ticket(stores[0], found, made.id) for _ in range(2)]
         here = [await self._ticket(stores[0], found, found.branch, front=place == 2) for place in range(3)]
@@ -235,7 +229,7 @@ class BranchRows(Contract):
         return ticket.attempt
 
     async def test_stretches_of_several_branches_are_read_in_order(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+        found = await insert_conversation(stores[0])
         first = await grow(stores[0], found.branch, 30)
         made, second = await branch_off(stores[0], found, first[19], Stretch(found.branch, 0, 20), count=12)
         own, shared = Stretch(made.id, 20, 32), Stretch(found.branch, 0, 20)
@@ -251,8 +245,8 @@ class BranchRows(Contract):
             settled = [each for each in expected if each.kind is TurnKind.SETTLED]
             assert await read(stores[1], do("effects_in", stretches)) == settled
 
-    async def test_the_first_turn_of_a_branch_tells_its_parent(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_first_turn_of_a_branch_has_its_parent(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         base = (await grow(stores[0], found.branch, 2))[1]
         made, _ = await branch_off(stores[0], found, base, Stretch(found.branch, 0, 2))
         own = [turn(made.id, 3, base.id)]
@@ -261,8 +255,8 @@ class BranchRows(Contract):
         assert await read(stores[1], do("turns", made.id, 0, 9, 9)) == own
         assert await read(stores[1], do("turn", found.owner, own[0].id)) == own[0]
 
-    async def test_an_attempt_keeps_where_it_goes(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_attempt_is_stored_with_its_target(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         places = [
             Fork(
                 branch=IDS.new(BranchId), base=IDS.new(TurnId), number=7, forget=True, repeats=IDS.new(TurnId)
@@ -275,10 +269,10 @@ class BranchRows(Contract):
             assert await read(stores[1], do("attempt", found.owner, attempt.id)) == attempt
 
     @pytest.mark.parametrize("limit", [1, 2, 500])
-    async def test_turns_that_a_line_needs_are_purged_with_the_last_that_needs_them(
+    async def test_shared_turns_are_purged_with_the_last_line_that_needs_them(
         self, stores: list[Store], limit: int
     ) -> None:
-        source, forked = await begun(stores[0]), await begun(stores[0])
+        source, forked = await insert_conversation(stores[0]), await insert_conversation(stores[0])
         first = await grow(stores[0], source.branch, 5)
         made, second = await branch_off(stores[0], source, first[2], Stretch(source.branch, 0, 3), count=3)
         stretches = (Stretch(made.id, 3, 5), Stretch(source.branch, 0, 3))
@@ -302,8 +296,8 @@ class BranchRows(Contract):
         found = [await read(store, do("turn", "ann", each.id)) for each in turns]
         return [each for each in found if each is not None]
 
-    async def test_a_branch_that_was_made_in_vain_leaves_no_trace(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_branch_of_a_failed_transaction_leaves_no_rows(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         [base] = await grow(stores[0], found.branch, 1)
         made = Branch(id=IDS.new(BranchId), conversation=found.id, start=1, length=1, head=base.id)
         line = (Stretch(found.branch, 0, 1),)
@@ -330,11 +324,9 @@ class BranchRows(Contract):
 
 
 class EffectRows(Contract):
-    # Rows.
-
-    async def test_stores_find_the_turns_whose_effects_go_along(self, stores: list[Store]) -> None:
+    async def test_turns_with_effects_are_found_for_a_new_branch(self, stores: list[Store]) -> None:
         here, there = stores
-        home = await begun(here, conversation())
+        home = await insert_conversation(here, conversation())
         made: list[Turn] = []
         for kind, effects in (
             (TurnKind.COMPLETED, None),
@@ -362,13 +354,13 @@ class EffectRows(Contract):
         assert [turn.effects for turn in found] == [(0,), (0,), (0,)]
 
 
-async def whole(chat: Chat) -> list[Turn]:
+async def all_turns(chat: Chat) -> list[Turn]:
     return await chat.turns(limit=1_000)
 
 
 class NestedEdits(Contract):
-    async def test_lines_of_nested_edits_read_as_they_were_written(self, stage: Stage) -> None:
-        """Against plain lists: a hundred edits anywhere, then every branch and pages anywhere."""
+    async def test_lines_of_nested_edits_are_read_as_written(self, stage: Stage) -> None:
+        """Compare with plain lists: a hundred random edits, then every branch and random pages."""
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -379,7 +371,7 @@ class NestedEdits(Contract):
             using = (chat, same)[number % 2]
             lines[(await chat.info()).branch] = list(line)
             place = random.randrange(len(line) - 2, len(line))
-            edited = await tell(using.edit(line[place].id, f"edit {number}"), f"answer {number}")
+            edited = await run_block(using.edit(line[place].id, f"edit {number}"), f"answer {number}")
             line = [*line[:place], edited]
             for _ in range(random.randrange(1, 3)):
                 line.append(await exchange(using, "more", "yes"))
@@ -391,18 +383,18 @@ class NestedEdits(Contract):
                 assert await chat.turns(before=before, limit=limit) == line[:end][-limit:]
         for branch, expected in random.sample(sorted(lines.items()), 12):
             await chat.switch(branch)
-            assert await whole(same) == expected
+            assert await all_turns(same) == expected
             assert await same.turns(limit=2) == expected[-2:]
             await exchange(same, "on")
-            assert (await whole(chat))[:-1] == expected
+            assert (await all_turns(chat))[:-1] == expected
 
 
 FEW = with_limits(LIMITS, purge_rows=2)
-"""Purges so little at a time that what is half removed can be looked at."""
+"""Purges in steps small enough to look at the rows in between."""
 
 
 async def purge_all(process: StageProcess, *chats: Chat) -> None:
-    """Purge until long after nothing is left to remove, and look at these each time."""
+    """Purge beyond the last removal, and read these chats after each round."""
     expected = [await chat.turns(limit=1_000) for chat in chats]
     for _ in range(8):
         await process.tend()
@@ -410,18 +402,16 @@ async def purge_all(process: StageProcess, *chats: Chat) -> None:
 
 
 class SharedTurns(Contract):
-    # Whose it is.
-
-    async def test_only_its_owner_can_do_any_of_it(self, stage: Stage) -> None:
+    async def test_branch_operations_by_another_owner_are_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
         turns = await chain(chat, 2)
-        await tell(chat.edit(turns[1].id, "other"))
+        await run_block(chat.edit(turns[1].id, "other"))
         before, found = await chat.turns(), await chat.info()
         eve = await as_seen_by("eve", here, chat)
         for attempt in (
-            lambda: tell(eve.edit(turns[0].id, "q")),
-            lambda: tell(eve.regenerate()),
+            lambda: run_block(eve.edit(turns[0].id, "q")),
+            lambda: run_block(eve.regenerate()),
             lambda: eve.undo(),
             lambda: eve.switch(turns[0].branch),
             lambda: eve.fork(),
@@ -435,21 +425,19 @@ class SharedTurns(Contract):
         await chain(own, 1)
         for id in (turns[0].id, before[1].id):
             with pytest.raises(TurnNotFound):
-                await tell(own.edit(id, "q"))
+                await run_block(own.edit(id, "q"))
             with pytest.raises(TurnNotFound):
                 await soon(own.fork(id))
             with pytest.raises(TurnNotFound):
                 await soon(own.siblings(id))
 
-    # What is left when one of them goes.
-
     @pytest.mark.parametrize("way", ["deleted", "expired"])
     @pytest.mark.parametrize("grown", [False, True])
-    async def test_a_fork_outlives_its_source(self, stage: Stage, way: str, grown: bool) -> None:
+    async def test_fork_outlives_its_source(self, stage: Stage, way: str, grown: bool) -> None:
         here, there = await stage.processes(limits=FEW)
         chat = await here.chat(expires_after=60.0 if way == "expired" else None)
         turns = await chain(chat, 4)
-        await tell(chat.edit(turns[3].id, "other"))
+        await run_block(chat.edit(turns[3].id, "other"))
         await exchange(chat, "more")
         line = await chat.turns()
         forked = await soon(chat.fork(line[3].id))
@@ -467,18 +455,20 @@ class SharedTurns(Contract):
         model = ScriptedModel(["a"])
         await soon((await there.chat(forked)).run(model, "on"))
         assert len(model.seen[0]) == 2 * len(expected) + 1
-        await tell(forked.edit(expected[1].id, "early"))
-        assert await asked(forked) == ["q1", "early"]
-        assert await places_of(forked, (await forked.turns())[1].id) == ["q2", "early"]
+        await run_block(forked.edit(expected[1].id, "early"))
+        assert await input_texts(forked) == ["q1", "early"]
+        assert await sibling_inputs(forked, (await forked.turns())[1].id) == ["q2", "early"]
 
     @pytest.mark.parametrize("limits", [FEW, LIMITS], ids=["few", "many"])
     @pytest.mark.parametrize("order", ["source first", "fork first", "together"])
-    async def test_nothing_is_left_when_all_are_gone(self, stage: Stage, order: str, limits: Limits) -> None:
+    async def test_deletion_of_all_forks_leaves_no_rows(
+        self, stage: Stage, order: str, limits: Limits
+    ) -> None:
         here = await stage.process(limits)
         chat = await here.chat()
         turns = await chain(chat, 5)
         for number in (4, 3, 1):
-            turns.append(await tell(chat.edit(turns[number].id, "other")))
+            turns.append(await run_block(chat.edit(turns[number].id, "other")))
             await soon(chat.switch(turns[0].branch))
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         await soon(chat.undo())
@@ -486,7 +476,7 @@ class SharedTurns(Contract):
         forked = await soon(chat.fork(turns[2].id))
         turns.append(await exchange(forked, "mine"))
         again = await soon(forked.fork())
-        turns.append(await tell(again.edit(turns[1].id, "again")))
+        turns.append(await run_block(again.edit(turns[1].id, "again")))
         turns.append(await exchange(again, "more"))
         chats = {"source first": [chat, forked, again], "fork first": [again, forked, chat]}
         for number, each in enumerate(chats.get(order, [forked, chat, again])):
@@ -498,13 +488,13 @@ class SharedTurns(Contract):
         assert await _turns_there(here, turns) == set()
         assert await _lines_there(here, {turn.branch for turn in turns}) == []
 
-    async def test_it_is_all_there_after_a_restart(self, stage: Stage) -> None:
+    async def test_branches_survive_restart(self, stage: Stage) -> None:
         if not self.capabilities.survives_restart:
             pytest.skip("the store is gone with its process")
         here = await stage.process()
         chat = await here.chat()
         turns = await chain(chat, 3)
-        edited = await tell(chat.edit(turns[1].id, "other"))
+        edited = await run_block(chat.edit(turns[1].id, "other"))
         forked = await soon(chat.fork())
         with pytest.raises(RuntimeError):
             await soon(play(forked.edit(edited.id, "third"), ScriptedModel([Tool("pay", "paid"), BOOM])))
@@ -513,7 +503,7 @@ class SharedTurns(Contract):
         model = ScriptedModel(["a"])
         await soon((await again.chat(forked)).run(model, "next"))
         assert PAID in model.seen[0]
-        assert await asked(await again.chat(forked)) == ["q1", "other", "third", "next"]
+        assert await input_texts(await again.chat(forked)) == ["q1", "other", "third", "next"]
 
 
 async def _turns_there(process: StageProcess, turns: list[Turn]) -> set[TurnId]:

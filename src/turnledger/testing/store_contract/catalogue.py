@@ -14,43 +14,42 @@ from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.catalogue import Listed
 from turnledger.model.ids import ConversationId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, owned, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chats_of, exchange, soon
 
 BOOM = RuntimeError("boom")
 
 
 async def only(process: StageProcess, **wanted: Any) -> Listed:
-    """The one chat that is listed."""
-    [listed] = (await owned(process.ledger, wanted).list(**wanted)).chats
+    [listed] = (await chats_of(process.ledger, wanted).list(**wanted)).chats
     return listed
 
 
 async def titles(process: StageProcess, **wanted: Any) -> list[str]:
-    return [each.title or "" for each in await process.listed(**wanted)]
+    return [each.title or "" for each in await process.list_chats(**wanted)]
 
 
-class ListedWhenCommitted(Contract):
-    async def test_a_chat_that_a_turn_makes_is_listed_from_its_commit_on(self, stage: Stage) -> None:
+class CatalogueEntries(Contract):
+    async def test_chat_created_by_a_turn_is_listed_from_its_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
         with here.store.hold(commit) as gate:
             task = stage.start(here.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k"))
             await stage.reach(gate, task)
-            assert await there.listed() == []
+            assert await there.list_chats() == []
             assert (await there.chat(conversation_key="k")).is_new is False
         await soon(task)
         listed = await only(there)
         assert (listed.conversation.conversation_key, listed.turns, listed.is_running) == ("k", 1, False)
 
-    async def test_a_turn_that_fails_lists_nothing_and_the_next_one_does(self, stage: Stage) -> None:
+    async def test_chat_of_a_failed_turn_is_listed_by_the_next_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
         with pytest.raises(RuntimeError):
             await here.ledger.run(ScriptedModel([BOOM]), "q", conversation_key="k")
-        assert await there.listed() == []
+        assert await there.list_chats() == []
         turn = await soon(there.ledger.run(ScriptedModel(["a"]), "q2", conversation_key="k"))
         listed = await only(here)
         assert (listed.turns, listed.preview, listed.conversation.title) == (1, turn.text, "q2")
 
-    async def test_what_is_kept_or_settled_lists_it_too(self, stage: Stage) -> None:
+    async def test_chat_with_a_kept_or_settled_turn_is_listed(self, stage: Stage) -> None:
         here, there = await stage.processes()
         async with here.ledger.turn("Kept.", conversation_key="kept") as turn:
             turn.emit("So f")
@@ -58,7 +57,7 @@ class ListedWhenCommitted(Contract):
         assert (await only(there)).preview == "So f"
         with pytest.raises(RuntimeError):
             await here.ledger.run(ScriptedModel([Tool("pay"), BOOM]), "Pay.", conversation_key="k")
-        assert len(await there.listed()) == 1
+        assert len(await there.list_chats()) == 1
         with pytest.raises(RuntimeError):
             await there.ledger.run(ScriptedModel([BOOM]), "Go on.", conversation_key="k")
         settled = next(
@@ -66,7 +65,7 @@ class ListedWhenCommitted(Contract):
         )
         assert (settled.turns, settled.preview, settled.conversation.title) == (1, "Pay.", "Pay.")
 
-    async def test_a_turn_that_is_no_interaction_lists_it_and_leaves_the_time(self, stage: Stage) -> None:
+    async def test_turn_without_interaction_lists_its_chat_with_its_old_time(self, stage: Stage) -> None:
         here, there = await stage.processes()
         began = stage.clock.now_ms()
         async with here.ledger.turn("q", conversation_key="k", interaction=False) as turn:
@@ -75,14 +74,14 @@ class ListedWhenCommitted(Contract):
         listed = await only(there)
         assert (listed.conversation.touched_at, listed.turns) == (began, 1)
 
-    async def test_what_is_made_by_itself_is_listed_at_once(self, stage: Stage) -> None:
+    async def test_chat_created_without_a_turn_is_listed_at_once(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         forked = await chat.fork(title="F")
         reset = await here.ledger.reset("k")
-        assert {each.id for each in await there.listed()} == {chat.id, forked.id, reset.id}
+        assert {each.id for each in await there.list_chats()} == {chat.id, forked.id, reset.id}
 
-    async def test_a_running_turn_shows(self, stage: Stage) -> None:
+    async def test_list_shows_a_running_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat)
@@ -91,8 +90,8 @@ class ListedWhenCommitted(Contract):
         assert not (await only(there)).is_running
 
 
-class Chosen(Contract):
-    async def test_lists_by_tag_pin_and_archive(self, stage: Stage) -> None:
+class CatalogueFilters(Contract):
+    async def test_list_filters_by_tag_pin_and_archive(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chats: dict[str, Chat] = {}
         for title in "abcdef":
@@ -124,7 +123,7 @@ class Chosen(Contract):
         ]
         for wanted, expected in lists:
             assert "".join(await titles(there, **wanted)) == expected, wanted
-            paged, cursor, them = "", None, owned(here.ledger, wanted)
+            paged, cursor, them = "", None, chats_of(here.ledger, wanted)
             while True:
                 page = await them.list(**wanted, limit=1, cursor=cursor)
                 paged += "".join(each.conversation.title or "" for each in page.chats)
@@ -142,7 +141,7 @@ class Chosen(Contract):
         await chat.update(tags=[])
         assert [await titles(there, tag=tag) for tag in "abc"] == [[], [], []]
 
-    async def test_what_is_no_tag_is_refused(self, stage: Stage) -> None:
+    async def test_invalid_tag_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         tags: list[Any] = [[""], [" "], ["a\nb"], ["x" * 65], [1], "work", [str(each) for each in range(17)]]
@@ -153,7 +152,7 @@ class Chosen(Contract):
             await here.ledger.list(tag="\x00")
         assert (await chat.info()).revision == 1
 
-    async def test_all_of_an_update_happens_or_nothing(self, stage: Stage) -> None:
+    async def test_refused_update_changes_nothing(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T", tags=["a"])
         before = await chat.update(pinned=True)
@@ -163,8 +162,8 @@ class Chosen(Contract):
         assert await titles(there, tag="b", archived=None) == []
 
 
-class PagedWhileChatsChange(Contract):
-    async def test_a_cursor_needs_nothing_that_it_was_made_of(self, stage: Stage) -> None:
+class CataloguePages(Contract):
+    async def test_cursor_works_after_its_chat_is_deleted(self, stage: Stage) -> None:
         here, there = await stage.processes()
         for title in "abcd":
             stage.clock.advance(1)
@@ -177,14 +176,14 @@ class PagedWhileChatsChange(Contract):
         await named.delete(purge=True)
         assert await titles(there, cursor=page.next) == ["b", "a"]
 
-    async def test_what_is_no_cursor_is_refused(self, stage: Stage) -> None:
+    async def test_invalid_list_cursor_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         for cursor in ("", "nonsense", str(chat.id), "A" * 36):
             with pytest.raises(InvalidInput, match="cursor"):
                 await here.ledger.list(cursor=cursor)
 
-    async def test_no_chat_comes_twice_and_none_is_missed_that_nobody_used(self, stage: Stage) -> None:
+    async def test_pages_read_during_changes_show_each_unused_chat_once(self, stage: Stage) -> None:
         processes = await stage.processes()
         for seed in range(12):
             walk = Walk(stage, Random(seed), *processes)
@@ -193,13 +192,13 @@ class PagedWhileChatsChange(Contract):
 
 
 class Walk:
-    """Somebody reads a list page by page, while others use, change, make and delete chats."""
+    """A reader of a list, page by page, while other clients use, change, create and delete chats."""
 
     def __init__(self, stage: Stage, random: Random, here: StageProcess, there: StageProcess) -> None:
         self._stage, self.random, self._here, self._there = stage, random, here, there
         self._chats: dict[ConversationId, Chat] = {}
         self._used: set[ConversationId] = set()
-        """Used, made or deleted since the walk began."""
+        """Used, created or deleted since the walk began."""
 
     async def settle(self, count: int) -> None:
         for _ in range(count):

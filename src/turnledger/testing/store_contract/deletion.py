@@ -1,4 +1,4 @@
-"""Deletion and retention: restorable for a while, then purged in bounded steps, and forks stay whole."""
+"""Deletion and retention: restorable for a while, then purged in bounded steps; forks stay whole."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.branches import branch_off, grow
 from turnledger.testing.store_contract.rows import (
     IDS,
-    begun,
     conversation,
     do,
     full_attempt,
+    insert_conversation,
     read,
     turn,
     write,
@@ -45,7 +45,7 @@ MONTH = 30 * DAY
 
 
 class Deletion(Contract):
-    async def test_a_restored_conversation_is_as_it_was(self, stage: Stage) -> None:
+    async def test_restored_conversation_is_unchanged(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(conversation_key="k", title="T", metadata={"a": "b"})
         await exchange(chat, "q1")
@@ -62,7 +62,7 @@ class Deletion(Contract):
         await exchange(chat, "q2")
         assert await there.ledger.check(at_rest=True) == []
 
-    async def test_listed_as_deleted_is_what_can_be_restored(self, stage: Stage) -> None:
+    async def test_list_of_deleted_shows_restorable_chats_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(expires_after=60.0)
         await exchange(chat, "q")
@@ -73,7 +73,7 @@ class Deletion(Contract):
             assert [each.conversation.id for each in page.chats] == [chat.id] * is_there
 
     @pytest.mark.parametrize("way", ["in time", "at once", "afterwards"])
-    async def test_what_is_gone_for_good_is_not_restored(self, stage: Stage, way: str) -> None:
+    async def test_restore_after_a_final_end_is_refused(self, stage: Stage, way: str) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="secret", metadata={"a": "secret"}, conversation_key="secret")
         turn = await exchange(chat, "q", "secret")
@@ -97,7 +97,7 @@ class Deletion(Contract):
         assert (await here.ledger.for_owner(chat.owner).usage()).bytes == 0
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_only_what_its_owner_and_scope_have_is_deleted_or_restored(self, stage: Stage) -> None:
+    async def test_delete_and_restore_by_another_owner_or_scope_are_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", scope="shop")
         for _ in range(2):
@@ -110,7 +110,7 @@ class Deletion(Contract):
         restored = await here.ledger.for_owner("ann", within=Within("shop")).restore(chat.id)
         assert (await restored.info()).state is ConversationState.LIVE
 
-    async def test_forks_stay_whole(self, stage: Stage) -> None:
+    async def test_fork_of_a_deleted_chat_keeps_its_turns(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         for number in range(3):
@@ -129,7 +129,7 @@ class Deletion(Contract):
         assert [turn.number for turn in await fork.turns()] == [1, 2, 3]
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_a_turn_and_a_deletion_at_once_leave_one_of_two_states(self, stage: Stage) -> None:
+    async def test_turn_concurrent_with_a_deletion_is_refused_and_leaves_nothing(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         with here.store.hold(begin) as gate:
@@ -142,7 +142,7 @@ class Deletion(Contract):
         assert await restored.turns() == []
         await exchange(restored, "q")
 
-    async def test_owners_are_told_of_each_step(self, stage: Stage) -> None:
+    async def test_deletion_and_restore_publish_changes_to_the_owner(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=60.0))
         chat, silent = await here.chat(title="T"), await here.chat(internal=True)
         await exchange(chat, "q")
@@ -153,8 +153,8 @@ class Deletion(Contract):
         await here.ledger.restore(chat.id)
         stage.clock.advance(61)
         await here.ledger.retain()
-        told = [each for each in await changes_of(here, chat) if each.turn is None]
-        assert [(each.kind, each.detail) for each in told] == [
+        changes = [each for each in await changes_of(here, chat) if each.turn is None]
+        assert [(each.kind, each.detail) for each in changes] == [
             (ChangeKind.CHAT_CREATED, None),
             (ChangeKind.CHAT_DELETED, "deleted"),
             (ChangeKind.CHAT_RESTORED, None),
@@ -180,13 +180,13 @@ LONG = "x" * (BLOCK // 2)
 
 
 class Retention(Contract):
-    async def test_what_nobody_used_for_long_is_deleted_and_reported(
+    async def test_retention_deletes_and_logs_chats_unused_for_long(
         self, stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR, purge_rows=1))
-        old = [await used(here, stage, owner) for owner in ("ann", "ann", "bob")]
+        old = [await make_used_chat(here, stage, owner) for owner in ("ann", "ann", "bob")]
         stage.clock.advance(HOUR - 2)
-        young = await used(here, stage, "ann")
+        young = await make_used_chat(here, stage, "ann")
         stage.clock.advance(1)
         with caplog.at_level(logging.INFO, "turnledger"):
             report = await here.ledger.retain()
@@ -203,10 +203,10 @@ class Retention(Contract):
         assert (await here.ledger.retain()).retired == ()
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_the_oldest_are_purged_while_there_is_too_much(self, stage: Stage) -> None:
+    async def test_retention_above_the_quota_purges_the_oldest(self, stage: Stage) -> None:
         here, there = await stage.processes(limits=with_limits(LIMITS, retain_bytes=3 * BLOCK, purge_rows=2))
-        chats = [await used(here, stage, "ann") for _ in range(6)]
-        other = await used(here, stage, "bob")
+        chats = [await make_used_chat(here, stage, "ann") for _ in range(6)]
+        other = await make_used_chat(here, stage, "bob")
         report = await there.ledger.retain()
         assert [each.conversation for each in report.retired] == [each.id for each in chats[:3]]
         assert {(each.reason, each.purge_at) for each in report.retired} == {(Reason.SIZE, None)}
@@ -218,32 +218,32 @@ class Retention(Contract):
             await chats[0].turns()
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_deleted_ones_make_room_before_others_do(self, stage: Stage) -> None:
+    async def test_retention_purges_deleted_chats_before_others(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_bytes=2 * BLOCK))
-        chats = [await used(here, stage, "ann") for _ in range(3)]
+        chats = [await make_used_chat(here, stage, "ann") for _ in range(3)]
         await chats[2].delete()
         [report] = (await here.ledger.retain()).retired
         assert report.conversation == chats[2].id
 
-    async def test_turns_that_a_fork_shows_make_no_room(self, stage: Stage) -> None:
+    async def test_retention_does_not_count_turns_a_fork_needs_as_freed(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_bytes=BLOCK))
-        chat = await used(here, stage, "ann")
+        chat = await make_used_chat(here, stage, "ann")
         fork = await chat.fork()
         stage.clock.advance(1)
         await exchange(fork, "mine", LONG)
-        await change(here, fork, pinned=True)
+        await rewrite_row(here, fork, pinned=True)
         report = await here.ledger.retain()
         assert [each.conversation for each in report.retired] == [chat.id]
         assert report.full == ("ann",)
         assert len(await fork.turns()) == 2
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_pinned_and_running_ones_stay(self, stage: Stage) -> None:
+    async def test_retention_keeps_pinned_and_running_chats(self, stage: Stage) -> None:
         limits = with_limits(LIMITS, retain_for=HOUR, retain_bytes=1)
         here, there = await stage.processes(limits=limits)
-        pinned, busy, archived = [await used(here, stage, "ann") for _ in range(3)]
-        await change(here, pinned, pinned=True)
-        await change(here, archived, archived=True)
+        pinned, busy, archived = [await make_used_chat(here, stage, "ann") for _ in range(3)]
+        await rewrite_row(here, pinned, pinned=True)
+        await rewrite_row(here, archived, archived=True)
         holder = await stage.hold_lane(busy, "q")
         stage.clock.advance(2 * HOUR)
         await here.store.beat()
@@ -253,23 +253,19 @@ class Retention(Contract):
         await holder.finish()
         assert len(await pinned.turns()) == 1
 
-    # What was begun and came to nothing.
-
-    async def test_what_was_begun_and_never_listed_is_purged_after_a_day(self, stores: list[Store]) -> None:
+    async def test_unlisted_conversation_is_purged_after_a_day(self, stores: list[Store]) -> None:
         store, other = stores
-        idle = await begun(store, conversation(is_listed=False, touched_at=5))
+        idle = await insert_conversation(store, conversation(is_listed=False, touched_at=5))
         for each in (conversation(touched_at=5), conversation(is_listed=False, touched_at=6)):
-            await begun(store, each)
+            await insert_conversation(store, each)
         for running, unsettled in ((IDS.new(TurnId), None), (None, IDS.new(TurnId))):
-            busy = await begun(store, conversation(is_listed=False, touched_at=5))
+            busy = await insert_conversation(store, conversation(is_listed=False, touched_at=5))
             branch = Branch(id=busy.branch, conversation=busy.id, running=running, unsettled=unsettled)
             await write(store, do("save_branch", branch))
         assert await read(other, do("unlisted_conversations", 5, 9)) == [idle]
         assert await read(other, do("unlisted_conversations", 4, 9)) == []
 
-    # Rows.
-
-    async def test_the_oldest_of_an_owner_come_first(self, stores: list[Store]) -> None:
+    async def test_oldest_conversations_of_an_owner_come_first(self, stores: list[Store]) -> None:
         store, other = stores
         made = [
             conversation(touched_at=3),
@@ -282,24 +278,24 @@ class Retention(Contract):
             conversation(owner="bob", touched_at=1),
         ]
         for each in made:
-            await begun(store, each)
+            await insert_conversation(store, each)
         oldest = [made[1], made[2], made[0]]
         assert await read(other, do("oldest_conversations", "ann", 3, 9)) == oldest
         assert await read(other, do("oldest_conversations", "ann", 3, 2)) == oldest[:2]
         assert await read(other, do("oldest_deleted", "ann", 9)) == [made[5]]
         assert await read(other, do("oldest_deleted", "bob", 9)) == []
 
-    async def test_deleted_ones_are_purged_when_they_are_due(self, stores: list[Store]) -> None:
+    async def test_deleted_conversations_are_purged_when_due(self, stores: list[Store]) -> None:
         store, other = stores
         made = [conversation(state=ConversationState.DELETED, purge_at=at) for at in (7, 5, 9)]
         for each in made:
-            await begun(store, each)
-        await begun(store, conversation())
+            await insert_conversation(store, each)
+        await insert_conversation(store, conversation())
         assert await read(other, do("conversations_to_purge", 7, 9)) == [made[1], made[0]]
         assert await read(other, do("conversations_to_purge", 7, 1)) == [made[1]]
         assert await read(other, do("conversations_to_purge", 4, 9)) == []
 
-    async def test_owners_are_those_of_whom_something_is_stored(self, stores: list[Store]) -> None:
+    async def test_owners_with_stored_rows_are_listed(self, stores: list[Store]) -> None:
         store, other = stores
         for owner, count in (("bob", 1), ("ann", 1), ("eve", 1), ("eve", -1)):
             await write(store, do("count_bytes", owner, count))
@@ -307,32 +303,30 @@ class Retention(Contract):
         assert await read(other, do("owners", None, 1)) == ["ann"]
         assert await read(other, do("owners", "ann", 9)) == ["bob"]
 
-    async def test_a_conversation_counts_what_its_branches_hold(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_conversation_counts_bytes_of_its_branches(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         branch = Branch(id=found.branch, conversation=found.id, bytes=BLOCK + 1)
         await write(stores[0], do("add_turn", turn(found.branch, 1)), do("save_branch", branch))
         assert await read(stores[1], do("bytes_of", found.id)) == 2 * BLOCK
         assert await read(stores[1], do("bytes_of", conversation().id)) == 0
 
 
-async def used(process: StageProcess, stage: Stage, owner: str) -> Chat:
+async def make_used_chat(process: StageProcess, stage: Stage, owner: str) -> Chat:
     chat = await process.chat(owner=owner)
     await exchange(chat, "q", LONG)
     stage.clock.advance(1)
     return chat
 
 
-async def change(process: StageProcess, chat: Chat, **details: bool) -> None:
+async def rewrite_row(process: StageProcess, chat: Chat, **details: bool) -> None:
     found = await read(process.store, do("conversation", chat.owner, chat.id))
     await write(process.store, do("save_conversation", replace(found, **details)))
 
 
 class Purges(Contract):
-    async def test_ended_attempts_are_purged_by_age_but_never_an_unsettled_one(
-        self, stores: list[Store]
-    ) -> None:
+    async def test_ended_attempts_are_purged_by_age_unless_unsettled(self, stores: list[Store]) -> None:
         store = stores[0]
-        found = await begun(store)
+        found = await insert_conversation(store)
         old = [full_attempt(found, state=AttemptState.FAILED, ended_at=10) for _ in range(3)]
         young = full_attempt(found, state=AttemptState.FAILED, ended_at=20)
         running = full_attempt(found)
@@ -349,7 +343,7 @@ class Purges(Contract):
             found_records = await read(store, do("journal", attempt.id))
             assert found_records == records
 
-    async def test_claims_are_purged_when_their_time_is_over(self, stores: list[Store]) -> None:
+    async def test_claims_are_purged_when_expired(self, stores: list[Store]) -> None:
         for name, expires_at in (("running", None), ("old", 10), ("older", 9), ("young", 20)):
             claim = Claim(
                 owner="ann",
@@ -366,8 +360,8 @@ class Purges(Contract):
             claim_found = await read(stores[0], do("claim", "ann", name))
             assert (claim_found is not None) is kept
 
-    async def test_one_round_purges_all_that_is_due_however_much_that_is(self, stage: Stage) -> None:
-        """Else traffic that makes more rows than a round removes would only grow."""
+    async def test_one_purge_round_removes_all_due_rows(self, stage: Stage) -> None:
+        """Otherwise a store grows when traffic adds more rows than a round removes."""
         here = await stage.process(with_limits(LIMITS, purge_rows=2, attempts_kept=60.0, restore_time=60.0))
         day = 24 * 3600.0
         chats = [await here.chat() for _ in range(7)]
@@ -385,9 +379,9 @@ class Purges(Contract):
             with pytest.raises(ConversationDeleted):
                 await here.ledger.restore(chat.id)
 
-    async def test_only_ended_conversations_lose_their_turns(self, stores: list[Store]) -> None:
+    async def test_purge_removes_turns_of_ended_conversations_only(self, stores: list[Store]) -> None:
         store = stores[0]
-        live, deleted, expired = [await begun(store) for _ in range(3)]
+        live, deleted, expired = [await insert_conversation(store) for _ in range(3)]
         for each in (live, deleted, expired):
             for number in (1, 2, 3):
                 await write(store, do("add_turn", turn(each.branch, number)))
@@ -402,7 +396,7 @@ class Purges(Contract):
             removed += count
             for each in (deleted, expired):
                 left = await read(store, do("turns", each.branch, 0, 9, 9))
-                # The last go first: a turn has its parent for as long as it is there.
+                # Newest first: a turn never outlives its parent.
                 assert [one.number for one in left] == [1, 2, 3][: len(left)]
         assert removed == 6
         for each, left in ((live, 3), (deleted, 0), (expired, 0)):
@@ -411,10 +405,10 @@ class Purges(Contract):
             row = await read(stores[1], do("conversation", "ann", each.id))
             assert row is not None
 
-    async def test_branches_that_are_empty_are_cleared_a_few_at_a_time(self, stores: list[Store]) -> None:
-        """Each was made from the one before, as by one undo after another, and has nothing of its own."""
+    async def test_empty_branches_are_cleared_in_bounded_steps(self, stores: list[Store]) -> None:
+        """Each was created from the one before, as by repeated undo, and has no turns of its own."""
         store = stores[0]
-        found = await begun(store)
+        found = await insert_conversation(store)
         [first] = await grow(store, found.branch, 1)
         line = (Stretch(found.branch, 0, 1),)
         made = [(await branch_off(store, found, first, *line))[0].id for _ in range(10)]
@@ -425,12 +419,12 @@ class Purges(Contract):
             assert await read(stores[1], do("origin", branch)) is None
         assert await read(stores[1], do("turn", "ann", first.id)) is None
 
-    async def test_lapsed_conversations_are_those_that_nobody_uses(self, stores: list[Store]) -> None:
+    async def test_lapsed_conversations_exclude_those_in_use(self, stores: list[Store]) -> None:
         store = stores[0]
-        lapsed = await begun(store, conversation(touched_at=0, expires_after=10))
-        await begun(store, conversation(touched_at=5, expires_after=10))
-        await begun(store, conversation(touched_at=0))
-        busy = await begun(store, conversation(touched_at=0, expires_after=10))
+        lapsed = await insert_conversation(store, conversation(touched_at=0, expires_after=10))
+        await insert_conversation(store, conversation(touched_at=5, expires_after=10))
+        await insert_conversation(store, conversation(touched_at=0))
+        busy = await insert_conversation(store, conversation(touched_at=0, expires_after=10))
         running = Branch(id=busy.branch, conversation=busy.id, running=IDS.new(TurnId))
         await write(store, do("save_branch", running))
         assert await read(stores[1], do("lapsed_conversations", 10, 9)) == [lapsed]

@@ -1,4 +1,4 @@
-"""The handle of a store: its lease, its hints to other processes, cancelled callers, and closing."""
+"""The handle of a store: lease, hints to other processes, cancelled callers, closing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnledger.testing.store_contract.stage import Contract, OpenStore, soon
 
 
 class Handles(Contract):
-    async def test_a_kept_lease_is_there_until_its_store_is_closed(self, open_store: OpenStore) -> None:
+    async def test_kept_lease_exists_until_its_store_closes(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         lease = IDS.new(LeaseId)
         await here.keep_lease(lease, 1_000.0)
@@ -25,7 +25,7 @@ class Handles(Contract):
         assert await read(there, do("lease", lease)) is None
         await there.close()
 
-    async def test_a_kept_lease_is_renewed(self, stores: list[Store]) -> None:
+    async def test_kept_lease_is_renewed(self, stores: list[Store]) -> None:
         here, there = stores
         lease = IDS.new(LeaseId)
         await here.keep_lease(lease, 0.01)
@@ -33,7 +33,7 @@ class Handles(Contract):
 
         await soon(_until_beat(there, lease, first + 2))
 
-    async def test_a_write_is_hinted_to_other_processes(self, stores: list[Store]) -> None:
+    async def test_write_notifies_other_processes(self, stores: list[Store]) -> None:
         if not self.capabilities.gives_hints:
             pytest.skip("the store gives no hints")
         here, there = stores
@@ -46,7 +46,7 @@ class Handles(Contract):
             writing.cancel()
             await asyncio.wait((writing,))
 
-    async def test_a_cancelled_caller_leaves_the_store_in_order(self, stores: list[Store]) -> None:
+    async def test_store_works_after_a_caller_is_cancelled(self, stores: list[Store]) -> None:
         lease = IDS.new(LeaseId)
         tasks = [asyncio.create_task(stores[0].transact(renew, lease)) for _ in range(10)]
         await asyncio.sleep(0)
@@ -58,7 +58,7 @@ class Handles(Contract):
         await write(stores[1], do("beat", lease))
         assert (await read(stores[0], do("lease", lease))).beat == beat + 1
 
-    async def test_a_closed_store_says_so_and_can_be_closed_again(self, open_store: OpenStore) -> None:
+    async def test_closed_store_refuses_use_and_can_be_closed_again(self, open_store: OpenStore) -> None:
         store = await open_store()
         await store.close()
         await store.close()
@@ -70,11 +70,11 @@ class Handles(Contract):
 
 async def _until_beat(store: Store, lease: LeaseId, beat: int) -> None:
     while (await read(store, do("lease", lease))).beat < beat:
-        await asyncio.to_thread(int)  # let loop and threads go on
+        await asyncio.to_thread(int)  # yield to the loop and its threads
 
 
 async def _keep_writing(store: Store) -> None:
-    """Hints may be lost, so one write does not have to be heard of."""
+    """Write repeatedly, because a hint may be lost."""
     lease = IDS.new(LeaseId)
     while True:
         await store.transact(renew, lease)

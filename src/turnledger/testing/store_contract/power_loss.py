@@ -1,4 +1,4 @@
-"""Durability: whatever was acknowledged or acted on is there after a power loss and after a restart."""
+"""Durability: acknowledged writes and started tools survive power loss and restart."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.machine import Machine
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
-from turnledger.testing.store_contract.transfer import elsewhere, exported, imported
+from turnledger.testing.store_contract.stage import (
+    Contract,
+    Stage,
+    StageProcess,
+    exchange,
+    message_texts,
+    soon,
+)
+from turnledger.testing.store_contract.transfer import export, import_file, other_ledger
 
 NONCE = "n" * 22
 Check: TypeAlias = Callable[[StageProcess], Awaitable[None]]
-"""Looks at what is there after the power has returned."""
-Deed: TypeAlias = Callable[[Stage, StageProcess], Awaitable[Check]]
-"""Does something until it is acknowledged."""
+"""Checks the store after the power returned."""
+Action: TypeAlias = Callable[[Stage, StageProcess], Awaitable[Check]]
+"""Performs one operation until the store acknowledges it."""
 
 
 async def commit(stage: Stage, here: StageProcess) -> Check:
@@ -33,14 +40,14 @@ async def commit(stage: Stage, here: StageProcess) -> Check:
     async def check(later: StageProcess) -> None:
         same = await later.chat(conversation_key="k")
         assert same.id == chat.id
-        assert await said(same) == ["q", "a"]
+        assert await message_texts(same) == ["q", "a"]
         await exchange(same, "q", "another", idempotency_key="once")
-        assert await said(same) == ["q", "a"]
+        assert await message_texts(same) == ["q", "a"]
 
     return check
 
 
-async def make(stage: Stage, here: StageProcess) -> Check:
+async def create(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat(idempotency_key="once", title="a")
 
     async def check(later: StageProcess) -> None:
@@ -50,8 +57,8 @@ async def make(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def begin_with_a_new_conversation(stage: Stage, here: StageProcess) -> Check:
-    """Another process is told of the conversation before its first turn has ended."""
+async def begin_in_new_conversation(stage: Stage, here: StageProcess) -> Check:
+    """Another process finds the conversation before its first turn has ended."""
     there = await stage.process()
     holder = await stage.hold(lambda model: here.ledger.run(model, "q", conversation_key="k"))
     same = await there.chat(conversation_key="k")
@@ -63,8 +70,8 @@ async def begin_with_a_new_conversation(stage: Stage, here: StageProcess) -> Che
     return check
 
 
-async def start_of_a_tool(stage: Stage, here: StageProcess) -> Check:
-    """The tool acts, and the power fails before its result is known."""
+async def start_tool(stage: Stage, here: StageProcess) -> Check:
+    """The power fails after the tool acted and before its result is recorded."""
     chat, gate = await here.chat(), Gate()
     model = ScriptedModel([Tool("pay", gate=gate)])
     await stage.reach(gate, stage.start(chat.run(model, "q")))
@@ -94,7 +101,7 @@ async def stop(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def stop_of_a_queued_turn(stage: Stage, here: StageProcess) -> Check:
+async def stop_queued_turn(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await stage.hold_lane(chat)
     queued = await stage.queue(chat, ScriptedModel(["never"]), "q", idempotency_key="once")
@@ -113,8 +120,8 @@ async def stop_of_a_queued_turn(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def takeover(stage: Stage, here: StageProcess) -> Check:
-    """A process dies, and another tells of the turn that is left of it."""
+async def take_over(stage: Stage, here: StageProcess) -> Check:
+    """A process dies, and another returns the turn that it kept."""
     chat = await here.chat()
     await stage.hold_lane(chat, "q", ["Half"], on_failure="keep", idempotency_key="once")
     await here.flush()
@@ -129,8 +136,8 @@ async def takeover(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def settling(stage: Stage, here: StageProcess) -> Check:
-    """A begin settles a failed turn, and others see that before its own turn has ended."""
+async def settle(stage: Stage, here: StageProcess) -> Check:
+    """A begin settles a failed turn; others read it before the new turn has ended."""
     chat = await here.chat()
     model = ScriptedModel([Tool("pay", "paid"), RuntimeError("the model broke")])
     with pytest.raises(RuntimeError):
@@ -153,9 +160,9 @@ async def undo(stage: Stage, here: StageProcess) -> Check:
 
     async def check(later: StageProcess) -> None:
         same = await later.chat(chat)
-        assert await said(same) == ["q1", "Yes."]
+        assert await message_texts(same) == ["q1", "Yes."]
         await same.undo(idempotency_key="once")
-        assert await said(same) == ["q1", "Yes."]
+        assert await message_texts(same) == ["q1", "Yes."]
 
     return check
 
@@ -169,7 +176,7 @@ async def switch(stage: Stage, here: StageProcess) -> Check:
 
     async def check(later: StageProcess) -> None:
         same = await later.chat(chat)
-        assert await said(same) == ["q1", "Yes."]
+        assert await message_texts(same) == ["q1", "Yes."]
 
     return check
 
@@ -182,23 +189,27 @@ async def fork(stage: Stage, here: StageProcess) -> Check:
     async def check(later: StageProcess) -> None:
         same = await later.chat(conversation_key="k")
         assert same.id == made.id
-        assert await said(same) == ["q", "Yes."]
+        assert await message_texts(same) == ["q", "Yes."]
 
     return check
 
 
 async def rename(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
-    told = await chat.update(title="a", metadata={"b": "c"}, revision=1)
+    updated = await chat.update(title="a", metadata={"b": "c"}, revision=1)
 
     async def check(later: StageProcess) -> None:
         found = await (await later.chat(chat)).info()
-        assert (found.title, found.metadata, found.revision) == ("a", {"b": "c"}, told.revision)
+        assert (found.title, found.metadata, found.revision) == (
+            "a",
+            {"b": "c"},
+            updated.revision,
+        )
 
     return check
 
 
-async def name_by_a_model(stage: Stage, here: StageProcess) -> Check:
+async def name_by_model(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await exchange(chat, "q")
     assert await Host(here.ledger).name_by_model(chat.id, "a") is not None
@@ -220,7 +231,7 @@ async def flag(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def deletion(stage: Stage, here: StageProcess) -> Check:
+async def delete(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat(conversation_key="k")
     await exchange(chat, "secret")
     await chat.delete(purge=True)
@@ -233,14 +244,14 @@ async def deletion(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def restoring(stage: Stage, here: StageProcess) -> Check:
+async def restore(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await exchange(chat, "q")
     await chat.delete()
     await here.ledger.restore(chat.id)
 
     async def check(later: StageProcess) -> None:
-        assert await said(await later.chat(chat)) == ["q", "Yes."]
+        assert await message_texts(await later.chat(chat)) == ["q", "Yes."]
 
     return check
 
@@ -255,7 +266,7 @@ async def reset(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def new_token(stage: Stage, here: StageProcess) -> Check:
+async def create_token(stage: Stage, here: StageProcess) -> Check:
     made, text = await Host(here.ledger).tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
 
     async def check(later: StageProcess) -> None:
@@ -264,7 +275,7 @@ async def new_token(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def revocation_of_a_token(stage: Stage, here: StageProcess) -> Check:
+async def revoke_token(stage: Stage, here: StageProcess) -> Check:
     made, text = await Host(here.ledger).tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
     [revoked] = await Host(here.ledger).tokens.revoke(made.id)
 
@@ -276,8 +287,7 @@ async def revocation_of_a_token(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def exchange_of_a_link(stage: Stage, here: StageProcess) -> Check:
-    """The visitor has a token, and the link counts one use."""
+async def exchange_link(stage: Stage, here: StageProcess) -> Check:
     share, code = await Host(here.ledger).shares.create(scope="shop", max_uses=1)
     visit = await Host(here.ledger).shares.exchange(code, NONCE)
 
@@ -289,7 +299,7 @@ async def exchange_of_a_link(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def revocation_of_a_link(stage: Stage, here: StageProcess) -> Check:
+async def revoke_link(stage: Stage, here: StageProcess) -> Check:
     share, code = await Host(here.ledger).shares.create(scope="shop")
     await Host(here.ledger).shares.revoke(share.id)
 
@@ -300,41 +310,41 @@ async def revocation_of_a_link(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
-async def importing(stage: Stage, here: StageProcess) -> Check:
-    async with elsewhere() as ledger:
+async def import_chat(stage: Stage, here: StageProcess) -> Check:
+    async with other_ledger() as ledger:
         source = await ledger.conversation()
         await exchange(source, "q")
-        await imported(here.ledger, await exported(ledger, source.id))
+        await import_file(here.ledger, await export(ledger, source.id))
 
     async def check(later: StageProcess) -> None:
-        assert await said(await later.ledger.conversation(source.id)) == ["q", "Yes."]
+        assert await message_texts(await later.ledger.conversation(source.id)) == ["q", "Yes."]
 
     return check
 
 
-DEEDS: tuple[Deed, ...] = (
+ACTIONS: tuple[Action, ...] = (
     commit,
-    make,
-    begin_with_a_new_conversation,
-    start_of_a_tool,
+    create,
+    begin_in_new_conversation,
+    start_tool,
     stop,
-    stop_of_a_queued_turn,
-    takeover,
-    settling,
+    stop_queued_turn,
+    take_over,
+    settle,
     undo,
     switch,
     fork,
     rename,
-    name_by_a_model,
+    name_by_model,
     flag,
-    deletion,
-    restoring,
+    delete,
+    restore,
     reset,
-    new_token,
-    revocation_of_a_token,
-    exchange_of_a_link,
-    revocation_of_a_link,
-    importing,
+    create_token,
+    revoke_token,
+    exchange_link,
+    revoke_link,
+    import_chat,
 )
 
 
@@ -349,20 +359,18 @@ class PowerLoss(Contract):
         yield stage
         await stage.close()
 
-    @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
-    async def test_what_was_acknowledged_survives_power_loss(
-        self, powered: Stage, machine: Machine, deed: Deed
+    @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
+    async def test_acknowledged_action_survives_power_loss(
+        self, powered: Stage, machine: Machine, action: Action
     ) -> None:
-        check = await deed(powered, await powered.process())
+        check = await action(powered, await powered.process())
         machine.lose_power()
         later = await powered.process()
         await check(later)
         assert await later.ledger.check() == []
 
-    async def test_a_begin_is_lost_with_the_power_and_leaves_its_lane_free(
-        self, powered: Stage, machine: Machine
-    ) -> None:
-        """A begin does not wait for the disk. Nobody was told of it, and its key is not taken."""
+    async def test_begin_lost_with_the_power_frees_its_lane(self, powered: Stage, machine: Machine) -> None:
+        """A begin does not wait for the disk: no client was answered, and its key stays free."""
         here = await powered.process()
         chat = await here.chat()
         await exchange(chat, "q1", "a1")
@@ -372,11 +380,11 @@ class PowerLoss(Contract):
         same = await later.chat(chat)
         assert await same.attempts() == []
         await exchange(same, "q2", "a2", idempotency_key="once", on_busy="reject")
-        assert await said(same) == ["q1", "a1", "q2", "a2"]
+        assert await message_texts(same) == ["q1", "a1", "q2", "a2"]
 
 
-async def told(chat: Chat, text: str = "q", **options: object) -> str | None:
-    """Run a turn; return the instructions that its model saw first, if any."""
+async def run_and_read_instructions(chat: Chat, text: str = "q", **options: object) -> str | None:
+    """Run a turn and return the instructions shown to its model, if any."""
     model = ScriptedModel(["a"])
     await soon(chat.run(model, text, **options))  # type: ignore[arg-type]
     [seen] = model.seen
@@ -385,10 +393,10 @@ async def told(chat: Chat, text: str = "q", **options: object) -> str | None:
 
 
 class Restarts(Contract):
-    async def test_they_survive_a_restart(self, stage: Stage) -> None:
+    async def test_instructions_survive_restart(self, stage: Stage) -> None:
         if not self.capabilities.survives_restart:
             pytest.skip("the store does not survive a restart")
         chat = await (await stage.process()).chat()
-        await told(chat, instructions="Be kind.")
+        await run_and_read_instructions(chat, instructions="Be kind.")
         again = await (await stage.restart()).chat(chat)
-        assert await told(again) == "Be kind."
+        assert await run_and_read_instructions(again) == "Be kind."

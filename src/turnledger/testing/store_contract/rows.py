@@ -1,4 +1,4 @@
-"""The rows: a read returns what was written; a transaction is whole, alone, or nothing."""
+"""Rows: a read returns what was written; a transaction is atomic and isolated."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from turnledger.testing.store_contract.stage import Contract, OpenStore, Stage, 
 IDS = IdSource(lambda: 1_700_000_000_000, Random(1).getrandbits)
 TEXT = "né\x00 \U0001f600 'q\" \n"
 LATE = 2**52
-"""Milliseconds: far in the future, and still a safe integer everywhere."""
+"""Milliseconds: far in the future, below 2**53."""
 TableStep = Callable[[Tables], Awaitable[Any]]
 
 
 def do(method: str, *arguments: Any) -> TableStep:
-    """One call of the tables, as a step of a transaction."""
+    """Make a call of the tables into a step of a transaction."""
     return lambda tables: getattr(tables, method)(*arguments)
 
 
 async def write(store: Store, *steps: TableStep) -> list[Any]:
-    """Do these steps in one transaction; return what each returns."""
+    """Run these steps in one transaction and return their results."""
     return await soon(store.transact(_all_of, steps))
 
 
@@ -121,8 +121,7 @@ def turn(branch: BranchId, number: int, parent: TurnId | None = None) -> Turn:
     )
 
 
-async def begun(store: Store, found: Conversation | None = None) -> Conversation:
-    """A conversation with its branch, in the store."""
+async def insert_conversation(store: Store, found: Conversation | None = None) -> Conversation:
     made = found or conversation()
     await write(
         store, do("add_conversation", made), do("add_branch", Branch(id=made.branch, conversation=made.id))
@@ -131,8 +130,8 @@ async def begun(store: Store, found: Conversation | None = None) -> Conversation
 
 
 class Rows(Contract):
-    async def test_an_operation_that_raises_changes_nothing(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_operation_that_raises_changes_nothing(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         branch = await read(stores[0], do("branch", found.branch))
         attempt = full_attempt(found)
 
@@ -159,8 +158,10 @@ class Rows(Contract):
             assert await read(store, do("turns", found.branch, 0, 9, 9)) == []
 
     @pytest.mark.parametrize("sync", Sync)
-    async def test_no_update_is_lost_between_processes(self, stores: list[Store], sync: Sync) -> None:
-        found = await begun(stores[0])
+    async def test_concurrent_updates_of_two_processes_are_all_kept(
+        self, stores: list[Store], sync: Sync
+    ) -> None:
+        found = await insert_conversation(stores[0])
 
         async def raise_fence(tables: Tables, id: BranchId) -> int:
             branch = await tables.branch(id)
@@ -174,18 +175,18 @@ class Rows(Contract):
         branch = await read(stores[0], do("branch", found.branch))
         assert branch.fence == 20
 
-    async def test_a_read_sees_what_was_acknowledged_before_it(self, stores: list[Store]) -> None:
+    async def test_read_sees_writes_acknowledged_before(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         for number in range(5):
             title = str(number)
             await write(here, do("save_conversation", replace(found, title=title)))
             read_back = await read(there, do("conversation", "ann", found.id))
             assert read_back.title == title
 
-    async def test_rows_are_read_as_they_were_written(self, stores: list[Store]) -> None:
+    async def test_rows_are_read_as_written(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here, full_conversation())
+        found = await insert_conversation(here, full_conversation())
         branch = Branch(
             id=found.branch,
             conversation=found.id,
@@ -237,11 +238,11 @@ class Rows(Contract):
 
     @pytest.mark.parametrize("is_lasting", [True, False])
     @pytest.mark.parametrize("texts", [(), ("short",), ("long " * 300, TEXT)])
-    async def test_instructions_are_read_as_they_were_written(
+    async def test_instructions_are_read_as_written(
         self, stores: list[Store], texts: tuple[str, ...], is_lasting: bool
     ) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         given = Instructions(tuple(message("developer", text) for text in texts), is_lasting)
         attempt = full_attempt(found, instructions=given)
         await write(here, do("add_attempt", attempt))
@@ -250,9 +251,9 @@ class Rows(Contract):
         await write(there, do("save_attempt", ended))
         assert await read(here, do("attempt", "ann", attempt.id)) == ended
 
-    async def test_what_belongs_to_another_owner_is_not_there(self, stores: list[Store]) -> None:
+    async def test_rows_of_another_owner_are_not_found(self, stores: list[Store]) -> None:
         store = stores[0]
-        found = await begun(store, conversation(conversation_key="k"))
+        found = await insert_conversation(store, conversation(conversation_key="k"))
         attempt, committed = full_attempt(found), turn(found.branch, 1)
         await write(store, do("add_attempt", attempt), do("add_turn", committed))
         assert await read(store, do("turn", "ann", committed.id)) == committed
@@ -265,21 +266,21 @@ class Rows(Contract):
         ]
         assert [await read(store, lookup) for lookup in lookups] == [None] * 5
 
-    async def test_a_conversation_key_names_one_conversation(self, stores: list[Store]) -> None:
-        found = await begun(stores[0], conversation(conversation_key="k"))
+    async def test_conversation_key_names_one_conversation(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0], conversation(conversation_key="k"))
         with pytest.raises(StoreError):
-            await begun(stores[1], conversation(conversation_key="k"))
-        await begun(stores[1], conversation(conversation_key="k", owner="ben"))
+            await insert_conversation(stores[1], conversation(conversation_key="k"))
+        await insert_conversation(stores[1], conversation(conversation_key="k", owner="ben"))
         deleted = replace(found, state=ConversationState.DELETED)
         await write(stores[1], do("save_conversation", deleted))
-        again = await begun(stores[0], conversation(conversation_key="k"))
+        again = await insert_conversation(stores[0], conversation(conversation_key="k"))
         assert await read(stores[1], do("conversation_by_key", "ann", "", "k")) == again
 
     @pytest.mark.parametrize("state", [ConversationState.LIVE, ConversationState.EXPIRED])
-    async def test_a_conversation_that_is_saved_without_its_key_frees_it(
+    async def test_conversation_saved_without_its_key_frees_it(
         self, stores: list[Store], state: ConversationState
     ) -> None:
-        found = await begun(stores[0], conversation(conversation_key="k"))
+        found = await insert_conversation(stores[0], conversation(conversation_key="k"))
         released = replace(found, conversation_key=None, former_conversation_key="k", state=state)
         successor = conversation(conversation_key="k")
         await write(
@@ -291,18 +292,17 @@ class Rows(Contract):
         )
         assert await read(stores[1], do("conversation", "ann", found.id)) == released
         assert await read(stores[1], do("conversation_by_key", "ann", "", "k")) == successor
-        # What happens to the old one is none of the key's business any more.
         await write(stores[1], do("save_conversation", replace(released, state=ConversationState.DELETED)))
         assert await read(stores[0], do("conversation_by_key", "ann", "", "k")) == successor
 
-    async def test_a_number_of_a_branch_is_given_to_one_turn(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_number_on_a_branch_belongs_to_one_turn(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         await write(stores[0], do("add_turn", turn(found.branch, 1)))
         with pytest.raises(StoreError):
             await write(stores[1], do("add_turn", turn(found.branch, 1)))
 
-    async def test_turns_are_the_last_ones_in_order(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_turns_up_to_a_limit_are_the_last_ones_in_order(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         made: list[Turn] = []
         for number in range(1, 7):
             made.append(turn(found.branch, number, made[-1].id if made else None))
@@ -318,11 +318,9 @@ class Rows(Contract):
             page = await read(stores[1], do("turns", found.branch, after, through, limit))
             assert page == [made[number - 1] for number in numbers]
 
-    async def test_a_lane_is_a_conversation_its_branch_and_a_look_at_the_lease(
-        self, stores: list[Store]
-    ) -> None:
+    async def test_lane_has_conversation_branch_and_lease(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         lease = IDS.new(LeaseId)
         branch = await read(there, do("branch", found.branch))
         seen = await read(there, do("lane", found.owner, found.id, lease))
@@ -332,9 +330,9 @@ class Rows(Contract):
         assert await read(there, do("lane", "somebody else", found.id, lease)) is None
         assert await read(there, do("lane", found.owner, IDS.new(ConversationId), lease)) is None
 
-    async def test_the_journal_keeps_its_records_in_order_and_each_once(self, stores: list[Store]) -> None:
+    async def test_journal_keeps_records_in_order_without_duplicates(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         first, second = full_attempt(found), full_attempt(found)
         await write(here, do("add_attempt", first), do("add_attempt", second))
         records = [f"record {number}".encode() for number in range(12)]
@@ -345,7 +343,7 @@ class Rows(Contract):
         await write(here, do("drop_journal", first.id))
         assert await read(there, do("journal", first.id)) == []
 
-    async def test_an_event_log_keeps_its_chunks_in_order_and_each_once(self, stores: list[Store]) -> None:
+    async def test_event_log_keeps_chunks_in_order_without_duplicates(self, stores: list[Store]) -> None:
         here, there = stores
         first, second = IDS.new(TurnId), IDS.new(TurnId)
         chunks = [f"chunk {number}".encode() for number in range(12)]
@@ -358,18 +356,16 @@ class Rows(Contract):
         await write(here, do("drop_log", first))
         assert await read(there, do("log_chunks", first, 0, 99)) == []
 
-    async def test_a_turn_has_the_log_it_was_added_with(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_turn_is_stored_with_its_log(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         first = turn(found.branch, 1)
         second = turn(found.branch, 2, first.id)
         await write(stores[0], do("add_turn", first, b"\x00log"), do("add_turn", second))
         for each, log in ((first.id, b"\x00log"), (second.id, b""), (IDS.new(TurnId), b"")):
             assert await read(stores[1], do("turn_log", each)) == log
 
-    async def test_tickets_are_numbered_by_the_store_and_front_ones_come_first(
-        self, stores: list[Store]
-    ) -> None:
-        found, other = await begun(stores[0]), await begun(stores[0])
+    async def test_tickets_are_numbered_by_the_store_with_front_ones_first(self, stores: list[Store]) -> None:
+        found, other = await insert_conversation(stores[0]), await insert_conversation(stores[0])
         lease = IDS.new(LeaseId)
 
         def ticket(branch: BranchId, *, front: bool = False) -> Ticket:
@@ -403,8 +399,8 @@ class Rows(Contract):
         left = await read(stores[0], do("tickets", found.branch))
         assert left == [each for each in in_order if each != made[0]]
 
-    async def test_running_attempts_are_found_by_their_lease(self, stores: list[Store]) -> None:
-        found = await begun(stores[0])
+    async def test_running_attempts_are_found_by_lease(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0])
         running = full_attempt(found)
         ended = full_attempt(found, lease=running.lease, state=AttemptState.FAILED)
         other = full_attempt(found)
@@ -412,7 +408,7 @@ class Rows(Contract):
             await write(stores[0], do("add_attempt", attempt))
         assert await read(stores[1], do("running_of", running.lease)) == [running]
 
-    async def test_beats_rise_and_a_dropped_lease_is_gone(self, stores: list[Store]) -> None:
+    async def test_beats_increase_until_the_lease_is_dropped(self, stores: list[Store]) -> None:
         lease = IDS.new(LeaseId)
         beats = []
         for number in range(4):
@@ -423,9 +419,7 @@ class Rows(Contract):
         await write(stores[1], do("drop_lease", lease))
         assert await read(stores[0], do("lease", lease)) is None
 
-    async def test_a_buried_lease_is_gone_and_goes_on_with_its_beats_if_it_comes_back(
-        self, stores: list[Store]
-    ) -> None:
+    async def test_buried_lease_that_returns_continues_its_beats(self, stores: list[Store]) -> None:
         lease, other = IDS.new(LeaseId), IDS.new(LeaseId)
         for each in (lease, lease, other):
             await write(stores[0], do("beat", each))
@@ -437,7 +431,7 @@ class Rows(Contract):
         assert await read(stores[0], do("lease", lease)) == Lease(lease, 3)
         assert len(await read(stores[0], do("leases"))) == 2
 
-    async def test_store_remembers_only_the_leases_that_were_buried_last(self, stores: list[Store]) -> None:
+    async def test_buried_leases_are_remembered_up_to_a_bound(self, stores: list[Store]) -> None:
         *leases, youngest = (IDS.new(LeaseId) for _ in range(BURIED_KEPT + 1))
 
         async def bury_all(tables: Tables, _: None) -> None:
@@ -452,9 +446,11 @@ class Rows(Contract):
 
 
 class Overview(Contract):
-    async def test_all_rows_are_named_page_by_page_with_their_owners(self, stores: list[Store]) -> None:
+    async def test_rows_are_listed_in_pages_with_their_owners(self, stores: list[Store]) -> None:
         here, there = stores
-        chats = [await begun(here, conversation(owner=owner)) for owner in ("ann", "ben", "ann")]
+        chats = [
+            await insert_conversation(here, conversation(owner=owner)) for owner in ("ann", "ben", "ann")
+        ]
         attempts = [full_attempt(each) for each in chats]
         attempts += [full_attempt(each, state=AttemptState.FAILED) for each in chats]
         tickets = [_ticket_for(each) for each in chats]
@@ -495,9 +491,9 @@ class Overview(Contract):
         found = await _all(there, "all_claims", lambda claim: claim)
         assert sorted(found, key=lambda claim: claim.idempotency_key) == claims
 
-    async def test_a_branch_knows_up_to_where_others_need_it(self, stores: list[Store]) -> None:
+    async def test_branch_has_the_last_number_other_branches_need(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         assert await read(there, do("needed_through", found.branch)) == 0
         for through in (3, 5, 2):
             made = Branch(id=IDS.new(BranchId), conversation=found.id, start=through)
@@ -506,21 +502,21 @@ class Overview(Contract):
             await write(here, do("add_branch", made), do("add_origin", origin))
         assert await read(there, do("needed_through", found.branch)) == 5
 
-    async def test_a_store_tells_what_is_odd_about_it(self, stores: list[Store]) -> None:
+    async def test_store_reports_inconsistencies(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         attempt = full_attempt(found)
         await write(here, do("add_attempt", attempt), do("add_records", attempt.id, 0, [b"record"]))
         assert await read(there, do("oddities", 9)) == []
         await write(here, do("drop_attempt", attempt.id))
-        [told] = await read(there, do("oddities", 9))
-        assert attempt.id in told
+        [oddity] = await read(there, do("oddities", 9))
+        assert attempt.id in oddity
         assert await read(there, do("oddities", 0)) == []
         assert await read(there, do("turns_without_checksum")) == 0
 
 
 async def _all(store: Store, method: str, name: Callable[[Any], Any]) -> list[Any]:
-    """All that a method names, two at a time."""
+    """Read all pages of a method, two rows at a time."""
     found: list[Any] = []
     while page := await read(store, do(method, name(found[-1]) if found else None, 2)):
         found += page
@@ -538,7 +534,7 @@ def _ticket_for(found: Conversation) -> Ticket:
 
 
 class FlagRows(Contract):
-    async def test_purged_turns_take_their_flags_along(self, stage: Stage) -> None:
+    async def test_flags_are_purged_with_their_turns(self, stage: Stage) -> None:
         process = await stage.process()
         chat, other = await process.chat(), await process.chat()
         turns = [await exchange(each, "q", "a") for each in (chat, other)]
@@ -549,11 +545,9 @@ class FlagRows(Contract):
         ids = [each.id for each in turns]
         assert set(await read(process.store, do("flags", chat.owner, ids))) == {turns[1].id}
 
-    # Rows.
-
-    async def test_flags_are_read_as_they_were_written(self, stores: list[Store]) -> None:
+    async def test_flags_are_read_as_written(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         first, second = turn(found.branch, 1), turn(found.branch, 2)
         await write(here, do("add_turn", first), do("add_turn", second))
         ids = (first.id, second.id)
@@ -568,9 +562,9 @@ class FlagRows(Contract):
         await write(there, do("save_flags", "ann", first.id, {}))
         assert await read(here, do("flags", "ann", ids)) == {}
 
-    async def test_flags_are_found_by_where_their_turns_stand(self, stores: list[Store]) -> None:
+    async def test_flags_are_found_by_stretches_of_turns(self, stores: list[Store]) -> None:
         here, there = stores
-        found, other = await begun(here), await begun(here)
+        found, other = await insert_conversation(here), await insert_conversation(here)
         turns = [turn(found.branch, number) for number in range(1, 6)]
         elsewhere = turn(other.branch, 2)
         await write(here, *(do("add_turn", each) for each in (*turns, elsewhere)))
@@ -592,9 +586,9 @@ class FlagRows(Contract):
         assert await flagged("ann", *two) == sorted([elsewhere.id, turns[3].id])
         assert await flagged("eve", line) == []
 
-    async def test_every_change_raises_the_version_of_its_owner(self, stores: list[Store]) -> None:
+    async def test_flag_change_raises_the_version_of_its_owner(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(here)
+        found = await insert_conversation(here)
         made = turn(found.branch, 1)
         await write(here, do("add_turn", made))
         versions = []
@@ -608,7 +602,7 @@ class FlagRows(Contract):
 
 
 def change(owner: str = "ann", at: int = 1, **details: Any) -> LiveChange:
-    """A change of a conversation that need not be there."""
+    """Build a change; its conversation need not exist."""
     return LiveChange(
         kind=ChangeKind.TURN_RUNNING, owner=owner, conversation=IDS.new(ConversationId), at=at, **details
     )
@@ -633,13 +627,13 @@ class ChangeRows(Contract):
         assert await read(stores[1], do("changes_of", "ann", 0, 1)) == found[:1]
         assert await read(stores[1], do("changes_of", "ann", 1, 9)) == [found[2]]
 
-    async def test_every_kind_can_be_stored(self, stores: list[Store]) -> None:
+    async def test_changes_of_every_kind_can_be_stored(self, stores: list[Store]) -> None:
         kinds = [kind for kind in ChangeKind if kind not in (ChangeKind.START, ChangeKind.GAP)]
         await write(stores[0], *(do("add_change", replace(change(), kind=kind)) for kind in kinds))
         found = await read(stores[1], do("changes_of", "ann", 0, 99))
         assert [each.kind for each in found] == kinds
 
-    async def test_what_is_undone_leaves_no_number_behind(self, stores: list[Store]) -> None:
+    async def test_rolled_back_change_leaves_no_gap(self, stores: list[Store]) -> None:
         async def fail(tables: Any, _: None) -> None:
             await tables.add_change(change())
             raise ZeroDivisionError
@@ -651,9 +645,7 @@ class ChangeRows(Contract):
         [found] = await read(stores[1], do("changes_of", "ann", 0, 9))
         assert found.position.number == 1
 
-    async def test_changes_are_purged_by_age_and_number_but_never_the_newest(
-        self, stores: list[Store]
-    ) -> None:
+    async def test_changes_are_purged_by_age_and_count_except_the_newest(self, stores: list[Store]) -> None:
         await write(stores[0], *(do("add_change", change(at=at)) for at in (1, 2, 3, 4, 5, 6)))
         assert await read(stores[1], do("change_position", 0)) == Position()
         assert await write(stores[0], do("purge_changes", 3, 99, 1)) == [1]
@@ -668,8 +660,8 @@ class ChangeRows(Contract):
         found = await read(stores[1], do("changes_of", "ann", 0, 9))
         assert [each.position.number for each in found] == [6, 7]
 
-    async def test_behind_a_change_that_is_kept_none_is_missing(self, stores: list[Store]) -> None:
-        # Clocks differ, and an operation may wait for its turn: times need not rise with the numbers.
+    async def test_purge_of_changes_with_unordered_times_leaves_no_gap(self, stores: list[Store]) -> None:
+        # Clocks differ and operations may wait, so times need not increase with the numbers.
         await write(stores[0], *(do("add_change", change(at=at)) for at in (1, 9, 1, 1, 9)))
         assert await write(stores[0], do("purge_changes", 5, 99, 99)) == [1]
         found = await read(stores[1], do("changes_of", "ann", 0, 9))
@@ -678,13 +670,13 @@ class ChangeRows(Contract):
         found = await read(stores[1], do("changes_of", "ann", 0, 9))
         assert [each.position.number for each in found] == [5]
 
-    async def test_another_change_of_the_same_number_has_another_mark(self, stores: list[Store]) -> None:
+    async def test_changes_have_unique_marks(self, stores: list[Store]) -> None:
         await write(stores[0], do("add_change", change()), do("add_change", change()))
         first, second = await read(stores[1], do("changes_of", "ann", 0, 9))
         assert first.position.mark != second.position.mark
 
-    async def test_the_owner_of_a_ticket_is_known(self, stores: list[Store]) -> None:
-        found = await begun(stores[0], conversation(owner="bob"))
+    async def test_ticket_has_its_owner(self, stores: list[Store]) -> None:
+        found = await insert_conversation(stores[0], conversation(owner="bob"))
         ticket = Ticket(
             attempt=IDS.new(TurnId),
             conversation=found.id,
@@ -698,16 +690,16 @@ class ChangeRows(Contract):
 
 
 class ClockRows(Contract):
-    async def test_the_clock_mark_is_the_last_one_saved(self, stores: list[Store]) -> None:
+    async def test_clock_mark_is_the_last_one_saved(self, stores: list[Store]) -> None:
         assert await read(stores[0], do("clock_mark")) is None
         for mark in (ClockMark("one", 1, -2, 0), ClockMark("two", 3, 4, 5)):
             await write(stores[0], do("save_clock_mark", mark))
             assert await read(stores[1], do("clock_mark")) == mark
 
-    async def test_the_newest_time_is_that_of_the_last_turn_or_change(self, open_store: OpenStore) -> None:
+    async def test_newest_time_is_that_of_the_last_turn_or_change(self, open_store: OpenStore) -> None:
         store = await open_store()
         assert await read(store, do("newest_time")) is None
-        found = await begun(store)
+        found = await insert_conversation(store)
         await write(store, do("add_turn", turn(found.branch, 1)))
         assert await read(store, do("newest_time")) == turn(found.branch, 1).committed_at
         await store.close()

@@ -1,4 +1,4 @@
-"""Search: an owner finds every committed text that they may see, at once, and nothing else."""
+"""Search: an owner finds every visible committed text at once, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,85 +12,85 @@ from turnledger.model.conversation import Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, message
 from turnledger.testing.scripted_model import ScriptedModel, Step
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, owned
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chats_of
 
 
-async def found(process: StageProcess, text: str, **options: Any) -> list[Hit]:
-    page = await owned(process.ledger, options).search(text, **options)
+async def search(process: StageProcess, text: str, **options: Any) -> list[Hit]:
+    page = await chats_of(process.ledger, options).search(text, **options)
     assert page.is_complete
     return list(page.hits)
 
 
 async def snippets(process: StageProcess, text: str, **options: Any) -> list[str]:
-    return [hit.snippet for hit in await found(process, text, **options)]
+    return [hit.snippet for hit in await search(process, text, **options)]
 
 
-def marked(hit: Hit) -> list[str]:
+def marked_words(hit: Hit) -> list[str]:
     return [hit.snippet[start:end] for start, end in hit.marks]
 
 
-def says(*texts: Step) -> ScriptedModel:
+def answering(*texts: Step) -> ScriptedModel:
     return ScriptedModel(list(texts))
 
 
 class Search(Contract):
-    async def test_question_and_answer_are_found_at_once_and_in_every_process(self, stage: Stage) -> None:
+    async def test_search_finds_question_and_answer_at_once_in_every_process(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        turn = await chat.run(says("Take the night train to Zürich."), "How do I get to Switzerland?")
+        turn = await chat.run(answering("Take the night train to Zürich."), "How do I get to Switzerland?")
         for process in (here, there):
             for text in ("switzerland", "ZURICH train"):
-                [hit] = await found(process, text)
+                [hit] = await search(process, text)
                 assert (hit.conversation.id, hit.turn, hit.branch) == (chat.id, turn.id, turn.branch)
-        [hit] = await found(there, "zurich")
-        assert (hit.snippet, marked(hit)) == ("Take the night train to Zürich.", ["Zürich"])
+        [hit] = await search(there, "zurich")
+        assert (hit.snippet, marked_words(hit)) == ("Take the night train to Zürich.", ["Zürich"])
 
-    async def test_all_words_must_be_there_and_the_last_may_go_on(self, stage: Stage) -> None:
+    async def test_search_needs_all_words_and_matches_the_last_as_prefix(self, stage: Stage) -> None:
         here = await stage.process()
-        await (await here.chat()).run(says("The ferry leaves at noon."), "When does it leave?")
+        await (await here.chat()).run(answering("The ferry leaves at noon."), "When does it leave?")
         assert await snippets(here, "ferr") == ["The ferry leaves at noon."]
         assert await snippets(here, "noon ferr") == ["The ferry leaves at noon."]
-        # The words of a turn count together, whoever said them.
-        assert len(await found(here, "does noon")) == 1
+        # Question and answer of a turn are matched together.
+        assert len(await search(here, "does noon")) == 1
         for text in ("ferr noon", "ferry midnight", '"ferr"', "leave leaves boat"):
-            assert await found(here, text) == []
+            assert await search(here, text) == []
 
-    async def test_what_is_quoted_is_found_as_it_stands(self, stage: Stage) -> None:
+    async def test_search_for_a_quoted_phrase_matches_it_exactly(self, stage: Stage) -> None:
         here = await stage.process()
-        await (await here.chat()).run(says("End of story. Begin again."), "A story of the end")
+        await (await here.chat()).run(answering("End of story. Begin again."), "A story of the end")
         for text in ('"end of story"', "end-of-story", '"story of the end"', '"end of sto'):
-            assert len(await found(here, text)) == 1
-        # No phrase reaches from the question into the answer.
+            assert len(await search(here, text)) == 1
+        # A phrase never spans question and answer.
         for text in ('"of end"', '"end end"', '"story end"', "story-of-begin"):
-            assert await found(here, text) == []
+            assert await search(here, text) == []
 
-    async def test_scripts_without_spaces_are_found_by_what_stands_together(self, stage: Stage) -> None:
+    async def test_search_in_scripts_without_spaces_matches_adjacent_characters(self, stage: Stage) -> None:
         here = await stage.process()
-        await (await here.chat()).run(says("京都から東京へ行きます。"), "旅行の計画")
-        [hit] = await found(here, "東京へ")
-        assert marked(hit) == ["東京へ"]
-        assert len(await found(here, "計画 京都")) == 1
-        assert await found(here, "京東") == []
+        await (await here.chat()).run(answering("京都から東京へ行きます。"), "旅行の計画")
+        [hit] = await search(here, "東京へ")
+        assert marked_words(hit) == ["東京へ"]
+        assert len(await search(here, "計画 京都")) == 1
+        assert await search(here, "京東") == []
 
-    async def test_titles_come_first_and_then_the_newest_message(self, stage: Stage) -> None:
+    async def test_search_returns_titles_then_newest_messages(self, stage: Stage) -> None:
         here = await stage.process()
         chats = [await here.chat() for _ in range(3)]
         for chat in chats:
-            await chat.run(says("About herons."), "Tell me")
-        await chats[0].run(says("More herons."), "More")
+            await chat.run(answering("About herons."), "Tell me")
+        await chats[0].run(answering("More herons."), "More")
         named = [await here.chat(title=f"Herons {number}") for number in (1, 2)]
-        hits = await found(here, "herons")
+        hits = await search(here, "herons")
         ids = [hit.conversation.id for hit in hits]
         assert ids == [each.id for each in (named[1], named[0], chats[0], chats[2], chats[1])]
         assert [hit.turn is None for hit in hits] == [True, True, False, False, False]
         assert hits[2].snippet == "More herons."
 
-    async def test_pages_go_on_where_the_last_one_ended(self, stage: Stage) -> None:
+    async def test_search_pages_continue_without_gaps(self, stage: Stage) -> None:
         here = await stage.process()
         for number in range(7):
             chat = await here.chat(title="Swans" if number % 3 == 0 else None)
-            await chat.run(says(f"Swan {number}"), "Say")
-        whole = [(hit.conversation.id, hit.turn) for hit in await found(here, "swan", limit=50)]
+            await chat.run(answering(f"Swan {number}"), "Say")
+        whole = [(hit.conversation.id, hit.turn) for hit in await search(here, "swan", limit=50)]
         paged, cursor = [], None
         for _ in range(20):
             page = await here.ledger.search("swan", cursor=cursor, limit=2)
@@ -104,16 +104,16 @@ class Search(Contract):
         assert {chat for chat, _ in paged} == {chat for chat, _ in whole}
 
     @pytest.mark.parametrize("cursor", ["", "x", "-1", "0", "1" * 17, "f" * 16, "é", "1 "])
-    async def test_a_cursor_that_was_never_given_is_refused(self, stage: Stage, cursor: str) -> None:
+    async def test_search_with_an_invalid_cursor_is_refused(self, stage: Stage, cursor: str) -> None:
         here = await stage.process()
         with pytest.raises(InvalidInput):
             await here.ledger.search("swan", cursor=cursor)
 
-    async def test_nobody_finds_what_is_not_his(self, stage: Stage) -> None:
+    async def test_search_finds_no_chats_of_other_owners_or_scopes(self, stage: Stage) -> None:
         here = await stage.process()
         for owner, scope in (("ann", ""), ("ann", "shop"), ("ben", "shop")):
             chat = await here.chat(owner=owner, scope=scope, title=f"Otters {owner}")
-            await chat.run(says(f"Otter of {owner} in {scope}."), "Say")
+            await chat.run(answering(f"Otter of {owner} in {scope}."), "Say")
         both = ["Otters ann", "Otters ann"]
         assert await snippets(here, "otters", owner="ann") == both
         assert await snippets(here, "otters", owner="ben", scope="shop") == ["Otters ben"]
@@ -123,20 +123,20 @@ class Search(Contract):
         ]
         assert await snippets(here, '"otter of', owner="ann", scope="") == ["Otter of ann in ."]
         for stranger in ("an", "annn", "cat", "ANN"):
-            assert await found(here, "otters", owner=stranger) == []
+            assert await search(here, "otters", owner=stranger) == []
 
-    async def test_who_sees_one_chat_only_finds_what_it_shows(self, stage: Stage) -> None:
+    async def test_search_restricted_to_one_chat_finds_its_turns_only(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(title="Owls")
-        shared = await chat.run(says("A tawny owl."), "Which?")
+        shared = await chat.run(answering("A tawny owl."), "Which?")
         fork = await chat.fork()
-        await chat.run(says("A barn owl."), "And?")
+        await chat.run(answering("A barn owl."), "And?")
         for seen, texts in ((chat, ["Owls"]), (fork, ["A tawny owl."])):
             assert await snippets(here, "owl", within=Within(chat=ConversationId(seen.id))) == texts
-        [hit] = await found(here, "tawny", within=Within(chat=ConversationId(fork.id)))
+        [hit] = await search(here, "tawny", within=Within(chat=ConversationId(fork.id)))
         assert (hit.conversation.id, hit.turn) == (fork.id, shared.id)
 
-    async def test_nothing_but_what_people_say_to_each_other_is_found(self, stage: Stage) -> None:
+    async def test_search_finds_messages_only(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         call = {"type": "function_call", "call_id": "c", "name": "badger", "arguments": '{"badger": 1}'}
@@ -147,119 +147,119 @@ class Search(Contract):
             await turn.add(result)
             turn.emit("Nothing.")
             turn.details["badger"] = "badger"
-        assert await found(here, "badger") == []
-        assert len(await found(here, "nothing")) == 1
+        assert await search(here, "badger") == []
+        assert len(await search(here, "nothing")) == 1
         await here.chat(title="Badger", internal=True)
-        assert await found(here, "badger") == []
+        assert await search(here, "badger") == []
 
-    async def test_what_is_hidden_from_the_user_is_not_found_until_it_is_shown(self, stage: Stage) -> None:
+    async def test_search_skips_items_hidden_from_the_user(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
-        turn = await chat.run(says("A lynx."), "Which cat?")
-        assert len(await found(here, "lynx")) == 1
+        turn = await chat.run(answering("A lynx."), "Which cat?")
+        assert len(await search(here, "lynx")) == 1
         await chat.flag(turn.id, [1], to_user=False)
-        assert await found(here, "lynx") == []
-        assert len(await found(here, "cat")) == 1
+        assert await search(here, "lynx") == []
+        assert len(await search(here, "cat")) == 1
         await chat.flag(turn.id, [1], to_model=False, to_user=True)
-        assert len(await found(here, "lynx")) == 1
+        assert len(await search(here, "lynx")) == 1
 
-    async def test_a_chat_is_found_by_the_name_it_has(self, stage: Stage) -> None:
+    async def test_search_finds_a_renamed_chat_by_its_new_title(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(title="Marmots")
         assert await snippets(here, "marmots") == ["Marmots"]
         await chat.update(title="Ibexes")
-        assert await found(here, "marmots") == []
-        [hit] = await found(here, "ibex")
+        assert await search(here, "marmots") == []
+        [hit] = await search(here, "ibex")
         assert (hit.conversation.title, hit.turn, hit.branch) == ("Ibexes", None, hit.conversation.branch)
 
-    async def test_what_was_edited_away_is_found_with_its_branch(self, stage: Stage) -> None:
+    async def test_search_finds_edited_turns_with_their_branch(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
-        first = await chat.run(says("Hello."), "Hi")
-        old = await chat.run(says("A weasel."), "What?")
-        new = await chat.edit(old.id, "Which?").run(says("A stoat."))
-        [hit] = await found(here, "weasel")
+        first = await chat.run(answering("Hello."), "Hi")
+        old = await chat.run(answering("A weasel."), "What?")
+        new = await chat.edit(old.id, "Which?").run(answering("A stoat."))
+        [hit] = await search(here, "weasel")
         assert (hit.turn, hit.branch) == (old.id, old.branch)
-        # What both branches share is shown by the current one.
-        [hit] = await found(here, "hello")
+        # Shared turns are found on the current branch.
+        [hit] = await search(here, "hello")
         assert (hit.turn, hit.branch) == (first.id, new.branch)
 
-    async def test_a_fork_shows_what_its_deleted_original_said(self, stage: Stage) -> None:
+    async def test_search_finds_turns_of_a_deleted_chat_in_its_fork(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
-        first = await chat.run(says("A polecat."), "What?")
-        await chat.run(says("A marten."), "And?")
+        first = await chat.run(answering("A polecat."), "What?")
+        await chat.run(answering("A marten."), "And?")
         fork = await chat.fork(first.id)
-        further = await (await fork.fork()).run(says("A mink."), "Further")
+        further = await (await fork.fork()).run(answering("A mink."), "Further")
         await chat.delete()
-        assert await found(here, "marten") == []
-        assert len(await found(here, "polecat")) == 1
+        assert await search(here, "marten") == []
+        assert len(await search(here, "polecat")) == 1
         await chat.delete(purge=True)
         for _ in range(5):
             await here.tend()
-        [hit] = await found(here, "polecat")
+        [hit] = await search(here, "polecat")
         assert (hit.conversation.id, hit.turn) == (fork.id, first.id)
         assert hit.branch == hit.conversation.branch
-        assert await found(here, "marten") == []
+        assert await search(here, "marten") == []
         await fork.delete()
-        [hit] = await found(here, "polecat")
+        [hit] = await search(here, "polecat")
         assert (hit.branch, hit.turn) == (further.branch, first.id)
 
-    async def test_what_is_deleted_is_not_found_and_later_turns_are(self, stage: Stage) -> None:
+    async def test_search_finds_new_turns_and_no_deleted_ones(self, stage: Stage) -> None:
         here = await stage.process()
         gone = await here.chat(title="Puffins")
-        await gone.run(says("A puffin."), "Say")
-        assert len(await found(here, "puffin")) == 1
+        await gone.run(answering("A puffin."), "Say")
+        assert len(await search(here, "puffin")) == 1
         await gone.delete(purge=True)
-        assert await found(here, "puffin") == []
+        assert await search(here, "puffin") == []
         for _ in range(5):
             await here.tend()
-        # Whatever numbers the purged turns had, new ones are found under them.
+        # New turns may reuse the numbers of purged ones.
         chat = await here.chat()
-        await chat.run(says("Another puffin."), "Say")
+        await chat.run(answering("Another puffin."), "Say")
         assert await snippets(here, "puffin") == ["Another puffin."]
 
-    async def test_what_is_restored_is_found_again(self, stage: Stage) -> None:
+    async def test_search_finds_a_restored_chat(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(title="Gannets")
-        await chat.run(says("A gannet on a cliff."), "Say")
-        assert len(await found(here, "gannet")) == 1
+        await chat.run(answering("A gannet on a cliff."), "Say")
+        assert len(await search(here, "gannet")) == 1
         await chat.delete()
-        assert await found(here, "gannet") == []
+        assert await search(here, "gannet") == []
         await here.ledger.restore(chat.id)
-        [hit] = await found(here, "gannet")
+        [hit] = await search(here, "gannet")
         assert (hit.conversation.id, hit.turn) == (chat.id, None)
-        assert len(await found(here, "cliff")) == 1
+        assert len(await search(here, "cliff")) == 1
 
-    async def test_turns_that_did_not_become_history_are_not_found(self, stage: Stage) -> None:
+    async def test_search_skips_failed_turns(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         with pytest.raises(ZeroDivisionError):
-            await chat.run(says("Curlew", ZeroDivisionError()), "A curlew?")
-        assert await found(here, "curlew") == []
+            await chat.run(answering("Curlew", ZeroDivisionError()), "A curlew?")
+        assert await search(here, "curlew") == []
 
-    async def test_whatever_is_typed_is_no_error(self, stage: Stage) -> None:
+    async def test_search_accepts_any_text(self, stage: Stage) -> None:
         here = await stage.process()
-        await (await here.chat()).run(says("Plain."), "Words")
+        await (await here.chat()).run(answering("Plain."), "Words")
         queries = ("", " ", '"', "***", "AND", "a OR b NOT c", "NEAR(a b)", "words:x", "x*", "'; --", "\x00")
         for text in (*queries, "{a} : ^b", "-"):
             page = await here.ledger.search(text)
             assert (page.hits, page.next) == ((), None), text
 
-    async def test_tending_makes_findable_what_nobody_searched_for(self, stage: Stage) -> None:
+    async def test_maintenance_indexes_turns_without_a_search(self, stage: Stage) -> None:
         here = await stage.process()
-        await (await here.chat(title="Grebe")).run(says("A grebe."), "Say")
+        await (await here.chat(title="Grebe")).run(answering("A grebe."), "Say")
         await here.tend()
         assert await here.store.transact(index_some, 10) == 0
-        assert len(await found(here, "grebe")) == 1
+        assert len(await search(here, "grebe")) == 1
 
-    async def test_long_texts_are_found_by_any_of_their_words(self, stage: Stage) -> None:
+    async def test_search_finds_any_word_of_a_long_text(self, stage: Stage) -> None:
         here = await stage.process()
         words = " ".join(f"word{number}" for number in range(3_000))
         chat = await here.chat()
-        await chat.run(says(words), [message("user", "x" * 100_000), Item.of("Go")])
-        [hit] = await found(here, "word2718")
-        assert marked(hit) == ["word2718"]
+        await chat.run(answering(words), [message("user", "x" * 100_000), Item.of("Go")])
+        [hit] = await search(here, "word2718")
+        assert marked_words(hit) == ["word2718"]
         assert len(hit.snippet) <= 162
         assert hit.snippet.startswith("…")
-        assert len(await found(here, "x" * 70)) == 1
+        assert len(await search(here, "x" * 70)) == 1

@@ -1,7 +1,7 @@
-"""The stage of the contract: processes that share one database, one clock moved by hand, no waiting.
+"""The stage of the contract: processes that share one database and one fake clock.
 
-Leases are long and never renewed by themselves, and every write is announced to the other processes at once.
-So nothing happens by the passing of real time: a test moves the clock, opens gates and calls `tend`.
+Leases are long and not renewed, and every write notifies the other processes at once. Nothing depends on real
+time: a test advances the clock, opens gates and calls `tend`.
 """
 
 from __future__ import annotations
@@ -31,55 +31,54 @@ from turnledger.testing.gates import Gate, GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Step
 
 GUARD = 20.0
-"""Seconds after which a test is given up: something that had to happen did not."""
+"""Seconds until a test that waits in vain fails."""
 LIMITS = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0)
 SHORT_WAIT = Limits(lease_time=600.0, queue_wait=60.0, flush_every=6_000.0)
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 OpenStore: TypeAlias = Callable[[], Awaitable[Store]]
-Play: TypeAlias = Callable[[ScriptedModel], Coroutine[Any, Any, Turn]]
+StartTurn: TypeAlias = Callable[[ScriptedModel], Coroutine[Any, Any, Turn]]
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a store can do beyond the promises; tests of the rest are skipped."""
+    """Optional abilities of a store; tests of missing ones are skipped."""
 
     survives_restart: bool = False
-    """What was acknowledged is there after every handle was closed and new ones are opened."""
+    """Acknowledged writes are there after all handles were closed and reopened."""
     gives_hints: bool = True
-    """Calls what `watch` was given when another process has written."""
+    """Calls the callback of `watch` when another process has written."""
 
 
-def owned(ledger: Ledger, arguments: dict[str, Any]) -> Chats:
-    """Take `owner`, `scope` and `within` out of these arguments, and return the chats that they name."""
+def chats_of(ledger: Ledger, arguments: dict[str, Any]) -> Chats:
+    """Pop `owner`, `scope` and `within` from these arguments and return the chats they select."""
     within = arguments.pop("within", EVERYWHERE)
     return ledger.for_owner(arguments.pop("owner", LOCAL), scope=arguments.pop("scope", None), within=within)
 
 
 @dataclass(frozen=True)
 class StageProcess:
-    """A ledger over a store handle of its own, as a process would have them."""
+    """A ledger on its own store handle, like one process."""
 
     ledger: Ledger
     store: GatedStore
 
     async def chat(self, like: Chat | None = None, **details: Any) -> Chat:
-        """Open a conversation: a new one, or one that another process has."""
+        """Open a new conversation, or the one of another process."""
         if like is not None:
             return await self.ledger.for_owner(like.owner).conversation(like.id)
-        return await owned(self.ledger, details).conversation(**details)
+        return await chats_of(self.ledger, details).conversation(**details)
 
-    async def listed(self, **wanted: Any) -> list[Conversation]:
-        """A page of the conversations that a list shows."""
-        page = await owned(self.ledger, wanted).list(**wanted)
+    async def list_chats(self, **wanted: Any) -> list[Conversation]:
+        page = await chats_of(self.ledger, wanted).list(**wanted)
         return [each.conversation for each in page.chats]
 
     async def tend(self) -> None:
-        """Do what the timer of the process does."""
+        """Run the periodic maintenance once."""
         await self.ledger._tending.tend()
 
     async def flush(self) -> None:
-        """Write down what its turns have told, as its timer does."""
+        """Write the events of running turns, as the timer does."""
         await self.ledger._process.flushing.flush()
 
 
@@ -92,7 +91,6 @@ class Holder:
     model: ScriptedModel
 
     async def finish(self) -> Turn:
-        """Let it come to its end."""
         self.gate.release()
         return await soon(self.task)
 
@@ -106,15 +104,14 @@ class Stage:
         self._written = asyncio.Event()
         self._opened = 0
         self.begins: Counter[TurnId] = Counter()
-        """How often each attempt has tried to begin."""
+        """Begins tried, by attempt."""
         self.clock = FakeClock()
 
     async def process(self, limits: Limits = LIMITS) -> StageProcess:
-        """Start another process on the database."""
         self._opened += 1
-        store = _Observed(await self._open_store(), self._neighbours, self._note)
+        store = _ObservedStore(await self._open_store(), self._neighbours, self._note)
         ledger = await Ledger.over(store, limits=limits, clock=self.clock, random=Random(self._opened))
-        store.trips.clear()  # what it takes to open a ledger is nothing that a test counts
+        store.trips.clear()  # tests do not count the writes of opening
         self._processes.append(StageProcess(ledger, store))
         return self._processes[-1]
 
@@ -122,13 +119,13 @@ class Stage:
         return [await self.process(limits) for _ in range(count)]
 
     async def shared_chat(self, **details: Any) -> tuple[Chat, Chat]:
-        """Make a conversation in one process, and open it in another, too."""
+        """Create a conversation in one process and open it in another."""
         here, there = await self.processes()
         chat = await here.chat(**details)
         return chat, await there.chat(chat)
 
     def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Run something beside the test; it is cancelled when the test ends."""
+        """Start a task that is cancelled when the test ends."""
         task = asyncio.create_task(work)
         self._tasks.append(task)
         return task
@@ -136,11 +133,11 @@ class Stage:
     async def hold_lane(
         self, chat: Chat, input: str = "first", script: Sequence[Step] = (), **policies: Any
     ) -> Holder:
-        """Start a turn, and return when its model waits at the gate, at the end of the script."""
+        """Start a turn and return when its model waits at the gate behind the script."""
         return await self.hold(lambda model: chat.run(model, input, **policies), script)
 
-    async def hold(self, run: Play, script: Sequence[Step] = ()) -> Holder:
-        """Start any turn that a model plays, and return when its model waits at the gate."""
+    async def hold(self, run: StartTurn, script: Sequence[Step] = ()) -> Holder:
+        """Start any turn and return when its model waits at the gate."""
         gate = Gate()
         model = ScriptedModel([*(script or ["Working"]), gate, " done."])
         holder = Holder(self.start(run(model)), gate, model)
@@ -148,7 +145,7 @@ class Stage:
         return holder
 
     async def reach(self, gate: Gate, task: asyncio.Task[Any]) -> None:
-        """Wait until the gate is reached; if the task ends before, raise what it raises."""
+        """Wait until the gate is reached; raise the error of the task if it ends before."""
         arrival = self.start(gate.arrived())
         async with asyncio.timeout(GUARD):
             await asyncio.wait((arrival, task), return_when=asyncio.FIRST_COMPLETED)
@@ -159,18 +156,18 @@ class Stage:
     async def queue(
         self, chat: Chat, model: ScriptedModel, input: str, **policies: Any
     ) -> asyncio.Task[Turn]:
-        """Start a turn on a busy conversation, and return when it has its ticket and waits for a bell."""
+        """Start a turn on a busy conversation and return when it waits with its ticket."""
         return await self.line_up(chat, chat.run(model, input, **policies))
 
     async def line_up(self, chat: Chat, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Start anything that waits for the lane, and return when it has its ticket and waits for a bell."""
+        """Start any work that waits for the lane and return when it waits with its ticket."""
         before = {ticket.attempt for ticket in await self.tickets(chat)}
         task = self.start(work)
 
         async def is_waiting() -> bool:
             task.done() and task.result()
             new = [ticket.attempt for ticket in await self.tickets(chat) if ticket.attempt not in before]
-            # The second look is the one after which only a bell wakes it.
+            # After its second look at the queue, only a bell wakes it.
             return bool(new) and self.begins[new[0]] >= 2
 
         await self.until(is_waiting)
@@ -186,7 +183,7 @@ class Stage:
         return branch.fence
 
     async def until_run(self, process: StageProcess, operation: Callable[..., Any], count: int) -> None:
-        """Wait until this process has run a writing operation so many times."""
+        """Wait until this process has run a writing operation `count` times."""
 
         async def has_run() -> bool:
             return process.store.trips.count(operation.__name__) >= count
@@ -194,7 +191,7 @@ class Stage:
         await self.until(has_run)
 
     async def until(self, question: Callable[[], Awaitable[bool]]) -> None:
-        """Wait for a write after which the answer is yes."""
+        """Wait for a write after which `question` returns True."""
         async with asyncio.timeout(GUARD):
             while True:
                 written = self._written
@@ -203,18 +200,17 @@ class Stage:
                 await written.wait()
 
     async def bury_others(self, process: StageProcess) -> None:
-        """Let all other processes fall silent until this one has taken over from them."""
+        """Let the leases of all other processes expire and take over from them."""
         await process.tend()
         self.clock.advance(LIMITS.lease_time)
         await process.tend()
 
     async def restart(self) -> StageProcess:
-        """Close every process, and open the database anew."""
+        """Close every process and reopen the database."""
         await self.close()
         return await self.process()
 
     async def close(self) -> None:
-        """End everything that runs."""
         for task in self._tasks:
             task.cancel()
         async with asyncio.timeout(GUARD):
@@ -230,7 +226,7 @@ class Stage:
         self._written = asyncio.Event()
 
 
-class _Observed(GatedStore):
+class _ObservedStore(GatedStore):
     def __init__(self, store: Store, neighbours: list[GatedStore], note: Callable[[object], None]) -> None:
         super().__init__(store, renews=False, neighbours=neighbours)
         self._note_request = note
@@ -244,7 +240,7 @@ class _Observed(GatedStore):
 
 
 class Contract:
-    """What each part of the contract stands on; see turnledger.testing.store_contract."""
+    """Fixtures of each part of the contract."""
 
     capabilities = Capabilities()
     pytestmark = pytest.mark.anyio
@@ -273,49 +269,48 @@ class Contract:
 
 
 async def soon(work: Awaitable[Result]) -> Result:
-    """Wait for what needs nothing more to happen."""
+    """Await work that should end without further steps of the test; fail after GUARD seconds."""
     async with asyncio.timeout(GUARD):
         return await work
 
 
-async def refused(
+async def expect_refusal(
     name: str, work: Awaitable[object], error: type[Exception], match: str | None = None
 ) -> None:
-    """Await what must be refused with this error; if it is not, say which case it was."""
+    """Expect this error; if there is none, fail with the name of the case."""
     with pytest.raises(error, match=match):
         pytest.fail(f"{name} was not refused: {await soon(work)}")
 
 
 async def exchange(chat: Chat, text: str, answer: str = "Yes.", **policies: Any) -> Turn:
-    """Run a turn that goes well."""
+    """Run a turn with this answer."""
     return await soon(chat.run(ScriptedModel([answer]), text, **policies))
 
 
 async def play(block: TurnBlock, runner: Runner) -> Turn:
-    """Run the block of a turn with a runner, and return the turn as committed."""
+    """Run the block of a turn with a runner and return the committed turn."""
     async with block as running:
         await runner(running)
     assert running.turn is not None
     return running.turn
 
 
-async def tell(block: TurnBlock, answer: str = "Yes.") -> Turn:
-    """Run the block of a turn that goes well."""
+async def run_block(block: TurnBlock, answer: str = "Yes.") -> Turn:
+    """Run the block of a turn with this answer."""
     return await soon(play(block, ScriptedModel([answer])))
 
 
-async def said(chat: Chat) -> list[str]:
-    """The texts of all messages in the history, in order."""
+async def message_texts(chat: Chat) -> list[str]:
     return [item.text for item in await chat.history() if item.type == "message"]
 
 
-async def asked(chat: Chat) -> list[str]:
-    """What was asked in each turn of the history: its last input."""
+async def input_texts(chat: Chat) -> list[str]:
+    """Read the last input of each turn of the history."""
     return [turn.input[-1].text for turn in await chat.turns(limit=1_000)]
 
 
 async def chain(chat: Chat, count: int) -> list[Turn]:
-    """Run so many turns, asked q1, q2, … and answered a1, a2, …."""
+    """Run turns with the inputs q1, q2, … and the answers a1, a2, …."""
     return [await exchange(chat, f"q{number}", f"a{number}") for number in range(1, count + 1)]
 
 
@@ -324,12 +319,10 @@ def user(text: str) -> dict[str, Any]:
 
 
 def call(name: str, call_id: str) -> Item:
-    """A function call as a model would make it."""
     return Item.of({"type": "function_call", "call_id": call_id, "name": name, "arguments": "{}"})
 
 
 def answer_to(call_id: str, output: str) -> Item:
-    """The result of a function call, as a client would send it."""
     return result_of(call("any", call_id), output)
 
 

@@ -1,4 +1,4 @@
-"""Tokens and share links: found by their text alone, and of no use to anyone once they are revoked."""
+"""Tokens and share links: found by their text only, and useless once revoked."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.conversation import Within
 from turnledger.model.ids import IdSource, ShareId, TokenId
-from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, begun, do, read, write
-from turnledger.testing.store_contract.stage import Contract, Stage, tell
+from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, do, insert_conversation, read, write
+from turnledger.testing.store_contract.stage import Contract, Stage, run_block
 
 ALL = frozenset(TokenScope)
 DAY = 24 * 3600.0
@@ -38,10 +38,8 @@ def token(**changes: Any) -> Token:
     return replace(made, **changes)
 
 
-class TokensKept(Contract):
-    # What a ledger does.
-
-    async def test_a_token_is_found_by_its_text_and_by_nothing_else(self, stage: Stage) -> None:
+class Tokens(Contract):
+    async def test_token_is_found_by_its_text_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
         made, text = await Host(here.ledger).tokens.create(
             owner="ann", scopes=[TokenScope.TURNS_RUN], name="phone"
@@ -60,14 +58,14 @@ class TokensKept(Contract):
         for other in (digest_of(text + "x"), made.digest[:-1], b"", None):
             assert (await Host(there.ledger).tokens.find(other)).token is None
 
-    async def test_a_store_has_a_secret_that_all_of_its_processes_know(self, stage: Stage) -> None:
+    async def test_processes_share_the_secret_of_the_store(self, stage: Stage) -> None:
         here, there = await stage.processes()
         secret = await Host(here.ledger).tokens.store_secret()
         assert len(secret) == 32
         assert len(set(secret)) > 8
         assert await Host(there.ledger).tokens.store_secret() == secret
 
-    async def test_a_list_goes_back_in_time_page_by_page(self, stage: Stage) -> None:
+    async def test_tokens_are_listed_newest_first_in_pages(self, stage: Stage) -> None:
         here, there = await stage.processes()
         made = []
         for number, owner in enumerate(["ann", "ben", "ann", "ann", "ben"]):
@@ -83,7 +81,7 @@ class TokensKept(Contract):
         assert await tokens.list(owner="ann", within=Within("shop"), limit=1) == [made[2]]
         assert await tokens.list(owner="ben", within=Within("shop")) == await tokens.list(owner="eve") == []
 
-    async def test_a_revocation_takes_along_what_was_made_by_it(self, stage: Stage) -> None:
+    async def test_token_revocation_revokes_tokens_it_created(self, stage: Stage) -> None:
         here, there = await stage.processes()
         tokens = Host(here.ledger).tokens
         root, _ = await tokens.create(owner="ann", scopes=ALL)
@@ -104,7 +102,7 @@ class TokensKept(Contract):
             assert admission.token == each
             assert admission.version != version
 
-    async def test_to_others_a_token_does_not_exist(self, stage: Stage) -> None:
+    async def test_token_of_another_owner_is_not_found(self, stage: Stage) -> None:
         process = await stage.process()
         tokens = Host(process.ledger).tokens
         made, _ = await tokens.create(owner="ann", scopes=ALL, chat_scope="shop")
@@ -123,7 +121,7 @@ class TokensKept(Contract):
         assert (await tokens.find(made.digest)).token == made
         assert len(await tokens.revoke(made.id, owner="ann", within=Within("shop"))) == 1
 
-    async def test_uses_are_noted_forward_only(self, stage: Stage) -> None:
+    async def test_token_use_time_only_increases(self, stage: Stage) -> None:
         here, there = await stage.processes()
         first, _ = await Host(here.ledger).tokens.create(scopes=ALL)
         second, _ = await Host(here.ledger).tokens.create(scopes=ALL)
@@ -132,7 +130,7 @@ class TokensKept(Contract):
         await Host(there.ledger).tokens.note_uses({})
         assert [each.used_at for each in await Host(here.ledger).tokens.list()] == [15, 20]
 
-    async def test_what_ended_long_ago_is_forgotten(self, stage: Stage) -> None:
+    async def test_tokens_that_ended_long_ago_are_purged(self, stage: Stage) -> None:
         process = await stage.process()
         tokens = Host(process.ledger).tokens
         kept, _ = await tokens.create(scopes=ALL)
@@ -150,9 +148,7 @@ class TokensKept(Contract):
         await process.tend()
         assert [each.id for each in await tokens.list()] == [kept.id]
 
-    # Rows.
-
-    async def test_a_token_is_read_as_it_was_written(self, stores: list[Store]) -> None:
+    async def test_token_is_read_as_written(self, stores: list[Store]) -> None:
         here, there = stores
         full = token(
             owner=TEXT,
@@ -182,7 +178,7 @@ class TokensKept(Contract):
         assert await read(there, do("all_tokens", None, 1)) == [(TEXT, full.id)]
         assert await read(there, do("all_tokens", full.id, 9)) == [("ann", plain.id)]
 
-    async def test_no_two_tokens_share_an_id_or_a_text(self, stores: list[Store]) -> None:
+    async def test_tokens_have_unique_ids_and_texts(self, stores: list[Store]) -> None:
         here, there = stores
         made = token()
         await write(here, do("add_token", made))
@@ -191,11 +187,11 @@ class TokensKept(Contract):
                 await write(there, do("add_token", other))
         assert await read(there, do("tokens", None, None, 9)) == [made]
 
-    async def test_the_admission_is_a_number_of_its_owner_and_seen_with_lane_and_token(
+    async def test_admission_number_is_per_owner_and_read_with_lane_and_token(
         self, stores: list[Store]
     ) -> None:
         here, there = stores
-        found, made = await begun(here), token()
+        found, made = await insert_conversation(here), token()
         await write(here, do("add_token", made))
         versions = [await read(there, do("admission", "ann"))]
         for number in range(3):
@@ -208,7 +204,7 @@ class TokensKept(Contract):
         assert (await read(here, do("lane", "ann", found.id, found.id)))[3] == 0
         assert await read(here, do("flag_version", "ann")) == 0
 
-    async def test_tokens_are_counted_while_they_are_valid(self, stores: list[Store]) -> None:
+    async def test_tokens_are_counted_while_valid(self, stores: list[Store]) -> None:
         here, there = stores
         await write(
             here,
@@ -221,7 +217,7 @@ class TokensKept(Contract):
             assert await read(there, do("count_tokens", "ann", now, limit)) == count
         assert await read(there, do("count_tokens", "eve", 9, 9)) == 0
 
-    async def test_a_token_revokes_itself_and_what_it_made_only(self, stage: Stage) -> None:
+    async def test_token_revokes_only_itself_and_tokens_it_created(self, stage: Stage) -> None:
         here, there = await stage.processes()
         tokens = Host(here.ledger).tokens
         admin = [TokenScope.ADMIN]
@@ -240,7 +236,7 @@ class TokensKept(Contract):
         assert [each.id for each in await tokens.revoke(child.id, by=child.id)] == [child.id, grandchild.id]
         assert [each.id for each in await tokens.revoke(other.id, by=root.id)] == [other.id]
 
-    async def test_a_token_is_revoked_once_and_used_later_and_later(self, stores: list[Store]) -> None:
+    async def test_token_row_is_revoked_once_and_its_use_time_increases(self, stores: list[Store]) -> None:
         here, there = stores
         made = token()
         await write(here, do("add_token", made))
@@ -249,7 +245,7 @@ class TokensKept(Contract):
         await write(here, do("revoke_token", UNKNOWN, 6), do("note_use", UNKNOWN, 6))
         assert await read(there, do("tokens", None, None, 9)) == [replace(made, revoked_at=5, used_at=7)]
 
-    async def test_tokens_are_purged_by_their_end_a_few_at_a_time(self, stores: list[Store]) -> None:
+    async def test_tokens_are_purged_by_end_in_bounded_steps(self, stores: list[Store]) -> None:
         here, there = stores
         rows = [
             token(),
@@ -278,10 +274,8 @@ def link(**changes: Any) -> Share:
     )
 
 
-class SharesKept(Contract):
-    # What a ledger does.
-
-    async def test_a_token_revokes_links_that_it_made_or_to_its_chats_only(self, stage: Stage) -> None:
+class ShareLinks(Contract):
+    async def test_token_revokes_only_links_it_created_or_to_its_chats(self, stage: Stage) -> None:
         here, there = await stage.processes()
         tokens, shares = Host(here.ledger).tokens, Host(here.ledger).shares
         chat = await here.chat(owner="ann")
@@ -297,21 +291,21 @@ class SharesKept(Contract):
         for share, by in ((to_chat, child), (of_child, child), (of_root, root)):
             assert (await Host(there.ledger).shares.revoke(share.id, by=by)).revoked_at is not None
 
-    async def test_pages_that_come_at_once_are_counted_one_by_one(self, stage: Stage) -> None:
+    async def test_concurrent_link_exchanges_count_one_use_per_nonce(self, stage: Stage) -> None:
         here, there = await stage.processes()
         _, code = await Host(here.ledger).shares.create(scope="shop", max_uses=3)
         nonces = [f"{number:022}" for number in range(5) for _ in range(2)]
-        came = await asyncio.gather(
+        results = await asyncio.gather(
             *(Host(each.ledger).shares.exchange(code, nonce) for nonce in nonces for each in (here, there)),
             return_exceptions=True,
         )
-        let_in = [each for each in came if not isinstance(each, BaseException)]
-        assert len({each.text for each in let_in}) == 3
-        assert len(let_in) == 12
-        assert all(isinstance(each, LinkNotValid) for each in came if isinstance(each, BaseException))
+        admitted = [each for each in results if not isinstance(each, BaseException)]
+        assert len({each.text for each in admitted}) == 3
+        assert len(admitted) == 12
+        assert all(isinstance(each, LinkNotValid) for each in results if isinstance(each, BaseException))
         assert [each.uses for each in await Host(here.ledger).shares.list()] == [3]
 
-    async def test_revoking_a_link_ends_all_who_came_by_it(self, stage: Stage) -> None:
+    async def test_link_revocation_revokes_its_visitors(self, stage: Stage) -> None:
         here, there = await stage.processes()
         share, code = await Host(here.ledger).shares.create(scope="shop")
         stays, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
@@ -324,7 +318,7 @@ class SharesKept(Contract):
             assert ended is not None
             assert not ended.is_valid(stage.clock.now_ms())
         with pytest.raises(AdmissionMoved):
-            await tell(here.ledger.for_owner(guests[0].token.owner).turn("q", admitted=found.version))
+            await run_block(here.ledger.for_owner(guests[0].token.owner).turn("q", admitted=found.version))
         [kept] = [each for each in await Host(here.ledger).tokens.list() if each.id == stays.id]
         assert kept.revoked_at is None
         assert await Host(there.ledger).shares.revoke(share.id) == revoked
@@ -332,7 +326,7 @@ class SharesKept(Contract):
             await Host(here.ledger).shares.exchange(code, NONCE)
         assert await here.ledger.check() == []
 
-    async def test_a_link_ends_with_the_token_that_made_it(self, stage: Stage) -> None:
+    async def test_link_ends_with_the_token_that_created_it(self, stage: Stage) -> None:
         here = await stage.process()
         boss, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
         _share, code = await Host(here.ledger).shares.create(scope="shop", parent=boss.id)
@@ -347,7 +341,7 @@ class SharesKept(Contract):
             await Host(here.ledger).shares.create(scope="shop", parent=boss.id)
         assert await here.ledger.check() == []
 
-    async def test_links_are_listed_and_revoked_by_who_sees_them(self, stage: Stage) -> None:
+    async def test_links_are_listed_and_revoked_by_callers_that_see_them(self, stage: Stage) -> None:
         here = await stage.process()
         shares, chat = Host(here.ledger).shares, await here.chat(owner="ann", scope="desk")
         one, _ = await shares.create(scope="shop", owner="ann")
@@ -370,9 +364,7 @@ class SharesKept(Contract):
         assert [each.revoked_at for each in await shares.list()] == [None, None, None]
         await shares.revoke(one.id, owner="ann", within=Within("shop"))
 
-    # What a store does.
-
-    async def test_the_rows_of_links(self, stores: list[Store]) -> None:
+    async def test_link_rows_are_read_as_written(self, stores: list[Store]) -> None:
         store, there = stores
         full = link(
             name="n",
@@ -409,7 +401,7 @@ class SharesKept(Contract):
         assert await write(store, do("purge_shares", 7, 9)) == [0]
         assert await write(store, do("purge_shares", 61, 1), do("purge_shares", 61, 9)) == [1, 1]
 
-    async def test_the_tokens_of_a_link(self, stores: list[Store]) -> None:
+    async def test_visitor_tokens_of_a_link_are_counted_and_revoked(self, stores: list[Store]) -> None:
         store, there = stores
         share = link()
         came = [token(share=share.id, owner=owner, created_at=at) for owner, at in (("g1", 5), ("g2", 9))]

@@ -1,4 +1,4 @@
-"""Usage: what is stored for an owner, and for a share link, is counted exactly."""
+"""Usage: the stored bytes of an owner and of a share link are counted exactly."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
     exchange,
+    run_block,
     soon,
-    tell,
 )
 
 LONG = "x" * BLOCK
-"""An answer that takes more than a block."""
+"""An answer larger than a block."""
 FULL = replace(LIMITS, owner_bytes=3 * BLOCK)
 
 
-async def stored(process: StageProcess, owner: str = "ann") -> int:
+async def stored_bytes(process: StageProcess, owner: str = "ann") -> int:
     return (await process.ledger.for_owner(owner).usage()).bytes
 
 
-async def in_turns(process: StageProcess, chat: Chat) -> int:
-    """The bytes of the turns that a conversation shows, and of their logs."""
+async def turn_bytes(process: StageProcess, chat: Chat) -> int:
+    """Count the bytes of the turns of a conversation and of their logs."""
     turns = await chat.turns(limit=1_000)
     logs = [await read(process.store, do("turn_log", turn.id)) for turn in turns]
     return sum(len(turn.body) for turn in turns) + sum(map(len, logs))
 
 
-class Counting(Contract):
-    async def test_chats_and_branches_count_a_block_at_least(self, stage: Stage) -> None:
+class StoredBytes(Contract):
+    async def test_chats_and_branches_count_at_least_one_block(self, stage: Stage) -> None:
         here, there = await stage.processes()
         assert await here.ledger.for_owner("ann").usage() == Usage(bytes=0, chats=0)
         chat = await here.chat(owner="ann", title="T")
@@ -53,146 +53,144 @@ class Counting(Contract):
     async def test_titles_metadata_and_tags_count_beyond_a_row(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", metadata={"a": "x" * 400}, tags=["t"])
-        assert await stored(here) == BLOCK
+        assert await stored_bytes(here) == BLOCK
         long = {str(number): "\N{SNOWMAN}" * 500 for number in range(16)}
         await chat.update(metadata=long)
-        assert await stored(here) == BLOCK + in_blocks(16 * 1_500)
+        assert await stored_bytes(here) == BLOCK + in_blocks(16 * 1_500)
         await chat.update(metadata={}, title="\N{SNOWMAN}" * 400)
-        assert await stored(here) == 2 * BLOCK
+        assert await stored_bytes(here) == 2 * BLOCK
         assert await here.ledger.check(at_rest=True) == []
         await chat.delete()
-        assert await stored(here) == 2 * BLOCK
+        assert await stored_bytes(here) == 2 * BLOCK
         await chat.delete(purge=True)
-        assert await stored(here) == BLOCK
+        assert await stored_bytes(here) == BLOCK
         await here.tend()
         assert await here.ledger.for_owner("ann").usage() == Usage(bytes=0, chats=0)
 
-    async def test_failed_turns_count_with_journal_and_log_until_they_are_removed(self, stage: Stage) -> None:
+    async def test_failed_turns_count_with_journal_and_log_until_removed(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([Tool("pay", LONG), LONG, RuntimeError("boom")]), "q" * 5_000)
-        with_effects = await stored(here) - BLOCK
+        with_effects = await stored_bytes(here) - BLOCK
         assert with_effects > ROW + 2 * len(LONG) + 5_000
         assert await here.ledger.check(at_rest=True) == []
-        await exchange(chat, "next")  # settles it: its journal and log are those of a turn
-        kept = in_blocks(await in_turns(here, chat) + ROW)
-        assert kept < await stored(here) < kept + with_effects - len(LONG)
+        await exchange(chat, "next")  # settles it: journal and log now belong to a turn
+        kept = in_blocks(await turn_bytes(here, chat) + ROW)
+        assert kept < await stored_bytes(here) < kept + with_effects - len(LONG)
         assert await here.ledger.check(at_rest=True) == []
         stage.clock.advance(LIMITS.attempts_kept + 1)
         await here.tend()
-        assert await stored(here) == kept
+        assert await stored_bytes(here) == kept
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_a_journal_that_a_retry_took_up_counts_once(self, stage: Stage) -> None:
+    async def test_journal_taken_up_by_a_retry_counts_once(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([Tool("pay", LONG), RuntimeError("boom")]), "q", idempotency_key="k")
-        before = await stored(here)
+        before = await stored_bytes(here)
         await chat.run(ScriptedModel([Tool("pay", LONG), "Done."]), "q", idempotency_key="k")
-        assert await stored(here) < before + 2 * BLOCK
+        assert await stored_bytes(here) < before + 2 * BLOCK
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_a_turn_stopped_in_the_queue_counts(self, stage: Stage) -> None:
+    async def test_turn_stopped_in_the_queue_counts(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
         holder = await stage.hold_lane(chat, "q1")
         waiting = await stage.queue(chat, ScriptedModel(), "q2")
-        before = await stored(here)
+        before = await stored_bytes(here)
         [ticket] = await stage.tickets(chat)
         await chat.stop(ticket.attempt)
         with pytest.raises(TurnStopped):
             await soon(waiting)
-        assert await stored(here) >= before + ROW
+        assert await stored_bytes(here) >= before + ROW
         await holder.finish()
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_turns_are_counted_in_whole_blocks_of_their_branch(self, stage: Stage) -> None:
+    async def test_turns_count_in_whole_blocks_per_branch(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(owner="ann")
         await exchange(chat, "q")
-        assert await stored(there) == BLOCK
+        assert await stored_bytes(there) == BLOCK
         answer = "y" * (BLOCK // 5)
         for _ in range(12):
             await exchange(chat, "q", answer)
-            size = await in_turns(here, chat)
-            assert await stored(there) == of_branch(size)
-        before = await stored(here)
+            size = await turn_bytes(here, chat)
+            assert await stored_bytes(there) == of_branch(size)
+        before = await stored_bytes(here)
         await exchange(await there.chat(owner="ann"), "q")
-        assert await stored(here) == before + BLOCK
-        assert await stored(here, "eve") == 0
+        assert await stored_bytes(here) == before + BLOCK
+        assert await stored_bytes(here, "eve") == 0
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_branches_count_their_own_turns_and_what_they_carry_along(self, stage: Stage) -> None:
+    async def test_branches_count_own_and_copied_turns(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
         first = await exchange(chat, "q1", LONG)
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([Tool("pay", LONG), RuntimeError("boom")]), "q2")
         await exchange(chat, "q3")
-        one = await stored(here)
-        await tell(chat.edit(first.id, "q1 again"))
+        one = await stored_bytes(here)
+        await run_block(chat.edit(first.id, "q1 again"))
         assert await here.ledger.check(at_rest=True) == []
-        two = await stored(here)
-        assert two >= one + 2 * BLOCK  # the settled turn went along
+        two = await stored_bytes(here)
+        assert two >= one + 2 * BLOCK  # with a copy of the settled turn
         await chat.undo()
         assert await here.ledger.check(at_rest=True) == []
-        three = await stored(here)
+        three = await stored_bytes(here)
         fork = await chat.fork()
-        assert await stored(here) == three + BLOCK  # both begin with what is there
+        assert await stored_bytes(here) == three + BLOCK  # both begin with what is there
         await exchange(fork, "q")
-        assert await stored(here) == three + BLOCK
+        assert await stored_bytes(here) == three + BLOCK
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_what_has_expired_no_longer_counts(self, stage: Stage) -> None:
+    async def test_expired_chat_does_not_count(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", expires_after=10)
         await exchange(chat, "q", LONG)
         stage.clock.advance(11)
         await here.tend()
-        assert await stored(here) == 0
+        assert await stored_bytes(here) == 0
 
-    async def test_what_is_purged_no_longer_counts(self, stage: Stage) -> None:
+    async def test_purged_chat_does_not_count(self, stage: Stage) -> None:
         here, there = await stage.processes(limits=replace(LIMITS, purge_rows=1))
         chat, rest = await here.chat(owner="ann"), await here.chat(owner="ann")
         await exchange(rest, "q")
         for _ in range(3):
             await exchange(chat, "q", LONG)
-        seen = [await stored(here)]
+        seen = [await stored_bytes(here)]
         await chat.delete(purge=True)
         while seen[-1] > BLOCK:
             await there.tend()
-            seen.append(await stored(here))
+            seen.append(await stored_bytes(here))
             assert await there.ledger.check(at_rest=True) == []
         assert seen == sorted(seen, reverse=True)
         assert seen[-1] == BLOCK
         await rest.delete(purge=True)
         for _ in range(3):
             await there.tend()
-        assert await stored(here) == 0
+        assert await stored_bytes(here) == 0
 
-    async def test_turns_that_a_fork_needs_count_on(self, stage: Stage) -> None:
+    async def test_turns_that_a_fork_needs_still_count(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
         await exchange(chat, "q1", LONG)
         fork = await chat.fork()
         await exchange(chat, "q2", LONG)
-        both = await stored(here)
+        both = await stored_bytes(here)
         await chat.delete(purge=True)
         await here.tend()
-        assert 0 < await stored(here) < both
+        assert 0 < await stored_bytes(here) < both
         assert await here.ledger.check(at_rest=True) == []
         await fork.delete(purge=True)
         await here.tend()
         await here.tend()
-        assert await stored(here) == 0
+        assert await stored_bytes(here) == 0
 
 
-class OfLinks(Contract):
-    """All visitors of a link share its limits, however often it is followed."""
-
-    async def test_what_visitors_store_counts_for_their_link(self, stage: Stage) -> None:
+class LinkUsage(Contract):
+    async def test_chats_of_visitors_count_for_their_link(self, stage: Stage) -> None:
         here, there = await stage.processes()
         share, code = await Host(here.ledger).shares.create(scope="shop")
         one, two = [await self._visitor(here, code, number) for number in (1, 2)]
@@ -208,12 +206,12 @@ class OfLinks(Contract):
         assert (kept.bytes, kept.chats) == (BLOCK, 1)
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_a_link_is_bounded_as_one_owner_is(self, stage: Stage) -> None:
+    async def test_link_has_the_quota_of_an_owner(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         _, code = await Host(here.ledger).shares.create(scope="shop")
         await self._reach(here, code, "Storage quota reached")
 
-    async def test_a_link_is_bounded_by_limits_of_its_own(self, stage: Stage) -> None:
+    async def test_link_with_its_own_limits_has_that_quota(self, stage: Stage) -> None:
         here = await stage.process()
         _, code = await Host(here.ledger).shares.create(scope="shop", bytes=3 * BLOCK)
         await self._reach(here, code, "49152 bytes")
@@ -223,7 +221,7 @@ class OfLinks(Contract):
         with pytest.raises(StorageFull, match="1 chats"):
             await here.chat(owner=visitor, scope="shop")
         with pytest.raises(StorageFull, match="1 chats"):
-            await tell(here.ledger.for_owner(visitor, scope="shop").turn("q"))
+            await run_block(here.ledger.for_owner(visitor, scope="shop").turn("q"))
 
     async def _reach(self, here: StageProcess, code: str, told: str) -> None:
         one, two = [

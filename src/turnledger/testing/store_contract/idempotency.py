@@ -1,6 +1,6 @@
 """Once: the same idempotency_key with the same body yields one committed turn and the same answer.
 
-An error from a write is an unknown outcome: what is written again was written once.
+After a write with an unknown outcome, repeating it has no further effect.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from turnledger.engine.turn.commit import commit
 from turnledger.errors import IdempotencyMismatch
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.stage import Contract, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, exchange, message_texts, soon
 
 NEVER = ScriptedModel()
-"""A model that must not be run: it has no script."""
+"""Fails when it is run: it has no script."""
 
 
-class Once(Contract):
-    async def test_a_committed_turn_is_replayed_in_every_process(self, stage: Stage) -> None:
+class Idempotency(Contract):
+    async def test_committed_turn_is_replayed_in_every_process(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a", idempotency_key="i")
         assert await soon(chat.run(NEVER, "q", idempotency_key="i")) == turn
         assert await soon(same.run(NEVER, "q", idempotency_key="i")) == turn
         assert await chat.turns() == [turn]
 
-    async def test_a_replay_has_the_details_that_were_kept_with_the_turn(self, stage: Stage) -> None:
+    async def test_replay_has_the_stored_details_of_the_turn(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         async with chat.turn("q", idempotency_key="i") as turn:
             turn.emit("a")
@@ -40,7 +40,7 @@ class Once(Contract):
         assert turn.turn == again
 
     @pytest.mark.parametrize("elsewhere", [False, True])
-    async def test_a_request_attaches_to_a_running_turn(self, stage: Stage, elsewhere: bool) -> None:
+    async def test_repeated_request_attaches_to_the_running_turn(self, stage: Stage, elsewhere: bool) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await (there if elsewhere else here).chat(chat)
@@ -52,8 +52,7 @@ class Once(Contract):
         assert await soon(rejecting) == turn
         assert await chat.turns() == [turn]
 
-    async def test_concurrent_requests_that_create_their_conversation_yield_one(self, stage: Stage) -> None:
-        """Neither names a conversation, and both are about to begin."""
+    async def test_concurrent_requests_with_one_key_create_one_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         models = [ScriptedModel(["a"]), ScriptedModel(["a"])]
         with here.store.hold(begin) as one, there.store.hold(begin) as other:
@@ -68,16 +67,16 @@ class Once(Contract):
             first, second = await soon(asyncio.gather(*tasks))
         assert first == second
         assert sum(len(model.seen) for model in models) == 1
-        assert len(await here.listed()) == 1
+        assert len(await here.list_chats()) == 1
 
-    async def test_another_body_is_refused(self, stage: Stage) -> None:
+    async def test_key_with_another_body_is_refused(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         turn = await exchange(chat, "q", idempotency_key="i")
         with pytest.raises(IdempotencyMismatch):
             await chat.run(NEVER, "another", idempotency_key="i")
         assert await chat.turns() == [turn]
 
-    async def test_a_key_is_remembered_for_a_day_after_its_turn_and_no_longer(self, stage: Stage) -> None:
+    async def test_key_is_kept_for_a_day_after_its_turn(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         turn = await exchange(chat, "q", "a", idempotency_key="i")
@@ -94,18 +93,18 @@ every_fate = pytest.mark.parametrize("fate", Fate)
 
 class UnknownOutcome(Contract):
     @every_fate
-    async def test_a_commit_whose_answer_is_lost_is_committed_once(self, stage: Stage, fate: Fate) -> None:
+    async def test_commit_with_a_lost_answer_commits_once(self, stage: Stage, fate: Fate) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await exchange(chat, "q0", "a0")
         here.store.lose_answer(commit, fate)
         turn = await exchange(chat, "q1", "a1")
-        assert await said(chat) == ["q0", "a0", "q1", "a1"]
+        assert await message_texts(chat) == ["q0", "a0", "q1", "a1"]
         assert (await (await there.chat(chat)).turns())[-1] == turn
         await exchange(await there.chat(chat), "q2", on_busy="reject")
         assert await chat.attempts() == []
 
-    async def test_commit_repeated_after_it_succeeded_returns_the_same_turn(
+    async def test_commit_repeated_after_success_returns_the_same_turn(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here, there = await stage.processes()
@@ -125,13 +124,13 @@ class UnknownOutcome(Contract):
         assert await chat.turns() == turns
 
     @every_fate
-    async def test_a_begin_whose_answer_is_lost_begins_once(self, stage: Stage, fate: Fate) -> None:
+    async def test_begin_with_a_lost_answer_begins_once(self, stage: Stage, fate: Fate) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel(["a"])
         here.store.lose_answer(begin, fate)
         await soon(chat.run(model, "q", idempotency_key="i"))
         assert len(model.seen) == 1
-        assert await said(chat) == ["q", "a"]
+        assert await message_texts(chat) == ["q", "a"]
         assert await chat.attempts() == []
         await exchange(await there.chat(chat), "q1", on_busy="reject")

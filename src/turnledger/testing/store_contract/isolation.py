@@ -1,4 +1,4 @@
-"""Yours only: an id belongs to an owner, a scope and perhaps one chat; to others it does not exist."""
+"""Yours only: outside its owner, scope or chat an id does not exist."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.forgotten import USES
+from turnledger.testing.store_contract.missing_conversations import USES
 from turnledger.testing.store_contract.rows import conversation, do, write
 from turnledger.testing.store_contract.stage import (
     Contract,
     Stage,
     StageProcess,
     exchange,
-    refused,
-    said,
+    expect_refusal,
+    message_texts,
+    run_block,
     soon,
-    tell,
     user,
 )
 
@@ -43,22 +43,22 @@ UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 
 
 async def as_seen_by(owner: str, process: StageProcess, chat: Chat) -> Chat:
-    """The conversation in the hands of somebody who knows its id."""
+    """Open the conversation as another owner that knows its id."""
     return Chat(process.ledger._process, msgspec.structs.replace(await chat.info(), owner=owner))
 
 
-class YoursOnly(Contract):
-    async def test_to_another_owner_it_does_not_exist(self, stage: Stage) -> None:
+class OwnerIsolation(Contract):
+    async def test_conversation_of_another_owner_is_not_found_by_any_use(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", title="T")
         await exchange(chat, "q", "a")
         before, found = await chat.turns(), await chat.info()
         for name, use in ALL_USES.items():
-            await refused(name, use(await as_seen_by("eve", here, chat)), ConversationNotFound)
+            await expect_refusal(name, use(await as_seen_by("eve", here, chat)), ConversationNotFound)
         assert await chat.turns() == before
         assert await chat.info() == found
 
-    async def test_neither_by_id_nor_by_key_nor_as_a_cursor(self, stage: Stage) -> None:
+    async def test_conversation_of_another_owner_is_not_found_by_id_key_or_cursor(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", conversation_key="k")
         with pytest.raises(ConversationNotFound):
@@ -69,16 +69,16 @@ class YoursOnly(Contract):
             await here.chat(owner="eve", conversation_key="k", create=False)
         await here.chat(owner="ann")
         cursor = (await here.ledger.for_owner("ann").list(limit=1)).next
-        assert await here.listed(owner="eve", cursor=cursor) == []
+        assert await here.list_chats(owner="eve", cursor=cursor) == []
 
-    async def test_a_deleted_conversation_does_not_exist_to_others_either(self, stage: Stage) -> None:
+    async def test_deleted_conversation_of_another_owner_is_not_found(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
         await chat.delete()
         with pytest.raises(ConversationNotFound):
             await here.ledger.for_owner("eve").conversation(chat.id)
 
-    async def test_a_stop_of_another_owners_turn_finds_nothing(self, stage: Stage) -> None:
+    async def test_stop_of_another_owners_turn_finds_nothing(self, stage: Stage) -> None:
         here = await stage.process()
         chat, other = await here.chat(owner="ann"), await here.chat(owner="eve")
         turn = await exchange(chat, "q")
@@ -92,7 +92,7 @@ class YoursOnly(Contract):
         await soon(waiting)
         assert len(await chat.turns()) == 3
 
-    async def test_the_conversation_of_a_turn_is_found_by_its_owner_alone(self, stage: Stage) -> None:
+    async def test_conversation_of_a_turn_is_found_by_its_owner_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(owner="ann", conversation_key="k")
         committed = await exchange(chat, "q")
@@ -116,13 +116,13 @@ class YoursOnly(Contract):
         with pytest.raises(TurnNotFound):
             await there.ledger.for_owner("eve").of_turn(committed.id)
 
-    async def test_idempotency_keys_of_different_owners_are_different_keys(self, stage: Stage) -> None:
+    async def test_idempotency_keys_of_two_owners_are_independent(self, stage: Stage) -> None:
         here = await stage.process()
-        for owner, text in (("ann", "hers"), ("ben", "his")):
+        for owner, text in (("ann", "anns"), ("ben", "bens")):
             chat = await here.chat(owner=owner, conversation_key="k")
             await exchange(chat, text, text, idempotency_key="i")
-            assert await said(chat) == [text, text]
-        for owner, text in (("ann", "hers"), ("ben", "his")):
+            assert await message_texts(chat) == [text, text]
+        for owner, text in (("ann", "anns"), ("ben", "bens")):
             run = here.ledger.for_owner(owner).run(
                 ScriptedModel(), text, conversation_key="k", idempotency_key="i"
             )
@@ -131,7 +131,6 @@ class YoursOnly(Contract):
 
 ANN: dict[str, Any] = {"owner": "ann"}
 SHOP: dict[str, Any] = {"owner": "ann", "within": Within("shop")}
-"""Who asks for the application "shop" of ann."""
 ANOTHER = [user("q1"), {"role": "assistant", "content": "never said"}, user("q2")]
 REQUEST = b"the same request"
 Use = Callable[[StageProcess, Chat, TurnId], Awaitable[Any]]
@@ -139,20 +138,20 @@ Use = Callable[[StageProcess, Chat, TurnId], Awaitable[Any]]
 
 BY_ID: dict[str, Use] = {
     "conversation": lambda here, chat, turn: here.ledger.for_owner(**SHOP).conversation(chat.id),
-    "turn": lambda here, chat, turn: tell(here.ledger.for_owner(**SHOP).turn("q", conversation=chat.id)),
+    "turn": lambda here, chat, turn: run_block(here.ledger.for_owner(**SHOP).turn("q", conversation=chat.id)),
     "run": lambda here, chat, turn: here.ledger.for_owner(**SHOP).run(
         ScriptedModel(), "q", conversation=chat.id
     ),
-    "resent": lambda here, chat, turn: tell(
+    "resent": lambda here, chat, turn: run_block(
         here.ledger.for_owner(**SHOP).resent(ANOTHER, conversation=chat.id)
     ),
-    "resent, refused if another": lambda here, chat, turn: tell(
+    "resent, refused if another": lambda here, chat, turn: run_block(
         here.ledger.for_owner(**SHOP).resent(ANOTHER, conversation=chat.id, on_divergence="reject")
     ),
-    "with its idempotency_key": lambda here, chat, turn: tell(
+    "with its idempotency_key": lambda here, chat, turn: run_block(
         here.ledger.for_owner(**SHOP).turn("q1", conversation=chat.id, idempotency_key="i")
     ),
-    "as a later try": lambda here, chat, turn: tell(
+    "as a later try": lambda here, chat, turn: run_block(
         here.ledger.for_owner(**SHOP).turn("q1", conversation=chat.id, retry=Retry(REQUEST, 1))
     ),
     "a reset that replaces it": lambda here, chat, turn: here.ledger.for_owner(**SHOP).reset(
@@ -162,15 +161,14 @@ BY_ID: dict[str, Use] = {
 
 
 ELSEWHERE = ("", "desk")
-"""Scopes that are not the shop."""
 
 
 def names_of(found: list[Conversation]) -> list[str | None]:
     return [each.title for each in found]
 
 
-class Scopes(Contract):
-    async def test_each_scope_has_conversation_keys_of_its_own(self, stage: Stage) -> None:
+class ScopeIsolation(Contract):
+    async def test_conversation_keys_of_two_scopes_are_independent(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chats = [await here.chat(conversation_key="k", scope=scope, **ANN) for scope in ("", "shop", "desk")]
         assert len({chat.id for chat in chats}) == 3
@@ -182,7 +180,7 @@ class Scopes(Contract):
         with pytest.raises(ConversationNotFound):
             await here.chat(conversation_key="k", scope="other", create=False, **ANN)
 
-    async def test_who_is_narrowed_makes_and_finds_in_that_scope(self, stage: Stage) -> None:
+    async def test_caller_restricted_to_a_scope_creates_and_finds_there(self, stage: Stage) -> None:
         here = await stage.process()
         await here.chat(conversation_key="k", **ANN)
         made = await here.chat(conversation_key="k", **SHOP)
@@ -193,25 +191,27 @@ class Scopes(Contract):
         assert (await here.ledger.for_owner(**SHOP).of_turn(turn.id)).scope == "shop"
 
     @pytest.mark.parametrize("scope", ELSEWHERE)
-    async def test_beyond_the_scope_nothing_exists(self, stage: Stage, scope: str) -> None:
+    async def test_conversation_of_another_scope_is_not_found_by_any_use(
+        self, stage: Stage, scope: str
+    ) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k", scope=scope, **ANN)
         block = here.ledger.for_owner(scope=scope, **ANN).turn(
             "q1", conversation_key="k", retry=Retry(REQUEST)
         )
-        turn = await tell(block)
+        turn = await run_block(block)
         Host(here.ledger).lost(block)
         await exchange(chat, "q1", idempotency_key="i")
         before, found = await chat.turns(), await chat.info()
         for deleted in (False, True):
             for name, use in BY_ID.items():
-                await refused(name, use(here, chat, turn.id), ConversationNotFound)
+                await expect_refusal(name, use(here, chat, turn.id), ConversationNotFound)
             if not deleted:
                 assert await chat.turns() == before
                 assert await chat.info() == found
                 await chat.delete()
 
-    async def test_turns_beyond_the_scope_are_not_found(self, stage: Stage) -> None:
+    async def test_turns_of_another_scope_are_not_found(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(scope="desk", **ANN)
         committed = await exchange(chat, "q")
@@ -241,19 +241,19 @@ class Scopes(Contract):
         with pytest.raises(ConversationDeleted):
             await there.ledger.for_owner(**ANN).of_turn(committed.id)
 
-    async def test_a_listing_shows_all_scopes_or_one(self, stage: Stage) -> None:
+    async def test_list_shows_all_scopes_or_one(self, stage: Stage) -> None:
         here = await stage.process()
         for number, scope in enumerate(("", "shop", "desk", "shop", "", "shop")):
             stage.clock.advance(1)
             await here.chat(title=str(number), scope=scope, **ANN)
         await here.chat(title="hidden", internal=True, scope="shop", **ANN)
         await here.chat(title="eve's", scope="shop", owner="eve")
-        list_them = here.listed
-        assert names_of(await list_them(**ANN)) == ["5", "4", "3", "2", "1", "0"]
-        assert names_of(await list_them(scope="", **ANN)) == ["4", "0"]
-        assert names_of(await list_them(scope="shop", **ANN)) == ["5", "3", "1"]
-        assert names_of(await list_them(**SHOP)) == ["5", "3", "1"]
-        assert names_of(await list_them(owner="ann", within=Within(""))) == ["4", "0"]
+        list_chats = here.list_chats
+        assert names_of(await list_chats(**ANN)) == ["5", "4", "3", "2", "1", "0"]
+        assert names_of(await list_chats(scope="", **ANN)) == ["4", "0"]
+        assert names_of(await list_chats(scope="shop", **ANN)) == ["5", "3", "1"]
+        assert names_of(await list_chats(**SHOP)) == ["5", "3", "1"]
+        assert names_of(await list_chats(owner="ann", within=Within(""))) == ["4", "0"]
         narrows: list[dict[str, Any]] = [{"scope": ""}, {"within": Within("shop")}]
         for narrow in narrows:
             chats = here.ledger.for_owner(**ANN, **narrow)
@@ -264,7 +264,7 @@ class Scopes(Contract):
                 paged += page.chats
             assert paged == whole.chats
 
-    async def test_a_listing_of_any_kind_shows_chats_of_its_owner_only(self, stage: Stage) -> None:
+    async def test_every_list_shows_chats_of_its_owner_only(self, stage: Stage) -> None:
         here = await stage.process()
         for owner in ("ann", "eve"):
             plain, pinned, archived, tagged, deleted = [
@@ -284,9 +284,9 @@ class Scopes(Contract):
                 "deleted": {"deleted": True},
             }
             for kind, wanted in kinds.items():
-                assert names_of(await here.listed(owner=owner, **wanted)) == [f"{owner}'s {kind}"]
+                assert names_of(await here.list_chats(owner=owner, **wanted)) == [f"{owner}'s {kind}"]
 
-    async def test_a_reset_stays_in_its_scope(self, stage: Stage) -> None:
+    async def test_reset_stays_in_its_scope(self, stage: Stage) -> None:
         here, there = await stage.processes()
         plain = await here.chat(conversation_key="k", **ANN)
         shop = await here.chat(conversation_key="k", **SHOP)
@@ -298,7 +298,7 @@ class Scopes(Contract):
         with pytest.raises(InvalidInput):
             await here.ledger.for_owner(scope="shop", **ANN).reset("k", replaces=plain.id)
 
-    async def test_a_fork_is_of_the_same_scope(self, stage: Stage) -> None:
+    async def test_fork_has_the_scope_of_its_source(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(**SHOP)
         turn = await exchange(chat, "q")
@@ -312,9 +312,11 @@ class Scopes(Contract):
             await chat.fork(conversation_key="k")
         await exchange(made, "next", idempotency_key="i")
         with pytest.raises(TurnReplayed):
-            await tell(here.ledger.for_owner(**SHOP).turn("next", conversation=made.id, idempotency_key="i"))
+            await run_block(
+                here.ledger.for_owner(**SHOP).turn("next", conversation=made.id, idempotency_key="i")
+            )
 
-    async def test_a_scope_never_changes(self, stage: Stage) -> None:
+    async def test_scope_never_changes(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(conversation_key="k", **SHOP)
         await write(here.store, do("save_conversation", replace(await chat.info(), scope="desk")))
@@ -322,7 +324,7 @@ class Scopes(Contract):
         with pytest.raises(ConversationNotFound):
             await there.ledger.for_owner("ann", within=Within("desk")).conversation(chat.id)
 
-    async def test_a_second_conversation_of_one_key_and_scope_is_refused(self, stage: Stage) -> None:
+    async def test_second_conversation_of_one_key_and_scope_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         await here.chat(conversation_key="k", **SHOP)
         with pytest.raises(StoreError):
@@ -330,10 +332,8 @@ class Scopes(Contract):
         await write(here.store, do("add_conversation", conversation(conversation_key="k", scope="desk")))
 
 
-class ScopedOnce(Contract):
-    """Claims of callers who see one scope only are their own."""
-
-    async def test_a_claim_of_others_tells_nothing(self, stage: Stage) -> None:
+class ScopedIdempotency(Contract):
+    async def test_idempotency_key_used_in_another_scope_is_not_replayed(self, stage: Stage) -> None:
         here, there = await stage.processes()
         others: list[dict[str, Any]] = [{}, {"within": Within("desk")}, {"scope": "shop"}]
         for narrow in others:
@@ -356,7 +356,9 @@ class ScopedOnce(Contract):
             stage.clock.advance(25 * 3600)
             await here.tend()
 
-    async def test_the_same_key_in_another_scope_is_another_request(self, stage: Stage) -> None:
+    async def test_idempotency_key_reused_in_another_scope_by_one_caller_is_refused(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         options: dict[str, Any] = {"idempotency_key": "i"}
         shop, desk = [here.ledger.for_owner(**ANN, scope=scope) for scope in ("shop", "desk")]
@@ -365,31 +367,31 @@ class ScopedOnce(Contract):
         for named in names:
             with pytest.raises(IdempotencyMismatch):
                 await soon(desk.run(ScriptedModel(), "q", **named, **options))
-        assert len(await here.listed(**ANN)) == 1
+        assert len(await here.list_chats(**ANN)) == 1
 
-    async def test_what_runs_beyond_the_scope_is_not_attached_to(self, stage: Stage) -> None:
+    async def test_request_does_not_attach_to_a_turn_of_another_scope(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(**ANN)
         holder = await stage.hold_lane(chat, "q", idempotency_key="i", retry=Retry(REQUEST))
         own = await there.chat(**SHOP)
         await exchange(own, "q", "mine", idempotency_key="i")
         await exchange(own, "q", "mine again", retry=Retry(REQUEST, 1))
-        assert await said(own) == ["q", "mine", "q", "mine again"]
+        assert await message_texts(own) == ["q", "mine", "q", "mine again"]
         await holder.finish()
 
-    async def test_a_later_try_finds_the_request_of_its_own_scope_only(self, stage: Stage) -> None:
+    async def test_retry_finds_the_request_of_its_own_scope_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
         shop, desk = [await here.chat(owner="ann", within=Within(scope)) for scope in ("shop", "desk")]
         asked = shop.turn("q", retry=Retry(REQUEST))
-        turn = await tell(asked, "first")
+        turn = await run_block(asked, "first")
         Host(here.ledger).lost(asked)
         await here.tend()
         await exchange(desk, "q", "another", retry=Retry(REQUEST, 1))
         same = await there.ledger.for_owner(**SHOP).conversation(shop.id)
         with pytest.raises(TurnReplayed) as replay:
-            await tell(same.turn("q", retry=Retry(REQUEST, 1)))
+            await run_block(same.turn("q", retry=Retry(REQUEST, 1)))
         assert replay.value.turn == turn
-        assert await said(desk) == ["q", "another"]
+        assert await message_texts(desk) == ["q", "another"]
 
 
 ChatUse = Callable[[StageProcess, Chat, TurnId, dict[str, Any]], Awaitable[Any]]
@@ -404,18 +406,20 @@ BEYOND: dict[str, ChatUse] = {
     "a new key": lambda here, chat, turn, one: here.ledger.for_owner(**one).conversation(
         conversation_key="new"
     ),
-    "turn": lambda here, chat, turn, one: tell(here.ledger.for_owner(**one).turn("q", conversation=chat.id)),
-    "turn by key": lambda here, chat, turn, one: tell(
+    "turn": lambda here, chat, turn, one: run_block(
+        here.ledger.for_owner(**one).turn("q", conversation=chat.id)
+    ),
+    "turn by key": lambda here, chat, turn, one: run_block(
         here.ledger.for_owner(**one).turn("q", conversation_key="k")
     ),
-    "a turn of its own": lambda here, chat, turn, one: tell(here.ledger.for_owner(**one).turn("q")),
+    "a turn of its own": lambda here, chat, turn, one: run_block(here.ledger.for_owner(**one).turn("q")),
     "run": lambda here, chat, turn, one: here.ledger.for_owner(**one).run(
         ScriptedModel(), "q", conversation=chat.id
     ),
-    "resent": lambda here, chat, turn, one: tell(
+    "resent": lambda here, chat, turn, one: run_block(
         here.ledger.for_owner(**one).resent([user("q1")], conversation=chat.id)
     ),
-    "with its idempotency_key": lambda here, chat, turn, one: tell(
+    "with its idempotency_key": lambda here, chat, turn, one: run_block(
         here.ledger.for_owner(**one).turn("q1", conversation=chat.id, idempotency_key="i")
     ),
 }
@@ -434,36 +438,34 @@ async def fork_of(here: StageProcess, one: dict[str, Any]) -> Chat:
     return await (await here.ledger.for_owner(**one).conversation(one["within"].chat)).fork()
 
 
-class OneChat(Contract):
-    """What lies beside the conversation does not exist."""
-
+class ChatIsolation(Contract):
     async def scene(self, stage: Stage) -> tuple[StageProcess, Chat, Chat, TurnId, dict[str, Any]]:
         here = await stage.process()
         shown = await here.chat(owner="ann", scope="shop")
         await exchange(shown, "s1", "t1")
         other = await here.chat(owner="ann", scope="shop", conversation_key="k")
-        turn = await tell(other.turn("q1", idempotency_key="i"))
+        turn = await run_block(other.turn("q1", idempotency_key="i"))
         return here, shown, other, turn.id, {"owner": "ann", "within": Within(chat=shown.id)}
 
-    async def test_what_is_beside_it_does_not_exist(self, stage: Stage) -> None:
+    async def test_caller_restricted_to_a_chat_finds_no_other_chat(self, stage: Stage) -> None:
         here, shown, other, turn, one = await self.scene(stage)
         for name, use in BEYOND.items():
-            await refused(name, use(here, other, turn, one), ConversationNotFound)
-        assert len(await here.listed(owner="ann")) == 2
-        assert (await said(shown), len(await other.turns())) == (["s1", "t1"], 1)
+            await expect_refusal(name, use(here, other, turn, one), ConversationNotFound)
+        assert len(await here.list_chats(owner="ann")) == 2
+        assert (await message_texts(shown), len(await other.turns())) == (["s1", "t1"], 1)
 
-    async def test_nothing_is_made_beside_it(self, stage: Stage) -> None:
+    async def test_caller_restricted_to_a_chat_creates_no_chat(self, stage: Stage) -> None:
         here, _, other, turn, one = await self.scene(stage)
         for name, use in REFUSED.items():
-            await refused(name, use(here, other, turn, one), InvalidInput, "restricted to one chat")
-        assert len(await here.listed(owner="ann")) == 2
+            await expect_refusal(name, use(here, other, turn, one), InvalidInput, "restricted to one chat")
+        assert len(await here.list_chats(owner="ann")) == 2
 
-    async def test_it_is_found_by_its_id_and_its_turns_and_alone(self, stage: Stage) -> None:
+    async def test_caller_restricted_to_a_chat_finds_it_by_id_and_turn(self, stage: Stage) -> None:
         here, shown, _, turn, one = await self.scene(stage)
         found = await here.ledger.for_owner(**one).conversation(shown.id)
-        [told] = await found.turns()
-        assert (await here.ledger.for_owner(**one).of_turn(told.id)).id == shown.id
-        assert [each.id for each in await here.listed(**one)] == [shown.id]
+        [turn_of_chat] = await found.turns()
+        assert (await here.ledger.for_owner(**one).of_turn(turn_of_chat.id)).id == shown.id
+        assert [each.id for each in await here.list_chats(**one)] == [shown.id]
         with pytest.raises(TurnNotFound):
             await here.ledger.for_owner(**one).of_turn(turn)
         nowhere: dict[str, Any] = {"owner": "ann", "within": Within("desk", shown.id)}
@@ -472,25 +474,25 @@ class OneChat(Contract):
         with pytest.raises(ConversationNotFound):
             await here.ledger.for_owner("eve", within=Within(chat=shown.id)).conversation(shown.id)
 
-    async def test_its_key_names_it_and_no_other(self, stage: Stage) -> None:
+    async def test_caller_restricted_to_a_chat_finds_it_by_its_key_only(self, stage: Stage) -> None:
         here, _, other, _, _ = await self.scene(stage)
         one: dict[str, Any] = {"owner": "ann", "scope": "shop", "within": Within(chat=other.id)}
         assert (await here.ledger.for_owner(**one).conversation(conversation_key="k")).id == other.id
         with pytest.raises(ConversationNotFound):
             await here.ledger.for_owner("ann", within=one["within"]).conversation(conversation_key="k")
-        await tell(here.ledger.for_owner(**one).turn("q2", conversation_key="k"), "a2")
+        await run_block(here.ledger.for_owner(**one).turn("q2", conversation_key="k"), "a2")
         assert len(await other.turns()) == 2
 
-    async def test_keys_of_requests_are_its_own(self, stage: Stage) -> None:
+    async def test_caller_restricted_to_a_chat_has_its_own_idempotency_keys(self, stage: Stage) -> None:
         here, _, other, turn, _ = await self.scene(stage)
         alone = await here.ledger.for_owner("ann", within=Within(chat=other.id)).conversation(other.id)
-        first = await tell(alone.turn("q1", idempotency_key="i"))
+        first = await run_block(alone.turn("q1", idempotency_key="i"))
         assert first.id != turn
         with pytest.raises(TurnReplayed) as replay:
-            await tell(alone.turn("q1", idempotency_key="i"))
+            await run_block(alone.turn("q1", idempotency_key="i"))
         assert replay.value.turn.id == first.id
         asked = other.turn("q", retry=Retry(b"the same"))
-        await tell(asked)
+        await run_block(asked)
         Host(here.ledger).lost(asked)
         await here.tend()
-        assert (await tell(alone.turn("q", retry=Retry(b"the same", 1)))).number == 4
+        assert (await run_block(alone.turn("q", retry=Retry(b"the same", 1)))).number == 4

@@ -1,4 +1,4 @@
-"""One key, one conversation: concurrent first requests and resets converge, and settled keys cost nothing."""
+"""One key, one conversation: concurrent first requests and resets find the same one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,19 @@ from turnledger.model.conversation import LOCAL
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
+from turnledger.testing.store_contract.stage import (
+    Contract,
+    Stage,
+    StageProcess,
+    exchange,
+    message_texts,
+    soon,
+)
 
 
-class OneKey(Contract):
-    async def test_concurrent_first_requests_converge(self, stage: Stage) -> None:
-        """Both have found nothing under the key before either has written."""
+class ConversationKeys(Contract):
+    async def test_concurrent_first_requests_of_a_key_find_one_conversation(self, stage: Stage) -> None:
+        """Both looked the key up before either wrote."""
         here, there = await stage.processes()
         with here.store.hold(resolve_now) as one, there.store.hold(resolve_now) as other:
             tasks = [stage.start(each.chat(conversation_key="k")) for each in (here, there)]
@@ -39,10 +46,10 @@ class OneKey(Contract):
         assert first.id == second.id
         await exchange(first, "q0", "a0")
         await exchange(second, "q1", "a1")
-        assert await said(first) == ["q0", "a0", "q1", "a1"]
-        assert len(await here.listed()) == 1
+        assert await message_texts(first) == ["q0", "a0", "q1", "a1"]
+        assert len(await here.list_chats()) == 1
 
-    async def test_concurrent_first_turns_converge(self, stage: Stage) -> None:
+    async def test_concurrent_first_turns_of_a_key_run_in_one_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
 
         def run(process: StageProcess, text: str) -> asyncio.Task[Turn]:
@@ -60,15 +67,15 @@ class OneKey(Contract):
         assert {turn.input[0].text for turn in turns} == {"q0", "q1"}
         assert turns[1].parent == turns[0].id
 
-    async def test_a_refused_first_turn_creates_no_conversation(self, stage: Stage) -> None:
+    async def test_refused_first_turn_creates_no_conversation(self, stage: Stage) -> None:
         here = await stage.process()
         with pytest.raises(NoNewInput):
             await here.ledger.run(ScriptedModel(), " ", conversation_key="k")
         with pytest.raises(ConversationNotFound):
             await here.chat(conversation_key="k", create=False)
-        assert await here.listed() == []
+        assert await here.list_chats() == []
 
-    async def test_deletion_frees_the_key(self, stage: Stage) -> None:
+    async def test_deletion_frees_the_conversation_key(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(conversation_key="k")
         await exchange(chat, "q0")
@@ -79,7 +86,7 @@ class OneKey(Contract):
         assert fresh.id != chat.id
         assert await fresh.turns() == []
 
-    async def test_expiry_keeps_the_key(self, stage: Stage) -> None:
+    async def test_expiry_keeps_the_conversation_key(self, stage: Stage) -> None:
         here, there = await stage.processes()
         await here.chat(conversation_key="k", expires_after=60)
         stage.clock.advance(60)
@@ -92,7 +99,7 @@ class OneKey(Contract):
                 with pytest.raises(ConversationExpired):
                     await process.ledger.run(ScriptedModel(), "q", conversation_key="k")
 
-    async def test_an_expired_conversation_can_be_deleted_to_free_its_key(self, stage: Stage) -> None:
+    async def test_deletion_of_an_expired_conversation_frees_its_key(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k", expires_after=60)
         stage.clock.advance(60)
@@ -104,8 +111,8 @@ class OneKey(Contract):
 ONCE: dict[str, Any] = {"idempotency_key": "once"}
 
 
-class MadeOnce(Contract):
-    async def test_what_is_asked_for_again_is_the_same_one(self, stage: Stage) -> None:
+class ConversationCreation(Contract):
+    async def test_repeated_creation_returns_the_same_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         made = await soon(here.ledger.conversation(title="T", metadata={"a": "b", "c": "d"}, **ONCE))
         again = await soon(there.ledger.conversation(title="T", metadata={"c": "d", "a": "b"}, **ONCE))
@@ -118,14 +125,16 @@ class MadeOnce(Contract):
             await soon(here.ledger.for_owner(LOCAL, scope="s").conversation(title="T", **ONCE))
         assert len((await here.ledger.list()).chats) == 1
 
-    async def test_many_at_once_are_one(self, stage: Stage) -> None:
+    async def test_concurrent_creations_with_one_key_create_one_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         asking = [each.ledger.conversation(**ONCE) for each in (here, there, here, there)]
         made = await asyncio.gather(*map(soon, asking))
         assert len({each.id for each in made}) == 1
         assert [each.is_new for each in made].count(True) == 1
 
-    async def test_one_that_a_conversation_key_names_is_found_and_stays_so(self, stage: Stage) -> None:
+    async def test_creation_that_found_a_named_conversation_still_finds_it_after_reset(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         named = await here.chat(conversation_key="k")
         found = await soon(here.ledger.conversation(conversation_key="k", **ONCE))
@@ -133,13 +142,13 @@ class MadeOnce(Contract):
         await here.ledger.reset("k")
         assert (await soon(here.ledger.conversation(conversation_key="k", **ONCE))).id == named.id
 
-    async def test_one_that_was_deleted_is_not_made_again(self, stage: Stage) -> None:
+    async def test_repeated_creation_of_a_deleted_conversation_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         await (await soon(here.ledger.conversation(**ONCE))).delete()
         with pytest.raises(ConversationDeleted):
             await soon(here.ledger.conversation(**ONCE))
 
-    async def test_the_key_is_forgotten_after_its_time_and_all_is_as_it_should_be(self, stage: Stage) -> None:
+    async def test_creation_after_its_key_expired_creates_another_conversation(self, stage: Stage) -> None:
         here = await stage.process()
         made = await soon(here.ledger.conversation(**ONCE))
         assert await here.ledger.check(at_rest=True) == []
@@ -159,8 +168,8 @@ async def run_by_key(process: StageProcess, text: str, answer: str = "Yes.", **p
 
 class ConcurrentResets(Contract):
     @pytest.mark.parametrize("says_which", [False, True])
-    async def test_concurrent_resets_converge(self, stage: Stage, says_which: bool) -> None:
-        """Both have seen the old conversation under the key before either has written."""
+    async def test_concurrent_resets_yield_one_conversation(self, stage: Stage, says_which: bool) -> None:
+        """Both saw the old conversation under the key before either wrote."""
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         replaces = old.id if says_which else None
@@ -173,9 +182,9 @@ class ConcurrentResets(Contract):
             first, second = await soon(asyncio.gather(*tasks))
         assert first.id == second.id != old.id
         assert sorted([first.is_new, second.is_new]) == [False, True]
-        assert len(await here.listed()) == 2
+        assert len(await here.list_chats()) == 2
 
-    async def test_concurrent_resets_of_a_key_that_nobody_has_converge(self, stage: Stage) -> None:
+    async def test_concurrent_resets_of_an_unused_key_yield_one_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         with here.store.hold(reset) as one, there.store.hold(resolve_now) as other:
             resetting = stage.start(here.ledger.reset("k"))
@@ -190,7 +199,7 @@ class ConcurrentResets(Contract):
         assert opened.is_new
         assert not made.is_new
 
-    async def test_concurrent_requests_for_a_key_that_is_over_converge(self, stage: Stage) -> None:
+    async def test_concurrent_requests_after_idle_reset_yield_one_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k", reset=IDLE)
         stage.clock.advance(LONG)
@@ -204,5 +213,5 @@ class ConcurrentResets(Contract):
             opened = await soon(opening)
             await soon(running)
         assert opened.id != old.id
-        assert await said(opened) == ["q", "a"]
-        assert len(await here.listed()) == 2
+        assert await message_texts(opened) == ["q", "a"]
+        assert len(await here.list_chats()) == 2

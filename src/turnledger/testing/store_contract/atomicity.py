@@ -1,4 +1,4 @@
-"""All or nothing: a turn that does not end well leaves the history byte for byte as it was."""
+"""All or nothing: a turn that fails leaves the history unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
     exchange,
-    said,
+    message_texts,
     soon,
     user,
 )
@@ -32,19 +32,19 @@ from turnledger.testing.store_contract.stage import (
 BOOM = RuntimeError("the model broke")
 
 
-async def by_an_error(stage: Stage, here: StageProcess, chat: Chat) -> None:
+async def fail_by_error(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(RuntimeError, match="the model broke"):
         await chat.run(ScriptedModel(["Hal", BOOM]), "Hello")
 
 
-async def by_cancellation(stage: Stage, here: StageProcess, chat: Chat) -> None:
+async def fail_by_cancellation(stage: Stage, here: StageProcess, chat: Chat) -> None:
     holder = await stage.hold_lane(chat, "Hello", ["Hal"])
     holder.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await soon(holder.task)
 
 
-async def by_a_timeout(stage: Stage, here: StageProcess, chat: Chat) -> None:
+async def fail_by_timeout(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(TimeoutError):
         await run_out_of_time(chat)
 
@@ -56,50 +56,50 @@ async def run_out_of_time(chat: Chat) -> None:
         await Gate().pass_through()
 
 
-async def by_an_empty_turn(stage: Stage, here: StageProcess, chat: Chat) -> None:
+async def fail_by_empty_turn(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(EmptyTurn):
         await chat.run(ScriptedModel([]), "Hello")
 
 
-async def by_malformed_output(stage: Stage, here: StageProcess, chat: Chat) -> None:
+async def fail_by_malformed_output(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(MalformedItems, match="reasoning"):
         await chat.run(ScriptedModel([Think()]), "Hello")
 
 
-async def by_a_refused_commit(stage: Stage, here: StageProcess, chat: Chat) -> None:
+async def fail_by_refused_commit(stage: Stage, here: StageProcess, chat: Chat) -> None:
     here.store.refuse(commit, StoreFull())
     with pytest.raises(StoreFull):
         await chat.run(ScriptedModel(["Hal"]), "Hello")
 
 
-async def by_death(stage: Stage, here: StageProcess, chat: Chat) -> None:
+async def fail_by_death(stage: Stage, here: StageProcess, chat: Chat) -> None:
     await stage.hold_lane(chat, "Hello", ["Hal"])
     await stage.bury_others(await stage.process())
 
 
-Way: TypeAlias = Callable[[Stage, StageProcess, Chat], Awaitable[None]]
+Failure: TypeAlias = Callable[[Stage, StageProcess, Chat], Awaitable[None]]
 
 
-WAYS: list[tuple[Way, str, str]] = [
-    (by_an_error, "RuntimeError", "Hal"),
-    (by_cancellation, "cancelled", "Hal"),
-    (by_a_timeout, "cancelled", "Hal"),
-    (by_an_empty_turn, "empty_turn", ""),
-    (by_malformed_output, "malformed_items", ""),
-    (by_a_refused_commit, "store_full", "Hal"),
-    (by_death, "process_died", ""),
+FAILURES: list[tuple[Failure, str, str]] = [
+    (fail_by_error, "RuntimeError", "Hal"),
+    (fail_by_cancellation, "cancelled", "Hal"),
+    (fail_by_timeout, "cancelled", "Hal"),
+    (fail_by_empty_turn, "empty_turn", ""),
+    (fail_by_malformed_output, "malformed_items", ""),
+    (fail_by_refused_commit, "store_full", "Hal"),
+    (fail_by_death, "process_died", ""),
 ]
 
 
 every_way_to_fail = pytest.mark.parametrize(
-    ("fail", "code", "draft"), WAYS, ids=[way.__name__ for way, _, _ in WAYS]
+    ("fail", "code", "draft"), FAILURES, ids=[failure.__name__ for failure, _, _ in FAILURES]
 )
 
 
-class AllOrNothing(Contract):
+class Atomicity(Contract):
     @every_way_to_fail
-    async def test_a_failed_turn_leaves_the_history_byte_for_byte_and_can_be_read(
-        self, stage: Stage, fail: Way, code: str, draft: str
+    async def test_failed_turn_leaves_history_unchanged_and_is_readable(
+        self, stage: Stage, fail: Failure, code: str, draft: str
     ) -> None:
         here = await stage.process()
         chat = await here.chat()
@@ -119,9 +119,9 @@ class AllOrNothing(Contract):
         assert model.seen == [
             [user("Are you there?"), {"role": "assistant", "content": "Yes."}, user("Hello")]
         ]
-        assert await said(chat) == ["Are you there?", "Yes.", "Hello", "Hallo!"]
+        assert await message_texts(chat) == ["Are you there?", "Yes.", "Hello", "Hallo!"]
 
-    async def test_failed_attempts_are_told_newest_first_and_page_by_page(self, stage: Stage) -> None:
+    async def test_failed_attempts_are_listed_newest_first_in_pages(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         for text in ("one", "two", "three"):
             stage.clock.advance(1)
@@ -135,9 +135,7 @@ class AllOrNothing(Contract):
         assert inputs(await chat.attempts(limit=2)) == ["three", "two"]
 
     @pytest.mark.parametrize("when", When)
-    async def test_a_turn_cancelled_while_it_begins_leaves_the_lane_free(
-        self, stage: Stage, when: When
-    ) -> None:
+    async def test_turn_cancelled_while_beginning_frees_its_lane(self, stage: Stage, when: When) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel()
@@ -150,17 +148,17 @@ class AllOrNothing(Contract):
                 await soon(task)
         assert await chat.turns() == []
         await exchange(await there.chat(chat), "Hello", "Hallo!", on_busy="reject")
-        assert await said(chat) == ["Hello", "Hallo!"]
+        assert await message_texts(chat) == ["Hello", "Hallo!"]
         assert model.seen == []
 
-    async def test_a_turn_that_grows_too_large_fails_whole(self, stage: Stage) -> None:
+    async def test_turn_above_the_size_limit_leaves_nothing(self, stage: Stage) -> None:
         chat = await (await stage.process(Limits(lease_time=LIMITS.lease_time, turn_bytes=1_000))).chat()
         with pytest.raises(MalformedItems, match="1000 bytes"):
             await chat.run(ScriptedModel(["x" * 1_000]), "Hello")
         assert await chat.turns() == []
         await exchange(chat, "Hello")
 
-    async def test_closing_the_ledger_fails_what_still_runs(self, stage: Stage) -> None:
+    async def test_close_with_running_turns_fails_them(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "Hello", ["Hal"])
@@ -175,7 +173,7 @@ class AllOrNothing(Contract):
         with pytest.raises((LedgerClosed, TurnEnded)):
             await soon(holder.task)
 
-    async def test_items_are_kept_byte_for_byte_as_given(self, stage: Stage) -> None:
+    async def test_items_are_stored_byte_for_byte(self, stage: Stage) -> None:
         here, there = await stage.processes()
         text = r"é\u00e9 \u0000 \ud83d\ude00"
         odd = Item(f'{{ "role":"user",  "content": "{text}",\n"type":"message","x":1.50}}'.encode())
@@ -189,7 +187,7 @@ class AllOrNothing(Contract):
         assert read.items[1].raw == odd_output.raw
         assert read == turn.turn
 
-    async def test_what_was_acknowledged_is_there_after_a_restart(self, stage: Stage) -> None:
+    async def test_acknowledged_turn_survives_restart(self, stage: Stage) -> None:
         if not self.capabilities.survives_restart:
             pytest.skip("the store does not survive a restart")
         chat = await (await stage.process()).chat(conversation_key="k", title="T", metadata={"a": "b"})

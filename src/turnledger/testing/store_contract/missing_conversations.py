@@ -1,4 +1,4 @@
-"""Nothing silently forgotten: an unknown, deleted or expired conversation is an error that says which."""
+"""Nothing silently forgotten: an unknown, deleted or expired conversation raises its own error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
     exchange,
-    refused,
+    expect_refusal,
     soon,
 )
 
@@ -47,45 +47,47 @@ USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
 
 
 async def titles(process: StageProcess, **page: Any) -> list[str | None]:
-    return [each.title for each in await process.listed(**page)]
+    return [each.title for each in await process.list_chats(**page)]
 
 
-async def _says_so_everywhere(process: StageProcess, chat: Chat, same: Chat, error: type[Exception]) -> None:
-    """Each use of a chat that is gone is refused, in two processes, before and after it is purged."""
+async def _expect_error_from_every_use(
+    process: StageProcess, chat: Chat, same: Chat, error: type[Exception]
+) -> None:
+    """Expect the error in two processes, before and after the purge."""
     for _ in range(2):
         for name, use in USES.items():
             for each in (chat, same):
-                await refused(name, use(each), error)
+                await expect_refusal(name, use(each), error)
         with pytest.raises(error):
             await process.chat(chat)
         await process.tend()
 
 
-class NothingForgotten(Contract):
-    async def test_an_unknown_id_is_not_found_and_never_starts_empty(self, stage: Stage) -> None:
+class MissingConversations(Contract):
+    async def test_unknown_id_is_not_found_and_creates_nothing(self, stage: Stage) -> None:
         here = await stage.process()
         with pytest.raises(ConversationNotFound):
             await here.ledger.conversation(UNKNOWN)
         with pytest.raises(ConversationNotFound):
             await here.ledger.run(NEVER, "q", conversation=UNKNOWN)
-        assert await here.listed() == []
+        assert await here.list_chats() == []
 
-    async def test_what_is_no_id_is_refused_as_such(self, stage: Stage) -> None:
+    async def test_malformed_id_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         for text in ("conv_", "conv_1", "my chat", UNKNOWN.upper(), UNKNOWN + "0"):
             with pytest.raises(InvalidId):
                 await here.ledger.conversation(text)
 
-    async def test_a_deleted_conversation_says_so_everywhere(self, stage: Stage) -> None:
+    async def test_deleted_conversation_refuses_every_use(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
         await exchange(chat, "q")
         await chat.delete()
-        await _says_so_everywhere(there, chat, same, ConversationDeleted)
+        await _expect_error_from_every_use(there, chat, same, ConversationDeleted)
         await same.delete()
 
-    async def test_an_expired_conversation_says_so_everywhere(self, stage: Stage) -> None:
+    async def test_expired_conversation_refuses_every_use(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(expires_after=60)
         same = await there.chat(chat)
@@ -93,9 +95,9 @@ class NothingForgotten(Contract):
         stage.clock.advance(59)
         await same.info()
         stage.clock.advance(1)
-        await _says_so_everywhere(there, chat, same, ConversationExpired)
+        await _expect_error_from_every_use(there, chat, same, ConversationExpired)
 
-    async def test_every_turn_puts_off_the_expiry(self, stage: Stage) -> None:
+    async def test_turn_postpones_expiry(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(expires_after=60)
         for _ in range(3):
@@ -104,7 +106,7 @@ class NothingForgotten(Contract):
             await here.tend()
         assert len(await chat.turns()) == 3
 
-    async def test_a_conversation_does_not_expire_under_a_running_turn(self, stage: Stage) -> None:
+    async def test_conversation_with_a_running_turn_does_not_expire(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(expires_after=60)
         stage.clock.advance(59)
@@ -118,7 +120,7 @@ class NothingForgotten(Contract):
         await holder.finish()
         assert len(await chat.turns()) == 1
 
-    async def test_a_turn_that_runs_when_its_conversation_is_deleted_is_refused(self, stage: Stage) -> None:
+    async def test_running_turn_of_a_deleted_conversation_cannot_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         with here.store.hold(commit) as gate:
@@ -130,9 +132,9 @@ class NothingForgotten(Contract):
         with pytest.raises(ConversationDeleted):
             await chat.turns()
         await there.tend()
-        assert await there.listed() == []
+        assert await there.list_chats() == []
 
-    async def test_a_tool_cannot_start_once_its_conversation_is_deleted(self, stage: Stage) -> None:
+    async def test_tool_of_a_deleted_conversation_cannot_start(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel([Tool("pay"), "Paid."])
@@ -145,7 +147,7 @@ class NothingForgotten(Contract):
             await soon(task)
         assert model.executed == {}
 
-    async def test_those_who_wait_are_told_of_the_deletion(self, stage: Stage) -> None:
+    async def test_queued_turns_of_a_deleted_conversation_are_refused(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await stage.hold_lane(chat, "q0", idempotency_key="i")
@@ -159,7 +161,7 @@ class NothingForgotten(Contract):
         with pytest.raises((ConversationDeleted, TurnFailed)):
             await soon(attached)
 
-    async def test_deletion_of_one_conversation_leaves_the_others(self, stage: Stage) -> None:
+    async def test_deletion_leaves_other_conversations(self, stage: Stage) -> None:
         here = await stage.process(replace(LIMITS, purge_rows=3))
         kept, gone = await here.chat(), await here.chat()
         for number in range(4):
@@ -173,7 +175,7 @@ class NothingForgotten(Contract):
         await exchange(kept, "q4")
         assert len(await kept.turns()) == 5
 
-    async def test_conversations_are_listed_the_last_used_first(self, stage: Stage) -> None:
+    async def test_conversations_are_listed_by_last_use(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chats = {}
         for title in "abc":
@@ -186,7 +188,7 @@ class NothingForgotten(Contract):
         assert await titles(there) == ["a", "c", "b"]
 
     @pytest.mark.parametrize("passing", [0, 1])
-    async def test_pages_show_every_conversation_once(self, stage: Stage, passing: float) -> None:
+    async def test_pages_show_each_conversation_once(self, stage: Stage, passing: float) -> None:
         here = await stage.process()
         for number in range(7):
             stage.clock.advance(passing)
@@ -214,7 +216,7 @@ class NothingForgotten(Contract):
         assert await titles(here) == ["a"]
         assert (await here.chat(conversation_key="k")).id == internal.id
 
-    async def test_turns_are_read_page_by_page(self, stage: Stage) -> None:
+    async def test_turns_are_read_in_pages(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         for number in range(1, 8):
             await exchange(chat, f"q{number}")

@@ -1,6 +1,6 @@
-"""One at a time: committed turns form a chain across processes, and the queue is orderly and bounded.
+"""One at a time: committed turns form a chain across processes; the queue is ordered and bounded.
 
-The fence decides: a superseded holder writes nothing; a holder that was only late may still commit.
+The fence decides: a superseded holder writes nothing, a late one that was not superseded may still commit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from turnledger.testing.store_contract.stage import (
 )
 
 
-class OneAtATime(Contract):
+class Lanes(Contract):
     async def test_concurrent_turns_of_two_processes_form_a_chain(self, stage: Stage) -> None:
         processes = await stage.processes(2)
         chat = await processes[0].chat()
@@ -52,7 +52,7 @@ class OneAtATime(Contract):
             assert models[question].seen == [messages_of([*past, *turn.input])]
             past += turn.items
 
-    async def test_waiting_turns_run_in_the_order_of_their_tickets(self, stage: Stage) -> None:
+    async def test_waiting_turns_run_in_ticket_order(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -68,28 +68,28 @@ class OneAtATime(Contract):
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q2", "q3", "q4"]
 
 
-Act: TypeAlias = Callable[[Stage, StageProcess, Chat, Gate], Coroutine[Any, Any, None]]
+HolderAction: TypeAlias = Callable[[Stage, StageProcess, Chat, Gate], Coroutine[Any, Any, None]]
 """Runs a turn that waits at the gate before it writes."""
 
 
-async def journals(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
+async def journal(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     async with chat.turn("mine") as turn:
         await gate.pass_through()
         await turn.add(call("look", "c1"))
 
 
-async def starts_a_tool(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
+async def start_tool(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     async with chat.turn("mine") as turn:
         await turn.add(call("pay", "c1"))
         await gate.pass_through()
         await turn.start(call("pay", "c1"))
 
 
-async def commits(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
+async def commit_turn(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     await chat.run(ScriptedModel(["Mine.", gate]), "mine")
 
 
-async def is_held_at_its_commit(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
+async def hold_commit(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     with here.store.hold(commit) as held:
         task = stage.start(chat.run(ScriptedModel(["Mine."]), "mine"))
         await stage.reach(held, task)
@@ -98,16 +98,16 @@ async def is_held_at_its_commit(stage: Stage, here: StageProcess, chat: Chat, ga
         await task
 
 
-async def loses_its_commit(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
+async def lose_commit_answer(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     here.store.lose_answer(commit, Fate.LOST)
     await chat.run(ScriptedModel(["Mine.", gate]), "mine")
 
 
-async def fails(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
+async def fail(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     await chat.run(ScriptedModel(["Mine.", gate, RuntimeError("too late")]), "mine", on_failure="keep")
 
 
-async def stops(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
+async def stop(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     async with chat.turn("mine") as turn:
         turn.emit("Mine.")
         await gate.pass_through()
@@ -115,13 +115,13 @@ async def stops(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> Non
     assert turn.turn is None
 
 
-ACTS: list[tuple[Act, type[Exception] | None]] = [
-    (journals, Superseded),
-    (starts_a_tool, Superseded),
-    (commits, Superseded),
-    (is_held_at_its_commit, Superseded),
-    (fails, RuntimeError),
-    (stops, None),
+ACTS: list[tuple[HolderAction, type[Exception] | None]] = [
+    (journal, Superseded),
+    (start_tool, Superseded),
+    (commit_turn, Superseded),
+    (hold_commit, Superseded),
+    (fail, RuntimeError),
+    (stop, None),
 ]
 
 
@@ -130,8 +130,8 @@ every_act = pytest.mark.parametrize(("act", "problem"), ACTS, ids=[act.__name__ 
 
 class Fences(Contract):
     @every_act
-    async def test_a_superseded_holder_changes_nothing(
-        self, stage: Stage, act: Act, problem: type[Exception] | None
+    async def test_superseded_holder_changes_nothing(
+        self, stage: Stage, act: HolderAction, problem: type[Exception] | None
     ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -143,13 +143,13 @@ class Fences(Contract):
         await exchange(same, "theirs", "Theirs.")
         before, attempts = await same.turns(), await same.attempts()
         gate.release()
-        await ends_with(holder, problem)
+        await expect_end(holder, problem)
         assert await same.turns() == before
         assert await same.attempts() == attempts
         await exchange(same, "next", on_busy="reject")
 
-    async def test_a_takeover_that_saw_an_older_fence_does_nothing(self, stage: Stage) -> None:
-        """A holder in doubt about its commit raises its own fence while another prepares to bury it."""
+    async def test_takeover_with_an_older_fence_does_nothing(self, stage: Stage) -> None:
+        """The holder, unsure of its commit, raises its fence while another process prepares the takeover."""
         here, there = await stage.processes()
         chat = await here.chat()
         here.store.lose_answer(commit, Fate.LOST)
@@ -168,10 +168,8 @@ class Fences(Contract):
         turn = await soon(task)
         assert await chat.turns() == [turn]
 
-    async def test_a_holder_that_beats_again_before_it_is_taken_over_keeps_its_lane_and_tickets(
-        self, stage: Stage
-    ) -> None:
-        """Whoever takes over names the beat it judged by, not only the fence."""
+    async def test_holder_that_beats_again_before_takeover_keeps_lane_and_tickets(self, stage: Stage) -> None:
+        """A takeover names the beat it judged by, not only the fence."""
         here, there = await stage.processes()
         chat, waiting = await here.chat(), await here.chat()
         holder = await stage.hold_lane(chat, "mine")
@@ -193,7 +191,7 @@ class Fences(Contract):
         turns = [await holder.finish(), await other.finish(), await soon(queued)]
         assert [*await chat.turns(), *await waiting.turns()] == turns
 
-    async def test_the_tickets_of_a_dead_process_are_skipped_and_removed(self, stage: Stage) -> None:
+    async def test_tickets_of_a_dead_process_are_skipped_and_removed(self, stage: Stage) -> None:
         here, there, third = await stage.processes(3)
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
@@ -209,7 +207,7 @@ class Fences(Contract):
             await exchange(await third.chat(chat), "q2", on_busy="reject")
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
 
-    async def test_a_dead_process_is_buried_once_by_whoever_comes_first(self, stage: Stage) -> None:
+    async def test_dead_process_is_taken_over_once_by_concurrent_processes(self, stage: Stage) -> None:
         here, there, third = await stage.processes(3)
         chat = await here.chat()
         await stage.hold_lane(chat, "mine", ["Half"], on_failure="keep")
@@ -222,7 +220,7 @@ class Fences(Contract):
         assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED]
 
 
-async def ends_with(task: asyncio.Task[None], problem: type[Exception] | None) -> None:
+async def expect_end(task: asyncio.Task[None], problem: type[Exception] | None) -> None:
     [result] = await soon(asyncio.gather(task, return_exceptions=True))
-    # Told by a hint, the holder ends before it does what it was about to do.
+    # A hint may end the holder before it writes.
     assert (type(result) if result else None) in (problem, Superseded)

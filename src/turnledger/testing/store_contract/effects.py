@@ -1,4 +1,4 @@
-"""What happened, happened: a tool that acted is never hidden from the model, unless the request said so."""
+"""What happened, happened: the model sees every tool that acted, unless the request said `forget`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def kinds(turns: list[Turn]) -> list[str]:
     return [turn.kind.value for turn in turns]
 
 
-class WhatHappened(Contract):
-    async def test_the_next_turn_settles_what_a_failed_one_did(self, stage: Stage) -> None:
+class Effects(Contract):
+    async def test_next_turn_settles_effects_of_a_failed_turn(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         await exchange(chat, "Hello")
         await fail(chat, ScriptedModel(["I pay.", Tool("pay", "paid"), "Next,", BOOM]))
@@ -44,7 +44,7 @@ class WhatHappened(Contract):
         assert aside.attempt.state is AttemptState.SETTLED
         assert (await chat.turns())[1].id == aside.attempt.id
 
-    async def test_effects_outlive_the_keeping_of_attempts(self, stage: Stage) -> None:
+    async def test_effects_outlive_the_retention_of_attempts(self, stage: Stage) -> None:
         here = await stage.process(replace(LIMITS, attempts_kept=60.0))
         chat = await here.chat()
         await fail(chat, ScriptedModel([BOOM]), "nothing done")
@@ -61,7 +61,7 @@ class WhatHappened(Contract):
         assert await chat.attempts() == []
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
-    async def test_why_a_settled_turn_failed_outlives_its_attempt(self, stage: Stage) -> None:
+    async def test_failure_of_a_settled_turn_outlives_its_attempt(self, stage: Stage) -> None:
         here = await stage.process(replace(LIMITS, attempts_kept=60.0))
         chat = await here.chat()
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
