@@ -164,13 +164,13 @@ async def share_of_a_commit(folder: Path, rounds: int) -> list[Line]:
     ledger = await Ledger.open(f"sqlite:///{folder}/commits.db")
     chat = await ledger.conversation(title="Named")
     await one_turn(chat)
-    originals = commit.preview_of, commit.tell_committed
+    originals = commit.preview_of, commit.record_commit
     took: tuple[list[float], list[float]] = ([], [])
     for run in range(2 * rounds):
         side = run % 2
-        commit.preview_of, commit.tell_committed = originals if side else (_no_preview, _tell_nobody)  # type: ignore[assignment]
+        commit.preview_of, commit.record_commit = originals if side else (_no_preview, _record_nothing)  # type: ignore[assignment]
         took[side].append((await one_turn(chat))[1])
-    commit.preview_of, commit.tell_committed = originals
+    commit.preview_of, commit.record_commit = originals
     await ledger.close()
     share = 1 - median(took[0]) / median(took[1])
     return [Line("the catalogue, of a commit, p50", share, 0.15)]
@@ -180,7 +180,7 @@ def _no_preview(*_: Any) -> str:
     return ""
 
 
-async def _tell_nobody(*_: Any, **__: Any) -> None:
+async def _record_nothing(*_: Any, **__: Any) -> None:
     return None
 
 

@@ -180,21 +180,21 @@ async def telling(folder: Path, rounds: int, turns: int) -> list[str]:
     """Measure the rows that a turn writes for followers: rounds with and without them, alternately."""
     ledger = await Ledger.open(f"sqlite:///{folder}/telling.db")
     chats = [await ledger.conversation() for _ in range(CLIENTS)]
-    originals = begin.tell, commit.tell_committed
+    originals = begin.record_change, commit.record_commit
     cpu: tuple[list[float], list[float]] = ([], [])
     for run in range(rounds):
         for side in (run % 2, 1 - run % 2):
-            begin.tell, commit.tell_committed = originals if side else (_tell_nobody, _tell_nobody)  # type: ignore[assignment]
+            begin.record_change, commit.record_commit = originals if side else (_skip, _skip)  # type: ignore[assignment]
             used = time.process_time()
             await asyncio.gather(*(_turns(ledger, str(chat.id), turns) for chat in chats))
             cpu[side].append(time.process_time() - used)
-    begin.tell, commit.tell_committed = originals
+    begin.record_change, commit.record_commit = originals
     await ledger.close()
     share = median(cpu[1]) / median(cpu[0])
     return [line("CPU of a turn with what is told, of one without", share, "≤ 1.1", share <= 1.1)]
 
 
-async def _tell_nobody(*_: Any, **__: Any) -> None:
+async def _skip(*_: Any, **__: Any) -> None:
     return None
 
 

@@ -15,7 +15,7 @@ from turnledger.engine.clock import SystemClock
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Store
 from turnledger.engine.process import Process
-from turnledger.engine.recovery import Tending
+from turnledger.engine.recovery import Recovery
 from turnledger.engine.turn.commit import abandon_block
 from turnledger.engine.turn.validation import check_limit
 from turnledger.errors import LedgerClosed, TurnledgerError
@@ -40,7 +40,7 @@ class Ledger(Chats):
         super().__init__(process, Transfer(process), OWNER, None, EVERYWHERE)
         # Secrets are not made of bytes that were fetched in bulk: those would stay in memory.
         self._secret_bits = secret_bits or SystemEntropy(bulk=0)
-        self._tending = Tending(process)
+        self._recovery = Recovery(process)
         self._closing: asyncio.Future[None] | None = None
 
     def for_owner(self, owner: str, *, scope: str | None = None, within: Within = EVERYWHERE) -> Chats:
@@ -80,13 +80,13 @@ class Ledger(Chats):
         ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
-            await ledger._tending.compare_clocks()
+            await ledger._recovery.compare_clocks()
             # Attempts that killed processes left behind must not make this one refuse its first turns.
-            await ledger._tending.bury_dead()
+            await ledger._recovery.bury_dead()
         except BaseException:
             await store.close()
             raise
-        ledger._tending.start()
+        ledger._recovery.start()
         return ledger
 
     async def close(self) -> None:
@@ -101,16 +101,16 @@ class Ledger(Chats):
     async def _close(self) -> None:
         process = self._process
         process.is_closed = True
-        process.wake_everyone()
+        process.wake_all()
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # the lease reveals attempts that could not be ended
                     await abandon_block(process, running, LedgerClosed())
-            await process.drained()
+            await process.wait_until_drained()
         finally:
-            await self._tending.close()
+            await self._recovery.close()
             await process.feed.close()
-            await process.flushing.close()
+            await process.flusher.close()
             await process.deliveries.close()
             await process.store.close()
 
@@ -127,7 +127,7 @@ class Ledger(Chats):
         Limits.retain_bytes, the oldest are purged. Never removes a pinned conversation, or one with a running
         turn.
         """
-        return await self._tending.retaining.retain()
+        return await self._recovery.retention.retain()
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Check that the stored data of all owners keeps the promises, and return what is wrong.

@@ -168,7 +168,7 @@ class Served:
 
     def tend(self) -> None:
         """Do what the ledger does on its timer."""
-        self.do(self.ledger._tending.tend())
+        self.do(self.ledger._recovery.run_round())
 
     def chat(self, conversation_key: str) -> Chat:
         """The conversation of a key that has one."""

@@ -51,7 +51,7 @@ async def step(ledger: Ledger, clock: FakeClock, random: Random, id: str) -> Non
                 await ledger.delete(id, purge=True)
             case "tend":
                 clock.advance(random.choice((0, 4)))
-                await ledger._tending.tend()
+                await ledger._recovery.run_round()
     except errors.ConversationDeleted:
         say(f"refused {what} {id}")
     else:

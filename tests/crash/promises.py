@@ -26,7 +26,7 @@ async def recovered(folder: Path, lanes: Sequence[str] = LANES) -> dict[str, lis
             chat = await ledger.conversation(conversation_key=lane)
             await _takes_a_turn(chat)
             # Once the dead are buried, which their lock files show to be dead, nobody waits before us.
-            await ledger._tending.tend()
+            await ledger._recovery.run_round()
             await _takes_a_turn(chat, on_busy="reject")
             histories[lane] = await _whole_history(chat)
     check_file(folder)

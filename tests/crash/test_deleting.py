@@ -54,7 +54,7 @@ async def test_a_killed_process_leaves_each_chat_as_it_was_or_as_it_should_be(
             elif state is LIVE:
                 await check_whole(await ledger.conversation(id))
         for _ in range(60):
-            await ledger._tending.tend()
+            await ledger._recovery.run_round()
         assert await ledger.check(at_rest=True) == []
         await check_forks(ledger, said)
 

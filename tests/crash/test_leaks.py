@@ -237,7 +237,7 @@ async def come_to_rest(serving: Served) -> None:
 
 
 LIMITS = ServerLimits(head_wait=0.05, body_wait=0.05, send_wait=0.05)
-PASSING = ("turnledger deliveries", "turnledger flushing")
+PASSING = ("turnledger deliveries", "turnledger flusher")
 """Tasks that end by themselves, some time after the last turn."""
 
 

@@ -142,7 +142,7 @@ async def _take_turn(chat: Chat, token: str, *, holds: bool) -> None:
 
 async def hold_deaf(ledger: Ledger, effects: Path, key: str, then: str) -> None:
     """Hold a lane, and learn of nothing that others do: only the fence is left to refuse a late write."""
-    await ledger._tending.close()
+    await ledger._recovery.close()
     await hold(ledger, effects, key, then)
 
 

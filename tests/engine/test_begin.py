@@ -217,7 +217,7 @@ class TestAttach:
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
         await attach(chat, "q", "i")
         assert await stage.tickets(chat) == []
-        assert set(here.ledger._process.mine) == {await running(chat)}
+        assert set(here.ledger._process.attempts) == {await running(chat)}
         await holder.finish()
 
     async def test_who_was_waiting_when_it_began_attaches_too(self, stage: Stage) -> None:
@@ -230,7 +230,7 @@ class TestAttach:
         second = await stage.queue(chat, NEVER, "q", idempotency_key="i", attach=True)
         await holder.finish()
         await stage.reach(gate, first)
-        here.ledger._process.bells.ring(chat.id)  # or its next look, a quarter of a lease time later
+        here.ledger._process.waiters.notify(chat.id)  # or its next look, a quarter of a lease time later
         with pytest.raises(TurnAttached) as attached:
             await soon(second)
         gate.release()

@@ -11,7 +11,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
-from turnledger.engine.recovery import Tending
+from turnledger.engine.recovery import Recovery
 from turnledger.engine.turn import commit as commit_module
 from turnledger.engine.turn import running_turn
 from turnledger.engine.turn.commit import commit, resolve_doubt
@@ -348,11 +348,11 @@ def takes_the_entering_task_for_inside(self: Any) -> bool:
     return self.task is asyncio.current_task()
 
 
-async def ends_nothing(self: Tending) -> None:
+async def ends_nothing(self: Recovery) -> None:
     return None
 
 
-def leaves_the_block_to_itself(self: Tending, running: Any, reason: Any) -> None:
+def leaves_the_block_to_itself(self: Recovery, running: Any, reason: Any) -> None:
     return None
 
 
@@ -376,13 +376,13 @@ def says_nothing(*_: Any) -> None:
             "stop_cancels_the_task_that_took_the_generator_over",
         ),
         (
-            Tending,
+            Recovery,
             "_end_unheld",
             leaves_the_block_to_itself,
             "stop_of_a_turn_whose_generator_is_suspended_ends_it_and_cancels_no_task",
         ),
         (
-            Tending,
+            Recovery,
             "_end_unheld_turns",
             ends_nothing,
             "turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane",

@@ -466,10 +466,10 @@ async def test_purge_that_takes_too_long_stops_and_goes_on_in_the_next_round() -
     async with await Ledger.over(MemoryStore(), limits=limits, clock=SlowClock()) as ledger:
         store = ledger._process.store
         await store.transact(add_claims, ledger)
-        await ledger._tending.tend()
+        await ledger._recovery.run_round()
         left = await store.read(claims_left, None)
         assert 0 < left < CLAIMS - 3
-        assert ledger._tending.is_behind
-        while ledger._tending.is_behind:
-            await ledger._tending.tend()
+        assert ledger._recovery.is_behind
+        while ledger._recovery.is_behind:
+            await ledger._recovery.run_round()
         assert await store.read(claims_left, None) == 0

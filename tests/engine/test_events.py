@@ -384,7 +384,7 @@ class TestEvents:
         await holder.finish()
         assert wire(await soon(third.task)) == wire(await soon(readings[1].task))
         process = here.ledger._process
-        assert (process.readers, process.listened, process.awaited) == (0, {}, {})
+        assert (process.readers, process.live_readers, process.begin_waiters) == (0, {}, {})
 
     async def test_what_is_no_event_number_is_refused(self, chat: Chat) -> None:
         with pytest.raises(InvalidInput):
@@ -584,7 +584,7 @@ class TestEventEnds:
 
         def sink(event: Event) -> None:
             told.append(event)
-            turns[:] = turns or list(here.ledger._process.mine)
+            turns[:] = turns or list(here.ledger._process.attempts)
 
         await soon(act(stage, chat, sink))
         check_shape(told)

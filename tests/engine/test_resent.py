@@ -603,7 +603,7 @@ class TestResentInBetween:
             same, play(same.resent(mine, idempotency_key=key), ScriptedModel(["a3"]))
         )
         stage.clock.advance(LIMITS.lease_time)
-        there.ledger._process.bells.ring_all()
+        there.ledger._process.waiters.notify_all()
         await soon(waiting)
         kept = {"keep": ["q2"], "settle": ["q2"], "forget": []}[policy]
         texts = await message_texts(same)

@@ -239,7 +239,7 @@ class Crowd:
 
     async def _some_turn(self) -> str:
         """One that was told of; or one that runs, as who looks at the chat learns of it."""
-        running = list(self.ledger._process.mine)
+        running = list(self.ledger._process.attempts)
         return str(self._random.choice(running)) if running and self._random.random() < 0.8 else self._told()
 
     def _told(self) -> str:

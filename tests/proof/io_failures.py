@@ -153,7 +153,7 @@ async def _fail(store: Path, call: int, error: Callable[[], apsw.Error], times: 
     else:
         has_failed = disk.heal()
     for _ in range(3):  # doubts and ends that the store could not take
-        await ledger._tending.tend()
+        await ledger._recovery.run_round()
     await _check(ledger, told)
     await ledger.close()
     async with await _open(store) as later:

@@ -427,7 +427,7 @@ async def _awaited(victim: Victim, work: Coroutine[Any, Any, None]) -> None:
 async def _check(scene: Scene, problem: BaseException | None, where: str) -> None:
     ledger, chat = scene.ledger, scene.chat
     process = ledger._process
-    assert (process.mine, process.running, process.doubts) == ({}, {}, {}), where
+    assert (process.attempts, process.running, process.doubts) == ({}, {}, {}), where
     if scene.turn is not None:
         chats = [chat]
         with suppress(TurnledgerError):

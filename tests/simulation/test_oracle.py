@@ -12,7 +12,7 @@ from turnledger.model.conversation import Branch
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, ConversationId, IdSource, TurnId
 from turnledger.model.item import Item, message, result_of
-from turnledger.model.messages.calls import closed
+from turnledger.model.messages.calls import closing_results
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.simulation.clients.meaning import broken_by_resent
 from turnledger.testing.simulation.clients.readers import Listener
@@ -196,7 +196,7 @@ def test_what_was_done_on_the_other_side_is_not_shown() -> None:
 
 def test_a_call_that_is_left_is_shown_and_a_result_that_was_stated_is_not() -> None:
     left = call("c")
-    shown: list[dict[str, Any]] = shown_as(turn([*closed([left]), message("user", "q")], [left]))
+    shown: list[dict[str, Any]] = shown_as(turn([*closing_results([left]), message("user", "q")], [left]))
     assert [each["role"] for each in shown] == ["user", "assistant"]
     assert [each["id"] for each in shown[1]["tool_calls"]] == ["c"]
 

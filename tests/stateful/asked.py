@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.model.shapes import assistant, call, reasoning
 from turnledger.engine.attempt.end import EndRequest
-from turnledger.engine.attempt.told import Told
+from turnledger.engine.attempt.sent_log import SentLog
 from turnledger.engine.lifecycle.moves import Moved
 from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.request import (
@@ -159,7 +159,7 @@ class Asked:
             fence=self.fence - late,
             failure=failure,
             on_stop=on_stop,
-            told=Told(bytes([event_log.DELTA + 6]), 0, "so far") if failure else Told(b"", 0, ""),
+            sent=SentLog(bytes([event_log.DELTA + 6]), 0, "so far") if failure else SentLog(b"", 0, ""),
             now=now,
         )
 

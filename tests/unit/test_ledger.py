@@ -90,7 +90,7 @@ async def test_closing_ends_running_turns_and_wakes_who_waits() -> None:
     waiting = asyncio.create_task(chat.run(answer, "next"))
     for _ in range(10):  # the memory store answers within a few steps of the loop
         await asyncio.sleep(0)
-    assert any(ledger._process.mine.values())
+    assert any(ledger._process.attempts.values())
     await ledger.close()
     with pytest.raises(LedgerClosed):
         await waiting

@@ -34,7 +34,7 @@ PURGED_AT_ONCE = 20_000
 """Changes removed per step: they are stored side by side, and each turn adds several."""
 
 
-async def tell(
+async def record_change(
     tables: Tables,
     kind: ChangeKind,
     conversation: Conversation,
@@ -61,7 +61,7 @@ async def tell(
     )
 
 
-async def tell_committed(
+async def record_commit(
     tables: Tables, conversation: Conversation | None, turn: Turn, *, has_moved: bool
 ) -> None:
     """Record that a turn became history. The first turn also creates its chat, and an edit also switches the
@@ -70,10 +70,10 @@ async def tell_committed(
         return
     at = turn.committed_at
     if not conversation.is_listed:
-        await tell(tables, ChangeKind.CHAT_CREATED, conversation, at)
+        await record_change(tables, ChangeKind.CHAT_CREATED, conversation, at)
     if has_moved:
-        await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, at, branch=turn.branch)
-    await tell(
+        await record_change(tables, ChangeKind.CHAT_SWITCHED, conversation, at, branch=turn.branch)
+    await record_change(
         tables,
         ChangeKind.TURN_COMMITTED,
         conversation,
@@ -84,11 +84,11 @@ async def tell_committed(
     )
 
 
-async def tell_withdrawn(tables: Tables, owner: str, id: ConversationId, turn: TurnId, at: int) -> None:
+async def record_withdrawal(tables: Tables, owner: str, id: ConversationId, turn: TurnId, at: int) -> None:
     """Record that a queued turn will not run."""
     found = await tables.conversation(owner, id)
     if found is not None:
-        await tell(tables, ChangeKind.TURN_WITHDRAWN, found, at, turn=turn)
+        await record_change(tables, ChangeKind.TURN_WITHDRAWN, found, at, turn=turn)
 
 
 # Reading.
@@ -178,7 +178,7 @@ FULL_PAGES = 16
 """Full pages kept for other followers that catch up."""
 TAIL = 2_048
 """Changes read at once for all followers."""
-SETTLING = 0.005
+SETTLE_DELAY = 0.005
 """Seconds from a write to the read: a short turn has ended by then, and is reported as a whole."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two reads, so that a busy store is not read for each turn."""
@@ -188,7 +188,7 @@ WOKEN_AT_ONCE = 16
 """Followers served before the loop runs other tasks."""
 
 
-class Stand(Enum):
+class FollowerState(Enum):
     """How a follower receives new changes."""
 
     BEHIND = "behind"  # from the store; live changes would leave a gap
@@ -208,8 +208,8 @@ class ChangeReader:
         self._is_unknown = after is not None and Position.of(after) is None
         self.position = (Position.of(after) if after else None) or Position()
         """Everything up to here was delivered."""
-        self._stand = Stand.BEHIND
-        self._coming: deque[Sequence[LiveChange]] = deque()
+        self._state = FollowerState.BEHIND
+        self._queued: deque[Sequence[LiveChange]] = deque()
         self._count = 0
         self._bell = asyncio.Event()
         self._is_woken = False
@@ -223,23 +223,23 @@ class ChangeReader:
         self._process.readers -= 1
         self._feed.leave(self)
 
-    def hand(self, changes: Sequence[LiveChange]) -> None:
+    def enqueue(self, changes: Sequence[LiveChange]) -> None:
         """Queue new changes; if there is no room, fall behind."""
-        if self._stand is Stand.BEHIND:
+        if self._state is FollowerState.BEHIND:
             return
-        if self._stand is Stand.LIVE and not self._coming:
-            self._go_on_to(self._feed.handed_out)  # no change for this reader lies in between
+        if self._state is FollowerState.LIVE and not self._queued:
+            self._advance_to(self._feed.distributed_to)  # no change for this reader lies in between
         self._count += len(changes)
         if self._count > self._process.limits.followed_changes:
             self.fall_behind()
         else:
-            self._coming.append(changes)
+            self._queued.append(changes)
             self._bell.set()
 
     def fall_behind(self) -> None:
         """Drop the queued changes and continue from the store."""
-        self._stand = Stand.BEHIND
-        self._coming.clear()
+        self._state = FollowerState.BEHIND
+        self._queued.clear()
         self._count = 0
         self._bell.set()
 
@@ -252,42 +252,42 @@ class ChangeReader:
         """Return the next changes as soon as there are any; empty if it was woken before. A cancelled call
         takes none. Raises LedgerClosed and StoreErrors; a later call continues at the same place."""
         while not self._process.is_closed:
-            batch = self._at_hand() if self._stand is Stand.LIVE else await self._catch_up()
+            batch = self._next_queued() if self._state is FollowerState.LIVE else await self._catch_up()
             if batch:
                 return batch
-            if self._stand is Stand.BEHIND or self._coming:
+            if self._state is FollowerState.BEHIND or self._queued:
                 continue
             if self._is_woken:
                 self._is_woken = False
-                self._go_on_to(self._feed.handed_out)
+                self._advance_to(self._feed.distributed_to)
                 return ()
             self._bell.clear()
             await self._bell.wait()
         raise LedgerClosed
 
-    def _go_on_to(self, position: Position) -> None:
+    def _advance_to(self, position: Position) -> None:
         if position.number > self.position.number:
             self.position = position
 
-    def _at_hand(self) -> Sequence[LiveChange]:
+    def _next_queued(self) -> Sequence[LiveChange]:
         """Return the next queued batch. If the reader sees all of it, this is the same object for all
         readers, so that it is serialized only once."""
-        while self._coming:
-            changes = self._coming.popleft()
+        while self._queued:
+            changes = self._queued.popleft()
             self._count -= len(changes)
             seen = changes
             # Changes read from the store may also arrive live.
             if not self._within.is_everything or changes[0].position.number <= self.position.number:
                 after = self.position.number
                 seen = [each for each in changes if each.position.number > after and self._sees(each)]
-            self._go_on_to(changes[-1].position)
+            self._advance_to(changes[-1].position)
             if seen:
                 return seen
         return ()
 
     async def _catch_up(self) -> Sequence[LiveChange]:
-        await self._feed.is_ready()
-        self._stand = Stand.READING
+        await self._feed.wait_until_ready()
+        self._state = FollowerState.READING
         try:
             page = await self._read()
         except BaseException:
@@ -295,8 +295,8 @@ class ChangeReader:
             raise
         if page.has_more:
             self.fall_behind()
-        elif self._stand is Stand.READING:
-            self._stand = Stand.LIVE
+        elif self._state is FollowerState.READING:
+            self._state = FollowerState.LIVE
         self.position = page.through
         if self._is_first or not page.is_whole:
             kind = ChangeKind.START if self._is_first else ChangeKind.GAP
@@ -325,7 +325,7 @@ class Feed:
         self._followers: dict[str, dict[ChangeReader, None]] = {}
         self._owners: frozenset[str] = frozenset()
         self._position = Position()
-        self.handed_out = Position()
+        self.distributed_to = Position()
         """Everything up to here was handed to its followers."""
         self._bell = asyncio.Event()
         self._ready: asyncio.Event = asyncio.Event()
@@ -340,13 +340,13 @@ class Feed:
         """Note that this or another process may have recorded a change."""
         self._bell.set()
 
-    def wake_everyone(self) -> None:
+    def wake_all(self) -> None:
         """Wake all followers, as the process closes."""
         self._ready.set()
-        for follower in self._everyone():
+        for follower in self._all_followers():
             follower.wake()
 
-    def _everyone(self) -> list[ChangeReader]:
+    def _all_followers(self) -> list[ChangeReader]:
         return [follower for followers in self._followers.values() for follower in followers]
 
     def join(self, follower: ChangeReader) -> None:
@@ -357,7 +357,7 @@ class Feed:
         if self._reading is None:
             process = self._process
             self._store = process.store
-            process.store = Noticing(process.store, self.wake)
+            process.store = NotifyingStore(process.store, self.wake)
             self._ready = asyncio.Event()
             self._reading = asyncio.create_task(self._read(self._ready), name="turnledger feed")
 
@@ -374,7 +374,7 @@ class Feed:
             assert self._store is not None  # noqa: S101 - the first follower has set it
             self._process.store = self._store
 
-    async def is_ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until all later changes arrive live."""
         await self._ready.wait()
 
@@ -409,10 +409,10 @@ class Feed:
             self._bell.clear()
             try:
                 if is_known:
-                    woken = await self._tell_news()
+                    woken = await self._distribute_new()
                 else:
                     self._position = await self._process.store.read(newest_position, None)
-                    self.handed_out = self._position
+                    self.distributed_to = self._position
                     is_known, woken = True, 0
                     ready.set()
             except StoreError as error:
@@ -424,7 +424,7 @@ class Feed:
             pause = min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE)
             next_at = self._process.clock.monotonic() + pause
             await self._wait()
-            await asyncio.sleep(max(SETTLING, min(next_at - self._process.clock.monotonic(), pause)))
+            await asyncio.sleep(max(SETTLE_DELAY, min(next_at - self._process.clock.monotonic(), pause)))
 
     async def _wait(self) -> None:
         # Hints may be lost, so read after a while in any case.
@@ -434,15 +434,15 @@ class Feed:
         except TimeoutError:
             return
 
-    async def _tell_news(self) -> int:
+    async def _distribute_new(self) -> int:
         """Hand out new changes; return how many followers received some."""
         request = TailRequest(self._position, self._owners, TAIL)
         page = await self._process.store.read(read_tail, request)
         self._position = page.through
         if not page.is_whole:
-            self.handed_out = page.through
+            self.distributed_to = page.through
             self._forget_pages({request.owner for request in self._full_pages})
-            for follower in self._everyone():
+            for follower in self._all_followers():
                 follower.fall_behind()  # each learns from the store whether it missed something
             return len(self._followers)
         if page.has_more:
@@ -454,8 +454,8 @@ class Feed:
         for change in page.changes:
             by_owner.setdefault(change.owner, []).append(change)
         self._forget_pages({change.owner for change in page.changes if change.turn is None})
-        woken = await self._hand_out(by_owner)
-        self.handed_out = page.through
+        woken = await self._distribute(by_owner)
+        self.distributed_to = page.through
         return woken
 
     def _forget_pages(self, owners: set[str]) -> None:
@@ -465,18 +465,18 @@ class Feed:
             kept = {at: page for at, page in self._full_pages.items() if at.owner not in owners}
             self._full_pages = kept
 
-    async def _hand_out(self, by_owner: dict[str, list[LiveChange]]) -> int:
+    async def _distribute(self, by_owner: dict[str, list[LiveChange]]) -> int:
         woken = 0
         for owner, changes in by_owner.items():
             for follower in list(self._followers.get(owner, ())):
-                follower.hand(changes)
+                follower.enqueue(changes)
                 woken += 1
                 if woken % WOKEN_AT_ONCE == 0:
                     await asyncio.sleep(0)
         return woken
 
 
-class Noticing:
+class NotifyingStore:
     """A store wrapper that calls `wake` after each write of this process."""
 
     def __init__(self, store: Store, wake: Callable[[], None]) -> None:

@@ -78,7 +78,7 @@ class Waiter:
         self._bell.clear()
 
 
-class Bells:
+class Waiters:
     """Wakes the tasks that wait in this process: the first in each lane, and all that wait for an outcome.
     Only a hint: a woken waiter reads the store again, and does so after a while in any case."""
 
@@ -107,7 +107,7 @@ class Bells:
             if not self._waiters[conversation]:
                 del self._waiters[conversation]
 
-    def ring(self, conversation: ConversationId) -> None:
+    def notify(self, conversation: ConversationId) -> None:
         """Wake the waiters of a conversation after a turn ended or left the queue."""
         first: Waiter | None = None
         for waiter in self._waiters.get(conversation, ()):
@@ -118,10 +118,10 @@ class Bells:
         if first is not None:
             first.wake()
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         """Wake all waiters, since another process may have changed anything."""
         for conversation in list(self._waiters):
-            self.ring(conversation)
+            self.notify(conversation)
 
     def queued(self) -> list[TurnId]:
         return list(self._queued)
@@ -139,7 +139,7 @@ class Bells:
         for waiters in list(self._waiters.values()):
             yield from waiters
 
-    def wake_everyone(self) -> None:
+    def wake_all(self) -> None:
         for waiter in self._all():
             waiter.wake()
 
@@ -163,7 +163,7 @@ async def flush(tables: Tables, request: FlushRequest) -> None:
     await tables.add_log_chunk(request.attempt, request.number, request.chunk)
 
 
-class Flushing:
+class LogFlusher:
     """The timer that flushes the turns of a process. Runs while turns do, and skips those that began since
     its last round: most end before the next."""
 
@@ -171,10 +171,10 @@ class Flushing:
         self._process = process
         self._timer: asyncio.Task[None] | None = None
 
-    def watch(self) -> None:
+    def start(self) -> None:
         """Start the timer for a turn that begins."""
         if self._timer is None or self._timer.done():
-            self._timer = asyncio.create_task(self._run(), name="turnledger flushing")
+            self._timer = asyncio.create_task(self._run(), name="turnledger flusher")
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -211,9 +211,9 @@ class Flushing:
         except LedgerClosed:
             return
         except StoreError as error:
-            log.warning("what %s has told is written down later: %s", running.id, error.code)
+            log.warning("events of %s are stored later: %s", running.id, error.code)
         except Exception:
-            log.exception("what %s has told could not be written down", running.id)
+            log.exception("events of %s could not be stored", running.id)
         else:
             running.was_flushed(request)
 
@@ -253,10 +253,10 @@ class Process:
         self.limits = limits
         self.ids = IdSource(self.clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)
-        self.bells = Bells()
+        self.waiters = Waiters()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = BranchCache(limits.cached_bytes)
-        self.mine: dict[TurnId, bool] = {}
+        self.attempts: dict[TurnId, bool] = {}
         """Attempts that a task here is responsible for, and whether they have queued. Any other attempt with
         this lease is an orphan."""
         self.running: dict[TurnId, RunningTurn] = {}
@@ -267,18 +267,20 @@ class Process:
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun but do not run yet."""
         self.end_unheld: Callable[[RunningTurn, TurnledgerError], None]
-        """Ends a turn whose block no task is inside of; set by Tending."""
-        self.flushing = Flushing(self)
+        """Ends a turn whose block no task is inside of; set by Recovery."""
+        self.flusher = LogFlusher(self)
         self.deliveries = Deliveries(self)
-        self.looks: JointReads[LookRequest, Found] = JointReads(partial(store.read, look), "turnledger look")
+        self.stored_event_reads: JointReads[LookRequest, Found] = JointReads(
+            partial(store.read, look), "turnledger look"
+        )
         self.feed = Feed(self)
         self.readers = 0
-        self.listened: dict[LiveLog, int] = {}
+        self.live_readers: dict[LiveLog, int] = {}
         """Live logs being read, with the number of readers."""
-        self.awaited: dict[TurnId, list[Waiter]] = {}
+        self.begin_waiters: dict[TurnId, list[Waiter]] = {}
         """Tasks here that wait for a queued turn to begin."""
         self.is_closed = False
-        self._somebody_left = asyncio.Event()
+        self._released = asyncio.Event()
 
     async def persist(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
@@ -329,7 +331,9 @@ class Process:
         self.readers += 1
 
     def at_work(self) -> AtWork:
-        waiting = sum(has_queued and attempt not in self.running for attempt, has_queued in self.mine.items())
+        waiting = sum(
+            has_queued and attempt not in self.running for attempt, has_queued in self.attempts.items()
+        )
         return AtWork(len(self.running), waiting, self.readers)
 
     def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
@@ -345,7 +349,7 @@ class Process:
             return
         if attempt in self.running:
             self.running[attempt].interrupt(policy)
-        elif attempt in self.mine:
+        elif attempt in self.attempts:
             self.early_stops[attempt] = policy
 
     def forget_deleted(self, conversation: Conversation) -> None:
@@ -354,32 +358,32 @@ class Process:
         for running in list(self.running.values()):
             if running.conversation.id == conversation.id:
                 running.lose_lane()
-        self.bells.ring_all()
+        self.waiters.notify_all()
 
     def register(self, running: RunningTurn) -> None:
         """Register a turn that runs now, and deliver a stop that came earlier."""
         self.running[running.id] = running
-        self.flushing.watch()
-        if self.awaited:
-            for waiter in self.awaited.get(running.id, ()):
+        self.flusher.start()
+        if self.begin_waiters:
+            for waiter in self.begin_waiters.get(running.id, ()):
                 waiter.wake()
         if running.id in self.early_stops:
             running.interrupt(self.early_stops.pop(running.id))
 
-    def let_go(self, attempt: TurnId) -> bool:
+    def release(self, attempt: TurnId) -> bool:
         """Drop the responsibility for an attempt; return whether it had queued."""
         self.early_stops.pop(attempt, None)
-        self._somebody_left.set()
-        return self.mine.pop(attempt, False)
+        self._released.set()
+        return self.attempts.pop(attempt, False)
 
-    def wake_everyone(self) -> None:
-        self.bells.wake_everyone()
-        self.feed.wake_everyone()
-        for live in list(self.listened):
+    def wake_all(self) -> None:
+        self.waiters.wake_all()
+        self.feed.wake_all()
+        for live in list(self.live_readers):
             live.wake()
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until no task here is entering or leaving a turn."""
-        while any(id not in self.unfinished and id not in self.doubts for id in self.mine):
-            self._somebody_left.clear()
-            await self._somebody_left.wait()
+        while any(id not in self.unfinished and id not in self.doubts for id in self.attempts):
+            self._released.clear()
+            await self._released.wait()

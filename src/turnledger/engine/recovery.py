@@ -22,11 +22,11 @@ from turnledger.engine.attempt.takeover import (
     take_over_from,
 )
 from turnledger.engine.clock import last_marked, note_mark
-from turnledger.engine.conversations.search import STEPS_OF_TENDING, make_findable
+from turnledger.engine.conversations.search import RECOVERY_STEPS, make_findable
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
-from turnledger.engine.lifecycle.retention import Retaining
+from turnledger.engine.lifecycle.retention import RetentionTimer
 from turnledger.engine.ports import ClockMark, Sync
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
@@ -44,24 +44,24 @@ UNHELD = Failure("task_ended", "The task that ran the turn ended without leaving
 NOT_COMMITTED = Failure("not_committed", "its commit was lost")
 
 
-class Tending:
+class Recovery:
     """Runs the timer, and reacts to hints that another process has written."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         process.end_unheld = self._end_unheld
-        self.retaining = Retaining(process)
+        self.retention = RetentionTimer(process)
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
-        self._stops_may_be_there = False
+        self._may_have_stops = False
         self._marked: ClockMark | None = None
-        self._is_all_findable = True
+        self._is_index_complete = True
         self.is_behind = False
         """Whether the last round left rows to purge."""
 
     def start(self) -> None:
-        self._process.store.watch(self._changed_elsewhere)
-        self._timer = asyncio.create_task(self._run(), name="turnledger tending")
+        self._process.store.watch(self._on_external_change)
+        self._timer = asyncio.create_task(self._run(), name="turnledger recovery")
 
     async def close(self) -> None:
         for task in (self._timer, self._stop_check):
@@ -72,12 +72,12 @@ class Tending:
     async def _run(self) -> None:
         while True:
             pause = self._process.limits.lease_time / 2
-            if not self._is_all_findable and not self._process.running:
+            if not self._is_index_complete and not self._process.running:
                 pause /= 10
             await asyncio.sleep(0 if self.is_behind else pause)
-            await self.tend()
+            await self.run_round()
 
-    async def tend(self) -> None:
+    async def run_round(self) -> None:
         """Do one round. A failing step is logged, retried in the next round, and does not stop the others."""
         for step in (
             self._resolve_doubts,
@@ -89,7 +89,7 @@ class Tending:
             self._process.deliveries.flush,
             self._mark_clock,
             self._purge,
-            self.retaining.retain_if_due,
+            self.retention.retain_if_due,
             self._index,
         ):
             await self._try(step())
@@ -103,9 +103,9 @@ class Tending:
             await work
             return True
         except StoreError as error:
-            log.warning("tending is put off: %s", error.code)
+            log.warning("recovery step postponed: %s", error.code)
         except Exception:
-            log.exception("tending failed at one point")
+            log.exception("recovery step failed")
         return False
 
     async def _resolve_doubts(self) -> None:
@@ -124,8 +124,8 @@ class Tending:
             fence = certainty.fence if certainty.fence is not None else failing.fence
             ended = await process.persist(end, replace(failing, fence=fence))
         del process.doubts[running.id]
-        self._settle_up(running, running.id, ended)
-        process.bells.ring(failing.conversation)
+        self._close(running, running.id, ended)
+        process.waiters.notify(failing.conversation)
 
     async def _finish_ends(self) -> None:
         for request, running in list(self._process.unfinished.values()):
@@ -136,11 +136,11 @@ class Tending:
         request = replace(request, now=self._process.clock.now_ms())
         ended = await self._process.persist(end, request)
         del self._process.unfinished[request.attempt]
-        self._settle_up(running, request.attempt, ended)
-        self._process.bells.ring(request.conversation)
+        self._close(running, request.attempt, ended)
+        self._process.waiters.notify(request.conversation)
 
-    def _settle_up(self, running: RunningTurn | None, attempt: TurnId, ended: Ended) -> None:
-        self._process.let_go(attempt)
+    def _close(self, running: RunningTurn | None, attempt: TurnId, ended: Ended) -> None:
+        self._process.release(attempt)
         if running is not None:
             running.finish(ended.state, ended.turn, ended.failure)
 
@@ -163,7 +163,7 @@ class Tending:
 
     async def _end_orphans(self) -> None:
         """End this process's attempts without a responsible task: their begin returned late, or never."""
-        await self._take_over_from(self._process.lease, None, spare=self._process.mine)
+        await self._take_over_from(self._process.lease, None, spare=self._process.attempts)
 
     async def _bury_dead(self) -> None:
         process = self._process
@@ -192,7 +192,7 @@ class Tending:
             request = ForgetRequest(lease, stale, drop_lease=False, now=now, dead=dead)
             await process.persist(forget, request)
             for ticket in tickets:
-                process.bells.ring(ticket.conversation)
+                process.waiters.notify(ticket.conversation)
 
     async def _purge(self) -> None:
         """Remove all that is due, in small transactions between which other writers run, within the time of a
@@ -246,30 +246,30 @@ class Tending:
         """Index what is missing: a few steps while turns run, longer while none does."""
         process = self._process
         until = process.clock.monotonic() + process.limits.lease_time / 4
-        self._is_all_findable = await make_findable(process.store, STEPS_OF_TENDING)
-        while not self._is_all_findable and not process.running and process.clock.monotonic() < until:
-            self._is_all_findable = await make_findable(process.store, 1)
+        self._is_index_complete = await make_findable(process.store, RECOVERY_STEPS)
+        while not self._is_index_complete and not process.running and process.clock.monotonic() < until:
+            self._is_index_complete = await make_findable(process.store, 1)
 
     # Hints from other processes.
 
-    def _changed_elsewhere(self) -> None:
-        self._process.bells.ring_all()
+    def _on_external_change(self) -> None:
+        self._process.waiters.notify_all()
         self._process.feed.wake()
-        self._stops_may_be_there = True
-        if self._process.mine and (self._stop_check is None or self._stop_check.done()):
+        self._may_have_stops = True
+        if self._process.attempts and (self._stop_check is None or self._stop_check.done()):
             self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")
 
     async def _look_for_stops(self) -> None:
         # A hint during a check, or a failed check, asks for another one.
-        while self._stops_may_be_there and not self._process.is_closed:
-            self._stops_may_be_there = False
+        while self._may_have_stops and not self._process.is_closed:
+            self._may_have_stops = False
             if not await self._try(self._check_stops()):
-                self._stops_may_be_there = True
+                self._may_have_stops = True
                 await asyncio.sleep(FIRST_DELAY)
 
     async def _check_stops(self) -> None:
         process = self._process
-        before, queued = list(process.running.values()), process.bells.queued()
+        before, queued = list(process.running.values()), process.waiters.queued()
         news = await process.store.read(news_for, process.lease)
         for attempt, policy in news.stops.items():
             if policy is not None:
@@ -281,4 +281,4 @@ class Tending:
         for attempt in queued:
             if attempt not in news.tickets:
                 # Stopped in the queue: wake it now, wherever it stands.
-                process.bells.wake(attempt)
+                process.waiters.wake(attempt)

@@ -146,7 +146,7 @@ def emitted_text(log: bytes, items: Sequence[Item]) -> str:
     return "".join(item.text for code, item in found if code == EMITTED)
 
 
-def items_told(log: bytes) -> int:
+def count_items(log: bytes) -> int:
     """Count the items that a log refers to."""
     return sum(code in (ITEM, EMITTED) for code, _, _ in entries(log))
 
@@ -161,9 +161,9 @@ def failure_of(log: bytes) -> Failure | None:
     return None
 
 
-def stored(log: bytes, output: Sequence[Item]) -> bytes:
+def encode_log(log: bytes, output: Sequence[Item]) -> bytes:
     """Encode the log for a turn with this output; empty where the output alone implies it."""
-    if log == _implied(output):
+    if log == _implied_log(output):
         return b""
     if len(log) >= WORTH_DEFLATING:
         deflated = zlib.compress(log)
@@ -172,39 +172,39 @@ def stored(log: bytes, output: Sequence[Item]) -> bytes:
     return PLAIN + log
 
 
-def loaded(kept: bytes, output: Sequence[Item]) -> bytes:
-    if not kept:
-        return _implied(output)
-    if kept[:1] == PLAIN:
-        return kept[1:]
-    return _inflated(kept)
+def decode_log(raw: bytes, output: Sequence[Item]) -> bytes:
+    if not raw:
+        return _implied_log(output)
+    if raw[:1] == PLAIN:
+        return raw[1:]
+    return _inflate(raw)
 
 
-def stored_whole(whole: WholeLog) -> bytes:
+def encode_whole(whole: WholeLog) -> bytes:
     return WHOLE + zlib.compress(codec.encode(whole))
 
 
-def loaded_whole(kept: bytes) -> WholeLog | None:
+def decode_whole(raw: bytes) -> WholeLog | None:
     """Decode a whole log; return None if another kind is stored."""
-    return codec.decode(WholeLog, _inflated(kept)) if kept[:1] == WHOLE else None
+    return codec.decode(WholeLog, _inflate(raw)) if raw[:1] == WHOLE else None
 
 
-def _inflated(kept: bytes) -> bytes:
+def _inflate(raw: bytes) -> bytes:
     try:
-        return zlib.decompress(kept[1:])
+        return zlib.decompress(raw[1:])
     except zlib.error as problem:
         raise StoreCorrupt(f"A stored event log cannot be read: {problem}.") from None
 
 
-def stored_at_once(output: Sequence[Item], failure: Failure | None) -> bytes:
+def encode_at_once(output: Sequence[Item], failure: Failure | None) -> bytes:
     """Encode a log for a turn whose deltas are unknown: its output at once, and its failure."""
-    log = bytearray(_implied(output))
+    log = bytearray(_implied_log(output))
     if failure is not None:
         pack_inline(log, FAILURE, msgspec.json.encode(failure))
-    return stored(bytes(log), output)
+    return encode_log(bytes(log), output)
 
 
-def _implied(output: Sequence[Item]) -> bytes:
+def _implied_log(output: Sequence[Item]) -> bytes:
     """Return the log that is not stored: one message in one delta, or items without deltas."""
     if len(output) == 1 and output[0].role == "assistant" and output[0].text:
         log = bytearray()

@@ -221,4 +221,4 @@ def records_stops_and_delivers_none() -> list[Patch]:
 
 @broken
 def delivers_stops_of_its_own_process_only() -> list[Patch]:
-    return [(recovery.Tending, "_check_stops", nothing)]
+    return [(recovery.Recovery, "_check_stops", nothing)]

@@ -161,15 +161,15 @@ def leaves_out_the_settled_turn_behind_the_one_it_forks_at() -> list[Patch]:
 
 @broken
 def keeps_a_stopped_turn_without_noting_which_tools_acted() -> list[Patch]:
-    return [(unfinished, "effects", lambda journal, output: ())]
+    return [(unfinished, "effect_places", lambda journal, output: ())]
 
 
 @broken
 def switches_to_a_branch_that_does_not_know_of_effects() -> list[Patch]:
-    async def nothing_untold(*_: Any) -> list[Any]:
+    async def none_missing(*_: Any) -> list[Any]:
         return []
 
-    return [(moves, "untold_effects", nothing_untold)]
+    return [(moves, "missing_effects", none_missing)]
 
 
 @broken
@@ -177,7 +177,7 @@ def tells_of_effects_with_every_switch() -> list[Patch]:
     async def all_of_them(tables: Any, left: Any, shown: Any) -> Any:
         return await line.effects_of(tables, left, await line.last_shared(tables, left, shown))
 
-    return [(moves, "untold_effects", all_of_them)]
+    return [(moves, "missing_effects", all_of_them)]
 
 
 @broken

@@ -65,44 +65,44 @@ async def tells_nobody(*_: Any, **__: Any) -> None:
 
 @broken
 def tells_nobody_of_a_commit() -> list[Patch]:
-    return [(commit, "tell_committed", tells_nobody)]
+    return [(commit, "record_commit", tells_nobody)]
 
 
 @broken
 def tells_nobody_of_what_was_kept_or_settled() -> list[Patch]:
-    return [(end, "tell_committed", tells_nobody)]
+    return [(end, "record_commit", tells_nobody)]
 
 
 @broken
 def tells_nobody_of_a_failure() -> list[Patch]:
-    return [(end, "_tell_ended", tells_nobody)]
+    return [(end, "_record_end", tells_nobody)]
 
 
 @broken
 def tells_nobody_that_a_turn_runs() -> list[Patch]:
-    return [(begin, "tell", tells_nobody)]
+    return [(begin, "record_change", tells_nobody)]
 
 
 @broken
 def tells_nobody_who_gave_up_waiting() -> list[Patch]:
-    return [(begin_module, "tell_withdrawn", tells_nobody)]
+    return [(begin_module, "record_withdrawal", tells_nobody)]
 
 
 @broken
 def tells_nobody_who_died_waiting() -> list[Patch]:
-    return [(takeover, "tell_withdrawn", tells_nobody)]
+    return [(takeover, "record_withdrawal", tells_nobody)]
 
 
 @broken
 def tells_nobody_of_a_deletion() -> list[Patch]:
-    return [(resolve, "tell", tells_nobody)]
+    return [(resolve, "record_change", tells_nobody)]
 
 
 @broken
 def tells_of_an_edit_without_its_branch() -> list[Patch]:
-    true = commit.tell_committed
+    true = commit.record_commit
 
     async def stays(tables: Any, conversation: Any, turn: Any, *, has_moved: bool, **more: Any) -> None:
         await true(tables, conversation, turn, has_moved=False, **more)
 
-    return [(commit, "tell_committed", stays)]
+    return [(commit, "record_commit", stays)]

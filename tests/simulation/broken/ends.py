@@ -102,17 +102,17 @@ def says_not_started_of_what_was_started() -> list[Patch]:
 @broken
 def settles_the_whole_draft() -> list[Patch]:
     def settled(journal: Any, failure: Any) -> Any:
-        return (*unfinished.kept(journal, ""), message("developer", "The turn above did not commit."))
+        return (*unfinished.kept_output(journal, ""), message("developer", "The turn above did not commit."))
 
-    return [(unfinished, "settled", settled)]
+    return [(unfinished, "settled_output", settled)]
 
 
 @broken
 def keeps_without_the_text() -> list[Patch]:
-    true = unfinished.kept
+    true = unfinished.kept_output
     return [
-        (unfinished, "kept", lambda journal, partial: true(journal, "")),
-        (end, "log_of_kept", lambda *_: b""),
+        (unfinished, "kept_output", lambda journal, partial: true(journal, "")),
+        (end, "kept_turn_log", lambda *_: b""),
     ]
 
 

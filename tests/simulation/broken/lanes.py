@@ -108,12 +108,12 @@ def lets_a_buried_lease_beat_from_one_again() -> list[Patch]:
 
 @broken
 def forgets_its_doubts() -> list[Patch]:
-    return [(recovery.Tending, "_resolve_doubts", nothing)]
+    return [(recovery.Recovery, "_resolve_doubts", nothing)]
 
 
 @broken
 def leaves_its_orphans() -> list[Patch]:
-    return [(recovery.Tending, "_end_orphans", nothing)]
+    return [(recovery.Recovery, "_end_orphans", nothing)]
 
 
 # Rule 14: the fence on every write, and the order of telling and doing.
@@ -180,7 +180,7 @@ def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
             journal.started.pop(place, None)
         return branch, journal, count
 
-    return [(unfinished, "resumed", lambda journal: ()), (begin, "take_up", take_up)]
+    return [(unfinished, "resume_results", lambda journal: ()), (begin, "take_up", take_up)]
 
 
 @broken

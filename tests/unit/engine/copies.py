@@ -35,7 +35,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Told:
+class SentLog:
     """A turn, and the messages of it that this API shows."""
 
     turn: Turn
@@ -120,7 +120,7 @@ class _Writer:
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
         self._numbers = count()
-        self.told: list[Told] = []
+        self.told: list[SentLog] = []
 
     def text(self) -> str:
         words = self._draw(
@@ -143,7 +143,7 @@ class _Writer:
         made = turn(len(self.told) + 1, input, output, kind)
         tags = frozenset((len(self.told), made.items[place].text) for place in hidden)
         shown = made.hiding(frozenset(hidden)) if hidden else made
-        self.told.append(Told(shown, *copy, with_server_items or [], tags))
+        self.told.append(SentLog(shown, *copy, with_server_items or [], tags))
 
     def question(self) -> tuple[list[Item], list[Sent]]:
         texts = [self.text() for _ in range(self._draw(st.sampled_from([1, 1, 1, 2])))]
@@ -248,7 +248,7 @@ KINDS = [
 
 
 @st.composite
-def lines(draw: st.DrawFn, *, at_least: int = 1, kinds: Sequence[str] = KINDS) -> list[Told]:
+def lines(draw: st.DrawFn, *, at_least: int = 1, kinds: Sequence[str] = KINDS) -> list[SentLog]:
     """A branch, and what its client saw of it."""
     writer = _Writer(draw)
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=at_least, max_size=7)):
@@ -305,7 +305,7 @@ def _respelled(draw: st.DrawFn, sent: Sent) -> Iterator[Sent]:
 
 
 @st.composite
-def copies(draw: st.DrawFn, told: Sequence[Told]) -> list[Sent]:
+def copies(draw: st.DrawFn, told: Sequence[SentLog]) -> list[Sent]:
     """A client's copy of these turns: respelled, and without some of what it need not hold."""
     copy: list[Sent] = []
     for each in told:

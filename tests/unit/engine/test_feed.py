@@ -49,11 +49,11 @@ async def kinds(following: ChangeReader, count: int) -> list[ChangeKind]:
     return heard
 
 
-async def handed_out(ledger: Ledger) -> None:
+async def distributed_to(ledger: Ledger) -> None:
     """Wait until the feed has handed out everything there is."""
     there = Position.of(await ledger.position())
     async with asyncio.timeout(10):
-        while ledger._process.feed.handed_out != there:
+        while ledger._process.feed.distributed_to != there:
             await asyncio.sleep(0)
 
 
@@ -90,7 +90,7 @@ async def test_who_does_not_keep_up_reads_from_the_store() -> None:
             await kinds(following, 1)
             for _ in range(20):
                 await ledger.conversation()
-                await handed_out(ledger)
+                await distributed_to(ledger)
             store.trips.clear()
             assert await kinds(following, 20) == [ChangeKind.CHAT_CREATED] * 20
             assert "resume" in store.trips
@@ -107,7 +107,7 @@ async def test_what_comes_while_the_store_is_read_is_told_once() -> None:
             first = asyncio.create_task(following.next_batch())
             await gate.arrived()
             await ledger.conversation()
-            await handed_out(ledger)
+            await distributed_to(ledger)
             gate.release()
             assert [change.kind for change in await first] == [ChangeKind.CHAT_CREATED]
             await ledger.conversation()
@@ -140,7 +140,7 @@ async def test_who_comes_late_is_told_of_no_title_that_is_gone() -> None:
         with ledger.follow(after=start) as following, ledger.follow(after=start) as late:
             assert (await following.next_batch())[0].chat.title == "secret"
             await chat.delete(purge=True)
-            await handed_out(ledger)
+            await distributed_to(ledger)
             [first, *_] = await late.next_batch()
             assert first.conversation == chat.id
             assert first.chat.title is None
@@ -155,7 +155,7 @@ async def test_who_is_cancelled_while_the_store_is_read_has_lost_nothing() -> No
                 first = asyncio.create_task(following.next_batch())
                 await gate.arrived()
                 await ledger.conversation()
-                await handed_out(ledger)
+                await distributed_to(ledger)
                 first.cancel()
                 await asyncio.wait((first,))
             assert await kinds(following, 2) == [ChangeKind.CHAT_CREATED] * 2
@@ -213,12 +213,12 @@ async def test_after_a_long_silence_falling_behind_is_no_gap() -> None:
             await kinds(following, 1)
             for _ in range(5):
                 await ledger.for_owner("bob").conversation()
-            await handed_out(ledger)
+            await distributed_to(ledger)
             for number in list(database.changes)[:-1]:
                 del database.changes[number]
             for _ in range(20):
                 await ledger.for_owner("ann").conversation()
-                await handed_out(ledger)
+                await distributed_to(ledger)
             assert await kinds(following, 20) == [ChangeKind.CHAT_CREATED] * 20
 
 
@@ -229,7 +229,7 @@ async def test_who_missed_what_is_gone_is_told_of_a_gap() -> None:
             await kinds(following, 1)
             for _ in range(20):
                 await ledger.conversation()
-                await handed_out(ledger)
+                await distributed_to(ledger)
             for number in list(database.changes)[:-1]:
                 del database.changes[number]
             assert await kinds(following, 1) == [ChangeKind.GAP]
@@ -242,7 +242,7 @@ async def test_who_is_woken_knows_how_far_there_was_nothing() -> None:
         with ledger.for_owner("ann").follow() as following:
             await kinds(following, 1)
             await ledger.for_owner("bob").conversation()
-            await handed_out(ledger)
+            await distributed_to(ledger)
             following.wake()
             assert await following.next_batch() == ()
             assert str(following.position) == await ledger.position()

@@ -308,7 +308,7 @@ def test_planned_turns_are_encoded_before_their_transaction(monkeypatch: pytest.
         raise AssertionError("encoded too late")
 
     monkeypatch.setattr(import_plan.Turn, "of", never)
-    monkeypatch.setattr(import_plan.event_log, "stored_at_once", never)
+    monkeypatch.setattr(import_plan.event_log, "encode_at_once", never)
     for each in made.turns.values():
         placed = each.turn(BranchId("branch_01890000000070008000000000000000"), {})
         assert placed.items == (*each.input, *each.output)

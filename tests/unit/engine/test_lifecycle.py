@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import BRANCH, CONVERSATION, branch, conversation, drive
 from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
-from turnledger.engine.attempt.divergence import Divergence, asked_again, fork_at, open_branch, place_of
+from turnledger.engine.attempt.divergence import Divergence, fork_at, open_branch, place_of, reuse_input
 from turnledger.engine.lifecycle.create import ResetRequest, reset
 from turnledger.engine.lifecycle.moves import KNOWN_SWITCHES, Switch, move
 from turnledger.errors import IdempotencyMismatch, InvalidInput, Superseded
@@ -96,11 +96,11 @@ def test_results_are_asked_again_only_where_their_calls_still_wait() -> None:
     asks = (call("c1"),)
     inputs = {2: (result("c1"), user("and")), 3: (result("c1"),)}
     tables, lane, turns = stored(asks, asks, PLAIN, inputs=inputs)
-    assert asked_again(place(tables, lane, turns[1]), turns[1]) == turns[1].input
+    assert reuse_input(place(tables, lane, turns[1]), turns[1]) == turns[1].input
     tables, lane, turns = stored(asks, asks, PLAIN, None, inputs=inputs)
-    assert asked_again(place(tables, lane, turns[1]), turns[1]) == (user("and"),)
+    assert reuse_input(place(tables, lane, turns[1]), turns[1]) == (user("and"),)
     with pytest.raises(InvalidInput):
-        asked_again(place(tables, lane, turns[2]), turns[2])
+        reuse_input(place(tables, lane, turns[2]), turns[2])
 
 
 def test_a_branch_that_is_shown_no_more_opens_none() -> None:

@@ -263,7 +263,7 @@ def test_the_timer_stops_when_nothing_runs_and_starts_again() -> None:
                 async with chat.turn("q") as turn:
                     turn.emit("x")
                     await asyncio.sleep(2)
-                timer = ledger._process.flushing._timer
+                timer = ledger._process.flusher._timer
                 assert timer is not None
                 await asyncio.sleep(1)
                 assert timer.done()
@@ -285,7 +285,7 @@ async def test_what_goes_wrong_unforeseen_is_told_and_harms_no_turn(caplog: pyte
             store = ledger._process.store
             ledger._process.store = type("Broken", (), {"transact": breaks})()  # type: ignore[assignment]
             with caplog.at_level(logging.ERROR, "turnledger"):
-                await ledger._process.flushing.flush()
+                await ledger._process.flusher.flush()
             ledger._process.store = store
         assert len(caplog.records) == 1
         assert len(await chat.turns()) == 1
@@ -348,7 +348,7 @@ async def test_all_readers_of_a_turn_look_once_for_each_wake(
         for word in "abc":
             before = stores[1].trips.count("look")
             turn.emit(word)
-            await ledgers[0]._process.flushing.flush()
+            await ledgers[0]._process.flusher.flush()
             await idle()
             looks.append(stores[1].trips.count("look") - before)
         # One that finds what was told, and one that finds no more.
@@ -364,7 +364,7 @@ async def test_all_readers_of_a_turn_look_once_for_each_wake(
 async def test_who_asks_while_a_look_is_taken_gets_one_of_their_own(
     ledgers: list[Ledger], stores: list[GatedStore]
 ) -> None:
-    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.looks
+    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.stored_event_reads
     async with chat.turn("q") as turn:
         turn.emit("a")
         request = LookRequest(chat.owner, chat.id, turn.id, 0, 0, 1)
@@ -382,7 +382,7 @@ async def test_who_asks_while_a_look_is_taken_gets_one_of_their_own(
 async def test_who_is_cancelled_leaves_the_others_their_look(
     ledgers: list[Ledger], stores: list[GatedStore]
 ) -> None:
-    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.looks
+    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.stored_event_reads
     async with chat.turn("q") as turn:
         turn.emit("a")
         request = LookRequest(chat.owner, chat.id, turn.id, 0, 0, 1)

@@ -20,12 +20,12 @@ from turnledger.model.event_log import (
     INLINE,
     ITEM,
     WholeLog,
+    decode_log,
+    decode_whole,
+    encode_log,
+    encode_whole,
     failure_of,
-    loaded,
-    loaded_whole,
     rebuild,
-    stored,
-    stored_whole,
 )
 from turnledger.model.item import Item, message
 from turnledger.model.turn import AttemptState, Failure
@@ -149,39 +149,39 @@ def test_what_was_told_is_told_again(
     rebuilt = rebuild(bytes(told.log), told.items, told.text[told.taken :], state, failure)
     assert wire(list(rebuilt)) == wire(expected)
     assert [event.number for event in expected] == list(range(1, len(expected) + 1))
-    assert event_log.items_told(bytes(told.log)) == len(told.items)
+    assert event_log.count_items(bytes(told.log)) == len(told.items)
 
 
 @repeatable
 @given(st.lists(steps, max_size=60))
 def test_a_log_comes_back_as_it_was_stored(taken: list[tuple[str, Any]]) -> None:
     told = told_by(taken)
-    assert loaded(stored(bytes(told.log), told.items), told.items) == bytes(told.log)
+    assert decode_log(encode_log(bytes(told.log), told.items), told.items) == bytes(told.log)
 
 
 def test_a_short_delta_takes_one_byte_and_a_long_log_less() -> None:
     told = told_by([("delta", "x" * (1 + place % 9)) for place in range(4_000)])
     assert len(told.log) == 4_000
     told.take(0)
-    assert len(stored(bytes(told.log), told.items)) < 2_000
+    assert len(encode_log(bytes(told.log), told.items)) < 2_000
 
 
 def test_a_single_delta_takes_nothing() -> None:
     told = told_by([("delta", "Hello " * 100), ("take", 0)])
-    assert stored(bytes(told.log), told.items) == b""
+    assert encode_log(bytes(told.log), told.items) == b""
 
 
 def test_a_message_that_was_added_is_told_apart_from_one_that_was_emitted() -> None:
     told = told_by([("item", assistant("Hello"))])
-    kept = stored(bytes(told.log), told.items)
+    kept = encode_log(bytes(told.log), told.items)
     assert kept != b""
-    rebuilt = list(rebuild(loaded(kept, told.items), told.items, "", AttemptState.COMPLETED, None))
+    rebuilt = list(rebuild(decode_log(kept, told.items), told.items, "", AttemptState.COMPLETED, None))
     assert [type(event) for event in rebuilt] == [TurnStarted, ItemDone, TurnFinished]
 
 
 def test_items_alone_take_nothing() -> None:
     told = told_by([("item", call()), ("item", result())])
-    assert stored(bytes(told.log), told.items) == b""
+    assert encode_log(bytes(told.log), told.items) == b""
 
 
 def test_a_failure_stands_in_the_log_and_is_no_event() -> None:
@@ -211,7 +211,7 @@ def test_a_damaged_log_is_damage(log: bytes, items: tuple[Item, ...], tail: str)
 
 def test_damage_to_how_a_log_is_kept_is_damage() -> None:
     with pytest.raises(StoreCorrupt):
-        loaded(b"\x01not deflated", ())
+        decode_log(b"\x01not deflated", ())
     with pytest.raises(StoreCorrupt):
         failure_of(b"\x03\x02{}")
 
@@ -224,9 +224,9 @@ def test_a_whole_log_needs_no_turn_and_is_told_from_one_that_does() -> None:
         state=AttemptState.FAILED,
         failure=FAILED,
     )
-    assert loaded_whole(stored_whole(whole)) == whole
+    assert decode_whole(encode_whole(whole)) == whole
     output = [assistant("Hi")]
     for log in (b"", bytes([ITEM]), bytes([4] * 1_000)):
-        assert loaded_whole(stored(log, output)) is None
+        assert decode_whole(encode_log(log, output)) is None
     with pytest.raises(StoreCorrupt):
-        loaded_whole(stored_whole(whole)[:-1])
+        decode_whole(encode_whole(whole)[:-1])

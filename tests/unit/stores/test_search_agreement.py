@@ -109,7 +109,7 @@ class Life:
             await self.ledger.restore(self.chats[number].id)
 
     async def tend(self) -> None:
-        await self.ledger._tending.tend()
+        await self.ledger._recovery.run_round()
 
     async def search(self, typed: str, scope: str | None = None, limit: int = 2) -> None:
         cursor = None

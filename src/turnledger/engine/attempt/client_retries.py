@@ -253,7 +253,7 @@ class Deliveries:
                 lost = await self._write_readable(notes)
             del self._notes[: len(notes)]
         for conversation in lost:
-            self._process.bells.ring(conversation)
+            self._process.waiters.notify(conversation)
 
     async def _write_down(self, notes: Sequence[Note]) -> list[ConversationId]:
         # Need not survive power loss, which ends the client's connection, too.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.effect_copies import Copy, add_copies, copies_behind, moved_flags
+from turnledger.engine.attempt.effect_copies import Copy, add_copies, make_copies, move_flags
 from turnledger.engine.conversations.resolve import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
@@ -20,7 +20,7 @@ from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import admit, left_open, without_answers
+from turnledger.model.messages.calls import admit, calls_left_open, without_answers
 from turnledger.model.turn import Fork, Turn, TurnKind
 
 
@@ -54,7 +54,7 @@ async def last_turn(tables: Tables, lane: Branch) -> Turn:
     raise TurnNotFound("This chat has no turns yet.")
 
 
-async def replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -> Turn | None:
+async def find_replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -> Turn | None:
     """Return the turn to replace, if any. Raises TurnNotFound if it is not on the line, and InvalidInput if
     it cannot be run again."""
     if wish.replaces is None:
@@ -85,7 +85,7 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
     """The open calls that the turn's input must answer."""
     instructed: int = 0
     """Number of the turn whose instructions are in force here."""
-    asked: Mapping[int, Flags] = {}
+    input_flags: Mapping[int, Flags] = {}
     """The flags of the input, if the input of another turn is reused."""
 
     @property
@@ -129,7 +129,7 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Comm
     """Return the place where a turn on this fork runs. Depends only on branch and head, except for the flags,
     which may change at any time."""
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
-    pending = left_open(base.items) if base is not None else ()
+    pending = calls_left_open(base.items) if base is not None else ()
     instructed = base.instructed if base is not None else 0
     originals = [] if fork.forget else await line.effects_of(tables, lane, fork.number)
     end = Branch(
@@ -140,7 +140,7 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Comm
         pending=pending,
         instructed=instructed,
     )
-    copies = await copies_behind(tables, owner, end, originals)
+    copies = await make_copies(tables, owner, end, originals)
     place = CommitPlace(fork=fork, copies=copies, pending=() if copies else pending, instructed=instructed)
     return place if fork.repeats is None else await _with_flags_of(tables, owner, place, fork.repeats)
 
@@ -150,11 +150,11 @@ async def _with_flags_of(tables: Tables, owner: str, place: CommitPlace, repeats
     turn = await tables.turn(owner, repeats) if flags else None
     if not flags or turn is None:
         return place
-    input = admit(place.pending, asked_again(place, turn))
-    return replace(place, asked=moved_flags(flags, turn.items, input))
+    input = admit(place.pending, reuse_input(place, turn))
+    return replace(place, input_flags=move_flags(flags, turn.items, input))
 
 
-def asked_again(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
+def reuse_input(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
     """Return the input of a turn, for reuse at another place. Settled turns in between have closed the calls
     that its results answered, so those results are dropped."""
     input = without_answers(turn.input) if place.copies else turn.input

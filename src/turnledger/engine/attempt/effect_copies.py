@@ -25,7 +25,7 @@ from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, TurnId, marked
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import told_elsewhere
+from turnledger.model.messages.calls import adapt_input
 from turnledger.model.transfer import one_line
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 
@@ -38,9 +38,7 @@ class Copy(Struct, frozen=True):
     flags: Mapping[int, Flags]
 
 
-async def copies_behind(
-    tables: Tables, owner: str, end: Branch, originals: Sequence[Turn]
-) -> tuple[Copy, ...]:
+async def make_copies(tables: Tables, owner: str, end: Branch, originals: Sequence[Turn]) -> tuple[Copy, ...]:
     """Return copies of these turns to follow the end of a branch. Deterministic, except for the flags.
 
     The first copy closes the calls that are open there. No copy answers the calls that were open at its
@@ -49,8 +47,8 @@ async def copies_behind(
     hidden = await tables.flags(owner, tuple(turn.id for turn in originals)) if originals else {}
     made: list[Copy] = []
     for number, turn in enumerate(originals, end.length + 1):
-        input = told_elsewhere(() if made else end.pending, turn.input)
-        output = unfinished.told_elsewhere(turn)
+        input = adapt_input(() if made else end.pending, turn.input)
+        output = unfinished.carried_output(turn)
         copy = Turn.of(
             id=derived(turn.id, end.id),
             branch=end.id,
@@ -63,7 +61,7 @@ async def copies_behind(
             output=output,
             instructed=end.instructed,
         )
-        flags = moved_flags(hidden.get(turn.id, {}), turn.items, (*input, *output))
+        flags = move_flags(hidden.get(turn.id, {}), turn.items, (*input, *output))
         made.append(Copy(copy, turn, flags))
     return tuple(made)
 
@@ -94,7 +92,7 @@ async def _log(tables: Tables, original: Turn) -> bytes:
     kept = await tables.turn_log(original.id)
     if original.kind is TurnKind.SETTLED:
         return kept
-    log = event_log.loaded(kept, original.output)
+    log = event_log.decode_log(kept, original.output)
     whole = WholeLog(
         log=log,
         text="",
@@ -102,10 +100,10 @@ async def _log(tables: Tables, original: Turn) -> bytes:
         state=AttemptState.KEPT,
         failure=event_log.failure_of(log),
     )
-    return event_log.stored_whole(whole)
+    return event_log.encode_whole(whole)
 
 
-async def untold_effects(tables: Tables, left: Branch, shown: Branch) -> list[Turn]:
+async def missing_effects(tables: Tables, left: Branch, shown: Branch) -> list[Turn]:
     """Return the turns of a line whose effects another line of the conversation does not show. Effects that
     an undo was asked to forget are excluded: the user wants lines without them."""
     if not left.settled:
@@ -137,7 +135,7 @@ _Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
 
 def _identity(turn: Turn) -> _Identity:
     """Return what a turn shares with all its copies, and with no other turn of the conversation."""
-    return turn.created_at, turn.committed_at, tuple(item.raw for item in unfinished.told_elsewhere(turn))
+    return turn.created_at, turn.committed_at, tuple(item.raw for item in unfinished.carried_output(turn))
 
 
 def _name(turn: Turn) -> bytes:
@@ -149,9 +147,9 @@ def _name(turn: Turn) -> bytes:
     return hashed.digest()[:16]
 
 
-def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:
+def move_flags(flags: Mapping[int, Flags], items: Sequence[Item], copied: Sequence[Item]) -> dict[int, Flags]:
     """Return the flags of a turn's items, at the places of the same items in a copy."""
-    places = {id(item): place for place, item in enumerate(told)} if flags else {}
+    places = {id(item): place for place, item in enumerate(copied)} if flags else {}
     return {
         places[id(item)]: flags[at] for at, item in enumerate(items) if at in flags and id(item) in places
     }

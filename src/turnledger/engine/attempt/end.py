@@ -9,10 +9,17 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.divergence import CommitPlace, open_branch, place_of
-from turnledger.engine.attempt.effect_copies import moved_flags
-from turnledger.engine.attempt.told import Told, flushed, left_of, log_of_kept, set_aside, told_aside
+from turnledger.engine.attempt.effect_copies import move_flags
+from turnledger.engine.attempt.sent_log import (
+    SentLog,
+    kept_turn_log,
+    load_attempt_log,
+    load_flushed,
+    store_attempt_log,
+    unfinished_text,
+)
 from turnledger.engine.conversations.resolve import enter, hidden_of, preview_at
-from turnledger.engine.feed import tell, tell_committed
+from turnledger.engine.feed import record_change, record_commit
 from turnledger.engine.limits import counted_aside, store_turn
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
@@ -22,7 +29,7 @@ from turnledger.model.conversation import Branch, ConversationState, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import open_calls, told_elsewhere
+from turnledger.model.messages.calls import adapt_input, open_calls
 from turnledger.model.turn import (
     Attempt,
     AttemptState,
@@ -66,7 +73,7 @@ class EndRequest:
     fence: int
     failure: Failure | None
     on_stop: OnStop | None
-    told: Told
+    sent: SentLog
     """What its readers have received."""
     now: int
 
@@ -78,7 +85,7 @@ async def end(tables: Tables, request: EndRequest) -> Ended:
     if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
         return await _how_it_was_ended(tables, request)
     attempt = replace(attempt, stop=attempt.stop or request.on_stop)
-    _, ended = await end_running(tables, branch, attempt, request.failure, request.now, told=request.told)
+    _, ended = await end_running(tables, branch, attempt, request.failure, request.now, sent=request.sent)
     return ended
 
 
@@ -112,22 +119,22 @@ async def end_running(
     *,
     forget: bool = False,
     drop: bool = False,
-    told: Told | None = None,
+    sent: SentLog | None = None,
 ) -> tuple[Branch, Ended]:
     """End the running attempt of a branch by its policies; return the branch with its lane free.
 
     A recorded stop outlives the holder: its policy decides, however the attempt ended. Two flags override
-    both: `drop` makes no turn and leaves effects to be settled, `forget` drops the effects, too. `told` is
+    both: `drop` makes no turn and leaves effects to be settled, `forget` drops the effects, too. `sent` is
     what the holder has sent to readers; without it, the flushed log counts.
     """
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
-    told = told or await flushed(tables, attempt.id, journal)
-    attempt = replace(attempt, partial="" if forget else left_of(told, journal))
+    sent = sent or await load_flushed(tables, attempt.id, journal)
+    attempt = replace(attempt, partial="" if forget else unfinished_text(sent, journal))
     branch = replace(branch, running=None)
     if not (forget or drop) and keeps(attempt, failure):
         place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):
-            branch, ended = await _keep(tables, branch, place, attempt, journal, told, failure, now)
+            branch, ended = await _keep(tables, branch, place, attempt, journal, sent, failure, now)
             await _touch(tables, attempt, now)
             return branch, ended
     is_stop = attempt.stop is not None and not (forget or drop)
@@ -136,7 +143,7 @@ async def end_running(
     if forget:
         await tables.drop_log(attempt.id)
     else:
-        await set_aside(tables, attempt.id, journal, told)
+        await store_attempt_log(tables, attempt.id, journal, sent)
     if forget or (attempt.on_failure is OnFailure.FORGET and not is_stop):
         await tables.drop_journal(attempt.id)
         attempt = replace(attempt, journaled=0)
@@ -147,16 +154,16 @@ async def end_running(
     await expire_claim(tables, attempt, now)
     if not (forget or drop):
         await _touch(tables, attempt, now)
-    await _tell_ended(tables, attempt, now)
+    await _record_end(tables, attempt, now)
     return branch, Ended(attempt.state, failure=failure)
 
 
-async def _tell_ended(tables: Tables, attempt: Attempt, now: int) -> None:
+async def _record_end(tables: Tables, attempt: Attempt, now: int) -> None:
     found = await tables.conversation(attempt.owner, attempt.conversation)
     if found is not None:
         kind = ChangeKind.TURN_FAILED if attempt.state is AttemptState.FAILED else ChangeKind.TURN_STOPPED
         code = attempt.failure.code if attempt.failure else None
-        await tell(tables, kind, found, now, turn=attempt.id, detail=code)
+        await record_change(tables, kind, found, now, turn=attempt.id, detail=code)
 
 
 def keeps(attempt: Attempt, failure: Failure | None) -> bool:
@@ -170,7 +177,7 @@ def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal
     """Return whether the kept output can be history. It always should be. If not, the attempt fails, because
     an error here would block the lane for ever."""
     try:
-        open_calls((*pending, *attempt.input, *unfinished.kept(journal, attempt.partial)))
+        open_calls((*pending, *attempt.input, *unfinished.kept_output(journal, attempt.partial)))
     except MalformedItems:
         log.exception("%s cannot be kept", attempt.id)
         return False
@@ -183,23 +190,23 @@ async def _keep(
     place: CommitPlace | None,
     attempt: Attempt,
     journal: Journal,
-    told: Told,
+    sent: SentLog,
     failure: Failure | None,
     now: int,
 ) -> tuple[Branch, Ended]:
-    output = unfinished.kept(journal, attempt.partial)
+    output = unfinished.kept_output(journal, attempt.partial)
     if place is not None:
         await tables.save_branch(branch)
         branch = await open_branch(tables, attempt.owner, branch, place)
-    log = event_log.stored(log_of_kept(told, journal, output, failure), output)
-    effects = unfinished.effects(journal, output)
+    log = event_log.encode_log(kept_turn_log(sent, journal, output, failure), output)
+    effects = unfinished.effect_places(journal, output)
     branch, turn = await append_turn(
         tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log, effects=effects
     )
     if effects:
         branch = replace(branch, settled=branch.length)
-    if place is not None and place.asked:
-        await tables.save_flags(attempt.owner, turn.id, place.asked)
+    if place is not None and place.input_flags:
+        await tables.save_flags(attempt.owner, turn.id, place.input_flags)
     branch = await _entered(tables, branch, attempt, turn, has_moved=place is not None)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
@@ -219,13 +226,15 @@ async def _touch(tables: Tables, attempt: Attempt, now: int) -> None:
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
     """Commit the effects of an attempt whose tools have acted; return the branch behind that turn. The turn
     keeps the events that readers of the attempt received."""
-    output = unfinished.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
+    output = unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure)
     moved = replace(attempt, input=input_on(branch, attempt))
-    log = event_log.stored_whole(await told_aside(tables, attempt))
+    log = event_log.encode_whole(await load_attempt_log(tables, attempt))
     place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
     branch, turn = await append_turn(tables, branch, moved, TurnKind.SETTLED, output, now, log)
-    if place is not None and place.asked:
-        await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, moved.input))
+    if place is not None and place.input_flags:
+        await tables.save_flags(
+            attempt.owner, turn.id, move_flags(place.input_flags, attempt.input, moved.input)
+        )
     branch = await _entered(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -240,14 +249,14 @@ async def _entered(
     """Update the chat list, record the change in the feed, and return the branch with its preview."""
     hidden = await hidden_of(tables, attempt.owner, turn)
     home = await enter(tables, attempt.owner, attempt.conversation, branch, turn, hidden=hidden)
-    await tell_committed(tables, home, turn, has_moved=has_moved)
+    await record_commit(tables, home, turn, has_moved=has_moved)
     return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
 
 
 def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
     """Return the input of an attempt as it is shown behind the head of its lane. An edit's input was meant
     for another place, with other open calls."""
-    return attempt.input if attempt.fork is None else told_elsewhere(branch.pending, attempt.input)
+    return attempt.input if attempt.fork is None else adapt_input(branch.pending, attempt.input)
 
 
 async def append_turn(
@@ -313,10 +322,10 @@ async def failure_of(tables: Tables, turn: Turn) -> Failure | None:
     if turn.kind is TurnKind.COMPLETED:
         return None
     kept = await tables.turn_log(turn.id)
-    whole = event_log.loaded_whole(kept)
+    whole = event_log.decode_whole(kept)
     if whole is not None:
         return whole.failure
-    return event_log.failure_of(event_log.loaded(kept, turn.output))
+    return event_log.failure_of(event_log.decode_log(kept, turn.output))
 
 
 STATE_OF = {

@@ -142,7 +142,7 @@ async def outcome_of(process: Process, owner: str, conversation: ConversationId,
     found = await process.store.read(outcome, request)
     if isinstance(found, Ended):
         return found
-    with process.bells.enlist(conversation) as waiter:
+    with process.waiters.enlist(conversation) as waiter:
         while True:
             found = await process.store.read(outcome, request)
             if isinstance(found, Ended):
@@ -167,7 +167,7 @@ async def outcome_so_far(
 
 async def outcome_in(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Ended:
     """Wait until a turn of a conversation has ended; it may be queued, or not exist; see Chat.outcome."""
-    with process.bells.enlist(conversation) as waiter:
+    with process.waiters.enlist(conversation) as waiter:
         while True:
             if process.is_closed:
                 raise LedgerClosed

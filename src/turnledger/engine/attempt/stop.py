@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, how_it_ended
 from turnledger.engine.attempt.outcome import outcome_of
 from turnledger.engine.conversations.resolve import live_conversation
-from turnledger.engine.feed import tell
+from turnledger.engine.feed import record_change
 from turnledger.engine.limits import counted_aside
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
@@ -98,7 +98,7 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
     if ticket.is_interaction:
         await tables.touch_conversation(conversation.id, now)
     await _claim_as_stopped(tables, conversation, ticket, now)
-    await tell(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
+    await record_change(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
     return Ended(AttemptState.DISCARDED)
 
 
@@ -149,8 +149,8 @@ async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
         await asyncio.sleep(LOOK_AGAIN)
         found = await process.persist(request_stop, request)
     if found is None or isinstance(found, Ended):
-        process.bells.wake(request.attempt)
-        process.bells.ring(request.conversation)
+        process.waiters.wake(request.attempt)
+        process.waiters.notify(request.conversation)
         return found
     process.interrupt_here(found.id, found.stop)
     ended = await outcome_of(process, request.owner, request.conversation, found.id)
@@ -159,4 +159,4 @@ async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
 
 def _is_beginning(process: Process, attempt: TurnId | None) -> bool:
     """Return whether a task of this process has sent the begin and has no result yet."""
-    return attempt is not None and process.mine.get(attempt) is False and attempt not in process.running
+    return attempt is not None and process.attempts.get(attempt) is False and attempt not in process.running

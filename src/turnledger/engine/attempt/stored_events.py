@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turnledger.engine.attempt.end import STATE_OF
+from turnledger.engine.attempt.sent_log import load_attempt_log
 from turnledger.engine.attempt.takeover import Left
-from turnledger.engine.attempt.told import told_aside
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
@@ -116,7 +116,7 @@ async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Ru
     raws = await tables.log_chunks(attempt.id, request.chunk, CHUNKS)
     chunks = tuple(codec.decode(LogChunk, raw) for raw in raws)
     items: tuple[Item, ...] = ()
-    if any(event_log.items_told(chunk.log) for chunk in chunks):
+    if any(event_log.count_items(chunk.log) for chunk in chunks):
         items = tuple(Journal.of(await tables.journal(attempt.id)).items[request.item :])
     return Runs(
         left=Left.of(attempt, branch),
@@ -129,12 +129,12 @@ async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Ru
 
 
 async def _aside(tables: Tables, attempt: Attempt) -> Over:
-    return Over.of(await told_aside(tables, attempt), has_run=attempt.fence > 0)
+    return Over.of(await load_attempt_log(tables, attempt), has_run=attempt.fence > 0)
 
 
 def events_of(turn: Turn, kept: bytes) -> Over:
-    whole = event_log.loaded_whole(kept)
+    whole = event_log.decode_whole(kept)
     if whole is not None:
         return Over.of(whole)
-    log = event_log.loaded(kept, turn.output)
+    log = event_log.decode_log(kept, turn.output)
     return Over(log, turn.output, "", STATE_OF[turn.kind], event_log.failure_of(log))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import DIED, end_running
-from turnledger.engine.feed import PURGED_AT_ONCE, tell_withdrawn
+from turnledger.engine.feed import PURGED_AT_ONCE, record_withdrawal
 from turnledger.engine.lane.queue import Dead, is_dead
 from turnledger.engine.ports import Tables
 from turnledger.model.conversation import Branch, Ticket, holds_lane
@@ -68,7 +68,7 @@ async def take_over(tables: Tables, request: TakeOverRequest) -> None:
 async def take_over_from(process: Process, left: Left, dead: Dead | None) -> None:
     """End an attempt of a dead process, or of this one, and wake those waiting for it."""
     await process.persist(take_over, TakeOverRequest(left, process.clock.now_ms(), dead))
-    process.bells.ring(left.conversation)
+    process.waiters.notify(left.conversation)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ async def _withdraw(tables: Tables, attempt: TurnId, now: int) -> None:
     ticket, owner = await tables.ticket(attempt), await tables.owner_of_ticket(attempt)
     await tables.drop_ticket(attempt)
     if ticket is not None and owner is not None:
-        await tell_withdrawn(tables, owner, ticket.conversation, attempt, now)
+        await record_withdrawal(tables, owner, ticket.conversation, attempt, now)
 
 
 async def end_lease(tables: Tables, lease: LeaseId) -> None:

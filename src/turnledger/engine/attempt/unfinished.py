@@ -19,7 +19,7 @@ OUTCOME_UNKNOWN = (
 )
 
 
-def kept(journal: Journal, partial: str) -> tuple[Item, ...]:
+def kept_output(journal: Journal, partial: str) -> tuple[Item, ...]:
     """Return the output of an interrupted turn: finished items, a true result for each unanswered call, and
     the text so far, marked incomplete."""
     output = [*journal.items, *_true_results(journal)]
@@ -28,7 +28,7 @@ def kept(journal: Journal, partial: str) -> tuple[Item, ...]:
     return _without_stranded_reasoning(output)
 
 
-def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
+def settled_output(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
     """Return the output of a settled turn: the calls that may have acted, their results, and a note."""
     acted = {place for place, read_only in journal.started.items() if not read_only}
     answers = {id(answer) for place, answer in journal.answers().items() if place in acted}
@@ -48,24 +48,24 @@ def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
     return (*output, message("developer", note))
 
 
-def effects(journal: Journal, output: Sequence[Item]) -> tuple[int, ...]:
+def effect_places(journal: Journal, output: Sequence[Item]) -> tuple[int, ...]:
     """Return the places in the output of the calls that may have acted."""
     acted = {id(journal.items[place]) for place, read_only in journal.started.items() if not read_only}
     return tuple(place for place, item in enumerate(output) if id(item) in acted)
 
 
-def told_elsewhere(turn: Turn) -> tuple[Item, ...]:
+def carried_output(turn: Turn) -> tuple[Item, ...]:
     """Return the output of a turn for a branch that leaves the turn out: the calls that may have acted, their
     results, and a note. Depends on the turn alone, so all copies are equal."""
     if turn.kind is TurnKind.SETTLED:
         return turn.output
-    return settled(Journal(list(turn.output), dict.fromkeys(turn.effects, False)), TAKEN_BACK)
+    return settled_output(Journal(list(turn.output), dict.fromkeys(turn.effects, False)), TAKEN_BACK)
 
 
 TAKEN_BACK = Failure("interrupted", "it was interrupted, and taken back later")
 
 
-def resumed(journal: Journal) -> tuple[Item, ...]:
+def resume_results(journal: Journal) -> tuple[Item, ...]:
     """Return what a retry adds to the journal it resumes: a stated outcome for each call that was started and
     not answered. Such a call is never run again."""
     return tuple(

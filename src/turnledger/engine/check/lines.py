@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from turnledger.engine.attempt.sent_log import load_attempt_log
 from turnledger.engine.attempt.stored_events import Over, events_of
-from turnledger.engine.attempt.told import told_aside
 from turnledger.engine.check.audit import PAGE, UNREADABLE, Audit, Location
 from turnledger.engine.history import line
 from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
@@ -23,7 +23,7 @@ from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import left_open, open_calls
+from turnledger.model.messages.calls import calls_left_open, open_calls
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
 
 
@@ -34,8 +34,8 @@ async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
         kept = await audit.tables.turn_log(turn.id)
         if kept:
             _rebuild(events_of(turn, kept))
-            if event_log.loaded_whole(kept) is None:
-                _check_items_told(turn, kept)
+            if event_log.decode_whole(kept) is None:
+                _check_item_count(turn, kept)
     except UNREADABLE as problem:
         audit.note_unreadable(place, "Its event log", problem)
     try:
@@ -57,7 +57,7 @@ async def check_aside(audit: Audit, place: Location, attempt: Attempt) -> None:
     if attempt.state is AttemptState.RUNNING:
         return
     try:
-        _rebuild(Over.of(await told_aside(audit.tables, attempt)))
+        _rebuild(Over.of(await load_attempt_log(audit.tables, attempt)))
     except UNREADABLE as problem:
         audit.note_unreadable(place, "Its event log", problem)
 
@@ -71,8 +71,8 @@ def _rebuild(over: Over) -> None:
             codec.items((msgspec.Raw(raw),))
 
 
-def _check_items_told(turn: Turn, kept: bytes) -> None:
-    count = event_log.items_told(event_log.loaded(kept, turn.output))
+def _check_item_count(turn: Turn, kept: bytes) -> None:
+    count = event_log.count_items(event_log.decode_log(kept, turn.output))
     if count != len(turn.output):
         raise StoreCorrupt(f"It tells {count} items of an output of {len(turn.output)}.")
 
@@ -178,7 +178,7 @@ async def _behind(audit: Audit, place: Location, base: Turn) -> _Walk:
     """Start the walk behind a base, with the calls that it leaves open and the settled turns up to it."""
     walk = _Walk(place, base.number, base.id, pending=None, instructed=None)
     with audit.passing_over():
-        walk.pending = left_open(items_of(base))
+        walk.pending = calls_left_open(items_of(base))
         walk.instructed = base.instructed
     with audit.passing_over(StoreError):  # a stretch may name a missing branch
         source = await audit.tables.branch(base.branch)
@@ -264,7 +264,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
         walk.settled.append(turn.number)
     _check_pairs(audit, place, walk.pending, items)
     _check_instructed(audit, place, walk.instructed, turn)
-    walk.pending, walk.instructed = left_open(items), turn.instructed
+    walk.pending, walk.instructed = calls_left_open(items), turn.instructed
     return True
 
 
@@ -305,7 +305,7 @@ def _check_pairs(
     except MalformedItems as problem:
         audit.found(Rule.PAIRS, place, f"{problem} Models refuse such a history.")
         return
-    own = left_open(items)
+    own = calls_left_open(items)
     for call in left:
         if call not in own:
             audit.found(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import Target, check_live, find, has_expired
-from turnledger.engine.feed import newest_position, tell
+from turnledger.engine.feed import newest_position, record_change
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.catalogue import Listed, ListPosition, Page, Wanted
@@ -118,5 +118,5 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
     named = replace(found, title=request.title, named_by=NamedBy.MODEL)
     await tables.save_conversation(named)
     if named.is_listed:
-        await tell(tables, ChangeKind.CHAT_CHANGED, named, request.now)
+        await record_change(tables, ChangeKind.CHAT_CHANGED, named, request.now)
     return named

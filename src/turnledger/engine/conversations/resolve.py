@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.feed import tell
+from turnledger.engine.feed import record_change
 from turnledger.engine.limits import BOUNDLESS, Room, check_room
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
@@ -71,7 +71,7 @@ async def enter(
     if entered != found:
         await tables.save_conversation(entered)
     if entered.title != found.title and found.is_listed:
-        await tell(tables, ChangeKind.CHAT_CHANGED, entered, turn.committed_at)
+        await record_change(tables, ChangeKind.CHAT_CHANGED, entered, turn.committed_at)
     return found
 
 
@@ -114,7 +114,7 @@ async def name_again(
     named = named_by_words(conversation, title)
     await tables.save_conversation(named)
     if named.is_listed:
-        await tell(tables, ChangeKind.CHAT_CHANGED, named, now)
+        await record_change(tables, ChangeKind.CHAT_CHANGED, named, now)
 
 
 async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
@@ -254,7 +254,7 @@ async def insert(tables: Tables, fresh: Conversation, room: Room = BOUNDLESS) ->
     await tables.add_conversation(fresh)
     await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
     if fresh.is_listed:
-        await tell(tables, ChangeKind.CHAT_CREATED, fresh, fresh.created_at)
+        await record_change(tables, ChangeKind.CHAT_CREATED, fresh, fresh.created_at)
     return fresh
 
 
@@ -385,7 +385,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
     if changed.is_listed:  # else the feed has not reported it yet
-        await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
+        await record_change(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
 
 

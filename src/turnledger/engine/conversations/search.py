@@ -24,11 +24,11 @@ from turnledger.model.turn import Turn
 
 AT_ONCE = 256
 """Turns and titles indexed per step, fewer if they are long: a step occupies the writer."""
-STEPS_OF_SEARCH = 16
+SEARCH_STEPS = 16
 """The most steps a search takes for its owner before it answers."""
-STEPS_FOR_OTHERS = 4
+OTHERS_STEPS = 4
 """The most steps a search takes for other owners, so that it does not wait for another owner's import."""
-STEPS_OF_TENDING = 4
+RECOVERY_STEPS = 4
 """The most steps per round of the timer while turns run, which take precedence."""
 MORE_AT_ONCE = 64
 """Places requested at a time after the first batch did not fill the page."""
@@ -246,9 +246,9 @@ async def make_findable(store: Store, steps: int) -> bool:
 
 async def make_own_findable(store: Store, owner: str) -> None:
     """Index what was committed; if that is much, only what this owner wrote."""
-    if await make_findable(store, STEPS_FOR_OTHERS):
+    if await make_findable(store, OTHERS_STEPS):
         return
-    for _ in range(STEPS_OF_SEARCH):
+    for _ in range(SEARCH_STEPS):
         if await store.read(is_all_known, owner):
             return
         if not await store.transact(index_own, owner, Sync.PROCESS):

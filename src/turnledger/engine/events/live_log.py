@@ -102,23 +102,23 @@ class LiveLog:
     __slots__ = (
         "_flushed_log",
         "_flushed_text",
-        "_is_asked_again",
+        "_is_wake_due",
         "_limits",
         "_marks",
         "_on_event",
         "_page",
+        "_pending_wake",
         "_quiet_until",
         "_readers",
         "_recent",
         "_recent_bytes",
-        "_wave",
-        "bell",
         "count",
         "end",
-        "is_heard",
+        "has_listeners",
         "items",
         "packed",
         "text",
+        "wakeup",
     )
 
     def __init__(self, text: EmittedText, limits: Limits, on_event: EventSink | None) -> None:
@@ -128,7 +128,7 @@ class LiveLog:
         self.count = 1
         """The number of the last event. The first is TurnStarted."""
         self.end: TurnFinished | None = None
-        self.is_heard = on_event is not None
+        self.has_listeners = on_event is not None
         """Whether there are readers or a sink."""
         self._limits = limits
         self._on_event = on_event
@@ -138,16 +138,16 @@ class LiveLog:
         self._recent_bytes = 0
         self._page: tuple[int, list[Event]] | None = None
         self._marks: list[tuple[int, int, int]] | None = None
-        self._wave: asyncio.Handle | None = None
+        self._pending_wake: asyncio.Handle | None = None
         self._quiet_until = 0.0
-        self._is_asked_again = False
-        self.bell: asyncio.Event | None = None
+        self._is_wake_due = False
+        self.wakeup: asyncio.Event | None = None
         if on_event is not None:
             on_event(TurnStarted(number=1))
 
     # Writing.
 
-    def tell_text(self, text: str) -> None:
+    def record_text(self, text: str) -> None:
         """Record text that the draft has just taken."""
         value = len(text) + DELTA
         if value < ONE_BYTE:
@@ -155,45 +155,45 @@ class LiveLog:
         else:
             event_log.pack(self.packed, value)
         self.count += 1
-        if self.is_heard:
-            self._hear(TextDelta(number=self.count, text=text), len(text))
+        if self.has_listeners:
+            self._publish(TextDelta(number=self.count, text=text), len(text))
 
-    def tell_item(self, item: Item, *, emitted: bool = False) -> None:
+    def record_item(self, item: Item, *, emitted: bool = False) -> None:
         """Record a finished item; `emitted` if it was made of the text emitted before."""
         self.packed.append(EMITTED if emitted else ITEM)
         self.items.append(item)
         self.count += 1
-        if self.is_heard:
-            self._hear(ItemDone(number=self.count, item=msgspec.Raw(item.raw)), len(item.raw))
+        if self.has_listeners:
+            self._publish(ItemDone(number=self.count, item=msgspec.Raw(item.raw)), len(item.raw))
 
     def finish(self, items: Sequence[Item], state: AttemptState, failure: Failure | None) -> None:
         """Record the items that only the end made, and the end. The store has already decided, so an error of
         the sink is only logged."""
         for item in items:
-            self._quietly(lambda item=item: self.tell_item(item))  # type: ignore[misc]
+            self._quietly(lambda item=item: self.record_item(item))  # type: ignore[misc]
         self.count += 1
         self.end = end = TurnFinished(number=self.count, state=state, failure=failure)
         self._quiet_until = 0.0
-        if self._wave is not None:
-            self._wave.cancel()
-            self._wave = None
-        if self.is_heard:
-            self._quietly(lambda: self._hear(end, 0))
+        if self._pending_wake is not None:
+            self._pending_wake.cancel()
+            self._pending_wake = None
+        if self.has_listeners:
+            self._quietly(lambda: self._publish(end, 0))
 
-    def _quietly(self, tell: Callable[[], None]) -> None:
+    def _quietly(self, record: Callable[[], None]) -> None:
         try:
-            tell()
+            record()
         except Exception:
             log.exception("a reader failed at the end of a turn")
 
-    def _hear(self, event: Event, size: int) -> None:
+    def _publish(self, event: Event, size: int) -> None:
         if self._readers:
             self._recent.append(event)
             self._recent_bytes += size
             limits = self._limits
             if len(self._recent) > limits.reader_events or self._recent_bytes > limits.reader_bytes:
                 self._forget_oldest()
-            self.ring()
+            self.wake_soon()
         if self._on_event is not None:
             self._on_event(event)
 
@@ -223,14 +223,14 @@ class LiveLog:
         if not self._readers:
             self._recent = []
         self._readers += 1
-        self.is_heard = True
-        if self.bell is None:
-            self.bell = asyncio.Event()
+        self.has_listeners = True
+        if self.wakeup is None:
+            self.wakeup = asyncio.Event()
 
     def detach(self) -> None:
         self._readers -= 1
         if not self._readers:
-            self.is_heard = self._on_event is not None
+            self.has_listeners = self._on_event is not None
             self._recent = _NOTHING_RECENT
             self._recent_bytes = 0
             self._page = None
@@ -284,29 +284,29 @@ class LiveLog:
 
     # Waking.
 
-    def ring(self) -> None:
+    def wake_soon(self) -> None:
         """Wake all readers soon, once for all events recorded until then."""
-        if self._wave is not None:
-            self._is_asked_again = True
+        if self._pending_wake is not None:
+            self._is_wake_due = True
             return
         loop = asyncio.get_running_loop()
         delay = self._quiet_until - loop.time()
-        self._wave = loop.call_later(delay, self.wake) if delay > 0 else loop.call_soon(self.wake)
+        self._pending_wake = loop.call_later(delay, self.wake) if delay > 0 else loop.call_soon(self.wake)
 
     def wake(self) -> None:
-        self._is_asked_again = False
-        bell, self.bell = self.bell, asyncio.Event()
-        if bell is not None:
+        self._is_wake_due = False
+        wakeup, self.wakeup = self.wakeup, asyncio.Event()
+        if wakeup is not None:
             loop = asyncio.get_running_loop()
             now = loop.time()
-            bell.set()
+            wakeup.set()
             # Scheduled behind the readers that were just woken, so it runs after them.
-            loop.call_soon(self._be_quiet, now)
+            loop.call_soon(self._set_quiet_time, now)
 
-    def _be_quiet(self, woken_at: float) -> None:
+    def _set_quiet_time(self, woken_at: float) -> None:
         now = asyncio.get_running_loop().time()
-        self._wave = None
+        self._pending_wake = None
         # After the end there is no turn to protect, only other readers.
         self._quiet_until = now + QUIET * (now - woken_at) if self.end is None else 0.0
-        if self._is_asked_again:
-            self.ring()
+        if self._is_wake_due:
+            self.wake_soon()

@@ -99,31 +99,31 @@ class EventReader:
             return False
         self._live = running.live
         self._live.attach()
-        listened = self._process.listened
+        listened = self._process.live_readers
         listened[self._live] = listened.get(self._live, 0) + 1
         self._leaving.callback(self._stop_listening, self._live)
         return True
 
     def _stop_listening(self, live: LiveLog) -> None:
         live.detach()
-        self._process.listened[live] -= 1
-        if not self._process.listened[live]:
-            del self._process.listened[live]
+        self._process.live_readers[live] -= 1
+        if not self._process.live_readers[live]:
+            del self._process.live_readers[live]
 
     async def _from_live(self, live: LiveLog) -> Sequence[Event]:
-        bell = live.bell
-        assert bell is not None  # noqa: S101 - attach sets it
+        wakeup = live.wakeup
+        assert wakeup is not None  # noqa: S101 - attach sets it
         if self._has_more:
             # Yield first to other readers and to the turn.
             self._has_more = False
-            live.ring()
-            await bell.wait()
+            live.wake_soon()
+            await wakeup.wait()
             return ()
         batch = live.since(self._after, BATCH)
         self._has_more = len(batch) == BATCH
         if batch or live.end is not None:
             return batch or (live.end,)  # type: ignore[return-value]
-        await bell.wait()
+        await wakeup.wait()
         return ()
 
     # A turn that has ended, or runs elsewhere.
@@ -140,8 +140,10 @@ class EventReader:
         if self._waiter is None:
             # Before the first read, so that no later write is missed.
             self._waiter = self._enlist()
-        is_alone = len(process.awaited[self._turn]) == 1
-        found = await (process.store.read(look, request) if is_alone else process.looks.take(request))
+        is_alone = len(process.begin_waiters[self._turn]) == 1
+        found = await (
+            process.store.read(look, request) if is_alone else process.stored_event_reads.take(request)
+        )
         if found is None:
             if not self._is_known:
                 raise TurnNotFound
@@ -175,7 +177,7 @@ class EventReader:
             events.append(TurnStarted(number=1))
         items = found.items
         for chunk in found.chunks:
-            count = event_log.items_told(chunk.log)
+            count = event_log.count_items(chunk.log)
             new = list(event_log.replay(chunk.log, items[:count], chunk.text, self._number + 1))
             items = items[count:]
             events += new
@@ -186,13 +188,13 @@ class EventReader:
 
     def _enlist(self) -> Waiter:
         process = self._process
-        waiter = self._leaving.enter_context(process.bells.enlist(self._conversation))
-        process.awaited.setdefault(self._turn, []).append(waiter)
+        waiter = self._leaving.enter_context(process.waiters.enlist(self._conversation))
+        process.begin_waiters.setdefault(self._turn, []).append(waiter)
         self._leaving.callback(self._stop_awaiting, waiter)
         return waiter
 
     def _stop_awaiting(self, waiter: Waiter) -> None:
-        waiters = self._process.awaited[self._turn]
+        waiters = self._process.begin_waiters[self._turn]
         waiters.remove(waiter)
         if not waiters:
-            del self._process.awaited[self._turn]
+            del self._process.begin_waiters[self._turn]

@@ -25,7 +25,7 @@ from turnledger.model.conversation import Branch, Conversation, Origin, Stretch
 from turnledger.model.flags import FlagsOf, Hidden, gone_in
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import left_open
+from turnledger.model.messages.calls import calls_left_open
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 
@@ -319,7 +319,7 @@ def said_from(history: History, start: int, said: bytes) -> tuple[bytes, Turn | 
     while turn is not None:
         following = next(turns, None)
         waiting.append(turn)
-        if not left_open(turn.items) and not (following is not None and goes_on(following)):
+        if not calls_left_open(turn.items) and not (following is not None and goes_on(following)):
             parts.append(said_in(item for each in waiting for item in each.items))
             last, waiting = turn, []
         turn = following
@@ -465,7 +465,7 @@ class BranchCache:
         if entry is not None and entry.shown is not None and entry.shown.follow(turn):
             self._weigh(self._entry(turn.branch))
         said = self._said_until(turn.parent.raw)
-        if said is not None and not left_open(turn.items) and not goes_on(turn):
+        if said is not None and not calls_left_open(turn.items) and not goes_on(turn):
             self._keep_said(turn, joined(said, said_in(turn.items)))
 
     # The chat JSON sent to models. It ends with a turn that left no call open, since results may belong

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import DELETED, end_running
-from turnledger.engine.feed import tell
+from turnledger.engine.feed import record_change
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
@@ -48,10 +48,10 @@ async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
         return await purge(tables, found, request.now)
     if found.state is ConversationState.DELETED:
         return found
-    return await set_aside(tables, found, request.purge_at, request.now)
+    return await soft_delete(tables, found, request.purge_at, request.now)
 
 
-async def set_aside(
+async def soft_delete(
     tables: Tables, found: Conversation, purge_at: int, now: int, reason: str = ASKED
 ) -> Conversation:
     """Delete a live conversation so that it can be restored, with its conversation_key as the former one."""
@@ -87,7 +87,7 @@ async def purge(tables: Tables, found: Conversation, now: int, reason: str = FOR
 
 async def _tell(tables: Tables, found: Conversation, now: int, reason: str) -> None:
     if found.is_listed:  # else the feed has not reported it
-        await tell(tables, ChangeKind.CHAT_DELETED, found, now, detail=reason)
+        await record_change(tables, ChangeKind.CHAT_DELETED, found, now, detail=reason)
 
 
 def _without_details(found: Conversation) -> Conversation:
@@ -108,7 +108,7 @@ async def _close_lane(tables: Tables, conversation: Conversation, now: int, *, f
     await tables.save_branch(branch)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)
-        await tell(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
+        await record_change(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
         restored = replace(restored, touched_at=request.now)
     await tables.save_conversation(restored)
     if restored.is_listed:
-        await tell(tables, ChangeKind.CHAT_RESTORED, restored, request.now)
+        await record_change(tables, ChangeKind.CHAT_RESTORED, restored, request.now)
     return restored
 
 

@@ -21,11 +21,11 @@ from turnledger.engine.attempt.divergence import (
     place_of,
     turn_on,
 )
-from turnledger.engine.attempt.effect_copies import add_copies, copies_behind, forget_effects, untold_effects
+from turnledger.engine.attempt.effect_copies import add_copies, forget_effects, make_copies, missing_effects
 from turnledger.engine.attempt.end import settle
 from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.conversations.resolve import check_live, live_conversation
-from turnledger.engine.feed import tell
+from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
 from turnledger.engine.limits import BOUNDLESS, Room, check_room
 from turnledger.engine.ports import Tables
@@ -100,7 +100,7 @@ async def check_move(
     """Raise if the move will fail once the running turn was stopped; `kept` is that turn, if it will be
     last."""
     if isinstance(move, Switch):
-        if await untold_effects(tables, lane, await _target(tables, lane, move)):
+        if await missing_effects(tables, lane, await _target(tables, lane, move)):
             await check_room(tables, owner, room)
     else:
         _check_last(move, (await last_turn(tables, lane)).id if kept is None else kept)
@@ -124,12 +124,12 @@ async def move(
     await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
     if target.id == lane.id:
         return Moved(lane)
-    missing = await untold_effects(tables, lane, target)
+    missing = await missing_effects(tables, lane, target)
     if missing:
         # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows
         # them.
         await check_room(tables, owner, room)
-        copies = await copies_behind(tables, owner, target, missing)
+        copies = await make_copies(tables, owner, target, missing)
         target = await add_copies(tables, owner, target, copies)
         await tables.save_branch(target)
     if not await tables.move_conversation(lane.conversation, lane.id, target.id):
@@ -203,7 +203,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
-    await tell(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
+    await record_change(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     return fresh
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnledger.engine.lifecycle.delete import purge, purge_time, set_aside
+from turnledger.engine.lifecycle.delete import purge, purge_time, soft_delete
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
 from turnledger.model.conversation import Conversation
@@ -60,7 +60,7 @@ async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversatio
     by = request.bounds.touched_by
     old = [] if by is None else await tables.oldest_conversations(request.owner, by, request.limit)
     now, until = request.bounds.now, request.purge_at
-    return [await set_aside(tables, each, until, now, Reason.AGE) for each in old]
+    return [await soft_delete(tables, each, until, now, Reason.AGE) for each in old]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ OWNERS = 200
 """Owners read at once."""
 
 
-class Retaining:
+class RetentionTimer:
     """Enforces Limits.retain_for and Limits.retain_bytes."""
 
     def __init__(self, process: Process) -> None:

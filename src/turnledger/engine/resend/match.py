@@ -29,7 +29,7 @@ from turnledger.engine.resend.window import (
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import left_open
+from turnledger.model.messages.calls import calls_left_open
 from turnledger.model.messages.projection import SILENT, Said, Shown, bare, said
 from turnledger.model.turn import Turn, TurnKind
 
@@ -143,7 +143,11 @@ def _continued(turns: Sequence[Turn], request: ClientTranscript, place: int) -> 
     while left > 1 and request.answers(place) and may_be_absent(turns[left - 1]):
         left -= 1
         is_answered = any(item.is_result for item in turns[left].input)
-        if turns[left].kind is TurnKind.INTERRUPTED and is_answered and left_open(turns[left - 1].items):
+        if (
+            turns[left].kind is TurnKind.INTERRUPTED
+            and is_answered
+            and calls_left_open(turns[left - 1].items)
+        ):
             return MatchedEdit(turns[left - 1].id, place, request.first)
     return meaning
 

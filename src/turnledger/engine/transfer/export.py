@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.divergence import place_of
-from turnledger.engine.attempt.effect_copies import moved_flags
+from turnledger.engine.attempt.effect_copies import move_flags
 from turnledger.engine.attempt.end import failure_of, input_on
 from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history import line
@@ -146,11 +146,11 @@ async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | No
         created_at=attempt.created_at,
         committed_at=attempt.ended_at or attempt.created_at,
         input=input,
-        output=unfinished.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure),
+        output=unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure),
         instructions=given.items if given else None,
         instructed=instructed_after(given, branch.instructed, branch.length + 1),
     )
-    flags = moved_flags(place.asked, attempt.input, input) if place else {}
+    flags = move_flags(place.input_flags, attempt.input, input) if place else {}
     return Waiting(turn, flags, attempt.failure)
 
 

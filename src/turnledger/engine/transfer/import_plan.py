@@ -23,7 +23,7 @@ from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, Na
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
 from turnledger.model.item import DEEPEST, Item, check_plain
-from turnledger.model.messages.calls import left_open, started
+from turnledger.model.messages.calls import calls_left_open, started
 from turnledger.model.messages.repair import Fitted, fitted
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine
@@ -192,7 +192,7 @@ class Planned:
 
     @cached_property
     def log(self) -> bytes:
-        return event_log.stored_at_once(self.output, self.failure)
+        return event_log.encode_at_once(self.output, self.failure)
 
     @cached_property
     def _unplaced(self) -> Turn:
@@ -493,7 +493,7 @@ def _fit(planning: _Planning) -> None:
         )
         settled[turn.id] = number if fresh.goes_along else settled[parent]
         made[turn.id] = replace(fresh, settled=settled[turn.id])
-        open_after[turn.id], instructed[turn.id] = left_open(fit.items), now
+        open_after[turn.id], instructed[turn.id] = calls_left_open(fit.items), now
     planning.turns = made
 
 

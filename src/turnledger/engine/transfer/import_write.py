@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import failure_of
 from turnledger.engine.conversations.resolve import LOOKED_AT
-from turnledger.engine.feed import tell
+from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
 from turnledger.engine.history.line import STRETCHES_KEPT
 from turnledger.engine.limits import BOUNDLESS, Room, check_room
@@ -37,7 +37,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId, derived, time_of
-from turnledger.model.messages.calls import left_open
+from turnledger.model.messages.calls import calls_left_open
 from turnledger.model.text.plain import preview_of
 from turnledger.model.transfer import BranchLine, Did, ImportReport, chat_line, encoded, turn_line
 from turnledger.model.turn import Turn
@@ -192,7 +192,7 @@ class _Drafting:
             head=self.ids.get(last.id, last.id),
             length=last.number,
             settled=last.settled,
-            pending=left_open((*last.input, *last.output)),
+            pending=calls_left_open((*last.input, *last.output)),
             instructed=last.instructed,
         )
 
@@ -354,7 +354,7 @@ async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> 
         await tables.save_forgotten(conversation.id, plan.forgotten)
     for turn, flags in draft.flags.items():
         await tables.save_flags(conversation.owner, turn, flags)
-    await tell(tables, ChangeKind.CHAT_CREATED, conversation, request.now)
+    await record_change(tables, ChangeKind.CHAT_CREATED, conversation, request.now)
     report = ImportReport(line=plan.line, did=Did.IMPORTED, chat=str(conversation.id), turns=len(plan.turns))
     return Imported(conversation, (*draft.notes, *notes, report))
 

@@ -16,16 +16,16 @@ from turnledger.engine.attempt import client_retries, idempotency, unfinished
 from turnledger.engine.attempt.divergence import (
     CommitPlace,
     Divergence,
-    asked_again,
+    find_replaced,
     fork_at,
     place_of,
-    replaced,
+    reuse_input,
 )
 from turnledger.engine.attempt.end import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, SharedOutcome, Verdict
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.feed import tell, tell_withdrawn
+from turnledger.engine.feed import record_change, record_withdrawal
 from turnledger.engine.lane.queue import beat_of, is_dead, queue_before
 from turnledger.engine.lifecycle.moves import Move, Moved, Switch, check_move, move, moved_before, moved_under
 from turnledger.engine.limits import check_room, counted_aside
@@ -45,7 +45,7 @@ from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import admit, check_resent, not_told_by, open_calls
+from turnledger.model.messages.calls import admit, check_resent, open_calls, without_repeated_answers
 from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnBusy, OnStop, given_to
 
 
@@ -66,7 +66,7 @@ async def take_up(
     """Move the journal of a failed attempt to its retry, with a stated result for each call of unknown
     outcome. The effects belong to the retry then, and nothing waits to be settled."""
     journal = Journal.taken_up(await tables.journal(earlier.id))
-    journal.items += unfinished.resumed(journal)
+    journal.items += unfinished.resume_results(journal)
     await tables.drop_journal(earlier.id)
     resumed = replace(earlier.moved(AttemptState.RESUMED), journaled=0)
     await tables.save_attempt(await counted_aside(tables, resumed))
@@ -248,7 +248,9 @@ async def _must_wait(
             await _check_before_stopping(tables, branch, running, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
         if request.move is None:
-            await tell(tables, ChangeKind.TURN_QUEUED, conversation, request.round.now, turn=own.attempt)
+            await record_change(
+                tables, ChangeKind.TURN_QUEUED, conversation, request.round.now, turn=own.attempt
+            )
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
         await tables.save_attempt(replace(running, stop=policy))
@@ -292,7 +294,9 @@ async def _move(
         claim = idempotency.claim_of(request.key, conversation, moved.branch.id, request.round.now)
         await tables.save_claim(claim)
     if moved.branch.id != branch.id:
-        await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, request.round.now, branch=moved.branch.id)
+        await record_change(
+            tables, ChangeKind.CHAT_SWITCHED, conversation, request.round.now, branch=moved.branch.id
+        )
     return moved
 
 
@@ -345,7 +349,7 @@ async def _take_lane(
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
-    await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.round.now, turn=attempt.id)
+    await record_change(tables, ChangeKind.TURN_RUNNING, conversation, request.round.now, turn=attempt.id)
     if request.policy.is_interaction and conversation.has_time:
         # Begin counts as interaction, so that a conversation does not expire during a long turn.
         await tables.touch_conversation(conversation.id, request.round.now)
@@ -374,12 +378,12 @@ async def _ready(
     waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
     if waiting is None:
         return branch, admit(branch.pending, request.content.input)
-    settled = unfinished.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
+    settled = unfinished.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = input_on(branch, waiting)
     input = request.content.input
     if request.is_resent:
         # The client has the results that will be settled, but not that turn.
-        check_resent(input := not_told_by(asked, input))
+        check_resent(input := without_repeated_answers(asked, input))
     admitted = admit(open_calls((*branch.pending, *asked, *settled)), input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.round.now), admitted
@@ -408,11 +412,11 @@ async def _find_place(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> tuple[CommitPlace, tuple[Item, ...]]:
     owner = request.target.owner
-    instead_of = await replaced(tables, owner, branch, wish)
+    instead_of = await find_replaced(tables, owner, branch, wish)
     place = await place_of(tables, owner, branch, await fork_at(tables, owner, branch, wish, instead_of))
     input = request.content.input
     if wish.regenerates and instead_of is not None:
-        input = asked_again(place, instead_of)
+        input = reuse_input(place, instead_of)
     return place, admit(place.pending, input)
 
 
@@ -420,7 +424,7 @@ async def _instructions_there(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> Instructions | None:
     """Return the instructions that the replaced turn set: they stay with its place."""
-    instead_of = await replaced(tables, request.target.owner, branch, wish)
+    instead_of = await find_replaced(tables, request.target.owner, branch, wish)
     return given_to(instead_of) if instead_of is not None else None
 
 
@@ -467,7 +471,7 @@ async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | N
     await tables.drop_ticket(request.attempt)
     attempt = await tables.attempt(request.owner, request.attempt)
     if attempt is None and ticket is not None:
-        await tell_withdrawn(tables, request.owner, ticket.conversation, ticket.attempt, request.now)
+        await record_withdrawal(tables, request.owner, ticket.conversation, ticket.attempt, request.now)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return ticket.conversation if ticket else None
     branch = await tables.branch(attempt.branch)

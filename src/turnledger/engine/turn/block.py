@@ -97,8 +97,8 @@ async def relocate(process: Process, asked: AcquireRequest) -> Moved:
     waiting."""
     moved = await acquire(process, asked)
     assert isinstance(moved, Moved)  # noqa: S101 - the request asks for a move
-    process.let_go(asked.begin.attempt)
-    process.bells.ring(moved.branch.conversation)
+    process.release(asked.begin.attempt)
+    process.waiters.notify(moved.branch.conversation)
     return moved
 
 
@@ -147,7 +147,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
                     # The next begin may need less, and no disk.
                     request = _with(request, ticket=answer.ticket, dead=lapsed, is_durable=False)
                 elif isinstance(answer, Freed):
-                    process.bells.ring(answer.conversation)
+                    process.waiters.notify(answer.conversation)
                     request = await _reread(asked, request, answer.conversation)
                 else:
                     place.leave()
@@ -163,7 +163,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
             await _check_time(asked, request)
     except BaseException as problem:
         place.leave()
-        if request.attempt in process.mine:
+        if request.attempt in process.attempts:
             await _give_up(process, asked, request, problem, is_in_doubt=is_in_doubt)
         raise
 
@@ -175,7 +175,7 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
     is_later_try = _is_later_try(request)
     if is_later_try:
         await process.deliveries.flush()
-    process.mine[request.attempt] = False
+    process.attempts[request.attempt] = False
     if asked.admitted_until is not None:
         await _check_time(asked, request)
     if asked.resent is not None and request.key is None and not is_later_try:
@@ -229,11 +229,11 @@ class _PlaceInQueue:
 
     def _enlist(self, queued: Queued) -> None:
         process, ticket = self._process, queued.ticket
-        process.mine[self._attempt] = True
+        process.attempts[self._attempt] = True
         self._patience_ends = process.clock.monotonic() + process.limits.queue_wait
         self._conversation, self._enlisted = ticket.conversation, ExitStack()
         place = (not ticket.front, ticket.number)
-        listening = process.bells.enlist(ticket.conversation, place, self._attempt)
+        listening = process.waiters.enlist(ticket.conversation, place, self._attempt)
         self._waiter = self._enlisted.enter_context(listening)
 
     def leave(self, *, has_begun: bool = False) -> None:
@@ -243,14 +243,14 @@ class _PlaceInQueue:
         self._enlisted.close()
         if not has_begun:
             # It may have consumed a ring that was meant for the next in line.
-            self._process.bells.ring(conversation)
+            self._process.waiters.notify(conversation)
 
 
 async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcome) -> Replayed | None:
     """Return how the attempt ended that answers a request; None if it died, and this request is its retry.
     Raises TurnAttached if it runs and the caller asked to follow it."""
     request, conversation, attempt = asked.begin, sharing.conversation, sharing.attempt
-    process.let_go(request.attempt)
+    process.release(request.attempt)
     if sharing.has_ticket:
         await _withdraw(process, request)
     if request.move is not None:
@@ -319,10 +319,10 @@ async def _give_up(
     """Withdraw what a failed begin may have stored, even a refused one after one whose result was lost."""
     was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
     try:
-        if process.mine[request.attempt] or is_in_doubt or not was_refused:
+        if process.attempts[request.attempt] or is_in_doubt or not was_refused:
             await _withdraw(process, request)
     finally:
-        process.let_go(request.attempt)  # last, since a closing ledger waits for it
+        process.release(request.attempt)  # last, since a closing ledger waits for it
     if was_refused and not isinstance(problem, AdmissionMoved):
         await _check_still_admitted(process, asked, request)
 
@@ -335,7 +335,7 @@ async def _withdraw(process: Process, request: BeginRequest) -> None:
         log.warning("a ticket is left to be withdrawn later: %s", error.code)
     else:
         if conversation is not None:
-            process.bells.ring(conversation)
+            process.waiters.notify(conversation)
 
 
 class TurnBlock:
@@ -357,7 +357,7 @@ class TurnBlock:
     @property
     def waits_in(self) -> ConversationId | None:
         """The conversation in whose lane it currently waits, or None."""
-        return self._process.bells.lane_of(self._request.begin.attempt)
+        return self._process.waiters.lane_of(self._request.begin.attempt)
 
     def note_delivery(self, *, is_delivered: bool) -> None:
         """Record whether the answer was delivered or lost; see Ledger.delivered and Ledger.lost."""

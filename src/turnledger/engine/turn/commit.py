@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.client_retries import Note, note
 from turnledger.engine.attempt.divergence import open_branch, place_of
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, EndRequest, end
-from turnledger.engine.attempt.told import Told
+from turnledger.engine.attempt.sent_log import SentLog
 from turnledger.engine.conversations.resolve import enter, is_entered
-from turnledger.engine.feed import tell_committed
+from turnledger.engine.feed import record_commit
 from turnledger.engine.history.history import History, LatestLine
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
 from turnledger.engine.limits import store_turn
@@ -133,7 +133,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         home = await enter(tables, request.owner, home.id, branch, turn, at, hidden_among(asked))
     elif request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
-    await tell_committed(tables, home, turn, has_moved=request.fork is not None)
+    await record_commit(tables, home, turn, has_moved=request.fork is not None)
     return turn
 
 
@@ -165,7 +165,7 @@ async def _diverge(
     """Free the lane; return the branch made for the turn, and the flags of its input."""
     await tables.save_branch(replace(lane, running=None))
     place = await place_of(tables, owner, lane, fork)
-    return await open_branch(tables, owner, lane, place), place.asked
+    return await open_branch(tables, owner, lane, place), place.input_flags
 
 
 def may_commit(branch: Branch, request: CommitRequest) -> bool:
@@ -308,8 +308,8 @@ def _let_go(process: Process, running: RunningTurn) -> None:
     running.generator = None  # a frame keeps all its locals alive
     process.running.pop(running.id, None)
     if running.id not in process.doubts and running.id not in process.unfinished:
-        process.let_go(running.id)
-    process.bells.ring(running.conversation.id)
+        process.release(running.id)
+    process.waiters.notify(running.conversation.id)
 
 
 def ended_well(problem: BaseException | None) -> bool:
@@ -478,7 +478,7 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
         fence=begun.branch.fence,
         failure=failure_of(problem),
         on_stop=None,
-        told=Told(b"", 0, ""),
+        sent=SentLog(b"", 0, ""),
         now=process.clock.now_ms(),
     )
     try:
@@ -487,8 +487,8 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
             _tell_outcome(process, problem, attempt.id, ended.turn if ended else None)
     finally:
         if attempt.id not in process.unfinished:
-            process.let_go(attempt.id)
-        process.bells.ring(attempt.conversation)
+            process.release(attempt.id)
+        process.waiters.notify(attempt.conversation)
 
 
 def failure_of(problem: BaseException) -> Failure:

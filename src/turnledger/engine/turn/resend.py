@@ -33,7 +33,7 @@ from turnledger.model.conversation import Branch
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import check_resent, left_open
+from turnledger.model.messages.calls import calls_left_open, check_resent
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.messages.projection import comparable
 from turnledger.model.turn import Instructions, Turn
@@ -230,7 +230,7 @@ class ResentRequest:
             last = _turn(turns, meaning.after)
             later = (turn.goes_along for turn in turns[last.number :])
             is_closed = branch.unsettled is not None or any(later)
-            if not is_closed or not left_open(last.items):
+            if not is_closed or not calls_left_open(last.items):
                 break
             before = turns[last.number - 2].id if last.number > 1 else None
             meaning = replace(meaning, after=before, kept=(*_told(last, last.items), *meaning.kept))
@@ -254,7 +254,7 @@ class ResentRequest:
         kept = meaning.kept if isinstance(meaning, match.MatchedEdit) else ()
         if isinstance(meaning, match.MatchedEdit):
             before = _turn(turns, meaning.after).items if meaning.after else ()
-            waiting = left_open((*before, *kept))
+            waiting = calls_left_open((*before, *kept))
         self._process.limits.check_messages("The input", self._messages[meaning.new :])
         input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
         input = (*kept, *input)
@@ -286,7 +286,7 @@ def _words(note: ChatMessage) -> str:
 
 def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
     """Return items of a turn as input of another one: without hidden ones, except calls to be answered."""
-    asks = left_open(items)
+    asks = calls_left_open(items)
     return tuple(item for place, item in enumerate(items) if place not in turn.shown.hidden or item in asks)
 
 

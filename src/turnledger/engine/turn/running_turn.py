@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import EndRequest
-from turnledger.engine.attempt.told import Told, untold
+from turnledger.engine.attempt.sent_log import SentLog, unsent_items
 from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
 from turnledger.engine.history.history import LONG, History, joined, said_in
 from turnledger.engine.lane.shield import uninterrupted
@@ -351,7 +351,7 @@ class RunningTurn:
         self.live = LiveLog(self._draft.emitted, process.limits, on_event)
         """The events for its readers."""
         for item in begun.journal.items:
-            self.live.tell_item(item)
+            self.live.record_item(item)
 
     def __repr__(self) -> str:
         return f"<RunningTurn {self.id}, number {self.number}, {self.state}>"
@@ -461,7 +461,7 @@ class RunningTurn:
         self._check_open()
         shown = self._draft.emit(text) if text else ""
         if shown:
-            self.live.tell_text(shown)
+            self.live.record_text(shown)
 
     async def add(self, *likes: ItemLike) -> None:
         """Add finished items to the answer, and journal them with the text emitted before; all or none.
@@ -481,7 +481,7 @@ class RunningTurn:
         )
         self._draft.take(items, reaches)
         for place, item in enumerate(items):
-            self.live.tell_item(item, emitted=emitted and not place)
+            self.live.record_item(item, emitted=emitted and not place)
 
     def put(self, *likes: ItemLike) -> None:
         """End the answer with finished items after all text and steps, such as calls left to the client, or a
@@ -628,7 +628,7 @@ class RunningTurn:
             return b""
         is_open = len(output) - last > len(live.items)
         log = bytes(live.packed) + (bytes([event_log.EMITTED]) if is_open else b"")
-        return event_log.stored(log + bytes([event_log.ITEM] * last), output)
+        return event_log.encode_log(log + bytes([event_log.ITEM] * last), output)
 
     def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
         """Return the request that ends the turn other than by commit."""
@@ -640,7 +640,7 @@ class RunningTurn:
             fence=self.branch.fence,
             failure=failure,
             on_stop=on_stop,
-            told=Told(bytes(self.live.packed), len(self.live.items), self.text),
+            sent=SentLog(bytes(self.live.packed), len(self.live.items), self.text),
             now=self._process.clock.now_ms(),
         )
 
@@ -713,10 +713,10 @@ class RunningTurn:
         """Send readers the end; called after the store has decided."""
         self.state = state
         self.turn = turn
-        if not self.live.is_heard:
+        if not self.live.has_listeners:
             return
         if state in (AttemptState.SETTLED, AttemptState.RESUMED):
             # Settling and resuming come later; the attempt failed, or was stopped and discarded.
             state, turn = AttemptState.DISCARDED if failure is None else AttemptState.FAILED, None
-        items = untold(self.live.items, turn.output) if turn is not None else ()
+        items = unsent_items(self.live.items, turn.output) if turn is not None else ()
         self.live.finish(items, state, failure)

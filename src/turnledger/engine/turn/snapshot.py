@@ -180,7 +180,7 @@ async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> S
 
 
 def _hidden_input(begun: Begun) -> Collection[int]:
-    asked = begun.place.asked if begun.place else {}
+    asked = begun.place.input_flags if begun.place else {}
     return [place for place, flags in asked.items() if not flags.to_model]
 
 

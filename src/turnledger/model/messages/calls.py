@@ -39,7 +39,7 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(waiting.values())
 
 
-def left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
+def calls_left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
     """Return the calls that a committed turn leaves open, whatever it answered of the turn before."""
     waiting: dict[str | None, Item] = {}
     for item in turn:
@@ -70,15 +70,15 @@ def started(output: Sequence[Item]) -> tuple[int, ...]:
     return tuple(sorted(ran))
 
 
-def closed(pending: Iterable[Item]) -> tuple[Item, ...]:
+def closing_results(pending: Iterable[Item]) -> tuple[Item, ...]:
     """Return the filled-in result for each of these calls, when the conversation moves on without one."""
     return tuple(result_of(call, NOT_ANSWERED) for call in pending)
 
 
-def told_elsewhere(pending: Iterable[Item], input: Iterable[Item]) -> tuple[Item, ...]:
+def adapt_input(pending: Iterable[Item], input: Iterable[Item]) -> tuple[Item, ...]:
     """Adapt the input of a turn to another place, where these calls wait: it closes them, and answers
     none."""
-    return (*closed(pending), *without_answers(input))
+    return (*closing_results(pending), *without_answers(input))
 
 
 def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
@@ -97,9 +97,9 @@ def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(kept)
 
 
-def not_told_by(asked: Iterable[Item], new: Sequence[Item]) -> tuple[Item, ...]:
-    """Return new input without results that `asked` already gave to calls of the turn before."""
-    answered = {item.call_id for item in asked if item.is_result}
+def without_repeated_answers(earlier: Iterable[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+    """Return new input without results that `earlier` already gave to calls of the turn before."""
+    answered = {item.call_id for item in earlier if item.is_result}
     stays = set(without_answers(new) if answered else new)
     return tuple(item for item in new if item in stays or item.call_id not in answered)
 
@@ -118,17 +118,17 @@ def check_input(new: Sequence[Item]) -> None:
         if item.is_call or item.is_reasoning:
             raise MalformedItems(f"A {item.type} cannot be input: only models produce it.")
         has_result = has_result or item.is_result
-    if not has_result and not _says_something(new):
+    if not has_result and not _has_user_message(new):
         raise NoNewInput
 
 
 def check_resent(new: Sequence[Item]) -> None:
     """Reject a history without new input. Unlike input, it may contain what models made, calls included."""
-    if not _says_something(new) and not any(item.is_result for item in new):
+    if not _has_user_message(new) and not any(item.is_result for item in new):
         raise NoNewInput
 
 
-def _says_something(new: Sequence[Item]) -> bool:
+def _has_user_message(new: Sequence[Item]) -> bool:
     return any(item.is_user_message and not item.is_blank for item in new)
 
 
@@ -146,12 +146,12 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     answered = {item.call_id for item in new if item.is_result}
     if not pending and not answered:
         return tuple(new)
-    says_something = _says_something(new)
+    has_user_message = _has_user_message(new)
     missing = [call for call in pending if call.call_id not in answered]
-    if missing and not says_something:
+    if missing and not has_user_message:
         raise MissingToolResults(tuple(call.call_id or "" for call in missing))
     # Results come before the message: models require them directly after their calls.
-    results = [item for item in new if item.is_result] + list(closed(missing))
+    results = [item for item in new if item.is_result] + list(closing_results(missing))
     admitted = (*results, *(item for item in new if not item.is_result))
     open_calls((*pending, *admitted))
     return admitted
@@ -180,12 +180,12 @@ def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, 
                 lost.pop(item.call_id, None)
         elif item.is_result:
             open_here.discard(item.call_id)
-        elif lost and _says_something((item,)):
-            rest += closed(lost.values())
+        elif lost and _has_user_message((item,)):
+            rest += closing_results(lost.values())
             open_here -= lost.keys()
             lost.clear()
         rest.append(item)
-    admitted = (*answers, *closed(waiting.values()), *rest)
+    admitted = (*answers, *closing_results(waiting.values()), *rest)
     left = open_calls((*pending, *admitted))
     if left:
         raise MissingToolResults(tuple(call.call_id or "" for call in left))

@@ -18,7 +18,7 @@ import msgspec
 
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import NOT_ANSWERED, left_open, pairs
+from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, pairs
 
 Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as written."""
@@ -235,7 +235,7 @@ def items_before(
     first = row[0] if not piece else [*pieces, *(item for item in row if item.is_call)][piece]
     items = (*input, *output)
     before = next(place for place, item in enumerate(items) if item is first)
-    held = left_open(items[:before]) if form is ClientForm.HELD else ()
+    held = calls_left_open(items[:before]) if form is ClientForm.HELD else ()
     return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
 
 

@@ -29,7 +29,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import can_follow_reasoning, closed, left_open, open_calls
+from turnledger.model.messages.calls import calls_left_open, can_follow_reasoning, closing_results, open_calls
 
 
 class Pending(StrEnum):
@@ -213,7 +213,7 @@ def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item
     for item in items:
         by_id.setdefault(item.call_id, []).append(item)
     missing = [call for call in pending if not _is_answered(call, by_id.get(call.call_id, ()))]
-    filled = closed(missing)
+    filled = closing_results(missing)
     changes = [f"The call {call.call_id} of the turn before has no result: it is closed." for call in missing]
     items = (*filled, *items)
     if not fits(pending, items):
@@ -236,7 +236,7 @@ def fits(pending: Sequence[Item], items: Sequence[Item]) -> bool:
         return False
     if not left:
         return True
-    return set(left_open(items)).issuperset(left)
+    return set(calls_left_open(items)).issuperset(left)
 
 
 def _is_answered(call: Item, items: Sequence[Item]) -> bool:

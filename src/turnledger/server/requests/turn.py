@@ -21,7 +21,7 @@ from turnledger.engine.turn.resend import OnDivergence
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import left_open
+from turnledger.model.messages.calls import calls_left_open
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
@@ -390,7 +390,7 @@ def primer_of(given: Said, most: int) -> tuple[Item, ...]:
     try:
         for are_messages, run in groupby([given] if isinstance(given, str) else given, _is_chat_message):
             likes: list[Any] = list(run)
-            items += items_of_messages(likes, left_open(items)) if are_messages else map(Item.of, likes)
+            items += items_of_messages(likes, calls_left_open(items)) if are_messages else map(Item.of, likes)
     except MalformedItems as problem:
         raise MalformedItems(f"primer: {problem}") from None
     return tuple(items)

@@ -22,7 +22,7 @@ from turnledger.errors import InvalidInput, ModelError
 from turnledger.model.event import Event, ItemDone, TextDelta
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import left_open
+from turnledger.model.messages.calls import calls_left_open
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
@@ -235,7 +235,7 @@ def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
 def message_of(output: Sequence[Item]) -> dict[str, Any]:
     """Return the output of a turn as the one message of a chat completion, without calls that were answered
     within the turn."""
-    calls = left_open(output)
+    calls = calls_left_open(output)
     messages = [each for each in messages_of(output) if each["role"] == "assistant"]
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     for each in messages:
@@ -256,7 +256,7 @@ def finish_reason(turn: Turn) -> str:
         return reason
     if turn.kind is TurnKind.INTERRUPTED:
         return "length"
-    return "tool_calls" if left_open(turn.output) else "stop"
+    return "tool_calls" if calls_left_open(turn.output) else "stop"
 
 
 class Chunks:
@@ -292,7 +292,7 @@ class Chunks:
         """Yield the end of a committed answer, with the calls left to the client, which are known only
         then."""
         details = turn.details
-        calls = messages_of(left_open(turn.output))
+        calls = messages_of(calls_left_open(turn.output))
         for index, call in enumerate(call for each in calls for call in each["tool_calls"]):
             yield self._chunk({"tool_calls": [{"index": index, **call}]})
         yield self._chunk({}, finish_reason(turn))

@@ -75,11 +75,11 @@ class StageProcess:
 
     async def tend(self) -> None:
         """Run the periodic maintenance once."""
-        await self.ledger._tending.tend()
+        await self.ledger._recovery.run_round()
 
     async def flush(self) -> None:
         """Write the events of running turns, as the timer does."""
-        await self.ledger._process.flushing.flush()
+        await self.ledger._process.flusher.flush()
 
 
 @dataclass(frozen=True)

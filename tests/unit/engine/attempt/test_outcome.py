@@ -24,9 +24,9 @@ from turnledger import Ledger
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.end import DELETED, Ended, is_well_formed
 from turnledger.engine.attempt.outcome import OutcomeRequest, committed, outcome
+from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log, store_attempt_log, unsent_items
 from turnledger.engine.attempt.stored_events import CHUNKS, LookRequest, Runs, look
-from turnledger.engine.attempt.told import Told, log_of_kept, set_aside, untold
-from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept, resumed, settled
+from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept_output, resume_results, settled_output
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
 from turnledger.hosting import Host
 from turnledger.model import codec, event_log
@@ -159,29 +159,31 @@ def test_a_running_turn_is_read_in_steps() -> None:
 
 
 def items_of(log: bytes, journal: Journal, partial: str) -> list[bytes]:
-    output = unfinished.kept(journal, partial)
+    output = unfinished.kept_output(journal, partial)
     events = event_log.rebuild(log, output, "", AttemptState.KEPT, None)
     return [bytes(event.item) for event in events if isinstance(event, ItemDone)]
 
 
 def test_reasoning_that_was_told_and_is_not_kept_stays_told() -> None:
     journal = Journal([assistant("so"), reasoning()])
-    log = log_of_kept(Told(bytes([ITEM, ITEM]), 2, ""), journal, unfinished.kept(journal, ""), None)
+    log = kept_turn_log(
+        SentLog(bytes([ITEM, ITEM]), 2, ""), journal, unfinished.kept_output(journal, ""), None
+    )
     assert items_of(log, journal, "") == [assistant("so").raw, reasoning().raw]
 
 
 def test_an_attempt_that_told_nothing_leaves_no_log() -> None:
     tables = MemoryTables(Database())
     drive(tables.add_log_chunk(TURN, 0, b"chunk"))
-    drive(set_aside(tables, TURN, Journal(), Told(b"", 0, "")))
+    drive(store_attempt_log(tables, TURN, Journal(), SentLog(b"", 0, "")))
     assert drive(tables.log_chunks(TURN, 0, 9)) == []
 
 
 def test_untold_is_the_rest_of_the_output() -> None:
     told = [assistant("a"), reasoning(), call()]
-    assert untold(told, [assistant("a"), call(), result()]) == [result()]
-    assert untold([], [call()]) == [call()]
-    assert untold([reasoning()], []) == []
+    assert unsent_items(told, [assistant("a"), call(), result()]) == [result()]
+    assert unsent_items([], [call()]) == [call()]
+    assert unsent_items([reasoning()], []) == []
 
 
 FAILURE = Failure("boom", "it broke.")
@@ -206,14 +208,14 @@ def results(items: tuple[Item, ...] | list[Item]) -> list[Item]:
 @generated
 @given(journals)
 def test_what_is_kept_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
-    assert open_calls((user(), *kept(journal, "so f"))) == ()
-    assert open_calls((user(), *kept(journal, ""))) == ()
+    assert open_calls((user(), *kept_output(journal, "so f"))) == ()
+    assert open_calls((user(), *kept_output(journal, ""))) == ()
 
 
 @generated
 @given(journals)
 def test_what_is_kept_is_all_that_was_finished_in_order(journal: Journal) -> None:
-    output = kept(journal, "")
+    output = kept_output(journal, "")
     finished = [item for item in journal.items if not item.is_reasoning]
     assert [item for item in output if not item.is_reasoning][: len(finished)] == finished
     assert set(output) >= set(finished)
@@ -222,7 +224,7 @@ def test_what_is_kept_is_all_that_was_finished_in_order(journal: Journal) -> Non
 @generated
 @given(journals)
 def test_what_is_kept_invents_a_result_for_unanswered_calls_only(journal: Journal) -> None:
-    invented = Counter(results(kept(journal, ""))) - Counter(results(journal.items))
+    invented = Counter(results(kept_output(journal, ""))) - Counter(results(journal.items))
     assert sorted(item.call_id or "" for item in invented.elements()) == sorted(
         journal.items[place].call_id or "" for place in journal.unanswered()
     )
@@ -231,13 +233,13 @@ def test_what_is_kept_invents_a_result_for_unanswered_calls_only(journal: Journa
 @generated
 @given(journals)
 def test_keeping_what_was_kept_changes_nothing(journal: Journal) -> None:
-    output = kept(journal, "so f")
-    assert kept(Journal(list(output), {}), "") == output
+    output = kept_output(journal, "so f")
+    assert kept_output(Journal(list(output), {}), "") == output
 
 
 def test_an_unanswered_call_is_told_as_not_started_or_of_unknown_outcome() -> None:
     journal = Journal([call("a"), call("b"), call("c")], {0: STARTED, 2: READ_ONLY})
-    assert kept(journal, "")[3:] == (
+    assert kept_output(journal, "")[3:] == (
         told("a", OUTCOME_UNKNOWN),
         told("b", NOT_STARTED),
         told("c", OUTCOME_UNKNOWN),
@@ -253,27 +255,27 @@ def test_the_words_say_what_is_known_and_never_cancelled() -> None:
 
 
 def test_partial_text_comes_last_and_is_marked_incomplete() -> None:
-    output = kept(Journal([call("a")]), "so f")
+    output = kept_output(Journal([call("a")]), "so f")
     assert output[-1] == message("assistant", "so f", status="incomplete")
 
 
 def test_without_partial_text_there_is_no_empty_message() -> None:
-    assert kept(Journal(), "") == ()
-    assert kept(Journal([assistant()]), "") == (assistant(),)
+    assert kept_output(Journal(), "") == ()
+    assert kept_output(Journal([assistant()]), "") == (assistant(),)
 
 
 def test_each_call_of_a_repeated_id_is_judged_by_itself() -> None:
     journal = Journal([call("a"), result("a"), call("a")], {0: STARTED})
-    assert kept(journal, "") == (call("a"), result("a"), call("a"), told("a", NOT_STARTED))
+    assert kept_output(journal, "") == (call("a"), result("a"), call("a"), told("a", NOT_STARTED))
 
 
 def test_results_have_the_type_of_their_call() -> None:
-    output = kept(Journal([call("a", "custom_tool_call")]), "")
+    output = kept_output(Journal([call("a", "custom_tool_call")]), "")
     assert output[1].type == "custom_tool_call_output"
 
 
 def test_reasoning_stays_with_the_text_it_led_to() -> None:
-    assert kept(Journal([reasoning()]), "so f")[0] == reasoning()
+    assert kept_output(Journal([reasoning()]), "so f")[0] == reasoning()
 
 
 # Settled.
@@ -282,14 +284,14 @@ def test_reasoning_stays_with_the_text_it_led_to() -> None:
 @generated
 @given(journals)
 def test_what_is_settled_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
-    assert open_calls((user(), *settled(journal, FAILURE))) == ()
+    assert open_calls((user(), *settled_output(journal, FAILURE))) == ()
 
 
 @generated
 @given(journals)
 def test_what_is_settled_shows_each_call_that_may_have_acted_and_no_other(journal: Journal) -> None:
     acted = [journal.items[place] for place in sorted(journal.started) if not journal.started[place]]
-    assert calls(settled(journal, FAILURE)) == acted
+    assert calls(settled_output(journal, FAILURE)) == acted
 
 
 @generated
@@ -297,14 +299,14 @@ def test_what_is_settled_shows_each_call_that_may_have_acted_and_no_other(journa
 def test_what_is_settled_has_the_recorded_results_and_states_the_others(journal: Journal) -> None:
     acted = [place for place, read_only in journal.started.items() if not read_only]
     answers = [journal.answers().get(place) for place in acted]
-    shown = Counter(item.fields["output"] for item in results(settled(journal, FAILURE)))
+    shown = Counter(item.fields["output"] for item in results(settled_output(journal, FAILURE)))
     assert shown == Counter(item.fields["output"] if item else OUTCOME_UNKNOWN for item in answers)
 
 
 @generated
 @given(journals)
 def test_what_is_settled_keeps_no_text_of_the_draft(journal: Journal) -> None:
-    output = settled(journal, FAILURE)
+    output = settled_output(journal, FAILURE)
     assert [item.role for item in output if item.type == "message"] == ["developer"]
     assert output[-1].role == "developer"
 
@@ -312,19 +314,19 @@ def test_what_is_settled_keeps_no_text_of_the_draft(journal: Journal) -> None:
 @generated
 @given(journals)
 def test_what_is_settled_keeps_reasoning_only_before_a_call_it_shows(journal: Journal) -> None:
-    output = settled(journal, FAILURE)
+    output = settled_output(journal, FAILURE)
     for item, after in pairwise(output):
         assert not item.is_reasoning or after.is_reasoning or after.is_call
 
 
 def test_the_note_gives_the_reason() -> None:
     journal = Journal([call("a"), result("a")], {0: STARTED})
-    assert "did not finish: it broke. The" in settled(journal, FAILURE)[-1].text
-    assert "did not finish: it was stopped. The" in settled(journal, None)[-1].text
+    assert "did not finish: it broke. The" in settled_output(journal, FAILURE)[-1].text
+    assert "did not finish: it was stopped. The" in settled_output(journal, None)[-1].text
 
 
 def test_the_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
-    output = settled(Journal([call("a")], {0: STARTED}), FAILURE)
+    output = settled_output(Journal([call("a")], {0: STARTED}), FAILURE)
     assert output[1] == told("a", OUTCOME_UNKNOWN)
     assert "did run" not in output[-1].text
 
@@ -335,7 +337,7 @@ def test_the_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
 @generated
 @given(journals_not_thinking)
 def test_a_resumed_journal_is_well_formed_and_leaves_only_what_was_not_started(journal: Journal) -> None:
-    left = open_calls((user(), *journal.items, *resumed(journal)))
+    left = open_calls((user(), *journal.items, *resume_results(journal)))
     not_started = [place for place in journal.unanswered() if place not in journal.started]
     assert list(left) == [journal.items[place] for place in not_started]
 
@@ -343,19 +345,19 @@ def test_a_resumed_journal_is_well_formed_and_leaves_only_what_was_not_started(j
 @generated
 @given(journals)
 def test_a_resumed_journal_states_each_started_call_once(journal: Journal) -> None:
-    stated = resumed(journal)
+    stated = resume_results(journal)
     started = [journal.items[place] for place in journal.unanswered() if place in journal.started]
     assert [item.call_id for item in stated] == [item.call_id for item in started]
     assert all(item.fields["output"] == OUTCOME_UNKNOWN for item in stated)
     again = Journal([*journal.items, *stated], journal.started)
-    assert resumed(again) == ()
+    assert resume_results(again) == ()
 
 
 @pytest.mark.parametrize("start", [STARTED, READ_ONLY])
 def test_a_journal_that_ends_in_reasoning_can_be_resumed(start: bool) -> None:
     # A tool started while the model went on: the stated result must not stand behind the reasoning.
     journal = Journal.taken_up(Journal([call("a"), reasoning()], {0: start}).records)
-    steps = [*journal.items, *resumed(journal)]
+    steps = [*journal.items, *resume_results(journal)]
     assert open_calls((user(), *steps, assistant())) == ()
 
 

@@ -66,7 +66,7 @@ async def test_a_log_that_cannot_be_told_is_seen(lived: Lived, database: Databas
 async def test_the_log_of_a_settled_turn_is_looked_at_as_well(lived: Lived, database: Database) -> None:
     turn = next(each for each in await lived.settled.turns() if each.kind is TurnKind.SETTLED)
     torn = WholeLog(log=bytes([ITEM]), text="", state=AttemptState.FAILED)
-    database.turn_logs[turn.id] = event_log.stored_whole(torn)
+    database.turn_logs[turn.id] = event_log.encode_whole(torn)
     [finding] = await lived.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.DOCUMENT, turn.id)
     with pytest.raises(StoreCorrupt):

@@ -215,7 +215,7 @@ class Behind(MemoryTables):
 
 async def test_what_is_not_findable_is_made_so_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnledger.stores.memory.store.MemoryTables", Behind)
-    monkeypatch.setattr(search_module, "STEPS_FOR_OTHERS", 3)
+    monkeypatch.setattr(search_module, "OTHERS_STEPS", 3)
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store, limits=Limits(lease_time=600.0)) as ledger:
         assert not (await ledger.search("heron")).is_complete

@@ -112,11 +112,11 @@ def test_a_reader_is_moved_along_with_a_queued_turn_in_its_own_process() -> None
             reading = asyncio.create_task(read())
             await asyncio.sleep(1)
         await asyncio.sleep(1)
-        assert list(here._process.listened.values()) == [1]
+        assert list(here._process.live_readers.values()) == [1]
         gate.set()
         await waiting
         assert [event.number for event in await reading] == [1, 2, 3, 4]
-        assert (here._process.readers, here._process.listened, here._process.awaited) == (0, {}, {})
+        assert (here._process.readers, here._process.live_readers, here._process.begin_waiters) == (0, {}, {})
         await here.close()
         await there.close()
 
@@ -132,8 +132,8 @@ async def test_a_reader_that_stops_early_leaves_nothing_behind() -> None:
             assert (await anext(events)).number == 1
             assert ledger._process.readers == 1
             await events.aclose()  # type: ignore[attr-defined]
-            assert (ledger._process.readers, ledger._process.listened) == (0, {})
-            assert not turn.live.is_heard
+            assert (ledger._process.readers, ledger._process.live_readers) == (0, {})
+            assert not turn.live.has_listeners
 
 
 @generated
@@ -178,7 +178,7 @@ def live_log(on_event: EventSink | None = None, limits: Limits = SMALL) -> LiveL
 
 def say(live: LiveLog, text: str) -> None:
     live.text.append(text)
-    live.tell_text(text)
+    live.record_text(text)
 
 
 def wire(events: list[Event]) -> list[bytes]:
@@ -197,7 +197,7 @@ def test_any_reader_gets_what_the_sink_was_told(lengths: list[int], joins: int, 
             if length:
                 say(live, "x" * length)
             else:
-                live.tell_item(call(f"c{place}"))
+                live.record_item(call(f"c{place}"))
         for after in range(len(told) + 1):
             assert wire(live.since(after, limit)) == wire(told[after : after + limit])
         live.finish([assistant("so")], AttemptState.COMPLETED, None)
@@ -243,7 +243,7 @@ async def test_nothing_is_at_hand_while_nobody_reads() -> None:
     live.detach()
     say(live, "z")
     assert live._recent == []
-    assert not live.is_heard
+    assert not live.has_listeners
 
 
 async def test_readers_are_woken_once_for_all_that_is_told_in_one_go() -> None:
@@ -253,10 +253,10 @@ async def test_readers_are_woken_once_for_all_that_is_told_in_one_go() -> None:
     waits = asyncio.Event()
 
     async def reader() -> None:
-        bell = live.bell
-        assert bell is not None
+        wakeup = live.wakeup
+        assert wakeup is not None
         waits.set()
-        await bell.wait()
+        await wakeup.wait()
         woken.append(live.count)
 
     tasks = [asyncio.create_task(reader()) for _ in range(3)]
@@ -271,39 +271,39 @@ async def test_readers_that_took_their_time_wait_for_the_next_wave() -> None:
     live = live_log()
     live.attach()
     loop = asyncio.get_running_loop()
-    live._be_quiet(loop.time() - 10.0)
+    live._set_quiet_time(loop.time() - 10.0)
     say(live, "x")
-    assert isinstance(live._wave, asyncio.TimerHandle)
-    assert live._wave.when() > loop.time() + 10.0
+    assert isinstance(live._pending_wake, asyncio.TimerHandle)
+    assert live._pending_wake.when() > loop.time() + 10.0
     say(live, "y")
-    assert live._is_asked_again
+    assert live._is_wake_due
     live.finish((), AttemptState.COMPLETED, None)
-    assert not isinstance(live._wave, asyncio.TimerHandle)
+    assert not isinstance(live._pending_wake, asyncio.TimerHandle)
 
 
 async def test_who_is_asked_for_during_a_wave_comes_after_it() -> None:
     live = live_log()
     live.attach()
-    live.ring()
+    live.wake_soon()
     live.wake()
-    live.ring()
-    assert live._is_asked_again
-    live._be_quiet(asyncio.get_running_loop().time())
-    assert live._wave is not None
+    live.wake_soon()
+    assert live._is_wake_due
+    live._set_quiet_time(asyncio.get_running_loop().time())
+    assert live._pending_wake is not None
 
 
 async def test_chunks_are_the_log_in_parts() -> None:
     live = live_log()
     assert live.next_chunk() is None
     say(live, "Hel")
-    live.tell_item(call())
+    live.record_item(call())
     first = live.next_chunk()
     say(live, "lo")
     second = live.next_chunk()
     assert live.next_chunk() is None
     assert (first.text, second.text) == ("Hel", "lo")
     assert first.log + second.log == bytes(live.packed)
-    assert event_log.items_told(first.log) == 1
+    assert event_log.count_items(first.log) == 1
 
 
 async def test_a_sink_that_breaks_at_the_end_keeps_nobody_from_the_rest(

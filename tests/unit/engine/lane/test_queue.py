@@ -1,4 +1,4 @@
-"""The lane: the order of its queue, whom a bell wakes, and when a lease lapses."""
+"""The lane: the order of its queue, which waiter is woken, and when a lease lapses."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from tests.unit.engine.stage import CONVERSATION, OTHER, OWN, HandClock, branch,
 from tests.unit.model.shapes import some_id
 from turnledger.engine.lane.lease import LeaseWatch, all_leases, renew
 from turnledger.engine.lane.queue import is_dead, queue_before
-from turnledger.engine.process import Bells, Waiter
+from turnledger.engine.process import Waiter, Waiters
 from turnledger.model.conversation import Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.stores.memory import Database, MemoryTables
@@ -88,11 +88,11 @@ def test_a_lease_is_dead_only_at_the_beat_it_was_found_dead_at() -> None:
     assert not drive(is_dead(tables, OTHER, {OTHER: 1}))
 
 
-# Bells.
+# Waiters.
 
 
 async def woken(waiters: Iterable[Waiter]) -> list[int]:
-    """Which of these hear a bell, without waiting for one that has not rung."""
+    """Return which of these were woken, without waiting for the others."""
     tasks = [asyncio.create_task(each.wait(FOREVER)) for each in waiters]
     for _ in range(5):
         await asyncio.sleep(0)
@@ -108,36 +108,36 @@ FRONT, BACK = False, True
 
 @generated
 @given(st.lists(st.none() | st.tuples(st.booleans(), st.integers(1, 9)), unique=True, max_size=6))
-def test_a_ring_wakes_every_listener_and_one_of_the_lane(places: list[tuple[bool, int] | None]) -> None:
-    async def ring() -> None:
-        bells = Bells()
+def test_notify_wakes_every_listener_and_the_first_of_the_lane(places: list[tuple[bool, int] | None]) -> None:
+    async def notify() -> None:
+        waiters = Waiters()
         queued = [place for place in places if place is not None]
         expected = [at for at, place in enumerate(places) if place is None or place == min(queued)]
         with ExitStack() as lane:
-            waiters = [lane.enter_context(bells.enlist(CONVERSATION, place)) for place in places]
-            bells.ring(CONVERSATION)
-            assert await woken(waiters) == expected
+            enlisted = [lane.enter_context(waiters.enlist(CONVERSATION, place)) for place in places]
+            waiters.notify(CONVERSATION)
+            assert await woken(enlisted) == expected
 
-    asyncio.run(ring())
+    asyncio.run(notify())
 
 
-async def test_a_bell_that_rang_before_the_wait_is_heard_once() -> None:
-    bells = Bells()
-    with bells.enlist(CONVERSATION, (BACK, 1)) as waiter:
-        bells.ring(CONVERSATION)
-        bells.ring(CONVERSATION)
+async def test_wake_before_the_wait_ends_one_wait() -> None:
+    waiters = Waiters()
+    with waiters.enlist(CONVERSATION, (BACK, 1)) as waiter:
+        waiters.notify(CONVERSATION)
+        waiters.notify(CONVERSATION)
         assert await woken([waiter]) == [0]
         assert await woken([waiter]) == []
 
 
-async def test_a_bell_that_rang_is_heard_even_without_time_left() -> None:
+async def test_wake_before_a_wait_without_time_ends_it() -> None:
     waiter = Waiter(CONVERSATION, None)
     waiter.wake()
     await waiter.wait(0)
     assert await woken([waiter]) == []
 
 
-async def test_waiting_ends_without_a_bell() -> None:
+async def test_wait_ends_after_its_timeout() -> None:
     waiter = Waiter(CONVERSATION, None)
     await waiter.wait(0)
     waiter.wake()
@@ -153,47 +153,47 @@ async def test_a_cancelled_wait_is_cancelled() -> None:
 
 
 async def test_who_has_left_is_not_woken_in_place_of_the_next() -> None:
-    bells = Bells()
-    with bells.enlist(CONVERSATION, (BACK, 2)) as second:
-        with bells.enlist(CONVERSATION, (BACK, 1)):
+    waiters = Waiters()
+    with waiters.enlist(CONVERSATION, (BACK, 2)) as second:
+        with waiters.enlist(CONVERSATION, (BACK, 1)):
             pass
-        bells.ring(CONVERSATION)
+        waiters.notify(CONVERSATION)
         assert await woken([second]) == [0]
 
 
-async def test_a_bell_rings_on_one_branch_or_on_all() -> None:
-    bells = Bells()
-    with bells.enlist(CONVERSATION) as here, bells.enlist(ELSEWHERE) as there:
-        bells.ring(CONVERSATION)
+async def test_notify_wakes_one_conversation_and_notify_all_every_one() -> None:
+    waiters = Waiters()
+    with waiters.enlist(CONVERSATION) as here, waiters.enlist(ELSEWHERE) as there:
+        waiters.notify(CONVERSATION)
         assert await woken([here, there]) == [0]
-        bells.ring_all()
+        waiters.notify_all()
         assert await woken([here, there]) == [0, 1]
 
 
 async def test_who_lost_its_place_is_woken_wherever_it_stands() -> None:
-    bells = Bells()
+    waiters = Waiters()
     one, two = some_id(TurnId, 1), some_id(TurnId, 2)
     with (
-        bells.enlist(CONVERSATION, (BACK, 1), one) as first,
-        bells.enlist(CONVERSATION, (BACK, 2), two) as second,
-        bells.enlist(CONVERSATION) as listener,
+        waiters.enlist(CONVERSATION, (BACK, 1), one) as first,
+        waiters.enlist(CONVERSATION, (BACK, 2), two) as second,
+        waiters.enlist(CONVERSATION) as listener,
     ):
-        assert bells.queued() == [one, two]
-        bells.wake(None)
-        bells.wake(some_id(TurnId, 3))
+        assert waiters.queued() == [one, two]
+        waiters.wake(None)
+        waiters.wake(some_id(TurnId, 3))
         assert await woken([first, second, listener]) == []
-        bells.wake(two)
+        waiters.wake(two)
         assert await woken([first, second, listener]) == [1]
-    assert bells.queued() == []
+    assert waiters.queued() == []
 
 
 def test_nothing_is_kept_of_those_who_left() -> None:
-    bells = Bells()
-    with pytest.raises(ValueError, match="out"), bells.enlist(CONVERSATION):
+    waiters = Waiters()
+    with pytest.raises(ValueError, match="out"), waiters.enlist(CONVERSATION):
         raise ValueError("out")
-    assert bells._waiters == {}
-    bells.ring(CONVERSATION)
-    bells.ring_all()
+    assert waiters._waiters == {}
+    waiters.notify(CONVERSATION)
+    waiters.notify_all()
 
 
 def test_where_nobody_ever_waited_no_ticket_is_looked_for() -> None:
@@ -204,11 +204,11 @@ def test_where_nobody_ever_waited_no_ticket_is_looked_for() -> None:
 
 
 def test_who_waits_in_a_lane_is_known_by_where() -> None:
-    bells, attempt = Bells(), some_id(TurnId, 1)
-    with bells.enlist(CONVERSATION), bells.enlist(CONVERSATION, (True, 1), attempt):
-        assert (bells.queued(), bells.lane_of(attempt)) == ([attempt], CONVERSATION)
-        assert bells.lane_of(some_id(TurnId, 2)) is None
-    assert (bells.queued(), bells.lane_of(attempt)) == ([], None)
+    waiters, attempt = Waiters(), some_id(TurnId, 1)
+    with waiters.enlist(CONVERSATION), waiters.enlist(CONVERSATION, (True, 1), attempt):
+        assert (waiters.queued(), waiters.lane_of(attempt)) == ([attempt], CONVERSATION)
+        assert waiters.lane_of(some_id(TurnId, 2)) is None
+    assert (waiters.queued(), waiters.lane_of(attempt)) == ([], None)
 
 
 LEASE_TIME = 10.0

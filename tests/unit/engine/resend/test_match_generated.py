@@ -18,8 +18,8 @@ from tests.unit.engine.copies import (
     SETTLED,
     SYSTEM,
     Sent,
+    SentLog,
     Tag,
-    Told,
     asked,
     chat,
     copies,
@@ -37,7 +37,7 @@ from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.item import message
 
 
-def implied(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:
+def implied(told: Sequence[SentLog], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:
     """The history that the decision makes: the line up to the common turn, what was kept of the next, and the
     input."""
     places = {each.turn.id: at for at, each in enumerate(told)}
@@ -55,7 +55,7 @@ def implied(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> lis
     return [*told_before, *kept, *(tag for each in input for tag in each.tags)]
 
 
-def assert_neither_doubled_nor_lost(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> None:
+def assert_neither_doubled_nor_lost(told: Sequence[SentLog], sent: Sequence[Sent], meaning: Meaning) -> None:
     """The history that follows reads as the client's copy does, up to what was trimmed from its beginning and
     what it need not hold; and it begins as the line does, up to where the copy begins."""
     copy = [tag for each in sent for tag in each.tags]
@@ -76,7 +76,7 @@ def assert_neither_doubled_nor_lost(told: Sequence[Told], sent: Sequence[Sent], 
         assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
 
 
-def need_not_hold(told: Sequence[Told], tag: Tag) -> bool:
+def need_not_hold(told: Sequence[SentLog], tag: Tag) -> bool:
     return tag[0] != NEW and (told[tag[0]].may_be_absent or tag in told[tag[0]].hidden)
 
 
@@ -84,7 +84,7 @@ def new(text: str, role: str = "user") -> Sent:
     return Sent({"role": role, "content": text}, ((NEW, text),))
 
 
-def decided(told: Sequence[Told], sent: Sequence[Sent]) -> Meaning:
+def decided(told: Sequence[SentLog], sent: Sequence[Sent]) -> Meaning:
     meaning = decide([each.turn for each in told], [each.message for each in sent])
     assert_neither_doubled_nor_lost(told, sent, meaning)
     return meaning
@@ -97,7 +97,7 @@ def has_answer(sent: Sequence[Sent]) -> bool:
 @generated
 @given(st.data(), lines(), st.booleans())
 def test_whatever_a_client_does_to_its_copy_a_new_message_continues(
-    data: st.DataObject, told: list[Told], dated: bool
+    data: st.DataObject, told: list[SentLog], dated: bool
 ) -> None:
     copy = data.draw(copies(told).flatmap(trimmed))
     assume(has_answer(copy))
@@ -108,7 +108,7 @@ def test_whatever_a_client_does_to_its_copy_a_new_message_continues(
 
 @generated
 @given(st.data(), lines(at_least=2))
-def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[Told]) -> None:
+def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[SentLog]) -> None:
     depth = data.draw(st.integers(1, len(told) - 1))
     assume(told[depth].turn.kind is not SETTLED)
     copy = data.draw(copies(told[:depth]).flatmap(trimmed))
@@ -120,7 +120,7 @@ def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[Tol
 @generated
 @given(st.data(), lines(at_least=2), st.booleans(), st.booleans())
 def test_an_edited_question_or_answer_branches_off_before_it(
-    data: st.DataObject, told: list[Told], of_answer: bool, and_all_behind_it: bool
+    data: st.DataObject, told: list[SentLog], of_answer: bool, and_all_behind_it: bool
 ) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
     assume(any(not each.may_be_absent and not each.hidden for each in told[depth:]))
@@ -140,7 +140,7 @@ def test_an_edited_question_or_answer_branches_off_before_it(
 
 @generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several", "several", "hidden", "client_tools"]))
-def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject, told: list[Told]) -> None:
+def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject, told: list[SentLog]) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
     end = data.draw(st.integers(0, len(told[depth].input) - 1))
     part = replace(told[depth], input=told[depth].input[:end], output=[])
@@ -152,7 +152,7 @@ def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject,
 @generated
 @given(st.data(), lines(kinds=["plain", "server_tools"]), st.booleans())
 def test_a_question_between_the_parts_of_an_answer_doubles_none(
-    data: st.DataObject, told: list[Told], and_all_behind_it: bool
+    data: st.DataObject, told: list[SentLog], and_all_behind_it: bool
 ) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
     [answer] = told[depth].output
@@ -169,7 +169,7 @@ def test_a_question_between_the_parts_of_an_answer_doubles_none(
 @generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several"]), st.booleans())
 def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
-    data: st.DataObject, told: list[Told], and_all_behind_it: bool
+    data: st.DataObject, told: list[SentLog], and_all_behind_it: bool
 ) -> None:
     line = [sent for each in told for sent in each.copy if not each.hidden.intersection(sent.tags)]
     roles = [sent.role for sent in line]
@@ -184,7 +184,7 @@ def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
 
 @generated
 @given(st.data(), lines(at_least=3))
-def test_a_deleted_exchange_branches_off_before_it(data: st.DataObject, told: list[Told]) -> None:
+def test_a_deleted_exchange_branches_off_before_it(data: st.DataObject, told: list[SentLog]) -> None:
     first = data.draw(st.integers(1, len(told) - 2))
     last = data.draw(st.integers(first + 1, len(told) - 1))
     before, behind = data.draw(copies(told[:first])), data.draw(copies(told[last:]))

@@ -455,7 +455,7 @@ async def test_an_end_that_is_not_recorded_yet_is_not_told_as_one(
             turn.emit("half")
             turn.stop()
     assert not any(isinstance(event, TurnFinished) for event in told)
-    await ledger._tending.tend()
+    await ledger._recovery.run_round()
     assert isinstance(told[-1], TurnFinished)
     assert (told[-1].state, turn.state) == (AttemptState.KEPT, AttemptState.KEPT)
 
@@ -468,7 +468,7 @@ async def test_a_doubt_that_ends_badly_keeps_the_text_where_policy_says_so(
     with pytest.raises(CommitOutcomeUnknown) as caught:
         await chat.run(answer, "q", on_failure="keep")
     assert isinstance(caught.value.__cause__, StoreUnavailable)
-    await ledger._tending.tend()
+    await ledger._recovery.run_round()
     [turn] = await chat.turns()
     assert (turn.kind, turn.text) == (TurnKind.INTERRUPTED, "yes")
 

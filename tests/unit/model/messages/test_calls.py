@@ -317,8 +317,8 @@ def test_input_that_is_told_elsewhere_keeps_its_own_pairs(new: list[Item]) -> No
 
 def test_results_that_were_told_are_not_new_and_others_are() -> None:
     new = (result("a"), result("b"), call("a"), result("a", output="other"), user())
-    assert calls_module.not_told_by([result("a"), user()], new) == new[1:]
-    assert calls_module.not_told_by([user()], new) == new
+    assert calls_module.without_repeated_answers([result("a"), user()], new) == new[1:]
+    assert calls_module.without_repeated_answers([user()], new) == new
 
 
 @pytest.mark.parametrize("many", [100, 400])
@@ -329,4 +329,4 @@ def test_a_long_history_with_calls_is_looked_at_a_few_times(many: int) -> None:
     assert looks(lambda: calls_module.admit((), apart)) < 60 * many
     assert looks(lambda: calls_module.admit((), [*calls, *[user()] * many, *results])) < 60 * many
     assert looks(lambda: calls_module.admit(calls, [*results, user()])) < 60 * many
-    assert looks(lambda: calls_module.not_told_by(results, results)) < 60 * many
+    assert looks(lambda: calls_module.without_repeated_answers(results, results)) < 60 * many

@@ -24,7 +24,7 @@ from tests.unit.model.shapes import (
 )
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item, message
-from turnledger.model.messages.calls import NOT_ANSWERED, left_open, open_calls
+from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, open_calls
 from turnledger.model.messages.repair import Action, Change, Pending, fits, fitted, repair
 
 BLANK = Item.of({"role": "assistant", "content": [{"type": "output_text", "text": " \n"}]})
@@ -420,7 +420,7 @@ def test_a_turn_of_strays_is_empty() -> None:
 @repeatable
 @given(st.lists(ITEMS, max_size=8), st.lists(ITEMS, max_size=8), st.lists(ITEMS, max_size=8))
 def test_whatever_comes_fits(before: list[Item], input: list[Item], output: list[Item]) -> None:
-    pending = left_open(fitted([], before, []).items)
+    pending = calls_left_open(fitted([], before, []).items)
     fit = fitted(pending, input, output)
     if fit.items:
         assert fits(pending, fit.items)

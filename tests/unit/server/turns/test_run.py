@@ -226,9 +226,9 @@ async def test_stream_cancelled_while_its_failure_is_checked_ends_with_the_shutd
         await stalled.wait()
         process = ledger._process
         waiting = asyncio.create_task(ask(app, **asked(TURNS, "next", stream=True)))
-        while not any(process.mine.values()):
+        while not any(process.attempts.values()):
             await asyncio.sleep(0)
-        [queued] = [attempt for attempt, has_queued in process.mine.items() if has_queued]
+        [queued] = [attempt for attempt, has_queued in process.attempts.items() if has_queued]
         for _ in range(2):
             app.service.streams.beat()  # the stream begins before its turn does
         chat = await ledger.conversation(conversation_key="ada", create=False)

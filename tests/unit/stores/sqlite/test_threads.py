@@ -617,7 +617,7 @@ async def test_answer_is_given_up_at_once_when_the_patience_for_a_commit_has_end
         await finish(task)
         assert isinstance(task.exception(), StoreUnavailable)
         neighbour.execute("ROLLBACK")
-    await ledger._tending.tend()
+    await ledger._recovery.run_round()
     assert await chat.turns() == []
     await chat.run(say_yes, "next", on_busy="reject")
 
@@ -637,7 +637,7 @@ async def test_caller_cancelled_during_a_commit_that_waits_for_a_neighbour_is_re
             await task
         assert turn_of(cancelled.value) is None
         neighbour.execute("ROLLBACK")
-    await ledger._tending.tend()
+    await ledger._recovery.run_round()
     assert await chat.turns() == []
     await chat.run(say_yes, "next", on_busy="reject")
 
@@ -658,7 +658,7 @@ async def test_cancelled_turn_whose_end_is_put_off_and_may_be_kept_is_in_doubt(
         with pytest.raises(CommitOutcomeUnknown):
             turn_of(cancelled.value)
         neighbour.execute("ROLLBACK")
-    await ledger._tending.tend()
+    await ledger._recovery.run_round()
     assert [turn.kind for turn in await chat.turns()] == ["interrupted"]
 
 
@@ -678,7 +678,7 @@ async def test_caller_cancelled_while_its_commit_is_queued_behind_another_write_
         assert not patient.done()
         neighbour.execute("ROLLBACK")
     await patient
-    await ledger._tending.tend()
+    await ledger._recovery.run_round()
     assert await chat.turns() == []
     await chat.run(say_yes, "next", on_busy="reject")
 
@@ -703,7 +703,7 @@ async def test_caller_cancelled_inside_its_block_is_not_held_by_a_neighbour(
         await finish(task)
         assert task.cancelled()
         neighbour.execute("ROLLBACK")
-    await ledger._tending.tend()
+    await ledger._recovery.run_round()
     await chat.run(say_yes, "next", on_busy="reject")
     assert [turn.text for turn in await chat.turns()] == ["Yes."]
 

@@ -17,7 +17,7 @@ from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import NOT_STARTED, left_open, open_calls
+from turnledger.model.messages.calls import NOT_STARTED, calls_left_open, open_calls
 from turnledger.model.turn import OnFailure, OnStop, Turn, TurnKind
 from turnledger.testing.simulation.world import (
     ANSWER,
@@ -133,7 +133,7 @@ def _pairs(line: RestingBranch) -> Iterator[str]:
         except TurnledgerError as problem:
             yield f"pairs are broken in {turn.id}: {problem}"
             return
-        if pending != left_open(turn.items):
+        if pending != calls_left_open(turn.items):
             yield f"a call before {turn.id} has no result: {pending[0]}"
     if pending != line.branch.pending:
         yield f"{line.branch.id} waits for other results than its head does"

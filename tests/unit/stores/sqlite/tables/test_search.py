@@ -99,7 +99,7 @@ async def test_nothing_is_left_of_a_chat_that_was_purged(ledger: Ledger, path: P
     assert len((await ledger.search("heron")).hits) == 1
     await chat.delete(purge=True)
     for _ in range(3):
-        await ledger._tending.tend()
+        await ledger._recovery.run_round()
     for name in ("turn_words_docsize", "title_words_docsize", "turn_due"):
         assert rows(path, f"SELECT count(*) FROM {name}") == [(0,)]
     assert await ledger.check() == []
@@ -256,7 +256,7 @@ async def test_search_of_one_owner_does_not_wait_for_what_another_wrote(
     await say(ledger, "An egret of mine", "one", owner="bob")
     await say(ledger, "A heron of mine", "two", owner="bob")
     monkeypatch.setattr(search_module, "AT_ONCE", 4)
-    monkeypatch.setattr(search_module, "STEPS_FOR_OTHERS", 1)
+    monkeypatch.setattr(search_module, "OTHERS_STEPS", 1)
     page = await ledger.for_owner("bob").search("heron")
     assert [hit.snippet for hit in page.hits] == ["A heron of mine"]
     assert page.is_complete
@@ -271,8 +271,8 @@ async def test_turns_found_ahead_are_found_once_when_the_others_are_known(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "AT_ONCE", 1)
-    monkeypatch.setattr(search_module, "STEPS_FOR_OTHERS", 0)
-    monkeypatch.setattr(search_module, "STEPS_OF_SEARCH", 1)
+    monkeypatch.setattr(search_module, "OTHERS_STEPS", 0)
+    monkeypatch.setattr(search_module, "SEARCH_STEPS", 1)
     for number in range(4):
         await say(ledger, f"A heron {number}", str(number), owner="bob")
         await say(ledger, f"An egret {number}", owner="ann")

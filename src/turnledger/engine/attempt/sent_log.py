@@ -20,7 +20,7 @@ ALL = 2**62
 
 
 @dataclass(frozen=True)
-class Told:
+class SentLog:
     """What readers received: the log, how many journal items it refers to, and the text after those."""
 
     log: bytes
@@ -28,36 +28,36 @@ class Told:
     tail: str
 
 
-async def flushed(tables: Tables, attempt: TurnId, journal: Journal) -> Told:
+async def load_flushed(tables: Tables, attempt: TurnId, journal: Journal) -> SentLog:
     """Return what a running attempt has sent, as far as it is on disk: what a dead process leaves."""
     chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt, 0, ALL)]
     log = b"".join(chunk.log for chunk in chunks)
     taken = len(event_log.emitted_text(log, journal.items))
-    return Told(log, event_log.items_told(log), "".join(chunk.text for chunk in chunks)[taken:])
+    return SentLog(log, event_log.count_items(log), "".join(chunk.text for chunk in chunks)[taken:])
 
 
-def left_of(told: Told, journal: Journal) -> str:
+def unfinished_text(sent: SentLog, journal: Journal) -> str:
     """Return the text that belongs to no item, journaled or sent."""
-    untold = [journal.items[place].text for place in sorted(journal.emitted) if place >= told.items]
-    return told.tail[sum(map(len, untold)) :]
+    unsent = [journal.items[place].text for place in sorted(journal.emitted) if place >= sent.items]
+    return sent.tail[sum(map(len, unsent)) :]
 
 
-def log_of_kept(told: Told, journal: Journal, output: Sequence[Item], failure: Failure | None) -> bytes:
+def kept_turn_log(sent: SentLog, journal: Journal, output: Sequence[Item], failure: Failure | None) -> bytes:
     """Return the log of a kept turn. Output that readers have not received comes at the end; items they have
     received that are not in the output stay inline in the log."""
-    told_items = journal.items[: told.items]
+    sent_items = journal.items[: sent.items]
     log = bytearray()
-    waiting = iter(told_items)
+    waiting = iter(sent_items)
     there = set(map(id, output))
-    for code, _, _ in event_log.entries(told.log):
+    for code, _, _ in event_log.entries(sent.log):
         item = next(waiting) if code in (ITEM, EMITTED) else None
         if item is not None and id(item) not in there:
             event_log.pack_inline(log, INLINE, item.raw)
         else:
             event_log.pack(log, code)
-    known = set(map(id, told_items))
+    known = set(map(id, sent_items))
     of_text = {id(journal.items[place]) for place in journal.emitted}
-    if left_of(told, journal):
+    if unfinished_text(sent, journal):
         of_text.add(id(output[-1]))
     log += bytes(EMITTED if id(item) in of_text else ITEM for item in output if id(item) not in known)
     if failure is not None:
@@ -65,16 +65,16 @@ def log_of_kept(told: Told, journal: Journal, output: Sequence[Item], failure: F
     return bytes(log)
 
 
-async def set_aside(tables: Tables, attempt: TurnId, journal: Journal, told: Told) -> None:
+async def store_attempt_log(tables: Tables, attempt: TurnId, journal: Journal, sent: SentLog) -> None:
     """Keep the whole log of an attempt that is not history: its journal may be dropped earlier."""
     await tables.drop_log(attempt)
-    if told.log:
-        items = codec.raws(journal.items[: told.items])
-        chunk = LogChunk(log=told.log, text=told.tail, items=items)
+    if sent.log:
+        items = codec.raws(journal.items[: sent.items])
+        chunk = LogChunk(log=sent.log, text=sent.tail, items=items)
         await tables.add_log_chunk(attempt, 0, codec.encode(chunk))
 
 
-async def told_aside(tables: Tables, attempt: Attempt) -> WholeLog:
+async def load_attempt_log(tables: Tables, attempt: Attempt) -> WholeLog:
     """Return the log of an attempt that was set aside, without later changes such as settling."""
     chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt.id, 0, 1)]
     chunk = chunks[0] if chunks else LogChunk(log=b"", text="")
@@ -88,11 +88,11 @@ async def told_aside(tables: Tables, attempt: Attempt) -> WholeLog:
     )
 
 
-def untold(told: Sequence[Item], output: Sequence[Item]) -> Sequence[Item]:
+def unsent_items(sent: Sequence[Item], output: Sequence[Item]) -> Sequence[Item]:
     """Return the part of a turn's output that readers have not received. They may have received reasoning
     that is not in the output."""
     place = 0
-    for item in told:
+    for item in sent:
         if place < len(output) and output[place] == item:
             place += 1
     return output[place:]
