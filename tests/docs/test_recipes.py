@@ -190,7 +190,7 @@ def test_a_channel_bot_does_what_every_row_of_its_table_says(server: ServerProce
             assert said == [200, 200]
             first = 'You said "ada: My name is Ada.". I remember nothing before that.'
             assert service.hears() == ("#general", first)
-            service.deliver("e2", "#general", "grace", "Who is here?")
+            service.deliver("e2", "#general", "grace", "Is anyone here?")
             assert 'the last one "ada: My name is Ada."' in service.hears()[1]
             service.deliver("e3", "#random", "alan", "Hello")
             assert service.hears() == ("#random", 'You said "alan: Hello". I remember nothing before that.')
