@@ -101,7 +101,7 @@ class ProxiedPlace(Place):
         self.proxy.plan(*(None if each is None else msgspec.convert(each, Fault) for each in faults))
 
     async def faulted(self, count: int) -> None:
-        await self.proxy.faulted(self._faults_before + count)
+        await self.proxy.wait_for_faults(self._faults_before + count)
 
     async def wire(self, what: str) -> None:
         if what in ("refuse", "accept"):

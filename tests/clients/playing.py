@@ -125,7 +125,7 @@ class Play:
             "differ": self._differ,
             "faults": lambda step: self._place.faults(step["faults"]),
             "wire": lambda step: self._place.wire(step["wire"]),
-            "faulted": lambda step: self._place.faulted(step["faulted"]),
+            "faulted": lambda step: self._place.wait_for_faults(step["faulted"]),
             "queued": lambda step: self._place.at_work(waiting=step["queued"]),
             "running": lambda step: self._place.at_work(running=step["running"]),
             "server": lambda step: self._place.server(step["server"]),

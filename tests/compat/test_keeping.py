@@ -43,13 +43,13 @@ def test_a_request_can_ask_that_nothing_be_kept(serve: Serve, store_url: str, wa
 
 def test_no_operation_of_a_turn_reaches_the_store(serve: Serve) -> None:
     served = serve(["One."], ["Kept."], settings=DESK_UNKEPT)
-    served.store.trips.clear()
+    served.store.operations.clear()
     assert whole(served.client("k", X_Conversation_Scope="desk"), "first").state == "unkept"
-    unkept = set(served.store.trips)
+    unkept = set(served.store.operations)
     whole(served.client("k"), "first")
     writes = {"begin", "commit"}
     assert writes & unkept == set()
-    assert writes <= set(served.store.trips)
+    assert writes <= set(served.store.operations)
     assert unkept - LIFE == {"named_by"}  # a look whether the key names a chat that is kept
 
 

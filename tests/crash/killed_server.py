@@ -152,7 +152,7 @@ class Storm:
 
     async def run(self, rounds: int) -> dict[str, list[Turn]]:
         """Return the histories, which keep all promises; raises AssertionError for one that is broken."""
-        async with ScriptedUpstream(otherwise=WORDS, remembers=0) as upstream:
+        async with ScriptedUpstream(otherwise=WORDS, max_received=0) as upstream:
             for _ in range(rounds):
                 await self._round(upstream.url)
             await self._last_round(upstream.url)

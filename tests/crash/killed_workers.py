@@ -43,7 +43,7 @@ class WorkerStorm(Storm):
 
     async def run(self, rounds: int) -> dict[str, list[Turn]]:
         """Return the histories, which keep all promises; raises AssertionError for one that is broken."""
-        async with ScriptedUpstream(otherwise=WORDS, remembers=0) as upstream:
+        async with ScriptedUpstream(otherwise=WORDS, max_received=0) as upstream:
             server = ServerProcess(self._folder, upstream.url, "--workers", str(self._workers))
             try:
                 await self._talk(server, await server.announced(), rounds)

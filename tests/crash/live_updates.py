@@ -32,7 +32,7 @@ from turnledger.model.change import Position
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.cursors import Seal
 from turnledger.server.routes.events import POSITION
-from turnledger.testing.change_audit import Stored, all_stored, broken_by_telling
+from turnledger.testing.change_audit import StoredState, find_mismatches, load_all
 
 LANES = [f"lane-{number}" for number in range(6)]
 SAID = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two")
@@ -312,8 +312,8 @@ async def _answer(turn: RunningTurn) -> None:
 
 async def check_told(ledger: Ledger, heard: Sequence[Sequence[Told]]) -> Counter[str]:
     """Raise AssertionError for what was told wrongly, twice or not; return how often which kind was told."""
-    stored = await ledger._process.store.read(all_stored, OWNER)
-    problems = list(broken_by_telling(stored))
+    stored = await ledger._process.store.read(load_all, OWNER)
+    problems = list(find_mismatches(stored))
     assert problems == [], problems
     changes = {str(change.position): change for change in stored.changes}
     expected = list(changes)
@@ -330,7 +330,7 @@ async def check_told(ledger: Ledger, heard: Sequence[Sequence[Told]]) -> Counter
     return Counter(told.kind for told in whole)
 
 
-def _check_chats(heard: Sequence[Told], stored: Stored) -> None:
+def _check_chats(heard: Sequence[Told], stored: StoredState) -> None:
     """Who goes by the last that he was told of each chat knows how it is."""
     shown: dict[str, dict[str, Any]] = {}
     for told in heard:

@@ -40,7 +40,7 @@ def endings(mark: Markers) -> Iterable[list[Step]]:
 
 
 async def test_no_byte_is_left_of_what_is_not_kept_and_what_is_kept_is_found(tmp_path: Path) -> None:
-    async with ScriptedUpstream(remembers=0) as upstream, aiohttp.ClientSession() as session:
+    async with ScriptedUpstream(max_received=0) as upstream, aiohttp.ClientSession() as session:
         mark, server = Markers(), Server(tmp_path, upstream.url)
         await server.announced()
         try:

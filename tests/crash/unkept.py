@@ -78,7 +78,7 @@ class Storm:
 
     async def run(self, rounds: int) -> None:
         """Raises AssertionError for a byte that should not be there, or for a turn that should."""
-        async with ScriptedUpstream(otherwise=["word "] * 6, remembers=0) as upstream:
+        async with ScriptedUpstream(otherwise=["word "] * 6, max_received=0) as upstream:
             for number in range(1, rounds + SPARE + 1):
                 await self._round(upstream.url)
                 assert self.unkept.found_in(self._folder) == set()

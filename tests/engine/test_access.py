@@ -192,10 +192,10 @@ class TestAdmission:
         admitted = await _version(here)
         trips = []
         for version in (None, admitted):
-            here.store.trips.clear()
+            here.store.operations.clear()
             await exchange(chat, "next", admitted=version)
             # Looks for stops come when hints do, whatever is asked for.
-            trips.append([trip for trip in here.store.trips if trip != news_for.__name__])
+            trips.append([trip for trip in here.store.operations if trip != news_for.__name__])
         assert trips[0] == trips[1]
 
     @pytest.mark.parametrize(

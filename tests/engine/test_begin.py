@@ -120,12 +120,12 @@ class TestBegin:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
         for named in ({"conversation_key": "k"}, {"conversation": chat.id}):
-            here.store.trips.clear()
+            here.store.operations.clear()
             await soon(began(here.ledger.turn("q", **named)))
-            assert here.store.trips == ["begin", "commit"]
-            here.store.trips.clear()
+            assert here.store.operations == ["begin", "commit"]
+            here.store.operations.clear()
             await soon(began(here.ledger.resent(talk("q"), sent="new", **named)))
-            assert here.store.trips == ["current", "begin", "commit"]
+            assert here.store.operations == ["current", "begin", "commit"]
 
     # With a runner.
 
@@ -357,7 +357,7 @@ class TestOnce:
         process = there if elsewhere else here
         same = await process.chat(chat)
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
-        begun = process.store.trips.count("begin")
+        begun = process.store.operations.count("begin")
         attached = stage.start(same.run(NEVER, "q", idempotency_key="i"))
         await stage.until_run(process, begin, begun + 1)
         holder.task.cancel()

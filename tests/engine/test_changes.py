@@ -149,7 +149,7 @@ class TestChanges:
         chat = await here.chat()
         holder = await stage.hold_lane(chat)
         await stage.queue(chat, ScriptedModel(["Yes."]), "second")
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         async with following(there) as heard:
             await stage.bury_others(there)
             told = [await heard.next() for _ in range(2)]

@@ -143,7 +143,7 @@ class TestDeletion:
     async def test_a_turn_of_before_cannot_write_once_it_is_back(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         holder = await stage.hold_lane(chat, "q")
         await there.ledger.delete(chat.id)
         restored = await there.ledger.restore(chat.id)
@@ -160,7 +160,7 @@ class TestDeletion:
         holder = await stage.hold_lane(chat, "q0", ["Private."])
         await here.flush()
         [attempt] = await read(here.store, do("running_of", here.ledger._process.lease))
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         await (await there.chat(chat)).delete(purge=True)
         row = do("attempt", chat.owner, attempt.id)
         assert (await read(there.store, row)).partial == ""
@@ -186,7 +186,7 @@ class TestDeletion:
     async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
         # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
         here, there = await stage.processes()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         chats: list[Chat] = []
 
         async def stop_and_delete(turn: RunningTurn) -> None:

@@ -127,7 +127,7 @@ class TestDoubt:
         here, there = await stage.processes(limits=IMPATIENT)
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
-        begun = there.store.trips.count("begin")
+        begun = there.store.operations.count("begin")
         attached = stage.start((await there.chat(chat)).run(ScriptedModel(), "q", idempotency_key="i"))
         await stage.until_run(there, begin, begun + 1)
         waiting = await stage.queue(chat, ScriptedModel(["a1"]), "q1")

@@ -460,7 +460,7 @@ class TestUnfinishedEdits:
             await soon(task)
         else:
             if found_by == "attached":
-                begun = there.store.trips.count("begin")
+                begun = there.store.operations.count("begin")
                 retry = same.edit(before[1].id, "other", idempotency_key="i")
                 attached = stage.start(play(retry, taking_up))
                 await stage.until_run(there, begin, begun + 1)
@@ -491,11 +491,11 @@ class TestUnfinishedEdits:
         await hold_edit(stage, chat.edit(before[1].id, "other", on_failure=policy))
         first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
         second = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4")
-        there.store.is_deaf = True
+        there.store.ignores_hints = True
         await only_one_falls_silent(stage, there, third)
         third.store.announce()
         await third.tend()
-        there.store.is_deaf = False
+        there.store.ignores_hints = False
         there.store.announce()
         await soon(first)
         await soon(second)
@@ -506,15 +506,15 @@ class TestUnfinishedEdits:
         chat = await here.chat()
         before = await chain(chat, 2)
         await hold_edit(stage, chat.edit(before[1].id, "other", on_failure="keep"))
-        there.store.is_deaf = True
+        there.store.ignores_hints = True
         first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
         late = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4", on_busy="queue")
         await only_one_falls_silent(stage, there, third)
-        begun = third.store.trips.count("begin")
+        begun = third.store.operations.count("begin")
         third.store.announce()
         await stage.until_run(third, begin, begun + 1)
         assert not late.done()
-        there.store.is_deaf = False
+        there.store.ignores_hints = False
         there.store.announce()
         await soon(first)
         await soon(late)

@@ -173,7 +173,7 @@ class TestEvents:
 
     async def test_a_flush_tells_a_superseded_holder_so(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         chat = await here.chat()
         holder = await hold(stage, chat)
         reading = Reading(stage, chat, await running(chat))

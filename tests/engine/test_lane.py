@@ -142,7 +142,7 @@ class TestFences:
         self, stage: Stage, act: HolderAction, way: str
     ) -> None:
         here, there = await stage.processes()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         chat = await here.chat(expires_after=60)
         await exchange(chat, "q")
         gate = Gate()
@@ -265,7 +265,7 @@ class TestFences:
             await stage.queue(chat, ScriptedModel(), "q1")
             with pytest.raises(ConversationBusy):
                 await exchange(await there.chat(chat), "q2", **refusal)
-            here.store.is_deaf = True
+            here.store.ignores_hints = True
             there.store.gone.add(here.ledger._process.lease)
             turn = await exchange(await there.chat(chat), "q2", **refusal)
             assert await chat.turns() == [turn]
@@ -279,7 +279,7 @@ class TestFences:
             chats.append(chat := await process.chat())
             await stage.hold_lane(chat, "q0")
             await stage.queue(chat, ScriptedModel(), "q1")
-            process.store.is_deaf = True
+            process.store.ignores_hints = True
         store = GatedStore(await open_store(), renews=False)
         store.gone = {process.ledger._process.lease for process in dead}
         async with await Ledger.over(store, limits=LIMITS, clock=stage.clock) as ledger:
@@ -293,7 +293,7 @@ class TestFences:
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
         await stage.queue(await there.chat(chat), ScriptedModel(), "q1")
-        there.store.is_deaf = True
+        there.store.ignores_hints = True
         [ticket] = await stage.tickets(chat)
         request = ForgetRequest(ticket.lease, (ticket.attempt,), drop_lease=False, now=stage.clock.now_ms())
         for _ in range(2):
@@ -562,11 +562,11 @@ class TestBusyBranches:
         chat = await here.chat()
         before = await chain(chat, 2)
         block = chat.edit(before[1].id, "other")
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         holder = await stage.hold(lambda model: play(block, model))
         waiting = await stage.queue(chat, ScriptedModel(["a"]), "behind")
         front = await stage.queue(await there.chat(chat), ScriptedModel(["a"]), "front", on_busy="interrupt")
-        here.store.is_deaf = False
+        here.store.ignores_hints = False
         here.store.announce()
         with pytest.raises(TurnStopped):
             await soon(holder.task)
@@ -631,7 +631,7 @@ class TestBusyBranches:
         with here.store.hold(commit) as gate:
             late = stage.start(run_block(chat.edit(before[1].id, "late")))
             await stage.reach(gate, late)
-            here.store.is_deaf = True
+            here.store.ignores_hints = True
             await stage.bury_others(there)
             turn = await exchange(same, "q3")
         with pytest.raises(Exception, match="lane"):

@@ -239,10 +239,10 @@ class TestResets:
     async def test_a_settled_key_with_a_policy_pays_nothing_for_it(self, stage: Stage) -> None:
         here = await stage.process()
         await here.chat(conversation_key="k", reset=IDLE)
-        here.store.trips.clear()
+        here.store.operations.clear()
         await here.chat(conversation_key="k", reset=IDLE)
         await here.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k", reset=IDLE)
-        assert here.store.trips == ["resolve_settled", "begin", "commit"]
+        assert here.store.operations == ["resolve_settled", "begin", "commit"]
 
     # Turns that do not count as use.
 

@@ -502,13 +502,13 @@ class TestKeylessRetries:
     ) -> None:
         here = await stage.process()
         chat = await here.chat()
-        before = len(here.store.trips)
+        before = len(here.store.operations)
         await exchange(chat, "q")
-        plain = here.store.trips[before:]
+        plain = here.store.operations[before:]
         assert await claims(here) == []
-        before = len(here.store.trips)
+        before = len(here.store.operations)
         await answered(chat, 0)
-        assert here.store.trips[before:] == plain
+        assert here.store.operations[before:] == plain
 
 
 # Engines with one rule left out.

@@ -58,7 +58,7 @@ class TestStops:
     async def test_a_commit_that_comes_first_wins_over_a_stop(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         with here.store.hold(commit) as gate:
             task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
             await stage.reach(gate, task)
@@ -71,7 +71,7 @@ class TestStops:
     async def test_the_first_stop_decides(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         holder = await stage.hold_lane(chat, "q", ["Half"])
         first = stage.start((await there.chat(chat)).stop(policy="discard"))
         await stage.until_run(there, request_stop, 1)
@@ -87,7 +87,7 @@ class TestStops:
         """The holder never hears of the stop and falls silent; whoever buries it honours the stop."""
         here, there = await stage.processes()
         chat = await here.chat()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         other = "keep" if policy == "discard" else "forget"
         await stage.hold_lane(chat, "q", [Tool("pay", "paid")], on_failure=other)
         same = await there.chat(chat)
@@ -108,7 +108,7 @@ class TestStops:
     async def test_who_waits_for_a_stop_takes_over_from_a_silent_holder(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         await stage.hold_lane(chat, "q", ["Half"], on_stop="discard")
         stopping = stage.start((await there.chat(chat)).stop())
         await stage.until_run(there, request_stop, 1)
@@ -148,7 +148,7 @@ class TestStops:
         chat, gate = await here.chat(), Gate()
         holder = await stage.hold_lane(chat)
         first = await stage.queue(chat, ScriptedModel(["a", gate]), "q", idempotency_key="once")
-        there.store.is_deaf = True
+        there.store.ignores_hints = True
         copy = await stage.queue(
             await there.chat(chat), ScriptedModel(["never"]), "q", idempotency_key="once"
         )
@@ -200,10 +200,10 @@ class TestStops:
         holder = await stage.hold_lane(same, "q0")
         first = await stage.queue(chat, ScriptedModel(), "q1")
         second = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         await soon(same.stop((await stage.tickets(chat))[0].attempt))
         await holder.finish()
-        here.store.is_deaf = False
+        here.store.ignores_hints = False
         here.store.announce()
         with pytest.raises(TurnStopped):
             await soon(first)

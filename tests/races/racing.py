@@ -216,7 +216,7 @@ def told(requests: list[Request], replies: list[Heard], came: Outcome, possible:
 async def race(folder: Path, seed: int, rounds: int) -> Race:
     """Run so many rounds against two workers over one store; then look whether all of that is in order."""
     async with (
-        ScriptedUpstream(otherwise=["Yes", "."], remembers=0) as upstream,
+        ScriptedUpstream(otherwise=["Yes", "."], max_received=0) as upstream,
         several_workers(folder, upstream.url) as server,
     ):
         described = msgspec.json.decode((await server.get("/openapi.json")).body)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import Received, ScriptedUpstream, Step
+from turnledger.testing.upstream import ReceivedRequest, ScriptedUpstream, Step
 
 
 class Scripted:
@@ -24,7 +24,7 @@ class Scripted:
         return self._upstream.url
 
     @property
-    def received(self) -> list[Received]:
+    def received(self) -> list[ReceivedRequest]:
         """The requests that it got."""
         return self._upstream.received
 

@@ -18,16 +18,16 @@ class NotedStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trips: list[tuple[str, Sync | None]] = []
+        self.operations: list[tuple[str, Sync | None]] = []
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        self.trips.append((getattr(operation, "__name__", ""), sync))
+        self.operations.append((getattr(operation, "__name__", ""), sync))
         return await super().transact(operation, request, sync)
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        self.trips.append((getattr(operation, "__name__", ""), None))
+        self.operations.append((getattr(operation, "__name__", ""), None))
         return await super().read(operation, request)
 
 
@@ -39,7 +39,7 @@ def anyio_backend() -> str:
 async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
-        store.trips.clear()
+        store.operations.clear()
         made, text = await Host(ledger).tokens.create(scopes=[TokenScope.TURNS_RUN])
         await Host(ledger).tokens.find(digest_of(text))
         await Host(ledger).tokens.find(None)
@@ -47,7 +47,7 @@ async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
         await Host(ledger).tokens.note_uses({})
         await Host(ledger).tokens.list()
         await Host(ledger).tokens.revoke(made.id)
-        assert store.trips == [
+        assert store.operations == [
             ("create", Sync.DISK),
             ("find", None),
             ("find", None),
@@ -91,22 +91,22 @@ async def test_a_visitor_is_one_write_and_none_if_he_asks_again() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
         _, code = await Host(ledger).shares.create(scope="shop")
-        store.trips.clear()
+        store.operations.clear()
         await Host(ledger).shares.exchange(code, NONCE)
-        assert store.trips == [("look", None), ("exchange", Sync.DISK)]
-        store.trips.clear()
+        assert store.operations == [("look", None), ("exchange", Sync.DISK)]
+        store.operations.clear()
         await Host(ledger).shares.exchange(code, NONCE)
-        assert store.trips == [("look", None)]
+        assert store.operations == [("look", None)]
 
 
 async def test_guesses_hold_up_nobody_who_writes() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
-        store.trips.clear()
+        store.operations.clear()
         for code in ("tls_guessed", new_code(lambda bits: 1)):
             with pytest.raises(LinkNotValid):
                 await Host(ledger).shares.exchange(code, NONCE)
-        assert store.trips == [("look", None)]
+        assert store.operations == [("look", None)]
 
 
 async def test_codes_are_made_of_secret_bits_of_their_own() -> None:

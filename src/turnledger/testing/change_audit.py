@@ -1,4 +1,4 @@
-"""Whether changes tell what happened: all that is stored of them, held against all else that is stored."""
+"""Compare the stored changes with the stored conversations, attempts and turns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ MAY_BE_SETTLED = (ChangeKind.TURN_FAILED, ChangeKind.TURN_STOPPED)
 
 
 @dataclass
-class Stored:
-    """All that is stored, of an owner or of all."""
-
+class StoredState:
     changes: list[LiveChange]
     conversations: dict[ConversationId, Conversation]
     attempts: dict[TurnId, Attempt]
@@ -28,14 +26,14 @@ class Stored:
 
 
 @dataclass
-class Picture:
-    """What somebody knows who was told of everything."""
+class FollowerView:
+    """The state known to a follower that received every change."""
 
     chats: dict[ConversationId, BranchId | None] = field(default_factory=dict)
-    """Those that are there, with the branch that they were last said to show."""
+    """Existing chats, with the branch of their last switch."""
     turns: dict[TurnId, list[LiveChange]] = field(default_factory=dict)
 
-    def hear(self, change: LiveChange) -> None:
+    def apply(self, change: LiveChange) -> None:
         id = change.conversation
         assert id is not None, "only changes of conversations are stored"
         if change.kind is ChangeKind.CHAT_DELETED:
@@ -48,8 +46,8 @@ class Picture:
             self.turns.setdefault(change.turn, []).append(change)
 
 
-async def all_stored(tables: Tables, owner: str) -> Stored:
-    """Read everything, of a ledger at rest."""
+async def load_all(tables: Tables, owner: str) -> StoredState:
+    """Read all rows of an owner; the ledger must be at rest."""
     conversations = {}
     for name, id in await tables.all_conversations(None, ALL):
         found = await tables.conversation(name, id)
@@ -64,76 +62,78 @@ async def all_stored(tables: Tables, owner: str) -> Stored:
     for name_or_none, branch in await tables.all_branches(None, ALL):
         if name_or_none == owner:
             turns |= {turn.id: turn for turn in await tables.turns(branch, 0, 2**31, ALL)}
-    return Stored(await tables.changes_of(owner, 0, ALL), conversations, attempts, turns)
+    return StoredState(await tables.changes_of(owner, 0, ALL), conversations, attempts, turns)
 
 
-def broken_by_telling(stored: Stored) -> Iterator[str]:
-    """What was told and is not so, or is so and was not told."""
-    picture = Picture()
+def find_mismatches(stored: StoredState) -> Iterator[str]:
+    """Describe each difference between the changes and the rows."""
+    view = FollowerView()
     for change in stored.changes:
-        picture.hear(change)
-    yield from _chats(picture, stored)
-    for id, story in picture.turns.items():
-        yield from _turn(id, story, stored)
+        view.apply(change)
+    yield from _chats(view, stored)
+    for id, changes in view.turns.items():
+        yield from _turn(id, changes, stored)
     for id, turn in stored.turns.items():
-        # A settled turn that an edit carried along is a copy of one that was told.
-        if id not in picture.turns and turn.kind is not TurnKind.SETTLED and not _is_internal(stored, turn):
-            yield f"{id} is there, and nobody was told"
+        # An edit copies settled turns without a change.
+        if id not in view.turns and turn.kind is not TurnKind.SETTLED and not _is_internal(stored, turn):
+            yield f"{id} exists without a change"
     for id, attempt in stored.attempts.items():
         found = stored.conversations.get(attempt.conversation)
-        if id not in picture.turns and found is not None and not found.internal:
-            yield f"{id} is {attempt.state}, and nobody was told"
+        if id not in view.turns and found is not None and not found.internal:
+            yield f"{id} is {attempt.state} without a change"
 
 
-def _is_internal(stored: Stored, turn: Turn) -> bool:
+def _is_internal(stored: StoredState, turn: Turn) -> bool:
     return all(each.internal for each in stored.conversations.values() if each.branch == turn.branch)
 
 
-def _chats(picture: Picture, stored: Stored) -> Iterator[str]:
+def _chats(view: FollowerView, stored: StoredState) -> Iterator[str]:
     visible = {
         id: each
         for id, each in stored.conversations.items()
         if each.state is ConversationState.LIVE and each.is_listed and not each.internal
     }
-    for id in visible.keys() - picture.chats.keys():
-        yield f"{id} is there, and nobody was told"
-    for id in picture.chats.keys() - visible.keys():
-        yield f"{id} was told of, and is not there"
+    for id in visible.keys() - view.chats.keys():
+        yield f"{id} exists without a change"
+    for id in view.chats.keys() - visible.keys():
+        yield f"{id} is in the changes and does not exist"
     for id, found in visible.items():
-        shown = picture.chats.get(id)
+        shown = view.chats.get(id)
         if shown not in (None, found.branch):
-            yield f"{id} shows {found.branch}, and {shown} was told"
+            yield f"{id} shows {found.branch}, its changes {shown}"
 
 
-def _turn(id: TurnId, story: list[LiveChange], stored: Stored) -> Iterator[str]:
-    kinds = [change.kind for change in story]
-    if not is_a_story(kinds):
-        yield f"{id} was told as {', '.join(kinds)}"
+def _turn(id: TurnId, changes: list[LiveChange], stored: StoredState) -> Iterator[str]:
+    kinds = [change.kind for change in changes]
+    if not is_valid_sequence(kinds):
+        yield f"{id} has the changes {', '.join(kinds)}"
         return
-    last, turn, attempt = story[-1], stored.turns.get(id), stored.attempts.get(id)
+    last, turn, attempt = changes[-1], stored.turns.get(id), stored.attempts.get(id)
     found = stored.conversations.get(last.conversation) if last.conversation else None
     is_live = found is not None and found.state is ConversationState.LIVE
     if last.kind is ChangeKind.TURN_COMMITTED:
         if turn is None and is_live:
-            yield f"{id} was told as committed, and is not there"
+            yield f"{id} has a change for its commit and does not exist"
         if turn is not None and turn.kind != last.detail:
-            yield f"{id} is {turn.kind}, and was told as {last.detail}"
+            yield f"{id} is {turn.kind}, its last change says {last.detail}"
     elif turn is not None:
-        yield f"{id} is {turn.kind}, and was told as {last.kind}"
+        yield f"{id} is {turn.kind}, its last change is {last.kind}"
     if attempt is None:
         return
     if last.kind is ChangeKind.TURN_FAILED:
         code = attempt.failure.code if attempt.failure else None
         if attempt.state not in (AttemptState.FAILED, AttemptState.RESUMED) or code != last.detail:
-            yield f"{id} is {attempt.state} by {code}, and was told as failed by {last.detail}"
+            yield f"{id} is {attempt.state} by {code}, its last change says failed by {last.detail}"
     if last.kind is ChangeKind.TURN_STOPPED and attempt.state is not AttemptState.DISCARDED:
-        yield f"{id} is {attempt.state}, and was told as stopped"
+        yield f"{id} is {attempt.state}, its last change says stopped"
 
 
-def is_a_story(kinds: list[ChangeKind]) -> bool:
-    """Whether a turn can have been told so that is at rest: queued, running, then an end. What failed or was
-    stopped may be settled later. What was withdrawn may wait or run after all: elsewhere if its chat was
-    deleted, or if it was taken for dead."""
+def is_valid_sequence(kinds: list[ChangeKind]) -> bool:
+    """Return whether these may be the changes of an ended turn: queued, running, then an end.
+
+    A failed or stopped turn may be settled later. A withdrawn one may still wait or run: in another chat if
+    its own was deleted, or if its process was judged dead by mistake.
+    """
     rest = list(kinds)
     while ChangeKind.TURN_WITHDRAWN in rest[:-1]:
         rest = rest[rest.index(ChangeKind.TURN_WITHDRAWN) + 1 :]

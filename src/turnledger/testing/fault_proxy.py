@@ -1,5 +1,4 @@
-"""A fault proxy: stands between a client and a server on the loopback, and cuts, stalls, delays or duplicates
-what they say after exactly so many bytes, or on command.
+"""A proxy on the loopback that cuts, stalls, delays or duplicates connections at an exact byte or on command.
 
 async with FaultProxy(port) as proxy:
     proxy.plan(Fault(received=300))             # the next connection is cut when its client got 300 bytes
@@ -18,37 +17,35 @@ from dataclasses import dataclass
 
 _PIECE = 65_536
 _RESET = struct.pack("ii", 1, 0)
-"""Linger for no time: a close then resets the connection."""
+"""SO_LINGER of zero seconds, so that close resets the connection."""
 _Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one connection, once its client has sent or received so many bytes. These bytes arrive,
-    and not one more. Having received 0, it happens when the server begins to answer."""
+    """A fault of one connection, after its client sent or received exactly this many bytes. `received=0`:
+    when the server begins to answer."""
 
     sent: int | None = None
     received: int | None = None
     stalls: bool = False
-    """Nothing passes any more, either way, and both ends stay connected; else it is cut."""
+    """No bytes pass either way, and both ends stay connected; otherwise the connection is cut."""
     resets: bool = False
-    """It is cut by a reset, as a dead machine or a strict firewall does: what was on its way may be lost."""
+    """Cut by a reset, as a dead machine or a strict firewall does: bytes in flight may be lost."""
     pause: float | None = None
-    """Instead, nothing passes for so many seconds, and then everything does: it is late, and comes in two
-    pieces."""
+    """Instead, no bytes pass for this many seconds; the rest arrives later as a second piece."""
     duplicates: bool = False
-    """Instead, what the client says reaches the server a second time, over a connection of its own whose
-    answer nobody reads. Where bytes were received, the server has begun to answer it before one more is."""
+    """Instead, the server receives the bytes of the client again, over another connection whose answer is
+    discarded. With `received`, the server begins to answer the copy before the client receives more."""
 
     @property
-    def ends_it(self) -> bool:
-        """Whether the connection is cut."""
+    def cuts(self) -> bool:
         return not (self.stalls or self.duplicates or self.pause is not None)
 
 
 @dataclass
 class Exchange:
-    """How many bytes have passed: of a connection, or of one request and its answer."""
+    """Bytes that passed on a connection, or for one request and its answer."""
 
     fault: Fault | None = None
     sent: int = 0
@@ -56,15 +53,16 @@ class Exchange:
 
 
 class FaultProxy:
-    """Passes connections on to a port of this machine. Each takes the next planned fault, if there is one.
+    """Forwards connections to a port of this machine. Each takes the next planned fault, if any.
 
-    With `by_exchange`, each request takes one: what a client sends after an answer has begun is the next
-    request, over whichever connection it comes. Bytes are counted from there. Requests that begin with
-    `spared` take none: `b"OPTIONS "`, for what browsers ask beforehand."""
+    With `by_exchange`, each request takes one and counts its own bytes: bytes that a client sends after an
+    answer began are the next request. Requests that begin with `spared` take none: `b"OPTIONS "` for
+    preflights.
+    """
 
     def __init__(self, server_port: int, *, by_exchange: bool = False, spared: bytes | None = None) -> None:
         self.server_port = server_port
-        """Where connections are passed on to, from the next one on."""
+        """Target of the next connections."""
         self.by_exchange = by_exchange
         self._spared = spared
         self._plans: deque[Fault | None] = deque()
@@ -72,13 +70,12 @@ class FaultProxy:
         self._lines: set[_Line] = set()
         self._changed = asyncio.Event()
         self.port = 0
-        """Where clients connect."""
         self.connections = 0
-        """How many connections reached the server."""
+        """Connections that reached the server."""
         self.faults = 0
-        """How many connections were cut, stalled, delayed or doubled."""
+        """Connections that were cut, stalled, delayed or duplicated."""
         self.exchanges: list[Exchange] = []
-        """What has passed, in the order in which it was begun."""
+        """In the order in which they began."""
 
     async def __aenter__(self) -> FaultProxy:
         await self.accept()
@@ -92,27 +89,26 @@ class FaultProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def plan(self, *faults: Fault | None) -> None:
-        """Say what happens to the next connections, one each; None: nothing."""
+        """Plan one fault for each of the next connections; None for no fault."""
         self._plans.extend(faults)
 
     def forget_plans(self) -> None:
-        """Nothing more happens than has."""
         self._plans.clear()
 
     async def accept(self) -> None:
-        """Take connections, at the same port as before."""
+        """Accept connections, at the same port as before."""
         if self._listening is None:
             self._listening = await asyncio.start_server(self._pass_on, "127.0.0.1", self.port)
             self.port = self._listening.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:
-        """Take no more connections, as a server that is not there. Those that are there stay."""
+        """Refuse new connections, as a dead server does; existing ones stay."""
         if self._listening is not None:
             self._listening.close()
             self._listening = None
 
     def cut(self, *, resets: bool = False, only_stalled: bool = False) -> None:
-        """Cut all connections now, or those on which nothing passes."""
+        """Cut all connections now, or only the stalled ones."""
         for line in list(self._lines):
             if only_stalled and line.flows.is_set():
                 continue
@@ -120,18 +116,16 @@ class FaultProxy:
             line.over.set()
 
     def stall(self) -> None:
-        """Let nothing pass any more on the connections that are there."""
         for line in self._lines:
             line.flows.clear()
 
     def resume(self) -> None:
-        """Let everything pass again that was stalled, and ends no more by itself."""
+        """Resume stalled connections and cancel the faults of all existing ones."""
         for line in self._lines:
             line.exchange.fault = None
             line.flows.set()
 
-    async def faulted(self, count: int = 1) -> None:
-        """Wait until so many connections were cut, stalled, delayed or doubled."""
+    async def wait_for_faults(self, count: int = 1) -> None:
         while self.faults < count:
             self._changed.clear()
             await self._changed.wait()
@@ -141,7 +135,6 @@ class FaultProxy:
         self._changed.set()
 
     def next_exchange(self, begin: bytes = b"") -> Exchange:
-        """The next one, with what is planned for it."""
         if self._spared is not None and begin.startswith(self._spared):
             return Exchange()
         self.exchanges.append(Exchange(self._plans.popleft() if self._plans else None))
@@ -178,14 +171,14 @@ class _Line:
         self.over = asyncio.Event()
         self.resets = False
         self._has_begun = not proxy.by_exchange
-        self._said = b""
-        """What the client said in this exchange, if it is to be said twice."""
+        self._sent = b""
+        """Bytes of the client in this exchange, if they will be duplicated."""
         self._copies: list[_Copy] = []
         self._echo: _Copy | None = None
-        """Where the rest of what the client says in this exchange is said, too."""
+        """Receives the rest of the bytes of this exchange, too."""
 
     async def carry(self, client: _Ends, server: _Ends) -> None:
-        """Pass bytes both ways until one end closes, or the fault comes."""
+        """Forward bytes both ways until one end closes or a fault cuts the connection."""
         ways = [
             asyncio.create_task(self._pump(client[0], server[1], "sent")),
             asyncio.create_task(self._pump(server[0], client[1], "received")),
@@ -214,11 +207,11 @@ class _Line:
     def _begin_if_new(self, piece: bytes) -> None:
         if self._proxy.by_exchange and (self.exchange.received or not self._has_begun):
             self._has_begun = True
-            self._said, self._echo = b"", None
+            self._sent, self._echo = b"", None
             self.exchange = self._proxy.next_exchange(piece)
 
     async def _pass(self, piece: bytes, writer: asyncio.StreamWriter, way: str) -> bool:
-        """Pass a piece on, up to where the fault comes; whether there is more to come."""
+        """Forward a piece, at most up to the fault; return whether the connection goes on."""
         limit = self._limit(way)
         if limit is not None:
             room = limit - getattr(self.exchange, way)
@@ -240,7 +233,7 @@ class _Line:
         setattr(exchange, way, getattr(exchange, way) + len(piece))
         if way == "sent":
             if exchange.fault is not None and exchange.fault.duplicates:
-                self._said += piece
+                self._sent += piece
             if self._echo is not None:
                 self._echo.write(piece)
         await writer.drain()
@@ -252,11 +245,11 @@ class _Line:
         return fault.sent if way == "sent" else fault.received
 
     async def _fail(self, way: str) -> bool:
-        """The fault comes; whether that is the end."""
+        """Apply the fault; return whether it cuts the connection."""
         fault = self.exchange.fault
         assert fault is not None
         self.resets = fault.resets
-        if fault.ends_it:
+        if fault.cuts:
             self._proxy.note_fault()
             return True
         if fault.duplicates:
@@ -274,15 +267,15 @@ class _Line:
     async def _duplicate(self, *, waits: bool) -> None:
         copy = _Copy(*await asyncio.open_connection("127.0.0.1", self._proxy.server_port))
         self._copies.append(copy)
-        copy.write(self._said)
+        copy.write(self._sent)
         if waits:
             await copy.answered.wait()
         else:
-            self._echo = copy  # there may be more to say
+            self._echo = copy
 
 
 class _Copy:
-    """A second connection that says the same. It is read to its end, and its answer is nobody's."""
+    """A second connection with the same bytes; its answer is read and discarded."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -306,7 +299,7 @@ class _Copy:
 
 
 def _close(writer: asyncio.StreamWriter, *, resets: bool) -> None:
-    """Close a connection: what was written leaves first, unless it is reset."""
+    """Close a connection, flushing it first unless it is reset."""
     if not resets:
         writer.close()
         return

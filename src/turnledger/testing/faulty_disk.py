@@ -1,4 +1,4 @@
-"""A disk that fails: an SQLite file system in Python that refuses I/O on demand and forgets unsynced writes.
+"""A disk that fails: an SQLite VFS in Python that fails I/O on demand and loses unsynced writes.
 
     disk = FaultyDisk()
     store = await SqliteStore.open(path, vfs=disk.name)
@@ -6,10 +6,9 @@
     image = disk.lose_power(path, folder)      # what a power cut would leave at this moment
     disk.fail_next(3, apsw.FullError)          # the third I/O call from now on fails, once
 
-Every call goes to the real disk as well, so the store under test works as usual. Beside it the disk keeps a
-record of what is durable: contents since the last sync of each file, and names since the last sync of the
-folder. It follows SQLite's unix file system: the first sync of a journal or log by each handle that may
-have created it syncs the folder, too.
+Every call also reaches the real disk, so the store works as usual. The disk records what is durable: contents
+as of the last sync of each file, names as of the last sync of the folder. As in SQLite's unix VFS, the first
+sync of a journal or log by each handle that may have created it syncs the folder, too.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ SECTOR = 512
 """Bytes that a disk writes whole or not at all."""
 _JOURNALS = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL
 Change: TypeAlias = Callable[[bytearray, Random | None], None]
-"""A write or a truncation; with dice, only some of its sectors arrive."""
+"""A write or a truncation; with a Random, only some of its sectors arrive."""
 
 
 class DiskFile:
-    """A file as the disk has it, and the changes since that it may or may not have."""
+    """The durable content of a file, and its unsynced changes."""
 
     def __init__(self, content: bytes = b"", *, has_name: bool = True) -> None:
         self.durable = bytearray(content)
         self.unsynced: list[Change] = []
         self.has_name = has_name
-        """Whether the folder that names it was synced."""
+        """Whether its folder was synced since it was created."""
 
     def sync(self) -> None:
         for change in self.unsynced:
@@ -45,7 +44,7 @@ class DiskFile:
         self.unsynced.clear()
 
     def image(self, random: Random | None) -> bytes:
-        """Its content after a power cut: without any unsynced change, or with a random part of them."""
+        """Return its content after a power cut: with no unsynced change, or with random ones."""
         image = bytearray(self.durable)
         for change in self.unsynced if random is not None else ():
             assert random is not None
@@ -56,18 +55,15 @@ class DiskFile:
 
 
 class FaultyDisk(apsw.VFS):
-    """Passes everything on to the real disk, fails on demand, and records what a power cut would leave."""
-
     def __init__(self) -> None:
         self.name = f"faulty-{next(_names)}"
         super().__init__(self.name, "")
         self.files: dict[str, DiskFile] = {}
         self.deleted: dict[str, DiskFile] = {}
-        """Files that were deleted since the folder was last synced."""
+        """Deleted since the last sync of the folder."""
         self.log_writes = 0
-        """How often a write-ahead log was written to."""
+        """Writes to a write-ahead log."""
         self.synced_log_writes = 0
-        """How many of these writes are durable."""
         self.syncs: list[str] = []
         self.sync_flags: set[int] = set()
         self.refuses_sync: str | None = None
@@ -77,28 +73,27 @@ class FaultyDisk(apsw.VFS):
         self.calls = 0
         """I/O calls so far: writes, truncations, syncs and deletions."""
         self.before_call: Callable[[str, str], None] | None = None
-        """Called before each of them, with its name and the path."""
+        """Receives the name and path of each call before it happens."""
         self.counts_reads = False
-        """Whether reads are such calls, too."""
+        """Whether `calls` includes reads."""
         self._failing: tuple[range, Callable[[], apsw.Error]] | None = None
 
     def fail_next(self, count: int, error: Callable[[], apsw.Error], *, times: int = 1) -> None:
-        """Have the I/O call fail that comes after `count` - 1 others, and so many in all; those after them
-        succeed again."""
+        """Make the `count`th I/O call from now on fail, `times` calls in all; later ones succeed."""
         first = self.calls + count
         self._failing = (range(first, first + times), error)
 
     def heal(self) -> bool:
-        """Fail no more; return whether any call has failed."""
+        """Stop failing; return whether any call has failed."""
         failing, self._failing = self._failing, None
         return failing is not None and self.calls >= failing[0].start
 
     def lose_power(self, store: Path, folder: Path, random: Random | None = None) -> Path:
-        """Write what the disk is left with into a new folder, and return the path of the store there. That is
-        all that was synced, and of the rest nothing, or with dice any part of it, torn between sectors."""
+        """Write the files after a power cut into a new folder; return the path of the store there. They have
+        all synced changes, and with a Random also random parts of the others, torn between sectors."""
         folder.mkdir()
         for place in (store, *(store.with_name(store.name + suffix) for suffix in ("-wal", "-journal"))):
-            # What nobody has opened since the power returned is durable.
+            # A file that was not opened since the power returned is durable.
             if str(place) not in self.files and place.exists():
                 folder.joinpath(place.name).write_bytes(place.read_bytes())
         for name, file in {**self.deleted, **self.files}.items():
@@ -112,8 +107,8 @@ class FaultyDisk(apsw.VFS):
         return folder / store.name
 
     def kill(self, store: Path, folder: Path) -> Path:
-        """Write what a process leaves that is killed now into a new folder, and return the path of the store
-        there. The machine lives on: unsynced changes are there, and a power cut can still undo them."""
+        """Write the files after a kill of the process into a new folder; return the path of the store there.
+        Unsynced changes are there, and a power cut can still undo them."""
         folder.mkdir()
         for name, file in list(self.files.items()):
             place = folder / Path(name).name
@@ -123,8 +118,8 @@ class FaultyDisk(apsw.VFS):
                 left.unsynced = list(file.unsynced)
         return folder / store.name
 
-    def called(self, call: str, path: str) -> None:
-        """Count an I/O call, and let it fail if that is its turn."""
+    def count_call(self, call: str, path: str) -> None:
+        """Count an I/O call; raise if it was planned to fail."""
         if self.before_call is not None:
             self.before_call(call, path)
         self.calls += 1
@@ -143,7 +138,7 @@ class FaultyDisk(apsw.VFS):
         return FaultyFile(self, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
-        self.called("delete", filename)
+        self.count_call("delete", filename)
         super().xDelete(filename, syncdir)
         file = self.files.pop(filename, None)
         if file is not None and file.has_name:
@@ -151,7 +146,7 @@ class FaultyDisk(apsw.VFS):
         if syncdir:
             self.sync_folder()
         if filename.endswith("-wal"):
-            self.synced_log_writes = self.log_writes  # carried over into the file before
+            self.synced_log_writes = self.log_writes  # its pages were copied into the database before
 
 
 class FaultyFile(apsw.VFSFile):
@@ -170,11 +165,11 @@ class FaultyFile(apsw.VFSFile):
 
     def xRead(self, amount: int, offset: int) -> bytes:
         if self.disk.counts_reads:
-            self.disk.called("read", self.path)
+            self.disk.count_call("read", self.path)
         return super().xRead(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        self.disk.called("write", self.path)
+        self.disk.count_call("write", self.path)
         if self.disk.is_full:
             super().xWrite(bytes(data)[: len(data) // 2], offset)
             raise apsw.FullError("database or disk is full")
@@ -192,7 +187,7 @@ class FaultyFile(apsw.VFSFile):
         self.disk.log_writes += self._is_log
 
     def xTruncate(self, size: int) -> None:
-        self.disk.called("truncate", self.path)
+        self.disk.count_call("truncate", self.path)
         super().xTruncate(size)
 
         def truncate(image: bytearray, random: Random | None) -> None:
@@ -201,7 +196,7 @@ class FaultyFile(apsw.VFSFile):
         self.file.unsynced.append(truncate)
 
     def xSync(self, flags: int) -> None:
-        self.disk.called("sync", self.path)
+        self.disk.count_call("sync", self.path)
         if self.disk.refuses_sync is not None and self.path.endswith(self.disk.refuses_sync):
             raise self.disk.refusal
         super().xSync(flags)

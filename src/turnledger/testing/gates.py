@@ -1,11 +1,11 @@
-"""Gates: force a race or a fault to happen exactly where a test wants it.
+"""Gates: force a race or a fault at an exact operation.
 
 store = GatedStore(MemoryStore())
 ledger = await Ledger.over(store)
 with store.hold(commit) as gate:            # from turnledger.engine.commit
     turn = asyncio.create_task(chat.run(model, "Hello"))
     await gate.arrived()                    # the commit is about to happen
-    ...                                     # what races with it
+    ...                                     # work that races with it
     gate.release()
 store.lose_answer(commit, Fate.WRITTEN)     # the next commit happens, and its answer is lost
 store.refuse(commit)                        # the next commit finds the store out of reach
@@ -26,13 +26,13 @@ from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
 from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 
-SELDOM = 1_000_000.0
-"""Seconds between renewals of a lease that is to fall silent."""
+NEVER_RENEWED = 1_000_000.0
+"""Seconds between renewals of a lease that should expire."""
 AnyOperation: TypeAlias = Operation[Any, Any]
 
 
 class Gate:
-    """A point that is passed only once it was released. It tells who waits for it that it was reached."""
+    """A point that tasks pass only after its release, and whose arrivals a test can await."""
 
     def __init__(self) -> None:
         self._arrivals = 0
@@ -40,41 +40,41 @@ class Gate:
         self._released = asyncio.Event()
 
     async def pass_through(self) -> None:
-        """Arrive here, and go on once the gate is released."""
+        """Arrive, and wait for the release."""
         self._arrivals += 1
         self._arrival.set()
         await self._released.wait()
 
     async def arrived(self, count: int = 1) -> None:
-        """Wait until so many have arrived, those included that went on."""
+        """Wait until `count` tasks have arrived since the gate was made."""
         while self._arrivals < count:
             self._arrival.clear()
             await self._arrival.wait()
 
     def release(self) -> None:
-        """Let everybody pass, from now on."""
+        """Let all tasks pass, from now on."""
         self._released.set()
 
 
 class When(Enum):
-    BEFORE = "before"  # nothing has happened yet
-    AFTER = "after"  # it has happened, and its caller does not know yet
+    BEFORE = "before"
+    AFTER = "after"  # written, and not yet returned to the caller
 
 
 class Fate(Enum):
-    """What becomes of a write whose answer is lost."""
+    """The fate of a write whose answer is lost."""
 
     WRITTEN = "written"
     LOST = "lost"
-    LATE = "late"  # it appears just before the next write of this process, as a Store may let it
+    LATE = "late"  # written just before the next write of this process, as the Store protocol allows
 
 
 class GatedStore:
-    """A store around another, which can be held and made to fail at chosen operations.
+    """Wraps a store; tests hold it or make it fail at chosen operations.
 
-    `trips` names the operations that were run, in order. `neighbours` is a list that the stores of one
-    database share: each of their writes is announced to the others at once, whatever hints the stores
-    themselves give. With `renews=False` the lease falls silent: only `beat` renews it.
+    `operations` names those that ran, in order. `neighbours` is a list shared by the stores of one database:
+    each write notifies the others at once, whatever hints the stores give. With `renews=False` only `beat`
+    renews the lease.
     """
 
     def __init__(
@@ -89,17 +89,14 @@ class GatedStore:
         self._late: list[tuple[AnyOperation, Any, Sync]] = []
         self._changed: Callable[[], None] | None = None
         self._lease: LeaseId | None = None
-        self.is_deaf = False
-        """Whether hints that another process has written are lost."""
+        self.ignores_hints = False
         self.gone: set[LeaseId] = set()
-        """Leases whose processes are known to be dead, whatever the store knows."""
-        self.trips: list[str] = []
-
-    # What a test does.
+        """Leases of processes to report as dead, whatever the store knows."""
+        self.operations: list[str] = []
 
     @contextmanager
     def hold(self, operation: AnyOperation, when: When = When.BEFORE) -> Iterator[Gate]:
-        """Hold every run of the operation at a gate, which is released when the block ends."""
+        """Hold every run of the operation at a gate, released at the end of the block."""
         gate = Gate()
         held = self._gates[operation, when]
         held.append(gate)
@@ -110,24 +107,22 @@ class GatedStore:
             gate.release()
 
     def refuse(self, operation: AnyOperation, error: StoreError | None = None, *, times: int = 1) -> None:
-        """Have the next runs of the operation raise, with nothing written."""
+        """Make the next runs of the operation raise without writing."""
         self._faults[operation].extend([error or StoreUnavailable()] * times)
 
     def lose_answer(self, operation: AnyOperation, *fates: Fate) -> None:
-        """Have the next runs of the operation raise OutcomeUnknown, one for each fate."""
+        """Make the next runs of the operation raise OutcomeUnknown, one per fate."""
         self._faults[operation].extend(fates)
 
     def announce(self) -> None:
-        """Give the hint that another process may have written."""
-        if self._changed is not None and not self.is_deaf:
+        """Hint that another process may have written."""
+        if self._changed is not None and not self.ignores_hints:
             self._changed()
 
     async def beat(self) -> None:
         """Renew the lease once."""
         assert self._lease is not None, "no ledger was opened over this store"
         await self.transact(renew, self._lease)
-
-    # What a store does.
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
@@ -143,7 +138,7 @@ class GatedStore:
         await self._write_late()
         result = await self._store.transact(operation, request, sync)
         self._note(operation)
-        self._tell_neighbours()
+        self._notify_neighbours()
         await self._pass(operation, When.AFTER)
         if fault is Fate.WRITTEN:
             raise OutcomeUnknown
@@ -165,7 +160,7 @@ class GatedStore:
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         self._lease = id
-        await self._store.keep_lease(id, every if self._renews else SELDOM)
+        await self._store.keep_lease(id, every if self._renews else NEVER_RENEWED)
 
     def holder_is_gone(self, id: LeaseId) -> bool:
         return id in self.gone or self._store.holder_is_gone(id)
@@ -182,13 +177,13 @@ class GatedStore:
     async def _write_late(self) -> None:
         while self._late:
             operation, request, sync = self._late.pop(0)
-            with suppress(TurnledgerError, MustReachDisk, HistoryMoved):  # it came too late to be allowed
+            with suppress(TurnledgerError, MustReachDisk, HistoryMoved):  # no longer allowed
                 await self._store.transact(operation, request, sync)
 
     def _note(self, operation: AnyOperation) -> None:
-        self.trips.append(getattr(operation, "__name__", repr(operation)))
+        self.operations.append(getattr(operation, "__name__", repr(operation)))
 
-    def _tell_neighbours(self) -> None:
+    def _notify_neighbours(self) -> None:
         for store in self._neighbours:
             if store is not self:
                 asyncio.get_running_loop().call_soon(store.announce)

@@ -1,4 +1,4 @@
-"""Make what a killed process leaves behind vanish: none of its code runs, and nothing of it is reported."""
+"""Free the coroutines of a killed process without running or reporting any of their code."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ def require_supported_interpreter() -> None:
 
 
 def discard(handle: asyncio.Handle) -> None:
-    """Drop a dead process's handle; an exception that was on its way to the process is nobody's error."""
+    """Drop a handle of a dead process; an exception it carried is not reported."""
     for arg in handle._args or ():
         if isinstance(arg, asyncio.Future):
             arg._log_traceback = False
 
 
-def forget_finally(roots: list[Any]) -> None:
-    """Have the interpreter free these coroutines, and all code suspended below, without running any of it.
+def free_without_running(roots: list[Any]) -> None:
+    """Make the interpreter free these coroutines, and those suspended below, without running any code.
 
-    Below is what they await, and the generators of the context managers they are inside of. CPython closes a
-    suspended coroutine when freeing it, unless it is marked as finalized already: so it is marked. A mark too
-    many is harmless.
+    Below are the awaitables they wait for and the generators of their open context managers. CPython closes a
+    suspended coroutine when freeing it, unless it is marked as finalized. Surplus marks are harmless.
     """
     pending, seen = list(roots), set[int]()
     while pending:
@@ -48,7 +47,7 @@ def forget_finally(roots: list[Any]) -> None:
 
 
 def _mark_finalized(code: object) -> None:
-    # PyGC_Head is the two words before the object; bit 0 of its second word says that the finalizer has run.
+    # PyGC_Head is the two words before the object; bit 0 of its second word means that the finalizer ran.
     flags = ctypes.c_size_t.from_address(id(code) - ctypes.sizeof(ctypes.c_size_t))
     flags.value |= 1
     assert gc.is_finalized(code)

@@ -12,11 +12,11 @@ process the choice is between its oldest ready callback and the task steps that 
 
 - callbacks run in the order in which they were registered, as asyncio promises;
 - a task step never overtakes a callback registered before it, so done callbacks still run before the awaiter;
-- a task step may be held back for any while, as if its task had become ready later.
+- a task step may be delayed arbitrarily, as if its task had become ready later.
 
-How often the choice departs from first-in first-out is the loop's `disorder`. It is drawn from the seed, so
-that some seeds run as production does and others run wild. Timers due at the same instant become ready in
-random order. Virtual time moves only when nothing is ready.
+The loop's `disorder` is how often the choice departs from first-in first-out. It is drawn from the seed, so
+some seeds run as production does and others run wild. Timers due at the same instant become ready in random
+order. Virtual time advances only when nothing is ready.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from turnledger.testing.process import (
 )
 
 if TYPE_CHECKING:
-    # A type checker would not let anyone instantiate a subclass of AbstractEventLoop that has no sockets.
+    # Type checkers refuse to instantiate a subclass of AbstractEventLoop without sockets.
     _EventLoop = asyncio.BaseEventLoop
 else:
     _EventLoop = asyncio.AbstractEventLoop
@@ -61,7 +61,7 @@ _STEPS_BETWEEN_COLLECTIONS = 1 << 16
 
 
 class Deadlock(Exception):
-    """Nothing is ready and no timer is pending; `tasks` names the tasks that wait, in living processes."""
+    """No callback is ready and no timer pending; `tasks` names the waiting tasks of living processes."""
 
     def __init__(self, tasks: list[str]) -> None:
         super().__init__(f"nothing will ever run again; waiting: {', '.join(tasks) or 'no task'}")
@@ -69,13 +69,11 @@ class Deadlock(Exception):
 
 
 class Livelock(Exception):
-    """One run took more steps than the loop's step limit."""
+    """A run exceeded the step limit of the loop."""
 
 
 @dataclass(frozen=True)
 class UnhandledError:
-    """What a living process left to the loop's exception handler."""
-
     process: str
     message: str
     exception: BaseException | None
@@ -83,11 +81,11 @@ class UnhandledError:
 
 
 class SimulatedLoop(_EventLoop):
-    """An event loop on which the same seed gives the same schedule, in virtual time, without threads or I/O.
+    """An event loop in virtual time, without threads or I/O: the same seed gives the same schedule.
 
-    `errors` lists what living processes left unhandled; it is complete once the loop is closed.
+    `errors` lists the unhandled errors of living processes; it is complete once the loop is closed.
     `steps` counts the handles run so far. Each run may take `step_limit` of them.
-    While it runs, garbage is collected at fixed steps only: what is freed can schedule work.
+    Garbage is collected at fixed steps only, since freeing an object can schedule work.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class SimulatedLoop(_EventLoop):
         self._living = [self._root]
         self._runnable: list[SimulatedProcess] = []
         self._running_process = self._root
-        # Keyed by id: a generator's weak references are gone by the time its finalizer hook is called.
+        # Keyed by id: weak references to a generator are cleared before its finalizer hook runs.
         self._asyncgens: dict[int, tuple[weakref.ref[AsyncGenerator[Any, Any]], SimulatedProcess]] = {}
         self._thread = threading.get_ident()
         self._running = self._stopping = self._closed = self._debug = False
@@ -125,7 +123,7 @@ class SimulatedLoop(_EventLoop):
     # Processes
 
     def process(self, name: str) -> SimulatedProcess:
-        """Create a process. A dead one's name may be used again; a living one's raises ValueError."""
+        """Create a process; raises ValueError if a living one has the name."""
         self._check_open()
         if any(process.name == name for process in self._living):
             raise ValueError(f"process {name} is alive")
@@ -135,7 +133,7 @@ class SimulatedLoop(_EventLoop):
 
     @property
     def current_process(self) -> SimulatedProcess:
-        """The process whose code is running; the simulator's own is called `main`."""
+        """The process whose code is running; that of the simulator is `main`."""
         return current_owner.get() or self._root
 
     def _process_of(self, context: contextvars.Context | None) -> SimulatedProcess:
@@ -144,7 +142,7 @@ class SimulatedLoop(_EventLoop):
     async def never(self) -> NoReturn:
         """Wait until cancelled."""
         await self.create_future()
-        raise AssertionError("nobody holds this future")
+        raise AssertionError("unreachable")
 
     def _update_runnable(self, process: SimulatedProcess) -> None:
         runnable = process.alive and process._paused_until is None and bool(process._ready)
@@ -160,7 +158,7 @@ class SimulatedLoop(_EventLoop):
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until `future` is done and return its result.
 
-        Raises Deadlock when it can never be done, and Livelock past the step limit.
+        Raises Deadlock if it cannot be done, and Livelock past the step limit.
         """
         self._check_open()
         if self._running:
@@ -172,7 +170,7 @@ class SimulatedLoop(_EventLoop):
             self.run_forever()
         except BaseException:
             if is_ours and waited.done() and not waited.cancelled():
-                waited.exception()  # what is raised here says more than "exception was never retrieved"
+                waited.exception()  # avoids "exception was never retrieved"
             raise
         finally:
             waited.remove_done_callback(self._stop_when_done)
@@ -181,7 +179,7 @@ class SimulatedLoop(_EventLoop):
         return waited.result()
 
     def run_forever(self) -> None:
-        """Run until `stop` is called, right after the step that calls it. Raises Deadlock and Livelock."""
+        """Run up to the step that calls `stop`. Raises Deadlock and Livelock."""
         self._check_open()
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("a loop is already running in this thread")
@@ -227,7 +225,7 @@ class SimulatedLoop(_EventLoop):
                 gc.collect()
 
     def _advance(self) -> None:
-        """Move time to the next timer and make ready all that are due then."""
+        """Advance time to the next timer and make all due timers ready."""
         timers = self._timers
         due: float | None = None
         while timers and (due is None or timers[0][0] <= due):
@@ -269,7 +267,7 @@ class SimulatedLoop(_EventLoop):
         return self._closed
 
     def close(self) -> None:
-        """End every process as by `kill`, after noting in `errors` the failures that nobody has looked at."""
+        """Record exceptions that were never retrieved in `errors`, then kill every process."""
         if self._running:
             raise RuntimeError("a running loop cannot be closed")
         if self._closed:
@@ -295,7 +293,6 @@ class SimulatedLoop(_EventLoop):
     # Scheduling
 
     def time(self) -> float:
-        """Virtual seconds."""
         return self._now
 
     def call_soon(
@@ -312,9 +309,9 @@ class SimulatedLoop(_EventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Call soon; raises RuntimeError in a thread other than the loop's own."""
+        """Raise RuntimeError in another thread than the loop's."""
         if threading.get_ident() != self._thread:
-            raise RuntimeError("a simulated loop has one thread; another one's timing cannot be replayed")
+            raise RuntimeError("a simulated loop has one thread; the timing of others cannot be replayed")
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -346,7 +343,7 @@ class SimulatedLoop(_EventLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: Timer) -> None:
-        """Sweep the heap once most of it is cancelled, as asyncio does. TimerHandle.cancel calls this."""
+        """Sweep the heap once most timers are cancelled. TimerHandle.cancel calls this."""
         if not handle._scheduled:
             return
         self._timers_cancelled += 1
@@ -370,7 +367,7 @@ class SimulatedLoop(_EventLoop):
         context: contextvars.Context | None = None,
         **options: Any,
     ) -> asyncio.Task[T]:
-        """Start a task, named by its process and a number unless `name` is given: the same in every run."""
+        """Start a task, named by process and number unless `name` is given: the same in every run."""
         self._check_open()
         process = self._process_of(context)
         process._tasks_created += 1
@@ -396,7 +393,7 @@ class SimulatedLoop(_EventLoop):
         return self._task_factory
 
     def run_in_executor(self, executor: object, func: object, *args: object) -> NoReturn:
-        """Refuse: a thread's timing cannot be replayed."""
+        """Raise: the timing of threads cannot be replayed."""
         raise RuntimeError(f"{func!r}: simulated code must not use threads")
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
@@ -405,7 +402,7 @@ class SimulatedLoop(_EventLoop):
     # Async generators
 
     def _adopt_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
-        # An entry left under a reused id would keep its place, and make the order depend on addresses.
+        # An entry left under a reused id would make the order depend on addresses.
         self._asyncgens.pop(id(agen), None)
         self._asyncgens[id(agen)] = (weakref.ref(agen), self.current_process)
 
@@ -419,7 +416,7 @@ class SimulatedLoop(_EventLoop):
         return [agen for agen in (ref() for ref in refs) if agen is not None]
 
     async def shutdown_asyncgens(self) -> None:
-        """Close the async generators that living processes have not finished."""
+        """Close unfinished async generators of living processes."""
         agens = [agen for process in self._living for agen in self._asyncgens_of(process)]
         self._asyncgens.clear()
         results = await asyncio.gather(*map(_aclose, agens), return_exceptions=True)
@@ -431,7 +428,7 @@ class SimulatedLoop(_EventLoop):
     # Errors and debugging
 
     def call_exception_handler(self, context: _ErrorContext) -> None:
-        """Note the error in `errors` and hand it to the exception handler, unless it is a dead process's."""
+        """Record the error and call the exception handler, unless its process is dead."""
         culprit = context.get("task") or context.get("future") or context.get("handle")
         process: SimulatedProcess = getattr(culprit, "process", None) or self.current_process
         if self._closed or not process.alive:
@@ -442,7 +439,7 @@ class SimulatedLoop(_EventLoop):
             self._exception_handler(self, context)
 
     def default_exception_handler(self, context: _ErrorContext) -> None:
-        """Do nothing more: the error is in `errors`."""
+        """Do nothing: the error is in `errors`."""
 
     def set_exception_handler(self, handler: _ExceptionHandler | None) -> None:
         self._exception_handler = handler

@@ -1,4 +1,4 @@
-"""A machine that can lose power: its stores go back to the last synced state, and everything after is lost.
+"""A machine that can lose power: its stores return to the last synced state.
 
     machine = SqliteMachine(tmp_path)          # or MemoryMachine()
     store = await machine.open()               # one handle for each process on the machine
@@ -6,7 +6,7 @@
     machine.lose_power()                       # handles opened before now belong to dead processes
     store = await machine.open()
 
-Unsynced writes are lost as a suffix: a write that waits for the disk makes all earlier ones durable, too.
+A write that waits for the disk also makes all earlier ones durable.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """What processes share that run on one machine: a store, and the power."""
+    """The store and the power that the processes of one machine share."""
 
     @property
     def writes(self) -> int:
-        """A number that rises with every write."""
+        """Increases with every write."""
         ...
 
     @property
     def synced_writes(self) -> int:
-        """What that number was at the last write that is durable."""
+        """The number of the last durable write."""
         ...
 
     async def open(self) -> Store: ...
@@ -40,7 +40,7 @@ class Machine(Protocol):
 
 
 class MemoryMachine:
-    """A memory store with a disk of its own, as it were: a copy of the rows as of the last synced write."""
+    """A memory store with a copy of its rows as of the last synced write."""
 
     def __init__(self, database: Database | None = None) -> None:
         self.database = Database() if database is None else database
@@ -51,15 +51,15 @@ class MemoryMachine:
         return _MemoryHandle(self)
 
     def lose_power(self) -> None:
-        self.database = self._durable or _copied(self.database)  # of the dead, nobody writes to this one
+        self.database = self._durable or _copy(self.database)  # out of reach of dead processes
         self._durable = None
         self.synced_writes = self.writes
 
     def before_write(self, sync: Sync) -> None:
         if sync is Sync.PROCESS and self._durable is None:
-            self._durable = _copied(self.database)
+            self._durable = _copy(self.database)
 
-    def written(self, sync: Sync) -> None:
+    def after_write(self, sync: Sync) -> None:
         self.writes += 1
         if sync is Sync.DISK:
             self._durable = None
@@ -84,29 +84,29 @@ class _MemoryHandle(MemoryStore):
 
         self._machine.before_write(sync)
         result = await super().transact(watched, request, sync)
-        # As in SQLite: a transaction that changes nothing waits for nothing, and syncs nothing.
+        # As in SQLite, a transaction without changes does not sync.
         if has_written:
-            self._machine.written(sync)
+            self._machine.after_write(sync)
         return result
 
 
-def _copied(database: Database) -> Database:
-    """The same rows. They are immutable, and some tables have tables in them."""
+def _copy(database: Database) -> Database:
+    """Copy the tables, also nested ones; rows are immutable."""
     tables: dict[str, Any] = {
-        each.name: _copied_table(table)
+        each.name: _copy_table(table)
         for each in fields(database)
         if isinstance(table := getattr(database, each.name), dict)
     }
     return replace(database, **tables, watchers=[])
 
 
-def _copied_table(table: dict[Any, Any]) -> dict[Any, Any]:
+def _copy_table(table: dict[Any, Any]) -> dict[Any, Any]:
     return {name: dict(row) if isinstance(row, dict) else row for name, row in table.items()}
 
 
 class SqliteMachine:
-    """A SQLite store on a disk that forgets what was not synced. Each time the power returns, the file is in
-    another folder, so that handles of the dead cannot reach it."""
+    """A SQLite store on a FaultyDisk. When the power returns, the file is in another folder, where handles of
+    dead processes cannot reach it."""
 
     def __init__(self, folder: Path, *, inline: bool = False) -> None:
         from turnledger.testing.faulty_disk import FaultyDisk

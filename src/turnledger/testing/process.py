@@ -1,4 +1,4 @@
-"""A simulated process: what it owns, which of it runs next, and how it pauses and dies."""
+"""A simulated process: its tasks and ready queue; pause, kill and death."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from turnledger.testing.kill import discard, forget_finally
+from turnledger.testing.kill import discard, free_without_running
 
 if TYPE_CHECKING:
     from turnledger.testing.loop import SimulatedLoop
 
 T = TypeVar("T")
 current_owner = contextvars.ContextVar["SimulatedProcess | None"]("simulated process", default=None)
-"""The process whose code is running; None is the simulator's own."""
+"""The process whose code is running; None for the simulator."""
 
 
 class Future(asyncio.Future[T]):
-    """A future that knows its process, so that the errors of the dead are told from those of the living.
+    """A future with its process, so that errors of dead processes are ignored.
 
-    Hashed by its number instead of its address, so that a set of futures has the same order in every run:
-    asyncio itself walks such sets, as when a task group cancels its tasks.
+    Hashed by its number, not its address, so that sets of futures have the same order in every run: asyncio
+    iterates over such sets, as when a task group cancels its tasks.
     """
 
     __slots__ = ("number", "process")
@@ -38,7 +38,7 @@ class Future(asyncio.Future[T]):
 
 
 class Task(asyncio.Task[T]):
-    """A task that knows its process and is hashed by its number, as a Future is."""
+    """A task with its process, hashed by its number as Future is."""
 
     __slots__ = ("number", "process")
 
@@ -71,7 +71,7 @@ _METHODS_OF_TASKS = frozenset(dir(asyncio.Task))
 
 
 def task_stepped_by(callback: Callable[..., object]) -> asyncio.Task[Any] | None:
-    """Return the task whose next step `callback` is; None for an ordinary callback, such as `task.cancel`."""
+    """Return the task that `callback` steps; None for other callbacks, such as `task.cancel`."""
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task) and getattr(callback, "__name__", None) not in _METHODS_OF_TASKS:
         return task
@@ -79,7 +79,7 @@ def task_stepped_by(callback: Callable[..., object]) -> asyncio.Task[Any] | None
 
 
 class ReadyQueue:
-    """One process's ready handles: the task steps that may run now, then all from the oldest callback on."""
+    """Ready handles of a process: the task steps that may run now, then all from the oldest callback on."""
 
     __slots__ = ("later", "steps")
 
@@ -119,9 +119,9 @@ class ReadyQueue:
 
 
 class SimulatedProcess:
-    """A simulated operating-system process: what its tasks start is its own, and dies with it.
+    """A simulated operating-system process. Everything its tasks start belongs to it and dies with it.
 
-    Made by `SimulatedLoop.process`. Memory is not isolated: give each process its own objects.
+    Create it with `SimulatedLoop.process`. Memory is not isolated: give each process its own objects.
     """
 
     def __init__(self, loop: SimulatedLoop, name: str, context: contextvars.Context) -> None:
@@ -132,7 +132,7 @@ class SimulatedProcess:
         self._context.run(current_owner.set, self)
         self._ready = ReadyQueue()
         self._paused_until: float | None = None
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # pending ones; a set's order could not be replayed
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # pending; a set has no replayable order
         self._tasks_created = 0
         self._failed: list[weakref.ref[asyncio.Task[Any]]] = []
 
@@ -150,10 +150,10 @@ class SimulatedProcess:
         return self._loop.create_task(coro, name=name, context=self._context.copy())
 
     def kill(self) -> None:
-        """End the process as `kill -9` does: from now on none of its code runs, be it `finally` or `except`.
+        """End the process as `kill -9` does: none of its code runs any more, not even `finally` or `except`.
 
-        Its tasks stay pending for ever. A process that calls this itself runs on to its next `await`, and
-        what it schedules until then is dropped; better to `await die()`. Raises ValueError for `main`.
+        Its tasks stay pending. A process that kills itself runs on to its next `await`, and the callbacks it
+        schedules until then are dropped; prefer `await die()`. Raises ValueError for `main`.
         """
         self._check_not_main()
         self._end()
@@ -161,15 +161,15 @@ class SimulatedProcess:
     async def die(self) -> NoReturn:
         """Kill the process from inside, at this `await`, which never returns."""
         if self._loop.current_process is not self:
-            raise RuntimeError(f"process {self.name} can die only by its own hand; use kill()")
+            raise RuntimeError(f"die() must be called in process {self.name}; elsewhere use kill()")
         self.kill()
         await self._loop.never()
 
     def pause(self, seconds: float) -> None:
-        """Run nothing of the process for this long, as after SIGSTOP; timers due meanwhile run late.
+        """Suspend the process for this long, as SIGSTOP does; timers due meanwhile run late.
 
-        Overlapping pauses last until the later end. A process that calls this itself runs on to its next
-        `await`. Raises ValueError for `main`.
+        Overlapping pauses last until the later end. A process that pauses itself runs on to its next `await`.
+        Raises ValueError for `main`.
         """
         self._check_not_main()
         until = self._loop.time() + seconds
@@ -195,7 +195,7 @@ class SimulatedProcess:
             self._bury()
 
     def _bury(self) -> None:
-        """Let go of all that is suspended, such that freeing it runs no code and reports nothing."""
+        """Free all suspended code without running or reporting any of it."""
         for handle in self._ready:
             discard(handle)
         self._ready.clear()
@@ -203,5 +203,5 @@ class SimulatedProcess:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             asyncio.tasks._unregister_task(task)
         roots = [task.get_coro() for task in self._tasks]
-        forget_finally([*roots, *self._loop._asyncgens_of(self)])
+        free_without_running([*roots, *self._loop._asyncgens_of(self)])
         self._tasks.clear()

@@ -1,4 +1,4 @@
-"""A model that plays a script: a runner for tests, without a network and without chance.
+"""A runner for tests that plays a script.
 
 model = ScriptedModel(
     ["Let me look.", Tool("find_order", result="shipped"), "It is ", "on its way."],   # first run
@@ -26,8 +26,7 @@ from turnledger.testing.gates import Gate
 
 @dataclass(frozen=True)
 class Tool:
-    """Call a tool of the server. It acts, waits at `gate` if there is one, and then raises `error`, or
-    returns `result`."""
+    """Call a server tool, which waits at `gate` if given, then raises `error` or returns `result`."""
 
     name: str
     result: str = "done"
@@ -40,7 +39,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Ask:
-    """Call a tool of the client, and leave the call for it to answer."""
+    """Call a client tool, and leave the call for the client to answer."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -55,23 +54,21 @@ class Think:
 
 
 Step: TypeAlias = str | Exception | Gate | Tool | Ask | Think
-"""A text is emitted (texts that follow one another are chunks of one message), an exception is raised,
-a gate is waited for: one that is never released hangs until the run is cancelled."""
+"""A text is emitted (consecutive texts are chunks of one message), an exception raised, a gate waited for."""
 
 
 class ScriptedModel:
-    """Plays one script per run, each the whole of its turn.
+    """Plays one script per turn.
 
-    In a resumed turn it goes on behind the steps that are there: of those it runs only the tools whose calls
-    are still open. Call ids count from 0 in every turn unless they are given, so they repeat, as in the wild.
+    A resumed turn continues after its journaled steps; of those, only tools with open calls run again. Call
+    ids count from 0 in every turn unless given, so they repeat, as those of real models do.
     """
 
     def __init__(self, *scripts: Sequence[Step]) -> None:
         self._scripts = deque(scripts)
         self.seen: list[list[Message]] = []
-        """The messages it was shown, one list for each run."""
+        """The messages shown to the model, by run."""
         self.executed: Counter[str] = Counter()
-        """How often each tool has acted."""
 
     async def __call__(self, turn: RunningTurn, /) -> None:
         self.seen.append(turn.messages)
@@ -81,10 +78,9 @@ class ScriptedModel:
             if isinstance(step, Tool | Ask | Think):
                 await self._add(turn, step, _next_of(finished))
             elif not finished:
-                await _tell(turn, step)
+                await _play(turn, step)
 
     async def _add(self, turn: RunningTurn, step: Tool | Ask | Think, there: Item | None) -> None:
-        """Add the item of this step, unless it is there already."""
         if isinstance(step, Tool):
             await turn.call(there or _call(turn, step), lambda: self._act(step), read_only=step.read_only)
         elif there is None:
@@ -100,7 +96,7 @@ class ScriptedModel:
 
 
 def _next_of(finished: deque[Item]) -> Item | None:
-    """Take the next finished item that is not text: the text before it was journaled together with it."""
+    """Take the next finished item that is not text; text before it was journaled with it."""
     while finished:
         item = finished.popleft()
         if item.type != "message":
@@ -108,7 +104,7 @@ def _next_of(finished: deque[Item]) -> Item | None:
     return None
 
 
-async def _tell(turn: RunningTurn, step: str | Exception | Gate) -> None:
+async def _play(turn: RunningTurn, step: str | Exception | Gate) -> None:
     if isinstance(step, str):
         turn.emit(step)
     elif isinstance(step, Gate):

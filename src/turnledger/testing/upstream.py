@@ -1,5 +1,4 @@
-"""A scripted upstream: a real HTTP server on the loopback that answers chat completions as its scripts say,
-and misbehaves on command at any point.
+"""An HTTP server on the loopback that answers chat completions by scripts and can misbehave at any point.
 
 async with ScriptedUpstream(
     ["Hel", "lo"],                              # the first request: two chunks, then a proper end
@@ -28,7 +27,7 @@ MODEL = "scripted"
 
 @dataclass(frozen=True)
 class Status:
-    """Answer with this status and body instead, and that is all."""
+    """Answer with this status and body, and end the script."""
 
     code: int
     body: bytes = b'{"error": {"message": "As the script says.", "type": "scripted", "code": "scripted"}}'
@@ -37,8 +36,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Head:
-    """Send status 200 and these headers now, before anything is said. Without `chunked`, only the end of the
-    connection ends the body."""
+    """Send status 200 and the headers now. Without `chunked`, closing the connection ends the body."""
 
     content_type: str = "text/event-stream"
     chunked: bool = True
@@ -57,22 +55,19 @@ class Call:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Refuse, in the model's words."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class Data:
-    """Send an event with this payload, whatever it is."""
+    """Send an event with any payload."""
 
     payload: bytes
 
 
 @dataclass(frozen=True)
 class End:
-    """End the answer, with or without the marks of an end. Every script ends with one, if need be by itself:
-    of a proper kind."""
+    """End the answer, with or without finish_reason and [DONE]. A script without one ends properly."""
 
     finish_reason: str | None = "stop"
     done: bool = True
@@ -83,14 +78,14 @@ class _Cut(Enum):
 
 
 CUT = _Cut.CUT
-"""The connection is cut: what was sent before has left."""
+"""Cuts the connection after flushing it."""
 Step: TypeAlias = "str | bytes | Gate | Status | Head | Call | Refusal | Data | End | _Cut"
-"""A text is a chunk, bytes are sent as they are, a gate is waited for: one that is never released hangs."""
+"""A text is a chunk, bytes are sent unchanged, a gate is waited for."""
 
 
 @dataclass(frozen=True)
-class Received:
-    """A request as it came. `headers` have names in lower case, `body` is decoded."""
+class ReceivedRequest:
+    """`headers` have names in lower case; `body` is decoded."""
 
     method: str
     path: str
@@ -99,10 +94,9 @@ class Received:
 
 
 class ScriptedUpstream:
-    """Plays one script per chat completion, streamed or whole, as it is asked; `otherwise` when none is left.
+    """Plays one script per chat completion, streamed or whole as requested, then always `otherwise`.
 
-    `split` cuts what it sends into pieces of so many bytes, each a write and a chunk of its own. `/models`
-    lists one model. Entering it opens the port, leaving it cuts all connections.
+    `split` sends pieces of this many bytes, each as one write and one chunk. `/models` lists one model.
     """
 
     def __init__(
@@ -110,24 +104,21 @@ class ScriptedUpstream:
         *scripts: Sequence[Step],
         otherwise: Sequence[Step] | None = None,
         split: int | None = None,
-        remembers: int | None = None,
+        max_received: int | None = None,
     ) -> None:
         self.scripts: deque[Sequence[Step]] = deque(scripts)
         self.otherwise = otherwise
-        self.received: list[Received] = []
-        """The requests for chat completions, in order, those for models left out. Each holds a whole history:
-        for a long load, `remembers` says how many are kept."""
+        self.received: list[ReceivedRequest] = []
+        """Requests for chat completions, in order, at most `max_received`: each holds a whole history."""
         self.connections = 0
-        """How many connections were accepted."""
         self._split = split
-        self._remembers = remembers
+        self._max_received = max_received
         self._port = 0
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
-        """What an Upstream takes as its base_url."""
         return f"http://127.0.0.1:{self._port}/v1"
 
     async def __aenter__(self) -> ScriptedUpstream:
@@ -138,12 +129,12 @@ class ScriptedUpstream:
         await self.refuse()
 
     async def listen(self) -> None:
-        """Take connections, on the same port as before."""
+        """Accept connections, on the same port as before."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:
-        """Take no connections any more, and cut those that are there."""
+        """Refuse new connections and cut existing ones."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -157,20 +148,20 @@ class ScriptedUpstream:
         assert task is not None
         self._serving.add(task)
         try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError, _Over):
+            with suppress(asyncio.IncompleteReadError, ConnectionError, _ConnectionEnded):
                 while True:
                     await self._answer(await _request(reader), _Wire(writer, self._split))
         except asyncio.CancelledError:
             writer.transport.abort()
         finally:
             self._serving.discard(task)
-            writer.close()  # what was written leaves first
+            writer.close()  # flushes first
 
-    async def _answer(self, request: Received, wire: _Wire) -> None:
+    async def _answer(self, request: ReceivedRequest, wire: _Wire) -> None:
         if request.path.endswith("/models"):
             await wire.send_whole(200, msgspec.json.encode({"object": "list", "data": [_model()]}))
             return
-        if self._remembers is None or len(self.received) < self._remembers:
+        if self._max_received is None or len(self.received) < self._max_received:
             self.received.append(request)
         script = self.scripts.popleft() if self.scripts else self.otherwise
         if script is None:
@@ -178,8 +169,8 @@ class ScriptedUpstream:
         if not any(isinstance(step, End) for step in script):
             called = any(isinstance(step, Call) for step in script)
             script = [*script, End("tool_calls" if called else "stop")]
-        kind = _Streaming if request.body.get("stream") else _Whole
-        playing = kind(request, wire)
+        kind = _StreamedAnswer if request.body.get("stream") else _WholeAnswer
+        answer = kind(request, wire)
         for step in script:
             if isinstance(step, Gate):
                 await step.pass_through()
@@ -187,16 +178,14 @@ class ScriptedUpstream:
                 await wire.send_whole(step.code, step.body, step.headers)
                 return
             else:
-                await playing.play(step)
+                await answer.play(step)
 
 
-class _Over(Exception):
-    """The connection is done for."""
+class _ConnectionEnded(Exception):
+    pass
 
 
 class _Wire:
-    """One answer on its way out."""
-
     def __init__(self, writer: asyncio.StreamWriter, split: int | None) -> None:
         self._writer = writer
         self._split = split
@@ -220,27 +209,25 @@ class _Wire:
             piece = body[start : start + size]
             await self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
             if self._split:
-                await asyncio.sleep(0)  # so that a reader may see the piece alone
+                await asyncio.sleep(0)  # lets the reader see the piece alone
 
     async def end(self) -> None:
         if not self._chunked:
-            raise _Over
+            raise _ConnectionEnded
         await self._write(b"0\r\n\r\n")
 
     async def cut(self, rest: bytes = b"") -> None:
         if rest:
             await self._write(rest)
-        raise _Over
+        raise _ConnectionEnded
 
     async def _write(self, piece: bytes) -> None:
         self._writer.write(piece)
         await self._writer.drain()
 
 
-class _Streaming:
-    """Plays a script as a stream."""
-
-    def __init__(self, request: Received, wire: _Wire) -> None:
+class _StreamedAnswer:
+    def __init__(self, request: ReceivedRequest, wire: _Wire) -> None:
         self._wire = wire
         self._options = request.body.get("stream_options") or {}
         self._usage = _Usage(len(request.body["messages"]))
@@ -288,20 +275,20 @@ class _Streaming:
         if end.finish_reason is not None:
             await self._delta({}, end.finish_reason)
             if self._options.get("include_usage"):
-                await self._chunk([], usage=self._usage.told())
+                await self._chunk([], usage=self._usage.as_json())
         if end.done:
             await self._event(b"[DONE]")
         await self._wire.end()
 
 
-class _Whole:
-    """Plays a script as one answer, which is sent at its end, behind its head. A cut leaves part of it."""
+class _WholeAnswer:
+    """Sends the whole answer at the end of the script. A cut sends part of it."""
 
-    def __init__(self, request: Received, wire: _Wire) -> None:
+    def __init__(self, request: ReceivedRequest, wire: _Wire) -> None:
         self._wire = wire
         self._usage = _Usage(len(request.body["messages"]))
         self._message: dict[str, Any] = {"role": "assistant", "content": None}
-        self._instead = b""
+        self._raw_body = b""
         self._head: Head | None = None
 
     async def play(self, step: str | bytes | Head | Call | Refusal | Data | End | _Cut) -> None:
@@ -315,7 +302,7 @@ class _Whole:
             calls = self._message.setdefault("tool_calls", [])
             calls.append({"id": step.call_id, "type": "function", "function": call})
         elif isinstance(step, bytes | Data):
-            self._instead += step if isinstance(step, bytes) else step.payload
+            self._raw_body += step if isinstance(step, bytes) else step.payload
         elif isinstance(step, _Cut):
             await self._wire.cut(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
@@ -323,7 +310,7 @@ class _Whole:
         elif isinstance(step, Head):
             self._head = step
         else:
-            await self._end(self._instead or self._completion(step))
+            await self._end(self._raw_body or self._completion(step))
 
     async def _end(self, body: bytes) -> None:
         if self._head is None:
@@ -336,17 +323,17 @@ class _Whole:
     def _completion(self, end: End) -> bytes:
         choice = {"index": 0, "message": self._message, "finish_reason": end.finish_reason}
         whole = {"id": "chatcmpl-scripted", "object": "chat.completion", "created": 1, "model": MODEL}
-        return msgspec.json.encode({**whole, "choices": [choice], "usage": self._usage.told()})
+        return msgspec.json.encode({**whole, "choices": [choice], "usage": self._usage.as_json()})
 
 
 @dataclass
 class _Usage:
-    """What an answer is said to have used: a token for each message and each chunk."""
+    """Reports one token per message and per chunk."""
 
     prompt: int
     completion: int = 0
 
-    def told(self) -> dict[str, int]:
+    def as_json(self) -> dict[str, int]:
         total = self.prompt + self.completion
         return {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "total_tokens": total}
 
@@ -355,10 +342,10 @@ def _model() -> dict[str, Any]:
     return {"id": MODEL, "object": "model", "created": 1, "owned_by": "turnledger"}
 
 
-async def _request(reader: asyncio.StreamReader) -> Received:
+async def _request(reader: asyncio.StreamReader) -> ReceivedRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.rstrip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     method, path, _ = first.split(" ")
-    return Received(method, path, headers, msgspec.json.decode(body) if body else None)
+    return ReceivedRequest(method, path, headers, msgspec.json.decode(body) if body else None)

@@ -63,12 +63,12 @@ async def test_all_who_follow_are_told_by_one_look() -> None:
         for each in followers:
             each.__enter__()
             assert await kinds(each, 1) == [ChangeKind.START]
-        store.trips.clear()
+        store.operations.clear()
         await ledger.conversation()
         for each in followers:
             assert await kinds(each, 1) == [ChangeKind.CHAT_CREATED]
-        assert store.trips.count("read_tail") <= 2
-        assert store.trips.count("resume") == 0
+        assert store.operations.count("read_tail") <= 2
+        assert store.operations.count("resume") == 0
         for each in followers:
             each.__exit__()
 
@@ -79,9 +79,9 @@ async def test_while_nobody_follows_nothing_is_looked_at() -> None:
             await kinds(following, 1)
             assert ledger._process.store is not store
         assert ledger._process.store is store
-        store.trips.clear()
+        store.operations.clear()
         await ledger.conversation()
-        assert "read_tail" not in store.trips
+        assert "read_tail" not in store.operations
 
 
 async def test_who_does_not_keep_up_reads_from_the_store() -> None:
@@ -91,9 +91,9 @@ async def test_who_does_not_keep_up_reads_from_the_store() -> None:
             for _ in range(20):
                 await ledger.conversation()
                 await distributed_to(ledger)
-            store.trips.clear()
+            store.operations.clear()
             assert await kinds(following, 20) == [ChangeKind.CHAT_CREATED] * 20
-            assert "resume" in store.trips
+            assert "resume" in store.operations
             await ledger.conversation()
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
 
@@ -119,14 +119,14 @@ async def test_a_crowd_that_comes_back_reads_the_store_once() -> None:
         start = await ledger.position()
         for _ in range(300):
             await ledger.conversation()
-        store.trips.clear()
+        store.operations.clear()
         followers = [ledger.follow(after=start).__enter__() for _ in range(30)]
         heard = await asyncio.gather(*(kinds(each, 300) for each in followers))
         assert [len(each) for each in heard] == [300] * 30
-        assert store.trips.count("resume") == 2
+        assert store.operations.count("resume") == 2
         late = ledger.follow(after=start).__enter__()
         assert len(await kinds(late, 300)) == 300
-        assert store.trips.count("resume") == 3
+        assert store.operations.count("resume") == 3
         for each in (*followers, late):
             each.__exit__()
 

@@ -219,7 +219,7 @@ def test_a_turn_is_flushed_about_twice_a_second_once_it_is_old_enough(lasts: flo
                 for _ in range(round(lasts * 10)):
                     turn.emit("x")
                     await asyncio.sleep(0.1)
-            assert store.trips.count("flush") == flushes
+            assert store.operations.count("flush") == flushes
 
     run(0, main)
 
@@ -234,9 +234,9 @@ def test_a_turn_that_began_since_the_last_look_is_passed_by() -> None:
                 async with (await ledger.conversation()).turn("short") as other:
                     other.emit("x")
                     await asyncio.sleep(0.4)
-                assert store.trips.count("flush") == 1
+                assert store.operations.count("flush") == 1
                 await asyncio.sleep(0.7)
-            assert store.trips.count("flush") == 1
+            assert store.operations.count("flush") == 1
 
     run(0, main)
 
@@ -248,7 +248,7 @@ def test_a_turn_with_nothing_new_to_tell_is_not_flushed() -> None:
             async with (await ledger.conversation()).turn("q") as turn:
                 turn.emit("x")
                 await asyncio.sleep(60)
-            assert store.trips.count("flush") == 1
+            assert store.operations.count("flush") == 1
 
     run(0, main)
 
@@ -269,7 +269,7 @@ def test_the_timer_stops_when_nothing_runs_and_starts_again() -> None:
                 assert timer.done()
                 timers.append(timer)
             assert timers[0] is not timers[1]
-            assert store.trips.count("flush") == 2
+            assert store.operations.count("flush") == 2
 
     run(0, main)
 
@@ -346,11 +346,11 @@ async def test_all_readers_of_a_turn_look_once_for_each_wake(
         await idle()
         looks = []
         for word in "abc":
-            before = stores[1].trips.count("look")
+            before = stores[1].operations.count("look")
             turn.emit(word)
             await ledgers[0]._process.flusher.flush()
             await idle()
-            looks.append(stores[1].trips.count("look") - before)
+            looks.append(stores[1].operations.count("look") - before)
         # One that finds what was told, and one that finds no more.
         assert looks == [2, 2, 2]
         reading[0].cancel()

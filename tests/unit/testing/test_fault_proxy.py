@@ -99,7 +99,7 @@ async def test_a_stalled_connection_passes_nothing_until_it_is_resumed() -> None
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"0123456789")
         assert await reader.readexactly(4) == ANSWER[:4]
-        await proxy.faulted()
+        await proxy.wait_for_faults()
         rest = asyncio.create_task(reader.readexactly(6))
         await asyncio.sleep(0)
         assert not rest.done()

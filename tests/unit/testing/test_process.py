@@ -104,7 +104,7 @@ def test_a_dead_process_runs_nothing_new_and_its_name_is_free() -> None:
 def test_only_the_process_itself_can_die() -> None:
     with simulation() as loop:
         process = loop.process("bystander")
-        with pytest.raises(RuntimeError, match="own hand"):
+        with pytest.raises(RuntimeError, match="must be called in process"):
             loop.run_until_complete(process.die())
         assert process.alive
 

@@ -281,7 +281,7 @@ async def test_it_lists_its_model() -> None:
 
 
 async def test_under_a_long_load_it_remembers_only_the_first() -> None:
-    async with ScriptedUpstream(otherwise=["Hi"], remembers=1) as upstream:
+    async with ScriptedUpstream(otherwise=["Hi"], max_received=1) as upstream:
         for text in ("one", "two"):
             async with aiohttp.ClientSession() as session:
                 asked = {"model": "m", "messages": [{"role": "user", "content": text}]}

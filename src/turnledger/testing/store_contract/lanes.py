@@ -175,7 +175,7 @@ class Fences(Contract):
         holder = await stage.hold_lane(chat, "mine")
         other = await stage.hold_lane(await there.chat(waiting), "theirs")
         queued = await stage.queue(waiting, ScriptedModel(["mine, too"]), "mine, too")
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         await there.tend()
         stage.clock.advance(LIMITS.lease_time)
         await there.store.beat()
@@ -187,7 +187,7 @@ class Fences(Contract):
             await stage.reach(forgetting, burying)
         await soon(burying)
         assert len(await stage.tickets(waiting)) == 1
-        here.store.is_deaf = False
+        here.store.ignores_hints = False
         turns = [await holder.finish(), await other.finish(), await soon(queued)]
         assert [*await chat.turns(), *await waiting.turns()] == turns
 

@@ -138,7 +138,7 @@ class MissingConversations(Contract):
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel([Tool("pay"), "Paid."])
-        here.store.is_deaf = True
+        here.store.ignores_hints = True
         task = stage.start(chat.run(model, "q"))
         with here.store.hold(record) as gate:
             await stage.reach(gate, task)
@@ -152,7 +152,7 @@ class MissingConversations(Contract):
         chat = await here.chat()
         await stage.hold_lane(chat, "q0", idempotency_key="i")
         waiting = await stage.queue(await there.chat(chat), NEVER, "q1")
-        same, begun = await there.chat(chat), there.store.trips.count("begin")
+        same, begun = await there.chat(chat), there.store.operations.count("begin")
         attached = stage.start(same.run(NEVER, "q0", idempotency_key="i"))
         await stage.until_run(there, begin, begun + 1)
         await chat.delete()

@@ -111,7 +111,7 @@ class Stage:
         self._opened += 1
         store = _ObservedStore(await self._open_store(), self._neighbours, self._note)
         ledger = await Ledger.over(store, limits=limits, clock=self.clock, random=Random(self._opened))
-        store.trips.clear()  # tests do not count the writes of opening
+        store.operations.clear()  # tests do not count the writes of opening
         self._processes.append(StageProcess(ledger, store))
         return self._processes[-1]
 
@@ -186,7 +186,7 @@ class Stage:
         """Wait until this process has run a writing operation `count` times."""
 
         async def has_run() -> bool:
-            return process.store.trips.count(operation.__name__) >= count
+            return process.store.operations.count(operation.__name__) >= count
 
         await self.until(has_run)
 

@@ -149,7 +149,7 @@ async def test_what_comes_at_once_is_noted_together_and_by_itself(
         Host(ledger).delivered(block)
     Host(ledger).lost(blocks[3])
     await written(ledger)
-    assert store.trips.count("note") == 1
+    assert store.operations.count("note") == 1
     [left] = database.claims.values()
     assert (left.sender, left.is_lost) == (blocks[3].id, True)
 
@@ -164,7 +164,7 @@ async def test_what_comes_while_others_are_noted_is_not_forgotten(
         Host(ledger).delivered(second)
     await written(ledger)
     assert database.claims == {}
-    assert store.trips.count("note") == 2
+    assert store.operations.count("note") == 2
 
 
 async def test_what_cannot_be_noted_comes_with_the_next_note(
@@ -190,9 +190,9 @@ async def test_damaged_row_of_one_request_keeps_no_other_from_being_noted(
     await ledger._process.deliveries.flush()
     assert f"{blocks[0].id} cannot be noted" in caplog.text
     assert [claim.is_lost for claim in database.claims.values()] == [False, True, True]
-    store.trips.clear()
+    store.operations.clear()
     await ledger._process.deliveries.flush()
-    assert store.trips == []
+    assert store.operations == []
 
 
 async def test_notes_that_cannot_be_written_are_kept_up_to_a_bound(

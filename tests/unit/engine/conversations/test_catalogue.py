@@ -193,9 +193,9 @@ async def test_what_is_found_belongs_to_its_finder(ledger: Ledger) -> None:
 async def test_a_search_without_words_asks_no_store() -> None:
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store) as ledger:
-        before = len(store.trips)
+        before = len(store.operations)
         assert (await ledger.search('"…"')).hits == ()
-        assert len(store.trips) == before
+        assert len(store.operations) == before
 
 
 class Behind(MemoryTables):
@@ -222,7 +222,7 @@ async def test_what_is_not_findable_is_made_so_in_bounded_steps(monkeypatch: pyt
         assert Behind.left == 2
         assert (await ledger.search("heron")).is_complete
         await make_findable(store, 5)
-    assert store.trips.count(index_some.__name__) == 5
+    assert store.operations.count(index_some.__name__) == 5
 
 
 async def test_a_search_finds_by_its_current_branch(ledger: Ledger) -> None:

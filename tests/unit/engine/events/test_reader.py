@@ -80,7 +80,7 @@ def test_a_reader_who_waits_does_not_look_all_the_time() -> None:
             turn.emit("x")
             reading = asyncio.create_task(read(turn.id))
             await asyncio.sleep(300)
-            looks = store.trips.count("look")
+            looks = store.operations.count("look")
         await reading
         # Leases are renewed, and flushes come: each is a hint. Nothing else is a reason to look.
         assert looks <= 12

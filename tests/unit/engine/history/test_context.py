@@ -449,32 +449,32 @@ async def shown_to(counted: Chat, text: str, **options: object) -> list[str]:
 
 async def test_a_turn_that_needs_nothing_special_reads_nothing(counted: Chat, store: GatedStore) -> None:
     await shown_to(counted, "q")
-    store.trips.clear()
+    store.operations.clear()
     await shown_to(counted, "q")
-    assert store.trips == ["begin", "commit"]
+    assert store.operations == ["begin", "commit"]
 
 
 async def test_instructions_in_force_are_not_read_again_where_the_history_is_known(
     counted: Chat, store: GatedStore
 ) -> None:
     await shown_to(counted, "q", instructions="Be brief.")
-    store.trips.clear()
+    store.operations.clear()
     assert (await shown_to(counted, "q"))[0] == "Be brief."
-    assert store.trips == ["begin", "commit"]
+    assert store.operations == ["begin", "commit"]
 
 
 async def test_flags_are_read_once_for_each_change(counted: Chat, store: GatedStore) -> None:
     await shown_to(counted, "q1")
     turn = (await counted.turns())[0]
     await counted.flag(turn.id, 0, to_model=False)
-    store.trips.clear()
+    store.operations.clear()
     assert await shown_to(counted, "q2") == ["a", "q2"]
     assert await shown_to(counted, "q3") == ["a", "q2", "a", "q3"]
     assert await shown_to(counted, "q4", context=Context.last(2)) == ["q2", "a", "q3", "a", "q4"]
-    assert store.trips.count("read_flags") == 1
+    assert store.operations.count("read_flags") == 1
     await counted.flag(turn.id, 1, to_model=False)
     assert await shown_to(counted, "q5", context=Context.last(9)) == ["q2", "a", "q3", "a", "q4", "a", "q5"]
-    assert store.trips.count("read_flags") == 2
+    assert store.operations.count("read_flags") == 2
 
 
 async def test_a_flag_that_changes_nothing_makes_nobody_read_again(counted: Chat, store: GatedStore) -> None:
@@ -482,10 +482,10 @@ async def test_a_flag_that_changes_nothing_makes_nobody_read_again(counted: Chat
     turn = (await counted.turns())[0]
     await counted.flag(turn.id, 0, to_model=False)
     await shown_to(counted, "q2")
-    store.trips.clear()
+    store.operations.clear()
     await counted.flag(turn.id, 0, to_model=False)
     assert await shown_to(counted, "q3") == ["a", "q2", "a", "q3"]
-    assert "read_flags" not in store.trips
+    assert "read_flags" not in store.operations
 
 
 async def test_flags_of_others_are_not_read(counted: Chat, store: GatedStore) -> None:
@@ -493,9 +493,9 @@ async def test_flags_of_others_are_not_read(counted: Chat, store: GatedStore) ->
     other = await Ledger(counted._process).for_owner("eve").conversation()
     await shown_to(other, "q")
     await other.flag((await other.turns())[0].id, to_model=False)
-    store.trips.clear()
+    store.operations.clear()
     assert await shown_to(counted, "q2") == ["q", "a", "q2"]
-    assert store.trips == ["begin", "commit"]
+    assert store.operations == ["begin", "commit"]
 
 
 LENGTH = 70

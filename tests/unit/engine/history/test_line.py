@@ -334,7 +334,7 @@ async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatedStore]:
             async with ledger.turn(f"question {number}", conversation_key="k") as turn:
                 turn.emit(f"answer {number}")
         ledger._process.cache.forget(turn.branch.id)
-        store.trips.clear()
+        store.operations.clear()
         yield store
 
 
@@ -368,7 +368,7 @@ async def test_long_history_is_read_in_pages(ledger: Ledger, store: GatedStore) 
     async with ledger.turn("more", conversation_key="k") as turn:
         assert len(turn.snapshot.history) == LENGTH
         turn.emit("yes")
-    assert store.trips.count(read_turns.__name__) == 3
+    assert store.operations.count(read_turns.__name__) == 3
 
 
 async def test_long_history_is_decoded_beside_the_loop(

@@ -165,10 +165,10 @@ async def test_who_shows_none_costs_no_look_at_the_store_once_there_is_one() -> 
     async with place() as here:
         await here.token()
         assert await here.code(shown()) == (401, "missing_token")
-        here.store.trips.clear()
+        here.store.operations.clear()
         for head in (shown(), shown("sk-unused")):
             assert (await here.code(head))[0] == 401
-        assert here.store.trips == []
+        assert here.store.operations == []
 
 
 async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
@@ -211,15 +211,15 @@ async def test_uses_are_noted_together_and_once_in_a_while() -> None:
             await admission.admit(shown(text))
         await admission.note_uses()
         for _ in range(2):
-            here.store.trips.clear()
+            here.store.operations.clear()
             for text in (first, second, first):
                 here.clock.advance(1)
                 admission.recall(shown(text))
-            while note_uses.__name__ not in here.store.trips:  # though nobody else comes
+            while note_uses.__name__ not in here.store.operations:  # though nobody else comes
                 await asyncio.sleep(0)
             assert admission.noting is not None
             await admission.noting
-            assert here.store.trips.count(note_uses.__name__) == 1
+            assert here.store.operations.count(note_uses.__name__) == 1
             used = {each.id: each.used_at for each in await Host(here.ledger).tokens.list()}
             now = here.clock.now_ms()
             assert used == {one.id: now, two.id: now - 1_000}

@@ -16,7 +16,7 @@ from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState, Turn
-from turnledger.testing.change_audit import all_stored, broken_by_telling
+from turnledger.testing.change_audit import find_mismatches, load_all
 from turnledger.testing.simulation.clients.flags import broken_by_flags
 from turnledger.testing.simulation.clients.keyless import broken_by_keyless
 from turnledger.testing.simulation.clients.meaning import broken_by_resent
@@ -73,7 +73,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     await make_findable(ledger._process.store, ALL)
     problems += await ledger._process.store.read(broken_by_search, everything)
     problems += world.intrusions
-    problems += broken_by_telling(await ledger._process.store.read(all_stored, OWNER))
+    problems += find_mismatches(await ledger._process.store.read(load_all, OWNER))
     # What is stored keeps the promises by itself, whatever anybody saw.
     problems += [f"the store is not sound: {finding}" for finding in await ledger.check(at_rest=True)]
     if problems:
