@@ -22,7 +22,7 @@ from tests.crash.served import Heard, Served, completion, exchange, request, ser
 from tests.unit.server.processes import started
 from turnledger import Limits
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn
 from turnledger.hosting import Host
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
@@ -41,6 +41,7 @@ OF_A_REQUEST = (
     TurnBlock,
     TurnExchange,
     TurnRun,
+    OpenTurn,
     RunningTurn,
 )
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -370,7 +370,7 @@ def says_nothing(*_: Any) -> None:
             "stop_cancels_the_task_that_took_the_generator_over",
         ),
         (
-            running_turn.RunningTurn,
+            running_turn.OpenTurn,
             "is_inside",
             takes_the_entering_task_for_inside,
             "stop_cancels_the_task_that_took_the_generator_over",

@@ -103,7 +103,7 @@ class Place:
     async def _chat(self, conversation_key: str) -> dict[str, str]:
         async with self.ledger.for_owner("alice").turn("Hi", conversation_key=conversation_key) as turn:
             turn.emit("Hello")
-        branch = str(turn.branch.id)
+        branch = str(turn.conversation.branch)
         return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
 
     def say(self, text: str) -> None:

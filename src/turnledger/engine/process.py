@@ -40,12 +40,12 @@ from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, Ra
 from turnledger.model.turn import OnStop
 
 if TYPE_CHECKING:
-    from turnledger.engine.turn.running_turn import RunningTurn
+    from turnledger.engine.turn.running_turn import OpenTurn
 
 if TYPE_CHECKING:
     from turnledger.engine.attempt.end import EndRequest
     from turnledger.engine.events.live_log import LiveLog
-    from turnledger.engine.turn.running_turn import RunningTurn
+    from turnledger.engine.turn.running_turn import OpenTurn
 
 
 log = logging.getLogger("turnledger")
@@ -190,7 +190,7 @@ class LogFlusher:
             await self.flush([turn for id, turn in running.items() if id in seen])
             seen = frozenset(running)
 
-    async def flush(self, turns: Iterable[RunningTurn] | None = None) -> None:
+    async def flush(self, turns: Iterable[OpenTurn] | None = None) -> None:
         """Store the events that these turns have sent; by default all that run here. A failure is retried the
         next time and harms no turn; a turn that has lost its lane is interrupted."""
         due = list(self._process.running.values() if turns is None else turns)
@@ -199,7 +199,7 @@ class LogFlusher:
         elif due:
             await asyncio.gather(*map(self._flush, due))
 
-    async def _flush(self, running: RunningTurn) -> None:
+    async def _flush(self, running: OpenTurn) -> None:
         request = running.to_flush()
         if request is None:
             return
@@ -259,14 +259,14 @@ class Process:
         self.attempts: dict[TurnId, bool] = {}
         """Attempts that a task here is responsible for, and whether they have queued. Any other attempt with
         this lease is an orphan."""
-        self.running: dict[TurnId, RunningTurn] = {}
-        self.doubts: dict[TurnId, RunningTurn] = {}
+        self.running: dict[TurnId, OpenTurn] = {}
+        self.doubts: dict[TurnId, OpenTurn] = {}
         """Turns whose commit has an unknown outcome, which was reported to their callers."""
-        self.unfinished: dict[TurnId, tuple[EndRequest, RunningTurn | None]] = {}
+        self.unfinished: dict[TurnId, tuple[EndRequest, OpenTurn | None]] = {}
         """Ends that the store could not write yet."""
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun but do not run yet."""
-        self.end_unheld: Callable[[RunningTurn, TurnledgerError], None]
+        self.end_unheld: Callable[[OpenTurn, TurnledgerError], None]
         """Ends a turn whose block no task is inside of; set by Recovery."""
         self.flusher = LogFlusher(self)
         self.deliveries = Deliveries(self)
@@ -360,7 +360,7 @@ class Process:
                 running.lose_lane()
         self.waiters.notify_all()
 
-    def register(self, running: RunningTurn) -> None:
+    def register(self, running: OpenTurn) -> None:
         """Register a turn that runs now, and deliver a stop that came earlier."""
         self.running[running.id] = running
         self.flusher.start()

@@ -30,7 +30,7 @@ from turnledger.engine.lifecycle.retention import RetentionTimer
 from turnledger.engine.ports import ClockMark, Sync
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
-from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.turn import AttemptState, Failure
@@ -112,7 +112,7 @@ class Recovery:
         for running in list(self._process.doubts.values()):
             await self._try(self._resolve_doubt(running))
 
-    async def _resolve_doubt(self, running: RunningTurn) -> None:
+    async def _resolve_doubt(self, running: OpenTurn) -> None:
         process = self._process
         failing = running.to_end(NOT_COMMITTED, None)
         doubt = DoubtRequest(failing.owner, failing.branch, failing.attempt)
@@ -131,7 +131,7 @@ class Recovery:
         for request, running in list(self._process.unfinished.values()):
             await self._try(self._finish_end(request, running))
 
-    async def _finish_end(self, request: EndRequest, running: RunningTurn | None) -> None:
+    async def _finish_end(self, request: EndRequest, running: OpenTurn | None) -> None:
         # With the time of the actual end: its conversation is in use until then.
         request = replace(request, now=self._process.clock.now_ms())
         ended = await self._process.persist(end, request)
@@ -139,7 +139,7 @@ class Recovery:
         self._close(running, request.attempt, ended)
         self._process.waiters.notify(request.conversation)
 
-    def _close(self, running: RunningTurn | None, attempt: TurnId, ended: Ended) -> None:
+    def _close(self, running: OpenTurn | None, attempt: TurnId, ended: Ended) -> None:
         self._process.release(attempt)
         if running is not None:
             running.finish(ended.state, ended.turn, ended.failure)
@@ -156,7 +156,7 @@ class Recovery:
             elif now - running.unheld_since >= process.limits.lease_time:
                 await self._try(abandon_block(process, running, TurnFailed(UNHELD.message), UNHELD))
 
-    def _end_unheld(self, running: RunningTurn, reason: TurnledgerError) -> None:
+    def _end_unheld(self, running: OpenTurn, reason: TurnledgerError) -> None:
         if running.ending is None:
             work = abandon_block(self._process, running, reason)
             running.ending = asyncio.create_task(work, name="turnledger end")

@@ -15,7 +15,7 @@ from turnledger.engine.conversations import resolve as resolve_module
 from turnledger.engine.lifecycle import create as reset_module
 from turnledger.engine.process import Process
 from turnledger.engine.turn import begin, block
-from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import ConversationDeleted
 from turnledger.model.conversation import Claim
 from turnledger.model.turn import AttemptState
@@ -216,7 +216,7 @@ def takes_the_lane_past_those_who_wait() -> list[Patch]:
 
 @broken
 def records_stops_and_delivers_none() -> list[Patch]:
-    return [(RunningTurn, "interrupt", lambda self, policy: None)]
+    return [(OpenTurn, "interrupt", lambda self, policy: None)]
 
 
 @broken

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import process as process_module
 from turnledger.engine.events.reader import EventReader
-from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.running_turn import OpenTurn
 
 # Rule 14: the fence on every write.
 
@@ -24,23 +24,23 @@ def writes_down_events_without_the_fence() -> list[Patch]:
 
 @broken
 def numbers_the_events_of_a_resumed_turn_anew() -> list[Patch]:
-    true = RunningTurn.__init__
+    true = OpenTurn.__init__
 
-    def start(self: RunningTurn, process: Any, begun: Any, snapshot: Any, on_event: Any) -> None:
+    def start(self: OpenTurn, process: Any, begun: Any, snapshot: Any, on_event: Any, **how: Any) -> None:
         taken_up = len(begun.journal.items)
 
         def tell(event: Any) -> None:
             if event.number == 1 or event.number > 1 + taken_up:
                 on_event(replace(event, number=event.number - taken_up * (event.number > 1)))
 
-        true(self, process, begun, snapshot, tell if on_event else None)
+        true(self, process, begun, snapshot, tell if on_event else None, **how)
 
-    return [(RunningTurn, "__init__", start)]
+    return [(OpenTurn, "__init__", start)]
 
 
 @broken
 def forgets_the_deltas_when_it_commits() -> list[Patch]:
-    return [(RunningTurn, "_log_of", lambda self, output: b"")]
+    return [(OpenTurn, "_log_of", lambda self, output: b"")]
 
 
 # Whoever reads hears all of it, wherever and however often it comes, and then the end.

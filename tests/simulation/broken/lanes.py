@@ -17,7 +17,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.turn import begin, block, commit
 from turnledger.engine.turn import running_turn as journal_module
 from turnledger.engine.turn.commit import Certainty
-from turnledger.engine.turn.running_turn import Draft, RunningTurn
+from turnledger.engine.turn.running_turn import Draft, OpenTurn, RunningTurn
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.model.item import Item, result_of
 from turnledger.model.turn import AttemptState
@@ -203,7 +203,7 @@ def hands_out_a_stale_snapshot() -> list[Patch]:
 def acknowledges_before_the_commit() -> list[Patch]:
     true = commit._commit
 
-    async def commit_soon(process: Process, running: RunningTurn) -> None:
+    async def commit_soon(process: Process, running: OpenTurn) -> None:
         request = running.to_commit()
         running.finish(AttemptState.COMPLETED, request.turn, None)
         running.to_commit = lambda: request  # type: ignore[method-assign]

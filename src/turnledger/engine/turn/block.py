@@ -37,7 +37,7 @@ from turnledger.engine.turn.request import (
     Queued,
     Round,
 )
-from turnledger.engine.turn.running_turn import RunningTurn, generator_around
+from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn, generator_around
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import (
     AdmissionMoved,
@@ -68,9 +68,7 @@ class Replayed:
     conversation: ConversationId
 
 
-async def enter(
-    process: Process, asked: AcquireRequest, on_event: EventSink | None
-) -> RunningTurn | Replayed:
+async def enter(process: Process, asked: AcquireRequest, on_event: EventSink | None) -> OpenTurn | Replayed:
     """Begin a turn, or return how the attempt ended that answers this request. Raises TurnAttached if that
     attempt runs and the caller asked to follow it."""
     begun = await acquire(process, asked)
@@ -80,14 +78,18 @@ async def enter(
     try:
         if process.is_closed:
             raise LedgerClosed
-        running = RunningTurn(process, begun, await snapshot(process, begun, asked), on_event)
+        fresh = asked.begin.target.fresh
+        running = OpenTurn(
+            process,
+            begun,
+            await snapshot(process, begun, asked),
+            on_event,
+            has_created=fresh is not None and fresh.id == begun.conversation.id,
+            is_resent=asked.begin.is_resent,
+        )
     except BaseException as problem:
         await end_as_failed(process, begun, problem)
         raise
-    fresh = asked.begin.target.fresh
-    if fresh is not None and fresh.id == running.conversation.id:
-        running.has_created = True
-    running.is_resent = asked.begin.is_resent
     process.register(running)
     return running
 
@@ -345,7 +347,7 @@ class TurnBlock:
         self._process = process
         self._request = request
         self._on_event = on_event
-        self._running: RunningTurn | None = None
+        self._running: OpenTurn | None = None
         self._is_used = False
         self._is_lost = False
 
@@ -383,7 +385,7 @@ class TurnBlock:
         if self._is_lost:
             # Its client left while it waited, when there was no claim to mark.
             self.note_delivery(is_delivered=False)
-        return entered
+        return RunningTurn(entered)
 
     async def __aexit__(
         self,

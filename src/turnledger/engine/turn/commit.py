@@ -47,7 +47,7 @@ from turnledger.model.text.plain import preview_of
 from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind
 
 if TYPE_CHECKING:
-    from turnledger.engine.turn.running_turn import RunningTurn
+    from turnledger.engine.turn.running_turn import OpenTurn
 
 
 NO_FLAGS: Mapping[int, Flags] = {}
@@ -206,7 +206,7 @@ MESSAGE_LIMIT = 500
 """Characters of an exception's message kept with a failed attempt."""
 
 
-async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+async def leave(process: Process, running: OpenTurn, problem: BaseException | None) -> None:
     """End a turn whose block was left. Raises TurnStopped for a stop from elsewhere, or the error of the
     commit; the caller raises `problem` itself.
 
@@ -251,8 +251,8 @@ def _may_be_kept(process: Process, id: TurnId) -> bool:
     return running is None or running.is_kept_on_failure
 
 
-async def _leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
-    running.begin_to_leave()
+async def _leave(process: Process, running: OpenTurn, problem: BaseException | None) -> None:
+    running.is_leaving = True
     try:
         if running.has_lost_lane:
             await _leave_superseded(process, running, problem)
@@ -270,7 +270,7 @@ async def _leave(process: Process, running: RunningTurn, problem: BaseException 
         _let_go(process, running)
 
 
-async def _leave_ended(running: RunningTurn, problem: BaseException | None) -> None:
+async def _leave_ended(running: OpenTurn, problem: BaseException | None) -> None:
     """Leave the block of a turn that was ended before."""
     other = await _other_reason(running, problem)
     if running.ending is not None:
@@ -286,13 +286,13 @@ async def _done(task: asyncio.Task[None]) -> None:
 
 
 async def abandon_block(
-    process: Process, running: RunningTurn, reason: TurnledgerError, failure: Failure | None = None
+    process: Process, running: OpenTurn, reason: TurnledgerError, failure: Failure | None = None
 ) -> None:
     """End a turn from outside its block: its ledger is closed, or no task is inside it. The block raises the
     reason when it is left. A turn whose block is being left is left alone."""
     if running.is_leaving:
         return
-    running.begin_to_leave()
+    running.is_leaving = True
     running.ended_by = reason
     is_stop = isinstance(reason, TurnStopped)
     try:
@@ -304,7 +304,7 @@ async def abandon_block(
         _let_go(process, running)
 
 
-def _let_go(process: Process, running: RunningTurn) -> None:
+def _let_go(process: Process, running: OpenTurn) -> None:
     running.generator = None  # a frame keeps all its locals alive
     process.running.pop(running.id, None)
     if running.id not in process.doubts and running.id not in process.unfinished:
@@ -317,7 +317,7 @@ def ended_well(problem: BaseException | None) -> bool:
     return problem is None
 
 
-async def _other_reason(running: RunningTurn, problem: BaseException | None) -> BaseException | None:
+async def _other_reason(running: OpenTurn, problem: BaseException | None) -> BaseException | None:
     """Withdraw the cancellation by which a stop ended the block; return what else ended it, if anything."""
     arrived = problem if isinstance(problem, asyncio.CancelledError) else None
     if arrived is None and running.is_cancelling:
@@ -331,7 +331,7 @@ async def _other_reason(running: RunningTurn, problem: BaseException | None) -> 
     return None if arrived is problem else problem
 
 
-async def _leave_superseded(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+async def _leave_superseded(process: Process, running: OpenTurn, problem: BaseException | None) -> None:
     other = await _other_reason(running, problem)
     ended = await uninterrupted(_end(process, running, SUPERSEDED, None))
     if other is None:
@@ -348,7 +348,7 @@ def _as_gone(ended: Ended | None) -> ConversationDeleted | ConversationExpired |
     return ConversationExpired() if code == ConversationExpired.code else None
 
 
-async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+async def _leave_stopped(process: Process, running: OpenTurn, problem: BaseException | None) -> None:
     other = await _other_reason(running, problem)
     ended = await uninterrupted(_end(process, running, None, running.stop_requested))
     if other is not None:
@@ -361,7 +361,7 @@ async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseEx
         raise TurnStopped(ended.turn) from None
 
 
-async def _commit(process: Process, running: RunningTurn) -> None:
+async def _commit(process: Process, running: OpenTurn) -> None:
     """Commit; if that fails, end the attempt before the error is raised."""
     try:
         if running.recording.locked():
@@ -380,7 +380,7 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         if gone is not None:
             raise gone from None
         raise
-    history = running.history
+    history = running.snapshot.history
     if isinstance(history, History):  # not a tail: the cache holds prefixes
         process.cache.keep(turn.branch, history.followed_by([turn]))
     if running.is_resent:
@@ -388,7 +388,7 @@ async def _commit(process: Process, running: RunningTurn) -> None:
     running.finish(AttemptState.COMPLETED, turn, None)
 
 
-def _remember(process: Process, running: RunningTurn, turn: Turn, request: CommitRequest) -> None:
+def _remember(process: Process, running: OpenTurn, turn: Turn, request: CommitRequest) -> None:
     """Cache what its client will send again, for the next request."""
     process.cache.follow(turn)
     if request.fork is None:
@@ -400,7 +400,7 @@ def _remember(process: Process, running: RunningTurn, turn: Turn, request: Commi
         process.cache.keep_line(conversation, line)
 
 
-async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:
+async def commit_turn(process: Process, running: OpenTurn, request: CommitRequest) -> Turn:
     """Commit the turn. An unavailable store is retried for a while. An error from the commit itself means an
     unknown outcome, which is resolved before it is reported; if that takes too long, raises
     CommitOutcomeUnknown, and recovery continues. A cancelled caller waits for no further try."""
@@ -439,7 +439,7 @@ async def _try_again(process: Process, request: CommitRequest) -> Turn:
 
 
 async def _end(
-    process: Process, running: RunningTurn, failure: Failure | None, on_stop: OnStop | None
+    process: Process, running: OpenTurn, failure: Failure | None, on_stop: OnStop | None
 ) -> Ended | None:
     """End the turn other than by commit; return None if the store cannot write now: recovery repeats it."""
     async with running.recording:
@@ -450,7 +450,7 @@ async def _end(
     return ended
 
 
-async def end_attempt(process: Process, request: EndRequest, running: RunningTurn | None) -> Ended | None:
+async def end_attempt(process: Process, request: EndRequest, running: OpenTurn | None) -> Ended | None:
     """End an attempt in the store; return None if it cannot write now: recovery repeats it."""
     try:
         return await process.persist(end, request)
@@ -460,7 +460,7 @@ async def end_attempt(process: Process, request: EndRequest, running: RunningTur
 
 
 def put_off_end(
-    process: Process, request: EndRequest, running: RunningTurn | None, error: TurnledgerError
+    process: Process, request: EndRequest, running: OpenTurn | None, error: TurnledgerError
 ) -> None:
     """Leave the end of an attempt to recovery, until the store can write it."""
     log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)

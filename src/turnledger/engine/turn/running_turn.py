@@ -286,27 +286,27 @@ def _driven_by(awaitable: Any) -> Any:
     return None
 
 
-class RunningTurn:
-    """A running turn, as used in the block of `async with chat.turn(…)`, or by a runner.
-
-    Its history is the committed one at its begin, and never changes. Text and items are a draft until the
-    block is left; added items are journaled at once, so that a retry need not redo them. Several tasks
-    may work on one turn; all must be done when the block is left.
-    """
-
-    has_created = False
-    """Whether its begin created the conversation. A class attribute, since few do."""
+class OpenTurn:
+    """A running turn as the engine holds it: its draft and journal, the task inside its block, and how it is
+    committed or ended. Users hold a RunningTurn instead."""
 
     def __init__(
-        self, process: Process, begun: Begun, snapshot: Snapshot, on_event: EventSink | None
+        self,
+        process: Process,
+        begun: Begun,
+        snapshot: Snapshot,
+        on_event: EventSink | None,
+        *,
+        has_created: bool,
+        is_resent: bool,
     ) -> None:
-        self._process = process
-        self._attempt: Attempt = begun.attempt
+        self.process = process
+        self.attempt: Attempt = begun.attempt
         self.id: TurnId = begun.attempt.id
-        """The id of this attempt, and of the turn it becomes."""
         self._place = begun.place
         pending = begun.place.pending if begun.place else begun.branch.pending
-        self._draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
+        self.draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
+        self.details: dict[str, Any] = {}
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
         self._flushes = 0
@@ -316,7 +316,8 @@ class RunningTurn:
         self.branch: Branch = begun.branch
         """The branch as of its begin."""
         self.is_leaving = False
-        """Whether the block was left, or its ledger was closed: the turn is being ended."""
+        """Whether the block was left, or its ledger was closed: no item is accepted, and no stop that would
+        cancel what ends the turn."""
         self._task = asyncio.current_task()
         self._cancelling_before = self._task.cancelling() if self._task else 0
         self.is_cancelling = False
@@ -332,38 +333,29 @@ class RunningTurn:
         self.stop_requested: OnStop | None = None
         self.was_stopped_elsewhere = False
         self.has_lost_lane = False
-        self.is_resent = False
+        self.is_resent = is_resent
         """Whether its client sends its whole history each time."""
         self.unheard: str | None = None
         """The name of its request, if that has no idempotency_key and its client has left."""
         self.flagged = begun.flagged
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
-        """What it runs on, fixed at its begin."""
         self.is_resumed = bool(begun.journal.items)
-        """Whether an earlier attempt with this idempotency_key left finished steps to continue from."""
-        self.details: dict[str, Any] = {}
-        """JSON values to keep with the turn besides its items, such as the model and its token usage. Durable
-        with the commit; a turn that is stopped or fails keeps none. See Turn.details."""
+        self.began = Began.CREATED if has_created else Began.BRANCHED if begun.place else Began.CONTINUED
+        self.number = (begun.place.length if begun.place else begun.branch.length) + 1
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
-        """The committed turn, once there is one."""
-        self.live = LiveLog(self._draft.emitted, process.limits, on_event)
+        self.live = LiveLog(self.draft.emitted, process.limits, on_event)
         """The events for its readers."""
         for item in begun.journal.items:
             self.live.record_item(item)
 
-    def __repr__(self) -> str:
-        return f"<RunningTurn {self.id}, number {self.number}, {self.state}>"
-
     @property
     def is_kept_on_failure(self) -> bool:
-        return self._attempt.on_failure is OnFailure.KEEP
+        return self.attempt.on_failure is OnFailure.KEEP
 
     @property
     def task(self) -> asyncio.Task[Any] | None:
-        """The task that runs the block: a stop cancels it. Assign it when another task takes over the turn;
-        not needed if the block is in an async generator, whose task is found."""
         return self._task
 
     @task.setter
@@ -371,173 +363,7 @@ class RunningTurn:
         self._task = task
         self._cancelling_before = task.cancelling()
 
-    @property
-    def began(self) -> Began:
-        """Where it began: in a conversation that its begin `created`, or in one that it `continued` after the
-        last turn or `branched` from an earlier one. Not known for a replayed turn."""
-        if self.has_created:
-            return Began.CREATED
-        return Began.BRANCHED if self._place is not None else Began.CONTINUED
-
-    @property
-    def number(self) -> int:
-        """The future number of the turn."""
-        return (self._place.length if self._place else self.branch.length) + 1
-
-    @property
-    def history(self) -> Sequence[Turn]:
-        """The committed turns that this one runs on, or as many of the last ones as its context can show."""
-        return self.snapshot.history
-
-    @property
-    def instructions(self) -> tuple[Item, ...]:
-        """The instructions in force for this turn, its own or those of an earlier one."""
-        return self.snapshot.instructions
-
-    @property
-    def input(self) -> tuple[Item, ...]:
-        return self._attempt.input
-
-    @property
-    def steps(self) -> tuple[Item, ...]:
-        """The finished items of the draft so far, including those of a resumed attempt."""
-        return self._draft.steps
-
-    @property
-    def text(self) -> str:
-        """The text emitted since the last finished item."""
-        return self._draft.text
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """The input for the model, in Responses shape: the instructions in force, the primer, the history as
-        its context shows it, the input, and the finished steps."""
-        return self.snapshot.shown(self.input, self.steps)
-
-    @property
-    def messages(self) -> list[Message]:
-        """The input for the model, as chat messages."""
-        return messages_of(self.items)
-
-    @property
-    def messages_json(self) -> bytes:
-        """The messages as a JSON list: for a long history much cheaper than `messages`."""
-        snapshot, history = self.snapshot, self.snapshot.history
-        if not snapshot.shows_all or not isinstance(history, History):
-            return msgspec.json.encode(self.messages)
-        return self._after(*self._process.cache.said_through(history))
-
-    async def read_messages_json(self) -> bytes:
-        """Return `messages_json`; decode a long history in a thread, off the event loop."""
-        snapshot, history = self.snapshot, self.snapshot.history
-        if len(history) < LONG:
-            return self.messages_json
-        if not snapshot.shows_all or not isinstance(history, History):
-            return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
-        return self._after(*await self._process.cache.read_said_through(history))
-
-    def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
-        """Return a JSON list of `said` and all messages after it."""
-        snapshot = self.snapshot
-        behind = [item for turn in rest for item in turn.items]
-        latest = (*behind, *self.input, *without_open_reasoning(self.steps))
-        open_calls(latest)
-        before = (*snapshot.instructions, *snapshot.primer)
-        return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
-
-    @property
-    def most_bytes(self) -> int:
-        """The most bytes of the answer."""
-        return self._process.limits.turn_bytes
-
-    @property
-    def open_calls(self) -> tuple[Item, ...]:
-        """The calls of the draft without a result."""
-        return self._draft.open_calls
-
-    def emit(self, text: str) -> None:
-        """Add text to the answer. Durable with the commit, or with the next `add`; the text of a long turn is
-        stored about twice a second. Raises MalformedItems if the turn grows too long."""
-        self._check_open()
-        shown = self._draft.emit(text) if text else ""
-        if shown:
-            self.live.record_text(shown)
-
-    async def add(self, *likes: ItemLike) -> None:
-        """Add finished items to the answer, and journal them with the text emitted before; all or none.
-
-        Raises MalformedItems if they would break the history, Superseded if the lane is lost. When it
-        returns, a crash cannot lose them; when it is cancelled, they may be added.
-        """
-        items = [Item.of(like) for like in likes]
-        async with self.recording:
-            self._check_open()
-            await uninterrupted(self._add(*self._draft.next_items(items)))
-
-    async def _add(self, items: Sequence[Item], reaches: int) -> None:
-        emitted = self._draft.takes_text(reaches)
-        await self._record(
-            [journals.finished(item, emitted=emitted and not place) for place, item in enumerate(items)]
-        )
-        self._draft.take(items, reaches)
-        for place, item in enumerate(items):
-            self.live.record_item(item, emitted=emitted and not place)
-
-    def put(self, *likes: ItemLike) -> None:
-        """End the answer with finished items after all text and steps, such as calls left to the client, or a
-        refusal; all or none. Nothing can follow.
-
-        They are durable with the commit, and readers receive them with the end: a turn that is stopped or
-        fails keeps none of them. Raises MalformedItems if they would break the history.
-        """
-        self._check_open()
-        if likes:
-            self._draft.end_with(tuple([Item.of(like) for like in likes]))
-
-    async def call(
-        self, call: ItemLike, tool: Callable[[], Awaitable[str]], *, read_only: bool = False
-    ) -> Item:
-        """Run a tool for a call and add its result; the call is added first if the draft lacks it.
-
-        The start of the tool is on disk before it acts. In a resumed turn, a call that an earlier attempt
-        started is not run again: its recorded result is returned, which may state that the outcome is
-        unknown. The same call made again counts as its next occurrence. An exception of the tool fails the
-        turn, unless the caller catches it and adds a result of its own.
-        """
-        self._check_open()
-        item, recorded = self._draft.taken_up(Item.of(call))
-        if recorded is not None:
-            return recorded
-        if self._draft.waiting_place(item) is None:
-            await self.add(item)
-        await self.start(item, read_only=read_only)
-        result = result_of(item, await tool())
-        await self.add(result)
-        return result
-
-    async def start(self, call: ItemLike, *, read_only: bool = False) -> None:
-        """Record that the tool for this call is about to act. Act only after this has returned, then add the
-        result. `read_only` means that the tool has no effects."""
-        async with self.recording:
-            self._check_open()
-            self._draft.check_unended()
-            place = self._draft.waiting_place(Item.of(call))
-            if place is None:
-                raise MalformedItems("Add the call before starting it, and start it once.")
-            await uninterrupted(self._start(place, read_only=read_only))
-
-    async def _start(self, place: int, *, read_only: bool) -> None:
-        await self._record([journals.started(place, read_only=read_only)])
-        self._draft.start(place, read_only=read_only)
-
-    def stop(self, policy: OnStop | str | None = None) -> None:
-        """End the turn here: leaving the block keeps it as interrupted, or discards it, by policy."""
-        self._check_open()
-        if policy is not None and policy not in tuple(OnStop):
-            raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
-        self.stop_requested = OnStop(policy) if policy else self._attempt.on_stop
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if (self._task is None or self._task.done()) and (task := asyncio.current_task()) is not None:
             self.task = task
         if self._is_in_doubt:
@@ -551,34 +377,41 @@ class RunningTurn:
         if self.is_leaving:
             raise TurnEnded("The block of this turn has already been left.")
 
+    async def add(self, items: Sequence[Item], reaches: int) -> None:
+        emitted = self.draft.takes_text(reaches)
+        await self._record(
+            [journals.finished(item, emitted=emitted and not place) for place, item in enumerate(items)]
+        )
+        self.draft.take(items, reaches)
+        for place, item in enumerate(items):
+            self.live.record_item(item, emitted=emitted and not place)
+
+    async def start(self, place: int, *, read_only: bool) -> None:
+        await self._record([journals.started(place, read_only=read_only)])
+        self.draft.start(place, read_only=read_only)
+
     async def _record(self, records: list[bytes]) -> None:
         """Write to the journal. The caller updates the draft before anything else can happen, so that both
         agree even if a task is cancelled."""
-        attempt = self._attempt
+        attempt = self.attempt
         request = RecordRequest(
             attempt.owner, attempt.branch, attempt.id, self.branch.fence, self._journaled, records
         )
         try:
-            await self._process.persist(record, request)
+            await self.process.persist(record, request)
         except OutcomeUnknown:
             self._is_in_doubt = True
             raise
         self._journaled += len(records)
-
-    # For the engine, when the block is left.
-
-    def begin_to_leave(self) -> None:
-        """Accept no more items, and no stop that would cancel what follows."""
-        self.is_leaving = True
 
     def to_commit(self) -> CommitRequest:
         """Return the commit of the turn. Raises EmptyTurn or MalformedItems if it is not complete, and
         InvalidInput for details that cannot be kept."""
         if self._is_in_doubt:
             raise OutcomeUnknown
-        output, pending = self._draft.whole()
-        now = self._process.clock.now_ms()
-        attempt, place, lane, number = self._attempt, self._place, self.branch, self.number
+        output, pending = self.draft.whole()
+        now = self.process.clock.now_ms()
+        attempt, place, lane, number = self.attempt, self._place, self.branch, self.number
         given = attempt.instructions
         instructed = instructed_after(given, place.instructed if place else lane.instructed, number)
         turn = Turn.of(
@@ -617,13 +450,13 @@ class RunningTurn:
 
     def _packed_details(self) -> bytes:
         packed = codec.raw_object("details", self.details)
-        if len(packed) > self._process.limits.turn_bytes:
-            raise InvalidInput(f"details have more than {self._process.limits.turn_bytes} bytes.")
+        if len(packed) > self.process.limits.turn_bytes:
+            raise InvalidInput(f"details have more than {self.process.limits.turn_bytes} bytes.")
         return packed
 
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
         """Return the event log of the complete turn; empty for a single delta, as it is stored."""
-        live, last = self.live, len(self._draft.last)
+        live, last = self.live, len(self.draft.last)
         if live.count == 2 and not live.items and not last:
             return b""
         is_open = len(output) - last > len(live.items)
@@ -633,15 +466,15 @@ class RunningTurn:
     def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
         """Return the request that ends the turn other than by commit."""
         return EndRequest(
-            owner=self._attempt.owner,
+            owner=self.attempt.owner,
             conversation=self.conversation.id,
             branch=self.branch.id,
             attempt=self.id,
             fence=self.branch.fence,
             failure=failure,
             on_stop=on_stop,
-            sent=SentLog(bytes(self.live.packed), len(self.live.items), self.text),
-            now=self._process.clock.now_ms(),
+            sent=SentLog(bytes(self.live.packed), len(self.live.items), self.draft.text),
+            now=self.process.clock.now_ms(),
         )
 
     def to_flush(self) -> FlushRequest | None:
@@ -653,7 +486,7 @@ class RunningTurn:
             if chunk is not None:
                 number, self._flushes = self._flushes, self._flushes + 1
                 self._flushing = FlushRequest(
-                    self._attempt.branch, self.id, self.branch.fence, number, codec.encode(chunk)
+                    self.attempt.branch, self.id, self.branch.fence, number, codec.encode(chunk)
                 )
         return self._flushing
 
@@ -667,17 +500,17 @@ class RunningTurn:
         inside the block, the turn is ended at once, and the block raises TurnStopped when it continues."""
         if self.stop_requested is not None or self.is_leaving:
             return
-        self.stop_requested = policy or self._attempt.on_stop
+        self.stop_requested = policy or self.attempt.on_stop
         self.was_stopped_elsewhere = True
         if not self._cancel():
-            self._process.end_unheld(self, TurnStopped())
+            self.process.end_unheld(self, TurnStopped())
 
     def lose_lane(self) -> None:
         """Deliver that another process ended the attempt: the block is left at its next await."""
         if not self.is_leaving:
             self.has_lost_lane = True
             if not self._cancel():
-                self._process.end_unheld(self, Superseded())
+                self.process.end_unheld(self, Superseded())
 
     def _cancel(self) -> bool:
         """Cancel the task that is inside the block; return whether there is one."""
@@ -720,3 +553,187 @@ class RunningTurn:
             state, turn = AttemptState.DISCARDED if failure is None else AttemptState.FAILED, None
         items = unsent_items(self.live.items, turn.output) if turn is not None else ()
         self.live.finish(items, state, failure)
+
+
+class RunningTurn:
+    """A running turn, as used in the block of `async with chat.turn(…)`, or by a runner.
+
+    Its history is the committed one at its begin, and never changes. Text and items are a draft until the
+    block is left; added items are journaled at once, so that a retry need not redo them. Several tasks
+    may work on one turn; all must be done when the block is left.
+    """
+
+    def __init__(self, open: OpenTurn) -> None:
+        self._open = open
+        self._draft = open.draft
+        self._snapshot = open.snapshot
+        self.id: TurnId = open.id
+        """The id of this attempt, and of the turn it becomes."""
+        self.conversation: Conversation = open.conversation
+        self.number = open.number
+        """The future number of the turn."""
+        self.began = open.began
+        """Where it began: in a conversation that its begin `created`, or in one that it `continued` after the
+        last turn or `branched` from an earlier one. Not known for a replayed turn."""
+        self.is_resumed = open.is_resumed
+        """Whether an earlier attempt with this idempotency_key left finished steps to continue from."""
+        self.history: Sequence[Turn] = open.snapshot.history
+        """The committed turns that this one runs on, or as many of the last ones as its context can show."""
+        self.instructions = open.snapshot.instructions
+        """The instructions in force for this turn, its own or those of an earlier one."""
+        self.input = open.attempt.input
+        self.most_bytes = open.process.limits.turn_bytes
+        """The most bytes of the answer."""
+
+    def __repr__(self) -> str:
+        return f"<RunningTurn {self.id}, number {self.number}, {self.state}>"
+
+    @property
+    def state(self) -> AttemptState:
+        return self._open.state
+
+    @property
+    def turn(self) -> Turn | None:
+        """The committed turn, once there is one."""
+        return self._open.turn
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """JSON values to keep with the turn besides its items, such as the model and its token usage. Durable
+        with the commit; a turn that is stopped or fails keeps none. See Turn.details."""
+        return self._open.details
+
+    @details.setter
+    def details(self, details: dict[str, Any]) -> None:
+        self._open.details = details
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task that runs the block: a stop cancels it. Assign it when another task takes over the turn;
+        not needed if the block is in an async generator, whose task is found."""
+        return self._open.task
+
+    @task.setter
+    def task(self, task: asyncio.Task[Any]) -> None:
+        self._open.task = task
+
+    @property
+    def steps(self) -> tuple[Item, ...]:
+        """The finished items of the draft so far, including those of a resumed attempt."""
+        return self._draft.steps
+
+    @property
+    def text(self) -> str:
+        """The text emitted since the last finished item."""
+        return self._draft.text
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The input for the model, in Responses shape: the instructions in force, the primer, the history as
+        its context shows it, the input, and the finished steps."""
+        return self._snapshot.shown(self.input, self.steps)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The input for the model, as chat messages."""
+        return messages_of(self.items)
+
+    @property
+    def messages_json(self) -> bytes:
+        """The messages as a JSON list: for a long history much cheaper than `messages`."""
+        snapshot, history = self._snapshot, self._snapshot.history
+        if not snapshot.shows_all or not isinstance(history, History):
+            return msgspec.json.encode(self.messages)
+        return self._after(*self._open.process.cache.said_through(history))
+
+    async def read_messages_json(self) -> bytes:
+        """Return `messages_json`; decode a long history in a thread, off the event loop."""
+        snapshot, history = self._snapshot, self._snapshot.history
+        if len(history) < LONG:
+            return self.messages_json
+        if not snapshot.shows_all or not isinstance(history, History):
+            return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
+        return self._after(*await self._open.process.cache.read_said_through(history))
+
+    def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
+        """Return a JSON list of `said` and all messages after it."""
+        snapshot = self._snapshot
+        behind = [item for turn in rest for item in turn.items]
+        latest = (*behind, *self.input, *without_open_reasoning(self.steps))
+        open_calls(latest)
+        before = (*snapshot.instructions, *snapshot.primer)
+        return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
+
+    @property
+    def open_calls(self) -> tuple[Item, ...]:
+        """The calls of the draft without a result."""
+        return self._draft.open_calls
+
+    def emit(self, text: str) -> None:
+        """Add text to the answer. Durable with the commit, or with the next `add`; the text of a long turn is
+        stored about twice a second. Raises MalformedItems if the turn grows too long."""
+        self._open.check_open()
+        shown = self._draft.emit(text) if text else ""
+        if shown:
+            self._open.live.record_text(shown)
+
+    async def add(self, *likes: ItemLike) -> None:
+        """Add finished items to the answer, and journal them with the text emitted before; all or none.
+
+        Raises MalformedItems if they would break the history, Superseded if the lane is lost. When it
+        returns, a crash cannot lose them; when it is cancelled, they may be added.
+        """
+        items = [Item.of(like) for like in likes]
+        async with self._open.recording:
+            self._open.check_open()
+            await uninterrupted(self._open.add(*self._draft.next_items(items)))
+
+    def put(self, *likes: ItemLike) -> None:
+        """End the answer with finished items after all text and steps, such as calls left to the client, or a
+        refusal; all or none. Nothing can follow.
+
+        They are durable with the commit, and readers receive them with the end: a turn that is stopped or
+        fails keeps none of them. Raises MalformedItems if they would break the history.
+        """
+        self._open.check_open()
+        if likes:
+            self._draft.end_with(tuple([Item.of(like) for like in likes]))
+
+    async def call(
+        self, call: ItemLike, tool: Callable[[], Awaitable[str]], *, read_only: bool = False
+    ) -> Item:
+        """Run a tool for a call and add its result; the call is added first if the draft lacks it.
+
+        The start of the tool is on disk before it acts. In a resumed turn, a call that an earlier attempt
+        started is not run again: its recorded result is returned, which may state that the outcome is
+        unknown. The same call made again counts as its next occurrence. An exception of the tool fails the
+        turn, unless the caller catches it and adds a result of its own.
+        """
+        self._open.check_open()
+        item, recorded = self._draft.taken_up(Item.of(call))
+        if recorded is not None:
+            return recorded
+        if self._draft.waiting_place(item) is None:
+            await self.add(item)
+        await self.start(item, read_only=read_only)
+        result = result_of(item, await tool())
+        await self.add(result)
+        return result
+
+    async def start(self, call: ItemLike, *, read_only: bool = False) -> None:
+        """Record that the tool for this call is about to act. Act only after this has returned, then add the
+        result. `read_only` means that the tool has no effects."""
+        async with self._open.recording:
+            self._open.check_open()
+            self._draft.check_unended()
+            place = self._draft.waiting_place(Item.of(call))
+            if place is None:
+                raise MalformedItems("Add the call before starting it, and start it once.")
+            await uninterrupted(self._open.start(place, read_only=read_only))
+
+    def stop(self, policy: OnStop | str | None = None) -> None:
+        """End the turn here: leaving the block keeps it as interrupted, or discards it, by policy."""
+        self._open.check_open()
+        if policy is not None and policy not in tuple(OnStop):
+            raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
+        self._open.stop_requested = OnStop(policy) if policy else self._open.attempt.on_stop

@@ -466,7 +466,7 @@ class SimulatedRunner:
             self._world.misquoted.append(turn.id)
 
     def _look(self, turn: RunningTurn) -> ModelView:
-        shown = turn.snapshot.shown(turn.input, ())
+        shown = turn._snapshot.shown(turn.input, ())
         messages = tuple((item.role, item.text) for item in shown if item.type == "message")
         return ModelView(messages, len(shown), self._world.hidden)
 

@@ -133,7 +133,7 @@ async def test_a_reader_that_stops_early_leaves_nothing_behind() -> None:
             assert ledger._process.readers == 1
             await events.aclose()  # type: ignore[attr-defined]
             assert (ledger._process.readers, ledger._process.live_readers) == (0, {})
-            assert not turn.live.has_listeners
+            assert not ledger._process.running[turn.id].live.has_listeners
 
 
 @generated

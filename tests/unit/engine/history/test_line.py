@@ -333,7 +333,7 @@ async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatedStore]:
         for number in range(LENGTH):
             async with ledger.turn(f"question {number}", conversation_key="k") as turn:
                 turn.emit(f"answer {number}")
-        ledger._process.cache.forget(turn.branch.id)
+        ledger._process.cache.forget(turn.conversation.branch)
         store.operations.clear()
         yield store
 
@@ -366,7 +366,7 @@ def messages(count: int) -> list[dict[str, str]]:
 
 async def test_long_history_is_read_in_pages(ledger: Ledger, store: GatedStore) -> None:
     async with ledger.turn("more", conversation_key="k") as turn:
-        assert len(turn.snapshot.history) == LENGTH
+        assert len(turn.history) == LENGTH
         turn.emit("yes")
     assert store.operations.count(read_turns.__name__) == 3
 

@@ -47,7 +47,7 @@ async def test_where_a_turn_stands_is_told_while_it_runs_and_after() -> None:
     assert (running.json["turn"], running.json["branch"], running.json["failure"]) == (None, None, None)
     assert running.json["chat"]["id"] == str(turn.conversation.id)
     assert (after.json["state"], after.json["turn"]["id"]) == ("completed", str(turn.id))
-    assert (after.json["branch"], after.json["chat"]["turn_count"]) == (str(turn.branch.id), 1)
+    assert (after.json["branch"], after.json["chat"]["turn_count"]) == (str(turn.conversation.branch), 1)
 
 
 async def test_a_turn_that_failed_says_why_and_one_that_nobody_knows_is_not_there() -> None:

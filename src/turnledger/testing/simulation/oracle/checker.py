@@ -89,7 +89,7 @@ async def _comes_to_rest(world: World, chat: Chat) -> TurnId:
         raise Violation(None, None, f"a lane is closed for ever by {running[0].attempt.id}")
 
     async def probe(turn: RunningTurn) -> None:
-        shown = turn.snapshot.shown(turn.input, ())
+        shown = turn.items
         world.shown_at_rest[chat.id] = frozenset(effect_of(item) for item in shown if item.is_call)
         turn.emit("here")
 
