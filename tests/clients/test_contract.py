@@ -1,6 +1,6 @@
-"""The conversation contract: the same scenarios on the embedded ledger, on every client, and in a page that
-comes from another origin than the server. The page plays those in which browsers have a say;
-`python -m tests.clients.play --client browser` plays all."""
+"""The conversation contract: the same scenarios on the embedded ledger, on every client, and in a cross-
+origin page. The page plays those that depend on the browser; `python -m tests.clients.play --client
+browser` plays all."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ async def embedded() -> AsyncIterator[tuple[Driver, Place]]:
 
 
 @pytest.mark.parametrize("name", CONTRACT)
-async def test_the_embedded_ledger(name: str, embedded: tuple[Driver, Place]) -> None:
+async def test_embedded_ledger_meets_the_contract(name: str, embedded: tuple[Driver, Place]) -> None:
     await Play(all_scenarios()[name], *embedded).run()
 
 
 @pytest.mark.parametrize("name", CONTRACT)
-async def test_a_client(name: str, client: Driver, served: ServedPlace) -> None:
+async def test_client_meets_the_contract(name: str, client: Driver, served: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, served).run()
 
 
 @pytest.mark.parametrize("name", GUARDED)
-async def test_a_client_with_a_token(name: str, client: Driver, guarded: ServedPlace) -> None:
+async def test_client_with_token_meets_the_contract(name: str, client: Driver, guarded: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, guarded).run()
 
 
@@ -76,7 +76,7 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_page(name: str, page: tuple[Driver, Place]) -> None:
+async def test_page_meets_the_contract(name: str, page: tuple[Driver, Place]) -> None:
     await Play(all_scenarios()[name], *page).run()
 
 
@@ -85,7 +85,7 @@ async def at_once(_: float) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"idempotency_key": "k", "settings": {"temperature": 1.0}}])
-async def test_an_answer_that_may_not_be_looked_up_is_told_by_asking_again(
+async def test_answer_without_read_scope_is_fetched_by_asking_again(
     options: dict[str, object],
 ) -> None:
     async with await Ledger.open() as ledger:

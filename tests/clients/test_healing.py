@@ -1,7 +1,5 @@
-"""Clients on a wire that breaks and on servers that die: what they tell is whole, and comes once.
-
-`python -m tests.clients.every_byte` and `python -m tests.clients.storm` try much more of the same.
-"""
+"""Clients on broken connections and killed servers yield complete answers once. `python -m
+tests.clients.every_byte` and `python -m tests.clients.storm` run many more cases."""
 
 from pathlib import Path
 from typing import Any
@@ -30,12 +28,12 @@ KILLED = [
 
 
 @pytest.mark.parametrize("name", WIRE)
-async def test_a_broken_wire(name: str, client: Driver, served: ServedPlace) -> None:
+async def test_client_on_a_broken_wire_recovers(name: str, client: Driver, served: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, served).run()
 
 
 @pytest.mark.parametrize(("client", "name"), KILLED, indirect=["client"])
-async def test_a_server_that_ends(name: str, client: Driver, killable: ProcessPlace) -> None:
+async def test_client_of_a_killed_server_recovers(name: str, client: Driver, killable: ProcessPlace) -> None:
     await Play(all_scenarios()[name], client, killable).run()
 
 
@@ -43,7 +41,7 @@ CASES = 60
 
 
 @pytest.mark.parametrize("client", all_drivers.CLIENTS)
-async def test_a_sample_of_all_bytes(client: str) -> None:
+async def test_client_recovers_from_a_sample_of_cuts_at_every_byte(client: str) -> None:
     problems, happened = await every_byte.sampled(client, CASES, seed=7)
     assert problems == []
     assert set(happened) == set(every_byte.KINDS)
@@ -65,7 +63,7 @@ class Naive(AsyncDriver):
         raise AssertionError("three times in vain")
 
 
-async def test_a_client_that_sends_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_sends_twice_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def naive(_: str) -> Driver:
         return Naive()
 
@@ -81,7 +79,7 @@ WEATHER = Weather(
 )
 
 
-async def test_everything_is_told_once_and_is_there_once(tmp_path: Path) -> None:
+async def test_storm_of_kills_loses_and_repeats_no_turn(tmp_path: Path) -> None:
     def is_over(notes: Notes) -> bool:
         return notes.strikes.total() >= len(WEATHER.strikes)
 

@@ -1,4 +1,4 @@
-"""A program that is killed while it sends leaves its message behind, and the next one sends it: once."""
+"""A message of a program killed while sending is sent once by the next program."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_sent_once(client: Client, room: str) -> Answer:
     return answer
 
 
-def test_a_program_that_is_killed_while_it_listens(server: ServerProcess, tmp_path: Path) -> None:
+def test_message_of_a_program_killed_midstream_is_sent_once(server: ServerProcess, tmp_path: Path) -> None:
     outbox = tmp_path / "unsent.db"
     with sending(server.url, outbox, "listening") as program:
         assert program.stdout is not None
@@ -78,7 +78,7 @@ def test_a_program_that_is_killed_while_it_listens(server: ServerProcess, tmp_pa
         check_sent_once(client, "listening")
 
 
-def test_a_program_that_is_killed_with_its_first_byte_had_recorded_it(
+def test_message_of_a_program_killed_at_its_first_byte_is_recorded_and_sent_once(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     outbox = tmp_path / "unsent.db"

@@ -1,4 +1,4 @@
-"""Both clients have the same verbs, and the shapes of turnledger.api, by the names of each language."""
+"""The Python and TypeScript clients have the same methods and the shapes of turnledger.api."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def members_in_typescript(kind: str, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_each_has_the_verbs_of_the_other(name: str) -> None:
+def test_python_and_typescript_classes_have_the_same_members(name: str) -> None:
     public = {each for each in dir(CLASSES[name]) if not each.startswith("_")}
     public |= {"chats", "tokens", "shares"} if name == "Client" else set()
     assert public - PYTHON_ONLY.get(name, set()) == members_in_typescript(
@@ -69,7 +69,7 @@ def test_each_has_the_verbs_of_the_other(name: str) -> None:
     ) - TYPESCRIPT_ONLY.get(name, set())
 
 
-def test_the_same_can_be_said_of_a_turn() -> None:
+def test_python_and_typescript_turn_options_are_the_same() -> None:
     said = set(get_type_hints(turn_request.AskOptions))
     # Python's calls wait for the head of their answers: they have an order by themselves.
     assert members_in_typescript("interface", "TurnOptions") == said | {"before_retry"}
@@ -141,31 +141,31 @@ def fields_of(shape: type[msgspec.Struct]) -> dict[str, frozenset[str]]:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_interface_has_the_fields_of_the_shape(name: str) -> None:
+def test_typescript_interface_has_the_fields_of_the_api_shape(name: str) -> None:
     required = {field: kinds for field, (is_optional, kinds) in members(name).items() if not is_optional}
     assert required == fields_of(SAME[name])
 
 
-def test_chat_has_as_optional_what_only_some_answers_tell() -> None:
+def test_typescript_chat_info_marks_partial_fields_as_optional() -> None:
     known = fields_of(ChatInfo)
     told = {field: kinds for shape in WIDER for field, kinds in fields_of(shape).items()}
     optional = {field: kinds for field, (is_optional, kinds) in members("ChatInfo").items() if is_optional}
     assert optional == {field: kinds for field, kinds in told.items() if field not in known}
 
 
-def test_page_of_a_chat_has_its_turns_and_attempts() -> None:
+def test_typescript_chat_page_has_turns_before_and_attempts() -> None:
     own = {field: kinds for field, (_, kinds) in members("ChatPage").items() if field != "chat"}
     told = fields_of(ShownChat)
     assert own == {field: told[field] for field in ("turns", "before", "attempts")}
 
 
-def test_changes_have_the_fields_of_any_change() -> None:
+def test_typescript_change_has_the_fields_of_the_api_shape() -> None:
     told = source()[source().index("interface ChangeFacts") : source().index("export interface Model")]
     names = {snake(name) for name in re.findall(r"readonly (\w+)\??:", told)}
     assert names == set(Change.__struct_fields__)
 
 
-def test_import_reports_have_the_same_fields_and_words() -> None:
+def test_typescript_import_report_has_the_fields_and_outcomes_of_python() -> None:
     found = members("ImportReport")
     assert set(found) == set(ImportReport.__struct_fields__)
     assert found["did"][1] == {f'"{did}"' for did in Did}

@@ -1,5 +1,5 @@
-"""The runner catches a client that does it wrong: a parrot, and clients that are broken on purpose, each by
-one of the rules that healing stands on."""
+"""The scenario runner detects wrong clients: a scripted driver, and clients each broken by one rule of
+recovery."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ async def played(driver: Driver, *steps: Step, **options: Any) -> Play:
 SEND: Step = {"do": "chat.send", "with": {"input": "Hi", "stream": True}, "as": "sent"}
 
 
-async def test_what_is_as_written_passes() -> None:
+async def test_play_accepts_a_driver_that_follows_the_script() -> None:
     told = {"events": EVENTS, "answer": ANSWER}
     play = await played(Parrot(told, events=EVENTS), {**SEND, "expect": {"answer": {"turn": {"number": 1}}}})
     assert play.remembered["sent"] == told
 
 
-async def test_numbers_begin_anew_behind_a_restart() -> None:
+async def test_play_accepts_event_numbers_restarting_after_a_restart() -> None:
     events = [*EVENTS[:2], ["turn.restarted", 0], *EVENTS]
     await played(Parrot({"events": events, "answer": ANSWER}), SEND)
 
@@ -95,12 +95,12 @@ async def test_numbers_begin_anew_behind_a_restart() -> None:
     ],
     ids=["twice", "gap", "no start", "no end", "behind the end", "not anew", "other text", "none"],
 )
-async def test_a_stream_that_is_not_whole_is_caught(events: list[Any]) -> None:
+async def test_play_rejects_an_incomplete_stream(events: list[Any]) -> None:
     with pytest.raises(NotAsWritten):
         await played(Parrot({"events": events, "answer": ANSWER}), SEND)
 
 
-async def test_events_that_come_otherwise_than_they_are_told_at_the_end_are_caught() -> None:
+async def test_play_rejects_events_that_differ_from_those_reported_at_the_end() -> None:
     with pytest.raises(NotAsWritten, match="as they came"):
         await played(Parrot({"events": EVENTS, "answer": ANSWER}, events=EVENTS[:2]), SEND)
 
@@ -119,16 +119,16 @@ async def test_events_that_come_otherwise_than_they_are_told_at_the_end_are_caug
         ("a", {"do": "chat.info", "expect": "$nobody"}),
     ],
 )
-async def test_what_is_not_as_written_is_caught(reply: Any, step: Step) -> None:
+async def test_play_rejects_a_reply_that_differs_from_the_script(reply: Any, step: Step) -> None:
     with pytest.raises(NotAsWritten):
         await played(Parrot(reply), step)
 
 
-async def test_who_cannot_play_a_scenario_does_not() -> None:
+async def test_play_skips_a_scenario_the_driver_is_excepted_from() -> None:
     await played(Parrot(), SEND, exceptions={"parrot": "it knows no words"})
 
 
-async def test_what_is_started_is_waited_for() -> None:
+async def test_play_waits_for_a_started_step() -> None:
     with pytest.raises(NotAsWritten, match="it ended after"):
         await played(Parrot(ANSWER), {"start": SEND, "heard": 3})
 
@@ -146,7 +146,7 @@ async def test_what_is_started_is_waited_for() -> None:
         (None, None),
     ],
 )
-def test_patterns(pattern: Any, value: Any) -> None:
+def test_pattern_matches_values_that_fit(pattern: Any, value: Any) -> None:
     assert mismatch(pattern, value) is None
 
 
@@ -167,11 +167,11 @@ def test_patterns(pattern: Any, value: Any) -> None:
         (None, 0),
     ],
 )
-def test_what_matches_no_pattern(pattern: Any, value: Any) -> None:
+def test_pattern_rejects_values_that_do_not_fit(pattern: Any, value: Any) -> None:
     assert mismatch(pattern, value) is not None
 
 
-def test_references_stand_for_what_was_remembered() -> None:
+def test_references_are_replaced_by_remembered_values() -> None:
     assert resolved({"a": ["$x.0.id", "plain"]}, {"x": [{"id": "found"}]}) == {"a": ["found", "plain"]}
 
 
@@ -249,7 +249,7 @@ BROKEN: list[tuple[Break, str]] = [
 
 
 @pytest.mark.parametrize(("broken", "name"), BROKEN, ids=[each.__name__ for each, _ in BROKEN])
-async def test_it_is_found_out(
+async def test_play_rejects_a_client_with_a_broken_rule(
     broken: Break, name: str, monkeypatch: pytest.MonkeyPatch, served: ServedPlace
 ) -> None:
     driver = AsyncDriver()

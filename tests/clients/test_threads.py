@@ -1,4 +1,4 @@
-"""Fifty threads on one client: each hears its own answer, whole, and every chat keeps one order."""
+"""Fifty threads on one client: each gets its own complete answer, and every chat keeps one order."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def stop(client: Client, room: str, is_heard: threading.Event) -> None:
     assert (ended.state, ended.committed) == (AttemptState.KEPT, True)
 
 
-def test_fifty_threads_share_a_client(client: Client) -> None:
+def test_fifty_threads_on_one_client_get_their_own_answers_in_order(client: Client) -> None:
     crowd = Crowd(ROOMS * TALKERS + 2 * STOPPED)
     names = [[f"{room}.{talker}" for talker in range(TALKERS)] for room in range(ROOMS)]
     for room, talkers in enumerate(names):
@@ -116,7 +116,7 @@ def test_fifty_threads_share_a_client(client: Client) -> None:
     assert len(list(client.chats.list())) == ROOMS + STOPPED
 
 
-def test_who_closes_the_client_wakes_all_who_wait_and_what_they_asked_is_not_lost(
+def test_client_close_ends_all_waiting_threads_and_their_messages_stay_in_the_outbox(
     client: Client, tmp_path: Path
 ) -> None:
     url, outbox, rooms = repr(client).split("'")[1], tmp_path / "unsent.db", [f"left-{n}" for n in range(7)]

@@ -1,4 +1,4 @@
-"""The TypeScript package: it compiles, its own tests pass, it is small, and it knows every error."""
+"""The TypeScript package: it compiles, passes its tests, stays small, and has every error class."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def run(package: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_its_own_tests_pass(package: Path) -> None:
+def test_typescript_tests_pass(package: Path) -> None:
     files = sorted(path.name for path in (package / "dist" / "test").glob("*.test.js"))
     script = "".join(
         f'await import("./dist/test/{name}");' for name in files
@@ -123,7 +123,7 @@ def test_its_own_tests_pass(package: Path) -> None:
     assert int(count[1]) > 140
 
 
-def test_the_small_file_is_small_and_does_the_same(
+def test_typescript_bundle_is_small_and_complete(
     package: Path, size: dict[str, int], server: ServerProcess
 ) -> None:
     assert size["gzipped"] < MOST_BYTES
@@ -131,20 +131,20 @@ def test_the_small_file_is_small_and_does_the_same(
     assert told == [ANSWER, True, "Small", 1, "InvalidId", "turn.started", "turn.finished", True]
 
 
-def test_a_chat_that_is_not_kept_remembers_by_itself(package: Path) -> None:
+def test_typescript_unkept_chat_keeps_its_own_history(package: Path) -> None:
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         told = script(package, UNKEPT, server.url)
     more = 'You said "More". I remember 1 message of yours before that, the last one "One two three".'
     assert told == [[ANSWER, more], "ModelUnavailable", 4, {"role": "assistant", "content": "You"}, []]
 
 
-def test_what_is_paused_and_connected_anew_all_the_time_is_told_once(
+def test_typescript_stream_paused_and_reconnected_repeatedly_yields_events_once(
     package: Path, server: ServerProcess
 ) -> None:
     assert script(package, PAUSED, server.url) == [60, True, True, 0]
 
 
-def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
+def test_typescript_unused_code_is_not_bundled(package: Path) -> None:
     script = 'import { textOf } from "./dist/src/index.js"; console.log(textOf([]))'
     bundled = subprocess.run(
         ["npx", "--no-install", "esbuild", "--bundle", "--minify", "--format=esm"],
@@ -153,7 +153,7 @@ def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
     assert len(bundled.stdout) < 400
 
 
-def test_it_has_the_errors_of_the_tree(package: Path, size: dict[str, int]) -> None:
+def test_typescript_errors_match_the_python_error_tree(package: Path, size: dict[str, int]) -> None:
     def below(kind: type[errors.TurnledgerError]) -> dict[str, str]:
         here = {
             each.__name__: kind.__name__
@@ -168,7 +168,7 @@ def test_it_has_the_errors_of_the_tree(package: Path, size: dict[str, int]) -> N
     assert script(package, TREE) == [told, told]
 
 
-def test_a_code_is_the_name_of_its_class() -> None:
+def test_error_code_is_the_snake_case_name_of_its_class() -> None:
     """The client finds the class of a code by that."""
 
     def check(kind: type[errors.TurnledgerError]) -> None:
@@ -180,14 +180,14 @@ def test_a_code_is_the_name_of_its_class() -> None:
     check(errors.TurnledgerError)
 
 
-def test_both_clients_ask_again_after_the_same_failures() -> None:
+def test_python_and_typescript_retry_after_the_same_failures() -> None:
     source = (PACKAGE / "src" / "turn-follower.ts").read_text()
     listed = re.search(r"OF_THE_PROCESS = \[(.*?)\]", source, re.DOTALL)
     assert listed is not None
     assert set(re.findall(r'"(\w+)"', listed[1])) == OF_THE_PROCESS
 
 
-def test_it_needs_nothing_but_what_builds_it(package: Path) -> None:
+def test_typescript_package_has_only_build_dependencies(package: Path) -> None:
     described: dict[str, Any] = json.loads((package / "package.json").read_text())
     assert set(described["devDependencies"]) == {"typescript", "esbuild"}
     assert "dependencies" not in described
@@ -196,7 +196,7 @@ def test_it_needs_nothing_but_what_builds_it(package: Path) -> None:
     assert "://" not in (package / "package-lock.json").read_text()
 
 
-def test_what_is_published_has_all_that_it_exports(package: Path, size: dict[str, int]) -> None:
+def test_typescript_package_contains_all_its_exports(package: Path, size: dict[str, int]) -> None:
     [packed] = json.loads(run(package, "npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
     files = {f"./{each['path']}" for each in packed["files"]}
     exports = json.loads((package / "package.json").read_text())["exports"].values()
@@ -206,13 +206,13 @@ def test_what_is_published_has_all_that_it_exports(package: Path, size: dict[str
     assert not [path for path in files if "/test" in path or "node_modules" in path]
 
 
-def test_it_uses_nothing_of_node(package: Path) -> None:
+def test_typescript_sources_use_no_node_api(package: Path) -> None:
     sources = [path.read_text() for path in (package / "src").glob("*.ts")]
     assert sources
     assert not [each for each in sources if re.search(r"node:|process\.|Buffer|require\(", each)]
 
 
-def test_what_a_program_was_about_to_say_when_it_was_killed_is_said_once(
+def test_typescript_message_of_a_killed_program_is_sent_once(
     package: Path, server: ServerProcess, tmp_path: Path
 ) -> None:
     program, box = str(package / "dist" / "test" / "crashing.js"), str(tmp_path / "unsent")

@@ -1,4 +1,4 @@
-"""Tools that the client runs: the calls commit, and the next request brings the results."""
+"""Tools that the client runs: tool calls commit, and the next request brings their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TWO_CALLS = [
 
 @both_ways
 @pytest.mark.parametrize("resends", [False, True], ids=["only new", "full history"])
-def test_calls_commit_and_the_next_request_brings_the_results(
+def test_client_tool_calls_commit_and_the_next_request_brings_their_results(
     serve: Serve, store_url: str, way: Way, resends: bool
 ) -> None:
     served = serve(["Let me look.", *TWO_CALLS], ["Warm and cold."], ["You are welcome."], store=store_url)
@@ -51,7 +51,7 @@ def test_calls_commit_and_the_next_request_brings_the_results(
 
 
 @both_ways
-def test_a_client_may_write_the_same_calls_in_its_own_way(serve: Serve, way: Way) -> None:
+def test_client_tool_calls_resent_with_other_ids_and_spacing_continue(serve: Serve, way: Way) -> None:
     served = serve(["Let me look.", *TWO_CALLS], ["Warm and cold."], ["You are welcome."])
     client = served.client("k")
     way(client, "Weather?", tools=[WEATHER])
@@ -75,7 +75,7 @@ def test_a_client_may_write_the_same_calls_in_its_own_way(serve: Serve, way: Way
 
 
 @both_ways
-def test_some_of_the_results_are_refused_with_the_names_of_the_others(serve: Serve, way: Way) -> None:
+def test_incomplete_tool_results_are_refused_with_the_missing_ids(serve: Serve, way: Way) -> None:
     served = serve(TWO_CALLS, ["Both."])
     client = served.client("k")
     way(client, "Weather?", tools=[WEATHER])
@@ -90,7 +90,7 @@ def test_some_of_the_results_are_refused_with_the_names_of_the_others(serve: Ser
 
 
 @both_ways
-def test_results_of_calls_that_were_never_made_are_refused(serve: Serve, way: Way) -> None:
+def test_results_of_unknown_tool_calls_are_refused(serve: Serve, way: Way) -> None:
     served = serve(TWO_CALLS[:1])
     client = served.client("k")
     way(client, "Weather?", tools=[WEATHER])
@@ -101,7 +101,7 @@ def test_results_of_calls_that_were_never_made_are_refused(serve: Serve, way: Wa
 
 
 @both_ways
-def test_who_goes_on_without_results_closes_the_calls_with_the_truth(serve: Serve, way: Way) -> None:
+def test_message_without_tool_results_closes_the_calls_as_not_answered(serve: Serve, way: Way) -> None:
     served = serve(TWO_CALLS, ["Never mind."])
     client = served.client("k")
     way(client, "Weather?", tools=[WEATHER])
@@ -113,7 +113,7 @@ def test_who_goes_on_without_results_closes_the_calls_with_the_truth(serve: Serv
 
 
 @both_ways
-def test_calls_of_an_answer_that_failed_are_not_pending(serve: Serve, way: Way) -> None:
+def test_tool_calls_of_a_failed_answer_are_not_pending(serve: Serve, way: Way) -> None:
     served = serve(["One."], [*TWO_CALLS, CUT], TWO_CALLS, ["Both."])
     client = served.client("k")
     way(client, "Hi")
@@ -126,7 +126,7 @@ def test_calls_of_an_answer_that_failed_are_not_pending(serve: Serve, way: Way) 
 
 
 @both_ways
-def test_the_demo_model_calls_tools_too(serve: Serve, way: Way) -> None:
+def test_demo_model_calls_client_tools(serve: Serve, way: Way) -> None:
     served = serve()
     client = served.client("k")
     asked = way(client, '/call weather {"city": "Rome"}', tools=[WEATHER], model="demo")

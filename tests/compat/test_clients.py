@@ -1,5 +1,5 @@
-"""The official client as it is used: synchronous and asynchronous, with its streaming helpers, on a server in
-a process of its own."""
+"""The official client, synchronous and asynchronous, with its streaming helpers, against a server in its own
+process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CITIES = [("weather", '{"city": "Rome"}'), ("weather", '{"city": "Oslo"}')]
 
 
 class TestSynchronous:
-    def test_the_helper_streams_and_has_the_whole_at_the_end(self, serve: Serve) -> None:
+    def test_stream_helper_yields_deltas_and_the_final_completion(self, serve: Serve) -> None:
         served = serve(["Hel", "lo."])
         with served.client("k").chat.completions.stream(
             **ASKED, stream_options={"include_usage": True}
@@ -43,7 +43,7 @@ class TestSynchronous:
         [turn] = served.shown("k")["turns"]
         assert completion.id == turn["id"]
 
-    def test_the_helper_gathers_calls_and_its_message_can_be_sent_back(self, serve: Serve) -> None:
+    def test_stream_helper_collects_tool_calls_and_its_message_can_be_resent(self, serve: Serve) -> None:
         served = serve(["Look.", *TWO_CALLS], ["Warm and cold."])
         client = served.client("k")
         with client.chat.completions.stream(**ASKED, tools=[WEATHER]) as stream:
@@ -57,7 +57,7 @@ class TestSynchronous:
         assert answer.choices[0].message.content == "Warm and cold."
         assert len(served.shown("k")["turns"]) == 2
 
-    def test_the_helper_raises_what_broke_the_stream(self, serve: Serve) -> None:
+    def test_stream_helper_raises_the_error_of_a_broken_stream(self, serve: Serve) -> None:
         served = serve(["Hel", CUT])
         with (
             pytest.raises(openai.APIError) as problem,
@@ -67,7 +67,7 @@ class TestSynchronous:
         assert problem.value.code == "model_unavailable"
         assert served.turns("k") == b"[]"
 
-    def test_an_attached_reader_is_as_good_for_the_helper(self, serve: Serve) -> None:
+    def test_stream_helper_reads_a_replayed_stream(self, serve: Serve) -> None:
         served = serve(["Look.", *TWO_CALLS])
         again: Any = {**ASKED, "tools": [WEATHER], "extra_headers": {"Idempotency-Key": "i"}}
         finals = []
@@ -79,7 +79,7 @@ class TestSynchronous:
         assert replayed.tool_calls == first.tool_calls
         assert finals[0].id == finals[1].id
 
-    def test_the_end_of_a_stream_leaves_the_connection_for_the_next_request(self, serve: Serve) -> None:
+    def test_finished_stream_leaves_its_connection_for_reuse(self, serve: Serve) -> None:
         served = serve(otherwise=["Hello."])
         client = served.client("k")
         for _ in range(3):
@@ -87,7 +87,7 @@ class TestSynchronous:
             client.chat.completions.create(**ASKED)
         assert len(served.server.server_state.connections) == 1
 
-    def test_messages_go_back_as_the_client_has_them(self, serve: Serve) -> None:
+    def test_client_message_objects_resent_as_history_continue(self, serve: Serve) -> None:
         served = serve(["One."], ["Two."], ["Three."])
         client, messages = served.client("k"), [user("first")]
         for text in ("second", "third"):
@@ -97,7 +97,7 @@ class TestSynchronous:
         assert response.headers["x-conversation-state"] == "continued"
         assert [turn["number"] for turn in served.shown("k")["turns"]] == [1, 2, 3]
 
-    def test_messages_in_parts_with_images_and_names(self, serve: Serve) -> None:
+    def test_messages_with_parts_images_and_names_continue(self, serve: Serve) -> None:
         served = serve(["A cat."], ["Black."])
         client = served.client("k")
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -116,7 +116,7 @@ class TestSynchronous:
         seen = served.upstream.received[-1].body["messages"]
         assert [each["role"] for each in seen] == ["developer", "user", "assistant", "user"]
 
-    def test_structured_answers_are_parsed(self, serve: Serve) -> None:
+    def test_structured_answer_is_parsed(self, serve: Serve) -> None:
         class City(BaseModel):
             name: str
 
@@ -126,7 +126,7 @@ class TestSynchronous:
         asked = served.upstream.received[-1].body["response_format"]
         assert asked["json_schema"]["name"] == "City"
 
-    def test_a_response_can_be_streamed_as_bytes(self, serve: Serve) -> None:
+    def test_raw_streaming_response_ends_with_done(self, serve: Serve) -> None:
         served = serve(["Hello."])
         completions = served.client("k").chat.completions.with_streaming_response
         with completions.create(**ASKED, stream=True) as response:
@@ -136,7 +136,7 @@ class TestSynchronous:
 
 
 class TestAsynchronous:
-    async def test_whole_and_streamed(self, serve: Serve, store_url: str) -> None:
+    async def test_async_client_reads_whole_and_streamed_answers(self, serve: Serve, store_url: str) -> None:
         served = serve(["One."], ["Two."], store=store_url)
         async with served.async_client("k") as client:
             answer = await client.chat.completions.create(**ASKED)
@@ -146,7 +146,7 @@ class TestAsynchronous:
         assert "".join(said) == "Two."
         assert len(served.shown("k")["turns"]) == 2
 
-    async def test_many_at_once_keep_their_conversations_apart(self, serve: Serve, store_url: str) -> None:
+    async def test_async_concurrent_conversations_stay_separate(self, serve: Serve, store_url: str) -> None:
         served = serve(store=store_url)
         async with served.async_client() as client:
 
@@ -161,7 +161,7 @@ class TestAsynchronous:
             asked = [text for role, text in served.history(f"chat-{number}") if role == "user"]
             assert asked == [f"chat-{number} {each}" for each in range(3)]
 
-    async def test_who_closes_a_stream_has_disconnected(self, serve: Serve) -> None:
+    async def test_async_stream_closed_early_counts_as_a_disconnect(self, serve: Serve) -> None:
         gate = Gate()
         served = serve(["Hel", gate])
         async with served.async_client("k", X_Turn_On_Disconnect="discard") as client:
@@ -199,7 +199,7 @@ def process(folder: Path, *flags: str) -> Iterator[OpenAI]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
-def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_conversation_continues_after_a_server_restart(tmp_path: Path) -> None:
     with process(tmp_path) as client:
         first = streamed(client, "Hello", model="demo")
         assert [model.id for model in client.models.list()] == ["demo"]
@@ -211,7 +211,7 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
-def test_an_upstream_is_asked_for_every_model(tmp_path: Path, serve: Serve) -> None:
+def test_upstream_flag_serves_every_model_name(tmp_path: Path, serve: Serve) -> None:
     upstream = serve(["One."], ["Two."]).upstream
     with process(tmp_path, "--upstream", upstream.url, "--store", "memory:") as client:
         assert streamed(client, "first").text == "One."

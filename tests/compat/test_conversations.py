@@ -1,4 +1,4 @@
-"""Conversations by header: made, continued, branched, refused; and what they leave alone."""
+"""Conversations by header: created, continued, branched and refused, and requests without one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def seen(served: Served) -> list[dict[str, str]]:
 
 
 @both_ways
-def test_a_key_makes_a_conversation_and_then_continues_it(serve: Serve, store_url: str, way: Way) -> None:
+def test_conversation_key_creates_and_then_continues_a_chat(serve: Serve, store_url: str, way: Way) -> None:
     served = serve(["One."], ["Two."], ["Three."], store=store_url)
     first = way(served.client("user-42/support"), "first")
     assert (first.state, first.conversation) == (CREATED, served.id_of("user-42/support"))
@@ -49,13 +49,13 @@ def test_a_key_makes_a_conversation_and_then_continues_it(serve: Serve, store_ur
     assert first.headers["x-request-id"]
 
 
-def test_a_key_may_be_any_text(serve: Serve) -> None:
+def test_conversation_key_may_be_any_text(serve: Serve) -> None:
     served = serve(otherwise=["Hello."])
     whole(served.client(quote("büro/ß €")), "Hi")
     assert served.history("büro/ß €") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
-def test_an_unknown_id_is_not_found_and_nothing_is_asked(serve: Serve) -> None:
+def test_unknown_conversation_id_is_not_found_without_a_model_call(serve: Serve) -> None:
     served = serve()
     with pytest.raises(openai.NotFoundError) as problem:
         whole(served.client(UNKNOWN), "Hi")
@@ -65,7 +65,7 @@ def test_an_unknown_id_is_not_found_and_nothing_is_asked(serve: Serve) -> None:
 
 
 @both_ways
-def test_a_deleted_conversation_is_gone(serve: Serve, store_url: str, way: Way) -> None:
+def test_deleted_conversation_is_gone_and_its_key_is_free(serve: Serve, store_url: str, way: Way) -> None:
     served = serve(otherwise=["Hello."], store=store_url)
     told = way(served.client("k"), "Hi")
     served.do(served.chat("k").delete())
@@ -76,7 +76,7 @@ def test_a_deleted_conversation_is_gone(serve: Serve, store_url: str, way: Way) 
     assert way(served.client("k"), "Hi").state == CREATED
 
 
-def test_an_expired_conversation_is_gone_by_id_and_by_key(serve: Serve, store_url: str) -> None:
+def test_expired_conversation_is_answered_410_by_id_and_by_key(serve: Serve, store_url: str) -> None:
     served = serve(otherwise=["Hello."], store=store_url)
     chat = served.do(served.ledger.conversation(conversation_key="k", expires_after=60))
     served.clock.ahead_ms = 61_000
@@ -87,7 +87,7 @@ def test_an_expired_conversation_is_gone_by_id_and_by_key(serve: Serve, store_ur
     assert served.upstream.received == []
 
 
-def test_who_expects_a_conversation_makes_none(serve: Serve) -> None:
+def test_expect_continued_does_not_create_a_conversation(serve: Serve) -> None:
     served = serve(otherwise=["Hello."])
     expecting = served.client("k", X_Conversation_Expect="continued")
     with pytest.raises(openai.NotFoundError) as problem:
@@ -104,7 +104,7 @@ class TestMessages:
     """The whole history each time, or only what is new."""
 
     @both_ways
-    def test_a_resent_history_is_continued(self, serve: Serve, store_url: str, way: Way) -> None:
+    def test_resent_history_continues(self, serve: Serve, store_url: str, way: Way) -> None:
         served = serve(["One."], ["Two."], ["Three."], store=store_url)
         client, messages = served.client("k"), [system("Be brief.")]
         for text in ("first", "second", "third"):
@@ -116,9 +116,7 @@ class TestMessages:
         assert len(served.shown("k")["turns"]) == 3
 
     @both_ways
-    def test_a_trimmed_history_is_continued_and_the_model_sees_all_of_it(
-        self, serve: Serve, way: Way
-    ) -> None:
+    def test_trimmed_history_continues_and_the_model_sees_all_of_it(self, serve: Serve, way: Way) -> None:
         served = serve(["One."], ["Two."], ["Three."])
         client = served.client("k")
         way(client, "first")
@@ -128,7 +126,7 @@ class TestMessages:
         assert len(seen(served)) == 5
 
     @both_ways
-    def test_only_new_messages_continue_too(self, serve: Serve, way: Way) -> None:
+    def test_new_messages_alone_continue(self, serve: Serve, way: Way) -> None:
         served = serve(["One."], ["Two."])
         client = served.client("k")
         way(client, "first")
@@ -138,7 +136,7 @@ class TestMessages:
         assert [len(turn["input"]) for turn in served.shown("k")["turns"]] == [1, 2]
 
     @both_ways
-    def test_an_edit_branches(self, serve: Serve, store_url: str, way: Way) -> None:
+    def test_edited_history_branches(self, serve: Serve, store_url: str, way: Way) -> None:
         served = serve(["One."], ["Two."], ["Other."], ["Next."], store=store_url)
         client = served.client("k")
         way(client, "first")
@@ -152,7 +150,7 @@ class TestMessages:
         ]  # fmt: skip
 
     @pytest.mark.parametrize("has_partial", [True, False])
-    def test_a_client_may_or_may_not_have_heard_of_an_interrupted_answer(
+    def test_history_with_or_without_the_interrupted_answer_continues(
         self, serve: Serve, has_partial: bool
     ) -> None:
         gate = Gate()
@@ -174,7 +172,7 @@ class TestMessages:
         ]
 
     @both_ways
-    def test_a_client_that_keeps_a_question_that_failed_asks_both(self, serve: Serve, way: Way) -> None:
+    def test_failed_question_resent_with_the_next_one_is_sent_together(self, serve: Serve, way: Way) -> None:
         served = serve(["One."], [CUT], ["Both."])
         client = served.client("k")
         history = [user("first"), assistant(way(client, "first").text)]
@@ -186,7 +184,7 @@ class TestMessages:
         assert [len(turn["input"]) for turn in served.shown("k")["turns"]] == [1, 2]
 
     @both_ways
-    def test_a_regeneration_branches(self, serve: Serve, way: Way) -> None:
+    def test_regenerated_answer_branches(self, serve: Serve, way: Way) -> None:
         served = serve(["One."], ["Two."], ["Another two."])
         client = served.client("k")
         way(client, "first")
@@ -197,7 +195,7 @@ class TestMessages:
         assert [text for _, text in served.history("k")] == ["first", "One.", "second", "Another two."]
 
     @both_ways
-    def test_a_failed_edit_leaves_the_conversation_where_it_was(self, serve: Serve, way: Way) -> None:
+    def test_failed_edit_leaves_the_conversation_unchanged(self, serve: Serve, way: Way) -> None:
         served = serve(["One."], ["Two."], ["Hel", Data(b"{")])
         client = served.client("k")
         way(client, "first")
@@ -207,7 +205,7 @@ class TestMessages:
             way(client, [user("first"), assistant("One."), user("edited")])
         assert (served.turns("k"), served.shown("k")["branch"]) == (before, branch)
 
-    def test_a_divergence_can_be_refused(self, serve: Serve) -> None:
+    def test_diverged_history_is_refused_with_on_divergence_reject(self, serve: Serve) -> None:
         served = serve(["One."])
         client = served.client("k", X_Turn_On_Divergence="reject")
         whole(client, "first")
@@ -218,7 +216,7 @@ class TestMessages:
         assert problem.value.response.headers["x-should-retry"] == "false"
         assert served.turns("k") == before
 
-    def test_what_is_sent_can_be_said(self, serve: Serve) -> None:
+    def test_messages_header_selects_new_or_full_history(self, serve: Serve) -> None:
         served = serve(["One."], ["Two."], ["Three."])
         whole(served.client("k"), "first")
         pasted = [user("Look:"), assistant("One."), user("What is that?")]
@@ -241,7 +239,7 @@ class TestMessages:
         assert [text for role, text in served.history("k") if role == "user"] == ["first", "second", "third"]
 
     @both_ways
-    def test_without_new_input_nothing_changes(self, serve: Serve, way: Way) -> None:
+    def test_request_without_new_input_is_refused_and_changes_no_turn(self, serve: Serve, way: Way) -> None:
         served = serve(["One."])
         client = served.client("k")
         way(client, "first")
@@ -255,7 +253,7 @@ class TestMessages:
             assert served.shown("k") == before
         assert len(served.upstream.received) == 1
 
-    def test_blank_input_makes_no_conversation(self, serve: Serve) -> None:
+    def test_blank_input_creates_no_conversation(self, serve: Serve) -> None:
         served = serve()
         with pytest.raises(openai.BadRequestError):
             whole(served.client("k"), " ")
@@ -266,7 +264,7 @@ class TestParameters:
     """What is asked for beside the messages."""
 
     @both_ways
-    def test_several_answers_are_refused_by_name_in_a_conversation(self, serve: Serve, way: Way) -> None:
+    def test_several_answers_in_a_conversation_are_refused_by_name(self, serve: Serve, way: Way) -> None:
         served = serve(["One."])
         with pytest.raises(openai.BadRequestError, match="n: a conversation") as problem:
             way(served.client("k"), "Hi", n=2)
@@ -274,7 +272,7 @@ class TestParameters:
         assert served.do(served.ledger.list()).chats == ()
         way(served.client("k"), "Hi", n=1)
 
-    def test_several_answers_are_passed_through_without_one(self, serve: Serve) -> None:
+    def test_several_answers_without_a_conversation_are_passed_through(self, serve: Serve) -> None:
         served = serve(["One."])
         whole(served.client(), "Hi", n=2)
         assert served.upstream.received[0].body["n"] == 2
@@ -282,7 +280,7 @@ class TestParameters:
     @pytest.mark.parametrize(
         "spoken", [{"modalities": ["text", "audio"]}, {"audio": {"voice": "ash", "format": "wav"}}]
     )
-    def test_spoken_answers_are_refused_by_name_in_a_conversation(
+    def test_spoken_answers_in_a_conversation_are_refused_by_name(
         self, serve: Serve, spoken: dict[str, Any]
     ) -> None:
         served = serve(["One."], ["Two."])
@@ -293,9 +291,7 @@ class TestParameters:
         assert spoken.items() <= served.upstream.received[0].body.items()
         whole(served.client("k"), "Hi", extra_body={"audio": None})
 
-    def test_functions_of_the_old_kind_are_refused_by_name_before_a_model_is_asked(
-        self, serve: Serve
-    ) -> None:
+    def test_legacy_functions_in_a_conversation_are_refused_before_a_model_call(self, serve: Serve) -> None:
         served = serve(["One."])
         functions = [{"name": "f", "parameters": {}}]
         with pytest.raises(openai.BadRequestError, match=r"functions: .* Send `tools`") as problem:
@@ -307,7 +303,7 @@ class TestParameters:
 
     @both_ways
     @pytest.mark.parametrize("conversation", ["k", None])
-    def test_unknown_fields_are_passed_both_ways(
+    def test_unknown_request_fields_reach_the_upstream(
         self, serve: Serve, way: Way, conversation: str | None
     ) -> None:
         served = serve(["One."])
@@ -317,9 +313,7 @@ class TestParameters:
         assert "authorization" not in served.upstream.received[0].headers
 
     @pytest.mark.parametrize("conversation", ["k", None])
-    def test_unknown_fields_of_the_answer_reach_the_client(
-        self, serve: Serve, conversation: str | None
-    ) -> None:
+    def test_unknown_answer_fields_reach_the_client(self, serve: Serve, conversation: str | None) -> None:
         chunk = (
             b'{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","made_up":{"a":[1]},'
             b'"choices":[{"index":0,"delta":{"role":"assistant","content":"Hi","odd":true},'
@@ -340,7 +334,7 @@ class TestParameters:
         assert answer.choices[0].message.odd is True
 
     @pytest.mark.parametrize("conversation", ["k", None])
-    def test_usage_is_told_when_it_is_asked_for(self, serve: Serve, conversation: str | None) -> None:
+    def test_usage_is_sent_on_request(self, serve: Serve, conversation: str | None) -> None:
         served = serve(otherwise=["One."])
         client = served.client(conversation)
         assert streamed(client, "Hi").usage is None
@@ -348,7 +342,7 @@ class TestParameters:
         assert told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens > 0
         assert whole(client, "Hi once more").usage.total_tokens > 0
 
-    def test_an_unknown_policy_is_refused_with_those_that_are_known(self, serve: Serve) -> None:
+    def test_unknown_policy_is_refused_with_the_known_ones(self, serve: Serve) -> None:
         policies = {
             "X_Turn_On_Busy": ["queue", "reject", "interrupt", "rollback"],
             "X_Turn_On_Stop": ["keep", "discard"],
@@ -366,7 +360,7 @@ class TestParameters:
         assert served.do(served.ledger.list()).chats == ()
 
     @both_ways
-    def test_a_refusal_is_kept_and_told_as_one(self, serve: Serve, way: Way) -> None:
+    def test_refusal_is_stored_and_returned_as_a_refusal(self, serve: Serve, way: Way) -> None:
         served = serve([Refusal("I will not.")], ["Well."])
         client = served.client("k")
         assert way(client, "Do it").refusal == "I will not."
@@ -374,7 +368,7 @@ class TestParameters:
         assert seen(served)[1]["role"] == "assistant"
         assert "I will not." in str(seen(served)[1])
 
-    def test_no_conversation_leaves_no_trace(self, serve: Serve) -> None:
+    def test_request_without_a_conversation_stores_no_chat(self, serve: Serve) -> None:
         served = serve(otherwise=["One."])
         for way in (whole, streamed):
             told = way(served.client(), "Hi")
@@ -382,14 +376,14 @@ class TestParameters:
             assert "x-conversation-id" not in told.headers
         assert served.do(served.ledger.list()).chats == ()
 
-    def test_policies_without_a_conversation_are_refused(self, serve: Serve) -> None:
+    def test_policy_without_a_conversation_is_refused(self, serve: Serve) -> None:
         served = serve()
         with pytest.raises(openai.BadRequestError, match="x-turn-on-stop"):
             whole(served.client(X_Turn_On_Stop="keep"), "Hi")
 
 
 class TestModels:
-    def test_all_models_are_listed(self, serve: Serve) -> None:
+    def test_models_are_listed_and_retrieved(self, serve: Serve) -> None:
         served = serve()
         client = served.client()
         assert [model.id for model in client.models.list()] == ["demo", "scripted"]

@@ -1,5 +1,5 @@
-"""Turns that are not kept are answered on what was sent, and nothing is there afterwards. Chats that are kept
-get a title by a model, behind the answer, and never over a name that a person gave."""
+"""Unkept turns are answered from the messages sent and stored nowhere. Kept chats get a title from a model
+after the answer, never over a title by a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DESK_UNKEPT = Settings(port=0, grace=0.0, chats=ChatSettings(scopes={"desk": Sco
 
 
 @both_ways
-def test_a_request_can_ask_that_nothing_be_kept(serve: Serve, store_url: str, way: Way) -> None:
+def test_turn_with_keep_no_is_answered_and_not_stored(serve: Serve, store_url: str, way: Way) -> None:
     served = serve(["One."], ["Two."], store=store_url)
     client = served.client("k", X_Conversation_Keep="no")
     first = way(client, "first")
@@ -41,7 +41,7 @@ def test_a_request_can_ask_that_nothing_be_kept(serve: Serve, store_url: str, wa
     assert way(served.client("k"), "Hi", model="demo").state == CREATED
 
 
-def test_no_operation_of_a_turn_reaches_the_store(serve: Serve) -> None:
+def test_unkept_turn_does_not_write_to_the_store(serve: Serve) -> None:
     served = serve(["One."], ["Kept."], settings=DESK_UNKEPT)
     served.store.operations.clear()
     assert whole(served.client("k", X_Conversation_Scope="desk"), "first").state == "unkept"
@@ -54,7 +54,7 @@ def test_no_operation_of_a_turn_reaches_the_store(serve: Serve) -> None:
 
 
 @both_ways
-def test_a_server_that_keeps_nothing_answers_all_the_same(serve: Serve, way: Way) -> None:
+def test_server_that_keeps_no_chats_answers_turns(serve: Serve, way: Way) -> None:
     served = serve(otherwise=["Hello."], settings=NOTHING_KEPT)
     assert way(served.client("k"), "Hi").state == "unkept"
     assert way(served.client("k", X_Conversation_Keep="no"), "Hi").state == "unkept"
@@ -62,7 +62,7 @@ def test_a_server_that_keeps_nothing_answers_all_the_same(serve: Serve, way: Way
     assert way(served.client(X_Conversation_Keep="no"), "Hi").state == "unkept"
 
 
-def test_what_was_kept_before_stays_and_is_not_added_to(serve: Serve, tmp_path: object) -> None:
+def test_kept_chat_is_preserved_by_a_server_that_keeps_no_chats(serve: Serve, tmp_path: object) -> None:
     store = f"sqlite:///{tmp_path}/chats.db"
     before = serve(["One."], store=store)
     kept = whole(before.client("k"), "first")
@@ -79,7 +79,7 @@ def test_what_was_kept_before_stays_and_is_not_added_to(serve: Serve, tmp_path: 
     assert after.history("k") == [("user", "first"), ("assistant", "One.")]
 
 
-def test_no_chat_is_taken_in_where_none_is_kept(serve: Serve) -> None:
+def test_import_into_an_unkept_scope_is_refused(serve: Serve) -> None:
     before = serve(otherwise=["One."])
     whole(before.client("k"), "first")
     whole(before.client("k", X_Conversation_Scope="desk"), "first")
@@ -97,7 +97,7 @@ def test_no_chat_is_taken_in_where_none_is_kept(serve: Serve) -> None:
     assert after.do(Host(after.ledger).is_named("k"))
 
 
-def test_half_of_what_was_asked_for_is_not_given(serve: Serve) -> None:
+def test_unkept_turn_with_a_header_that_needs_the_store_is_refused(serve: Serve) -> None:
     served = serve(settings=NOTHING_KEPT)
     with pytest.raises(openai.BadRequestError) as problem:
         whole(served.client("k", Idempotency_Key="one"), "Hi")
@@ -109,7 +109,7 @@ def test_half_of_what_was_asked_for_is_not_given(serve: Serve) -> None:
 
 
 @both_ways
-def test_a_failure_is_told_and_leaves_nothing(serve: Serve, way: Way) -> None:
+def test_unkept_turn_that_fails_is_reported_and_leaves_no_chat(serve: Serve, way: Way) -> None:
     served = serve([Status(503)], ["Hel", CUT], ["Hello."])
     client = served.client("k", X_Conversation_Keep="no")
     for _ in range(2):
@@ -119,7 +119,7 @@ def test_a_failure_is_told_and_leaves_nothing(serve: Serve, way: Way) -> None:
     assert not served.do(Host(served.ledger).is_named("k"))
 
 
-def test_it_counts_as_a_turn_until_it_ends(serve: Serve) -> None:
+def test_unkept_turn_counts_toward_the_turn_limit_until_it_ends(serve: Serve) -> None:
     gate = Gate()
     limits = ServerLimits(turns=1)
     served = serve(
@@ -136,7 +136,7 @@ def test_it_counts_as_a_turn_until_it_ends(serve: Serve) -> None:
         assert b"[DONE]" in running.read()
 
 
-def test_when_its_client_leaves_it_ends(serve: Serve) -> None:
+def test_unkept_turn_ends_when_its_client_disconnects(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
     with served.raw({"messages": [user("Hi")], "stream": True}, "k", X_Conversation_Keep="no"):
@@ -146,7 +146,7 @@ def test_when_its_client_leaves_it_ends(serve: Serve) -> None:
     assert Host(served.ledger).at_work().running == 0
 
 
-def test_a_kept_turn_beside_it_is_kept(serve: Serve, store_url: str) -> None:
+def test_unkept_turn_does_not_affect_the_kept_conversation(serve: Serve, store_url: str) -> None:
     served = serve(["One."], ["Aside."], ["Two."], store=store_url)
     whole(served.client("k"), "first")
     everything = [user("first"), assistant("One."), user("aside")]
@@ -174,9 +174,7 @@ def title(served: Served, conversation_key: str) -> tuple[str | None, NamedBy | 
 
 
 @both_ways
-def test_a_chat_is_named_by_the_model_once_its_first_turn_is_there(
-    serve: Serve, store_url: str, way: Way
-) -> None:
+def test_title_is_made_by_the_model_after_the_first_turn(serve: Serve, store_url: str, way: Way) -> None:
     gate = Gate()
     served = serve(["It rains."], [gate, '"Weather in Rome."'], ["Still."], store=store_url, settings=TITLED)
     told = way(served.client("k"), "How is the weather in Rome today?")
@@ -195,7 +193,7 @@ def test_a_chat_is_named_by_the_model_once_its_first_turn_is_there(
     assert "It rains." in shown
 
 
-def test_the_revision_that_a_person_read_stays_good(serve: Serve) -> None:
+def test_title_by_the_model_does_not_change_the_revision(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], settings=TITLED)
     whole(served.client("k"), "Hello")
@@ -208,7 +206,7 @@ def test_the_revision_that_a_person_read_stays_good(serve: Serve) -> None:
     assert title(served, "k") == ("Mine", NamedBy.PERSON)
 
 
-def test_a_rename_meanwhile_wins(serve: Serve, store_url: str) -> None:
+def test_title_by_a_person_wins_over_a_pending_model_title(serve: Serve, store_url: str) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], store=store_url, settings=TITLED)
     whole(served.client("k"), "Hello")
@@ -219,7 +217,7 @@ def test_a_rename_meanwhile_wins(serve: Serve, store_url: str) -> None:
     assert title(served, "k") == ("Mine", NamedBy.PERSON)
 
 
-def test_what_has_a_name_is_not_asked_for(serve: Serve) -> None:
+def test_title_by_a_person_prevents_a_model_title(serve: Serve) -> None:
     served = serve(["Yes."], settings=TITLED)
     chat = served.do(served.ledger.conversation(title="Mine"))
     whole(served.client(chat.id), "Hello")
@@ -239,7 +237,7 @@ def test_what_has_a_name_is_not_asked_for(serve: Serve) -> None:
         ['"<think>"'],
     ],
 )
-def test_what_fails_is_left_and_the_first_words_stay(serve: Serve, script: list[Any]) -> None:
+def test_title_failure_leaves_the_first_words(serve: Serve, script: list[Any]) -> None:
     served = serve(["Yes."], script, ["Again."], settings=TITLED)
     whole(served.client("k"), "Hello there")
     named(served)
@@ -248,7 +246,7 @@ def test_what_fails_is_left_and_the_first_words_stay(serve: Serve, script: list[
     assert len(served.upstream.received) == 3
 
 
-def test_no_turn_no_title(serve: Serve) -> None:
+def test_title_is_not_made_for_a_failed_first_turn(serve: Serve) -> None:
     served = serve([Status(500)], ["Kept."], ["Its name"], settings=TITLED)
     with pytest.raises(openai.APIError):
         whole(served.client("k"), "Hello")
@@ -258,7 +256,7 @@ def test_no_turn_no_title(serve: Serve) -> None:
     assert title(served, "k") == ("Its name", NamedBy.MODEL)
 
 
-def test_what_is_not_kept_is_not_named(serve: Serve) -> None:
+def test_title_is_not_made_for_unkept_chats(serve: Serve) -> None:
     off = {"": ScopeSettings(keep=False)}
     served = serve(
         ["Yes."], settings=Settings(port=0, grace=0.0, chats=ChatSettings(title_model="namer", scopes=off))
@@ -268,7 +266,7 @@ def test_what_is_not_kept_is_not_named(serve: Serve) -> None:
     assert len(served.upstream.received) == 1
 
 
-def test_a_deleted_chat_is_not_named(serve: Serve) -> None:
+def test_title_for_a_chat_deleted_meanwhile_is_dropped(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], settings=TITLED)
     whole(served.client("k"), "Hello")
@@ -278,7 +276,7 @@ def test_a_deleted_chat_is_not_named(serve: Serve) -> None:
     named(served)
 
 
-def test_another_answer_to_the_first_question_is_no_reason_for_another_name(serve: Serve) -> None:
+def test_title_is_not_made_again_for_an_edited_first_turn(serve: Serve) -> None:
     served = serve(["One."], ["A name"], ["Other."], settings=TITLED)
     whole(served.client("k"), "Hello")
     named(served)
@@ -289,7 +287,7 @@ def test_another_answer_to_the_first_question_is_no_reason_for_another_name(serv
     assert assistant("Other.")["content"] == again.text
 
 
-def test_a_turn_that_is_asked_for_over_the_other_api_is_named_as_well(serve: Serve) -> None:
+def test_title_is_made_for_native_turns(serve: Serve) -> None:
     served = serve(["It rains."], ["Weather"], settings=TITLED)
     body = {"model": "scripted", "input": "How is the weather?", "conversation_key": "k"}
     assert served.http.post("/api/turns", json=body).status_code == 200
@@ -297,7 +295,7 @@ def test_a_turn_that_is_asked_for_over_the_other_api_is_named_as_well(serve: Ser
     assert title(served, "k") == ("Weather", NamedBy.MODEL)
 
 
-def test_a_client_that_leaves_has_its_chat_named_all_the_same(serve: Serve) -> None:
+def test_title_is_made_after_the_client_disconnects(serve: Serve) -> None:
     gate = Gate()
     served = serve(["It ", gate, "rains."], ["Weather"], settings=TITLED)
     with served.raw({"messages": [user("How is the weather?")], "stream": True}, "k"):

@@ -1,4 +1,4 @@
-"""What is counted and logged of real turns: how they ended, whose they were, and nothing of what was said."""
+"""Metrics and log lines of real turns: outcomes and ids, and no message content."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_turns_are_counted_by_their_outcome(serve: Serve) -> None:
     assert told["first_token_seconds_count"] == 1
 
 
-def test_streams_are_open_while_they_are_sent_and_no_longer(serve: Serve) -> None:
+def test_open_streams_metric_counts_streams_only_while_they_are_sent(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."], ["Hel", gate, "lo."], [Status(400)], ["Hel", CUT])
     kept = served.client("k", Idempotency_Key="i")
@@ -78,7 +78,7 @@ def test_streams_are_open_while_they_are_sent_and_no_longer(serve: Serve) -> Non
     assert open_streams(served) == 0
 
 
-def test_who_leaves_before_the_answer_is_counted_as_such(serve: Serve) -> None:
+def test_client_that_disconnects_before_the_answer_is_counted_as_499(serve: Serve) -> None:
     gate = Gate()
     served = serve([gate, "Hello."], [gate, "Hello."])
     body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi"}]}'
@@ -107,7 +107,7 @@ class SetTime:
         return self.now
 
 
-def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
+def test_first_token_metric_excludes_the_wait_in_the_queue(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
@@ -129,7 +129,7 @@ def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
     assert told["first_token_seconds_sum"] == 40  # of the first
 
 
-def test_the_announcement_of_an_answer_is_not_its_first_token(
+def test_first_token_metric_ignores_an_empty_first_chunk(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
@@ -159,9 +159,7 @@ def lines() -> Iterator[io.StringIO]:
         yield stream
 
 
-def test_each_request_is_a_line_with_its_ids_its_end_and_nothing_that_was_said(
-    serve: Serve, lines: io.StringIO
-) -> None:
+def test_request_log_line_has_ids_and_outcome_but_no_content(serve: Serve, lines: io.StringIO) -> None:
     served = serve(
         [SAID],
         [SAID, CUT],
@@ -195,7 +193,7 @@ def test_each_request_is_a_line_with_its_ids_its_end_and_nothing_that_was_said(
 
 
 @both_ways
-def test_request_without_a_conversation_is_unchanged_and_its_line_has_the_code_of_a_failed_end(
+def test_failed_finish_without_a_conversation_is_passed_through_and_logged(
     serve: Serve, lines: io.StringIO, way: Way
 ) -> None:
     served = serve(["Hel", End("abort")], ["Hello."])

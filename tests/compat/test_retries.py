@@ -1,5 +1,5 @@
-"""A request that is sent again happens once: with an Idempotency-Key it is answered each time; the official
-client retries without one, and nothing is committed twice, no message swallowed."""
+"""Retries happen once: an Idempotency-Key replays the answer, and the official client's retries without one
+neither commit twice nor lose a message."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def commit_unheard(served: Served, gate: Gate) -> str:
 
 @both_ways
 @pytest.mark.parametrize("failure", [[Status(500)], [Status(429)], [CUT]], ids=["5xx", "429", "cut"])
-def test_after_a_failed_try_the_next_commits_once(
+def test_retry_after_failed_tries_commits_once(
     serve: Serve, store_url: str, retrying: Retry, way: Way, failure: list[Status]
 ) -> None:
     served = serve(failure, failure, ["Hello."], store=store_url)
@@ -73,7 +73,7 @@ def test_after_a_failed_try_the_next_commits_once(
 
 
 @broken
-def test_a_try_that_was_given_up_is_joined_while_it_runs(
+def test_retry_of_an_abandoned_try_joins_the_running_turn(
     serve: Serve, store_url: str, threads: ThreadPoolExecutor, retrying: Retry, way: Way, fault: Fault
 ) -> None:
     gate = Gate()
@@ -93,7 +93,7 @@ def test_a_try_that_was_given_up_is_joined_while_it_runs(
 
 
 @broken
-def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
+def test_retry_after_an_undelivered_answer_replays_it(
     serve: Serve, store_url: str, retrying: Retry, way: Way, fault: Fault
 ) -> None:
     gate = Gate()
@@ -106,7 +106,7 @@ def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
 
 
 @both_ways
-def test_a_second_retry_joins_as_well(
+def test_second_retry_joins_the_running_turn(
     serve: Serve, threads: ThreadPoolExecutor, retrying: Retry, way: Way
 ) -> None:
     gate = Gate()
@@ -124,7 +124,7 @@ def test_a_second_retry_joins_as_well(
 
 
 @both_ways
-def test_a_try_that_was_given_up_in_the_queue_is_not_run_twice(
+def test_retry_of_a_try_abandoned_in_the_queue_runs_once(
     serve: Serve, store_url: str, threads: ThreadPoolExecutor, retrying: Retry, way: Way
 ) -> None:
     gate = Gate()
@@ -141,7 +141,7 @@ def test_a_try_that_was_given_up_in_the_queue_is_not_run_twice(
     assert len(served.upstream.received) == 2
 
 
-def test_a_try_that_was_given_up_in_the_queue_is_followed_as_it_runs(
+def test_retry_of_a_try_abandoned_in_the_queue_streams_the_turn_as_it_runs(
     serve: Serve, threads: ThreadPoolExecutor, retrying: Retry
 ) -> None:
     first_gate, gate = Gate(), Gate()
@@ -163,7 +163,7 @@ def test_a_try_that_was_given_up_in_the_queue_is_followed_as_it_runs(
 
 
 @both_ways
-def test_a_resent_history_is_retried_likewise(serve: Serve, retrying: Retry, way: Way) -> None:
+def test_retry_with_a_resent_history_replays_the_answer(serve: Serve, retrying: Retry, way: Way) -> None:
     gate = Gate()
     served = serve(["One."], [gate, "Hello."], ["Hello, twice."])
     whole(served.client("k"), "first")
@@ -175,7 +175,7 @@ def test_a_resent_history_is_retried_likewise(serve: Serve, retrying: Retry, way
 
 
 @pytest.mark.parametrize("fate", Fate)
-def test_a_commit_of_unknown_outcome_is_not_repeated_if_it_happened(
+def test_retry_after_an_unknown_commit_outcome_does_not_repeat_a_committed_turn(
     serve: Serve, store_url: str, retrying: Retry, fate: Fate
 ) -> None:
     served = serve(["Hello."], ["Hello, again."], limits=Limits(doubt_patience=0), store=store_url)
@@ -199,7 +199,7 @@ def test_a_commit_of_unknown_outcome_is_not_repeated_if_it_happened(
     ],
     ids=["at once", "first try lost", "first try failed"],
 )
-def test_a_second_identical_message_is_a_second_turn(
+def test_second_identical_message_is_a_second_turn(
     serve: Serve, store_url: str, retrying: Retry, way: Way, faults: Any, failures: Any, tries: list[str]
 ) -> None:
     served = serve(["One."], *failures, ["Two."], store=store_url)
@@ -212,7 +212,7 @@ def test_a_second_identical_message_is_a_second_turn(
 
 
 @both_ways
-def test_a_replayed_answer_is_not_given_a_third_time(serve: Serve, retrying: Retry, way: Way) -> None:
+def test_replayed_answer_is_not_given_to_the_next_message(serve: Serve, retrying: Retry, way: Way) -> None:
     gate = Gate()
     served = serve([gate, "One."], ["Two."])
     line = Line(Fault.DROPPED, Fault.NOTHING, Fault.NEVER_SENT)
@@ -224,7 +224,7 @@ def test_a_replayed_answer_is_not_given_a_third_time(serve: Serve, retrying: Ret
 
 
 @both_ways
-def test_what_cannot_get_better_is_not_retried(
+def test_permanent_conflict_is_not_retried(
     serve: Serve, threads: ThreadPoolExecutor, retrying: Retry, way: Way
 ) -> None:
     gate = Gate()
@@ -240,7 +240,7 @@ def test_what_cannot_get_better_is_not_retried(
 
 
 class TestAsynchronous:
-    async def test_after_a_failed_try_the_next_commits_once(self, serve: Serve) -> None:
+    async def test_async_retry_after_a_failed_try_commits_once(self, serve: Serve) -> None:
         served = serve([Status(503)], ["Hello."])
         line = Line()
         async with AsyncRetrying(served, "k", line, nothing) as client:
@@ -249,7 +249,7 @@ class TestAsynchronous:
         assert line.tries == ["0", "1"]
         assert served.history("k") == HELLO
 
-    async def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
+    async def test_async_retry_after_an_undelivered_answer_replays_it(
         self, serve: Serve, store_url: str
     ) -> None:
         gate = Gate()
@@ -274,7 +274,7 @@ def same(one: Told, other: Told) -> bool:
 
 @both_ways
 @crossed
-def test_a_committed_answer_is_replayed(serve: Serve, store_url: str, way: Way, other: Way) -> None:
+def test_idempotency_key_replays_the_answer(serve: Serve, store_url: str, way: Way, other: Way) -> None:
     served = serve(["One."], ["Two."], store=store_url)
     client = served.client("k")
     first = way(client, "Hi", **KEY)
@@ -288,7 +288,7 @@ def test_a_committed_answer_is_replayed(serve: Serve, store_url: str, way: Way, 
 
 
 @both_ways
-def test_the_conversation_may_be_named_by_its_id_the_next_time(serve: Serve, way: Way) -> None:
+def test_idempotency_key_replays_when_the_conversation_is_named_by_id(serve: Serve, way: Way) -> None:
     served = serve(["One."])
     first = way(served.client("k"), "Hi", **KEY)
     assert same(first, way(served.client(first.conversation), "Hi", **KEY))
@@ -296,7 +296,7 @@ def test_the_conversation_may_be_named_by_its_id_the_next_time(serve: Serve, way
 
 
 @both_ways
-def test_calls_and_refusals_are_replayed_as_they_were(serve: Serve, way: Way) -> None:
+def test_idempotency_key_replays_tool_calls_and_refusals(serve: Serve, way: Way) -> None:
     served = serve(["Look.", *TWO_CALLS], [Refusal("No.")])
     client = served.client("k")
     first = way(client, "Weather?", tools=[WEATHER], **KEY)
@@ -308,7 +308,7 @@ def test_calls_and_refusals_are_replayed_as_they_were(serve: Serve, way: Way) ->
     assert same(refused, way(client, results, **other))
 
 
-def test_usage_is_replayed_where_it_is_asked_for(serve: Serve) -> None:
+def test_idempotency_key_replays_usage_on_request(serve: Serve) -> None:
     served = serve(["One."])
     client = served.client("k")
     options: Any = {"stream_options": {"include_usage": True}, **KEY}
@@ -319,7 +319,7 @@ def test_usage_is_replayed_where_it_is_asked_for(serve: Serve) -> None:
 
 
 @both_ways
-def test_a_replay_outlives_the_server(serve: Serve, tmp_path: Path, way: Way) -> None:
+def test_idempotency_key_replays_after_a_server_restart(serve: Serve, tmp_path: Path, way: Way) -> None:
     store = f"sqlite:///{tmp_path / 'chats.db'}"
     first = way(serve(["One."], store=store).client("k"), "Hi", **KEY)
     other = serve(store=store)
@@ -328,7 +328,7 @@ def test_a_replay_outlives_the_server(serve: Serve, tmp_path: Path, way: Way) ->
 
 
 @crossed
-def test_who_asks_while_it_runs_attaches(
+def test_idempotency_key_attaches_to_the_running_turn(
     serve: Serve, store_url: str, threads: ThreadPoolExecutor, other: Way
 ) -> None:
     gate = Gate()
@@ -343,7 +343,7 @@ def test_who_asks_while_it_runs_attaches(
     assert len(served.shown("k")["turns"]) == 1
 
 
-def test_who_attaches_hears_what_was_said_before_he_came(serve: Serve) -> None:
+def test_attached_stream_starts_with_the_text_already_sent(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo.", *TWO_CALLS])
     asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, "tools": [WEATHER], **KEY}
@@ -364,7 +364,7 @@ def same_said(one: Told, other: Told) -> bool:
 
 
 @crossed
-def test_who_attached_shares_the_failure(serve: Serve, threads: ThreadPoolExecutor, other: Way) -> None:
+def test_attached_request_shares_the_failure(serve: Serve, threads: ThreadPoolExecutor, other: Way) -> None:
     gate = Gate()
     served = serve(["Hel", gate, CUT])
     first = threads.submit(streamed, served.client("k"), "Hi", **KEY)
@@ -378,7 +378,7 @@ def test_who_attached_shares_the_failure(serve: Serve, threads: ThreadPoolExecut
 
 
 @both_ways
-def test_after_a_failure_the_same_key_tries_again(serve: Serve, way: Way) -> None:
+def test_idempotency_key_runs_again_after_a_failure(serve: Serve, way: Way) -> None:
     served = serve([Status(500)], ["Hel", CUT], ["Hello."])
     client = served.client("k")
     for _ in range(2):
@@ -392,7 +392,7 @@ def test_after_a_failure_the_same_key_tries_again(serve: Serve, way: Way) -> Non
 
 @both_ways
 @pytest.mark.parametrize("change", [{"messages": "Bye"}, {"temperature": 1}, {"conversation": "other"}])
-def test_another_request_with_the_same_key_is_refused(serve: Serve, way: Way, change: dict[str, Any]) -> None:
+def test_reused_idempotency_key_is_refused(serve: Serve, way: Way, change: dict[str, Any]) -> None:
     served = serve(["One."], ["Two."])
     way(served.client("k"), "Hi", **KEY)
     before = served.turns("k")
@@ -406,7 +406,7 @@ def test_another_request_with_the_same_key_is_refused(serve: Serve, way: Way, ch
 
 
 @both_ways
-def test_a_turn_that_was_stopped_and_discarded_stays_so(serve: Serve, way: Way) -> None:
+def test_idempotency_key_of_a_discarded_turn_stays_stopped(serve: Serve, way: Way) -> None:
     gate = Gate()
     served = serve(["Hel", gate])
     client = served.client("k", X_Turn_On_Stop="discard")
@@ -422,7 +422,7 @@ def test_a_turn_that_was_stopped_and_discarded_stays_so(serve: Serve, way: Way) 
 
 
 @both_ways
-def test_a_turn_that_was_stopped_and_kept_is_replayed(serve: Serve, way: Way) -> None:
+def test_idempotency_key_of_a_stopped_and_kept_turn_replays_it(serve: Serve, way: Way) -> None:
     gate = Gate()
     served = serve(["Hel", gate])
     client = served.client("k")
@@ -434,7 +434,7 @@ def test_a_turn_that_was_stopped_and_kept_is_replayed(serve: Serve, way: Way) ->
     assert (told.turn, told.text, told.is_replayed) == (turn, "Hel", True)
 
 
-def test_a_key_replayed_after_its_conversation_was_deleted_is_gone(serve: Serve) -> None:
+def test_idempotency_key_of_a_deleted_conversation_is_answered_410(serve: Serve) -> None:
     served = serve(["One."])
     whole(served.client("k"), "Hi", **KEY)
     served.do(served.chat("k").delete())

@@ -1,5 +1,4 @@
-"""Stopping a turn from elsewhere, following it by its events, waiting for it, and what becomes of it when its
-client goes away."""
+"""Stopping a turn, following its events, waiting in its queue, and disconnecting from it."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def running_turn(served: Served, conversation_key: str) -> str:
 class TestStop:
     @both_ways
     @pytest.mark.parametrize("policy", [None, "keep", "discard"])
-    def test_a_stop_is_answered_when_the_turn_is_final(
+    def test_stop_is_answered_when_the_turn_is_final(
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way, policy: str | None
     ) -> None:
         gate = Gate()
@@ -61,7 +60,7 @@ class TestStop:
         assert [each for each in seen if each in kept] == kept
         assert seen[:2] + seen[-1:] == [user("first"), assistant("One."), user("third")]
 
-    def test_a_committed_turn_stays_committed(self, serve: Serve) -> None:
+    def test_stop_of_a_committed_turn_changes_no_turn(self, serve: Serve) -> None:
         served = serve(["One."])
         turn = f"/api/turns/{whole(served.client('k'), 'Hi').turn}"
         before = served.turns("k")
@@ -71,7 +70,7 @@ class TestStop:
         assert served.turns("k") == before
 
     @pytest.mark.parametrize(("method", "path"), [("POST", "stop"), ("GET", "events")])
-    def test_an_unknown_turn_can_be_neither_stopped_nor_followed(
+    def test_unknown_turn_can_be_neither_stopped_nor_followed(
         self, serve: Serve, method: str, path: str
     ) -> None:
         answer = serve().http.request(method, f"/api/turns/{UNKNOWN}/{path}")
@@ -82,7 +81,7 @@ class TestBusy:
     """While another turn runs."""
 
     @both_ways
-    def test_reject_is_told_at_once_and_not_to_be_retried(
+    def test_busy_reject_is_answered_immediately_and_not_retried(
         self, serve: Serve, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         gate = Gate()
@@ -99,7 +98,7 @@ class TestBusy:
 
     @both_ways
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    def test_the_running_turn_can_be_put_aside(
+    def test_busy_interrupt_and_rollback_end_the_running_turn(
         self, serve: Serve, threads: ThreadPoolExecutor, way: Way, policy: str
     ) -> None:
         gate = Gate()
@@ -114,7 +113,7 @@ class TestBusy:
         assert served.history("k") == [*kept, ("user", "second"), ("assistant", "Second.")]
 
     @both_ways
-    def test_queued_requests_run_in_their_order(
+    def test_busy_queue_runs_requests_in_order(
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         gate = Gate()
@@ -129,7 +128,7 @@ class TestBusy:
         assert [text for role, text in served.history("k") if role == "user"] == ["0", "1", "2", "3"]
 
     @both_ways
-    def test_a_full_queue_is_told_with_a_time_to_come_back(
+    def test_busy_queue_that_is_full_is_answered_with_retry_after(
         self, serve: Serve, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         gate = Gate()
@@ -146,7 +145,7 @@ class TestBusy:
         assert [each.result().text for each in asking] == ["Zero", "One."]
 
     @both_ways
-    def test_a_wait_that_ended_is_a_conflict(
+    def test_busy_queue_wait_that_times_out_is_a_conflict(
         self, serve: Serve, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         gate = Gate()
@@ -165,7 +164,7 @@ class TestBusy:
 class TestEvents:
     """`GET /api/turns/{id}/events`."""
 
-    def test_a_committed_turn_can_be_read_and_read_on(self, serve: Serve, store_url: str) -> None:
+    def test_events_of_a_committed_turn_are_read_from_any_number(self, serve: Serve, store_url: str) -> None:
         served = serve(["Hel", "lo."], store=store_url)
         told = streamed(served.client("k"), "Hi")
         everything = list(events(served, told.turn))
@@ -178,7 +177,7 @@ class TestEvents:
             rest = everything[number:] or everything[-1:]
             assert list(events(served, told.turn, after=number)) == rest
 
-    def test_a_running_turn_can_be_followed_from_anywhere(self, serve: Serve) -> None:
+    def test_events_of_a_running_turn_are_followed_from_any_number(self, serve: Serve) -> None:
         gate = Gate()
         served = serve(["Hel", gate, "lo."])
         asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
@@ -194,7 +193,7 @@ class TestEvents:
             assert late[-1][1] == "turn.finished"
             assert list(events(served, turn, after=early[-1][0])) == late
 
-    def test_a_failed_turn_tells_that_it_failed(self, serve: Serve) -> None:
+    def test_events_of_a_failed_turn_end_with_the_failure(self, serve: Serve) -> None:
         served = serve(["Hel", CUT])
         with pytest.raises(openai.APIError):
             streamed(served.client("k"), "Hi")
@@ -252,7 +251,7 @@ def leave(served: Served, client: OpenAI, chunks: Stream[ChatCompletionChunk]) -
 @pytest.mark.parametrize(
     ("policy", "leaves"), [("discard", "first"), ("keep", "first"), ("discard", "second")]
 )
-def test_a_turn_goes_on_while_somebody_else_reads_it(serve: Serve, policy: str, leaves: str) -> None:
+def test_turn_continues_while_another_client_reads_it(serve: Serve, policy: str, leaves: str) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
     readers = [served.client("k", X_Turn_On_Disconnect=policy) for _ in range(2)]
@@ -265,7 +264,7 @@ def test_a_turn_goes_on_while_somebody_else_reads_it(serve: Serve, policy: str, 
     assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
-def test_a_turn_ends_when_its_last_reader_leaves(serve: Serve) -> None:
+def test_turn_ends_when_its_last_reader_disconnects(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
     asking, reading = [served.client("k", X_Turn_On_Disconnect="discard") for _ in range(2)]
@@ -277,7 +276,7 @@ def test_a_turn_ends_when_its_last_reader_leaves(serve: Serve) -> None:
     assert served.turns("k") == b"[]"
 
 
-def test_who_reads_the_events_counts_as_well(serve: Serve) -> None:
+def test_turn_continues_while_its_events_are_read(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
     asking = served.client("k", X_Turn_On_Disconnect="discard")
@@ -292,7 +291,7 @@ def test_who_reads_the_events_counts_as_well(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("policy", ["continue", "discard"])
-def test_a_request_that_was_given_up_in_the_queue(
+def test_queued_request_of_a_disconnected_client_follows_its_policy(
     serve: Serve, threads: ThreadPoolExecutor, policy: str
 ) -> None:
     gate = Gate()

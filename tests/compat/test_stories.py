@@ -1,4 +1,4 @@
-"""What went wrong elsewhere, told again with this server, the official client, and real stores."""
+"""Failures reported in other projects, reproduced with this server, the official client and real stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TestDockerAgent:
     """It worked on the conversation itself, and took the absence of an error for success."""
 
     @pytest.mark.parametrize("policy", ["continue", "discard", "keep"])
-    def test_a_disconnect_was_committed_as_if_the_answer_was_whole(
+    def test_disconnect_is_never_committed_as_a_complete_answer(
         self, serve: Serve, store_url: str, policy: str
     ) -> None:
         gate = Gate()
@@ -49,7 +49,7 @@ class TestGoose:
     """It persisted too late, then too much, then too often."""
 
     @both_ways
-    def test_a_rewrite_from_a_stale_copy_undid_metadata(
+    def test_metadata_changed_during_a_turn_is_kept(
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         gate = Gate()
@@ -65,7 +65,7 @@ class TestGoose:
         assert (shown["title"], shown["metadata"]) == ("Renamed", {"tag": "kept"})
         assert len(served.history("k")) == 4
 
-    def test_each_text_delta_became_a_row(self, serve: Serve, tmp_path: Path) -> None:
+    def test_text_deltas_add_no_rows_to_the_store(self, serve: Serve, tmp_path: Path) -> None:
         path = tmp_path / "chats.db"
         served = serve(["a"] * 2, ["a"] * 500, store=f"sqlite:///{path}")
         client = served.client("k")
@@ -90,7 +90,7 @@ class TestOpenclaw:
     """Two requests with one new key each made a session before either was saved."""
 
     @both_ways
-    def test_the_second_of_two_first_requests_ran_with_an_empty_memory(
+    def test_concurrent_first_requests_with_one_key_share_the_history(
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         gate = Gate()
@@ -105,7 +105,7 @@ class TestOpenclaw:
         seen = served.upstream.received[-1].body["messages"]
         assert seen == [user("first"), assistant("One."), user("second")]
 
-    def test_nor_do_two_servers_of_one_store(
+    def test_concurrent_first_requests_at_two_servers_make_one_conversation(
         self, serve: Serve, tmp_path: Path, threads: ThreadPoolExecutor
     ) -> None:
         store = f"sqlite:///{tmp_path / 'chats.db'}"
@@ -126,7 +126,7 @@ class TestRocketride:
     """Each tab wrote the whole file from what it remembered."""
 
     @both_ways
-    def test_two_tabs_lost_turns(
+    def test_concurrent_tabs_lose_no_turns(
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         served = serve(store=store_url)

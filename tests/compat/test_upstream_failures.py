@@ -1,4 +1,4 @@
-"""An upstream that fails anywhere leaves the history as it was; its client is told, and may retry."""
+"""An upstream failure at any point leaves the history unchanged; the client gets an error and may retry."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def check_untouched(served: Served, before: bytes) -> None:
 
 @both_ways
 @every_failure
-def test_the_history_is_untouched_and_the_retry_sees_it_as_before(
+def test_upstream_failure_leaves_the_history_unchanged_and_a_retry_succeeds(
     serve: Serve, failure: Failure, way: Way
 ) -> None:
     served = serve(["One."], failure.script(), ["Two."], timeouts=failure.timeouts)
@@ -124,7 +124,7 @@ def test_the_history_is_untouched_and_the_retry_sees_it_as_before(
 
 
 @both_ways
-def test_an_upstream_that_takes_no_connections(serve: Serve, way: Way) -> None:
+def test_unreachable_upstream_leaves_the_history_unchanged(serve: Serve, way: Way) -> None:
     served = serve(["One."], ["Two."])
     client = served.client("k")
     way(client, "first")
@@ -141,7 +141,7 @@ def test_an_upstream_that_takes_no_connections(serve: Serve, way: Way) -> None:
 
 @pytest.mark.parametrize("script", [[Status(500)], ["Hel", CUT]], ids=["status", "cut"])
 @both_ways
-def test_a_first_turn_that_failed_was_never_there(
+def test_failed_first_turn_leaves_no_turn(
     serve: Serve, store_url: str, script: Sequence[Step], way: Way
 ) -> None:
     served = serve(script, ["Hello."], store=store_url)
@@ -160,9 +160,7 @@ def is_known_by_its_transport(failure: Failure) -> bool:
 
 
 @pytest.mark.parametrize("end", [End(None), End(None, done=False)])
-def test_without_a_conversation_a_stream_that_does_not_say_how_it_ended_is_not_called_done(
-    serve: Serve, end: End
-) -> None:
+def test_stream_without_finish_reason_outside_a_conversation_is_an_error(serve: Serve, end: End) -> None:
     served = serve(['"finish_reason": "stop"', end])  # a text that only looks like it
     with pytest.raises(openai.APIError) as problem:
         streamed(served.client(), "Hi")
@@ -173,14 +171,14 @@ def test_without_a_conversation_a_stream_that_does_not_say_how_it_ended_is_not_c
     "failure", [*filter(is_known_by_its_transport, FAILURES)], ids=lambda failure: failure.name
 )
 @both_ways
-def test_without_a_conversation_the_same_is_told(serve: Serve, failure: Failure, way: Way) -> None:
+def test_upstream_failure_without_conversation_is_reported(serve: Serve, failure: Failure, way: Way) -> None:
     served = serve(failure.script(), timeouts=failure.timeouts)
     with pytest.raises(openai.APIError) as problem:
         way(served.client(), "Hi")
     check_told(problem.value, failure, in_band=failure.in_band and way is streamed)
 
 
-def test_without_a_conversation_an_error_in_the_stream_is_passed_on_as_it_came(serve: Serve) -> None:
+def test_error_event_without_a_conversation_is_passed_through(serve: Serve) -> None:
     served = serve(["Hel", Data(ERROR_OBJECT)])
     with pytest.raises(openai.APIError) as problem:
         streamed(served.client(), "Hi")
@@ -189,7 +187,7 @@ def test_without_a_conversation_an_error_in_the_stream_is_passed_on_as_it_came(s
 
 @pytest.mark.parametrize(("reason", "code"), [("error", "model_unavailable"), ("odd", "malformed_answer")])
 @both_ways
-def test_unkept_turn_whose_finish_reason_means_failure_is_an_error(
+def test_unkept_turn_with_a_failing_finish_reason_is_an_error(
     serve: Serve, way: Way, reason: str, code: str
 ) -> None:
     served = serve(["Hel", End(reason)])
@@ -198,7 +196,7 @@ def test_unkept_turn_whose_finish_reason_means_failure_is_an_error(
     assert problem.value.code == code
 
 
-def test_how_long_to_wait_is_passed_on(serve: Serve) -> None:
+def test_upstream_retry_after_is_passed_on(serve: Serve) -> None:
     served = serve([Status(429, headers={"Retry-After": "7"})])
     with pytest.raises(openai.RateLimitError) as problem:
         whole(served.client("k"), "Hi")
@@ -206,7 +204,7 @@ def test_how_long_to_wait_is_passed_on(serve: Serve) -> None:
 
 
 @both_ways
-def test_a_commit_that_fails_is_told_as_an_error(serve: Serve, way: Way) -> None:
+def test_failed_commit_is_answered_as_an_error(serve: Serve, way: Way) -> None:
     served = serve(["One."], ["Two."], ["Two."])
     client = served.client("k")
     way(client, "first")
@@ -222,7 +220,7 @@ def test_a_commit_that_fails_is_told_as_an_error(serve: Serve, way: Way) -> None
 
 
 @pytest.mark.parametrize("policy", ["settle", "keep", "forget"])
-def test_what_becomes_of_a_failed_turn_can_be_said(serve: Serve, policy: str) -> None:
+def test_on_failure_policy_decides_the_history_after_a_failed_turn(serve: Serve, policy: str) -> None:
     served = serve(["Hel", CUT], ["Next."])
     with pytest.raises(openai.APIError) as problem:
         streamed(served.client("k", X_Turn_On_Failure=policy), "Hi")

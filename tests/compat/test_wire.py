@@ -1,5 +1,4 @@
-"""What the official client does not show: the bytes of a stream, and when they leave. Upstreams speak chat
-completions each in its own way: every answer is kept, and told by its turn's id."""
+"""Bytes and timing of streams. Answers in any upstream dialect are stored and sent with the turn id."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def payload(line: str) -> Any:
 
 @pytest.mark.parametrize("conversation", ["k", None])
 @pytest.mark.parametrize("script", [["Hel", "lo."], TWO_CALLS], ids=["text", "calls"])
-def test_a_stream_is_nothing_but_chunks_and_its_mark_of_the_end(
+def test_stream_consists_of_chunks_and_done(
     serve: Serve, conversation: str | None, script: list[Any]
 ) -> None:
     *chunks, last = lines_of(serve(script), conversation)
@@ -52,7 +51,7 @@ def test_a_stream_is_nothing_but_chunks_and_its_mark_of_the_end(
     assert payload(chunks[-1])["choices"][0]["finish_reason"]
 
 
-def test_no_header_is_sent_twice(serve: Serve) -> None:
+def test_response_headers_are_sent_once(serve: Serve) -> None:
     served = serve(["Hello."], ["Hello."])
     for conversation in ("k", None):
         with served.raw({"messages": [user("Hi")], "stream": True}, conversation) as answer:
@@ -63,7 +62,7 @@ def test_no_header_is_sent_twice(serve: Serve) -> None:
     assert events.headers["cache-control"] == "no-store"
 
 
-def test_a_replay_and_an_attached_stream_end_likewise(serve: Serve) -> None:
+def test_replayed_and_attached_streams_end_with_done(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo.", *TWO_CALLS])
     with served.raw(HI, "k", Idempotency_Key="i") as running:
@@ -81,7 +80,7 @@ def test_a_replay_and_an_attached_stream_end_likewise(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("conversation", ["k", None])
-def test_an_error_in_a_stream_is_its_last_event(serve: Serve, conversation: str | None) -> None:
+def test_error_in_a_stream_is_its_last_event(serve: Serve, conversation: str | None) -> None:
     lines = lines_of(serve(["Hel", CUT]), conversation)
     assert DONE not in lines
     error = payload(lines[-1])["error"]
@@ -89,7 +88,7 @@ def test_an_error_in_a_stream_is_its_last_event(serve: Serve, conversation: str 
     assert (error["code"], error["type"]) == ("model_unavailable", "upstream_error")
 
 
-def test_the_end_leaves_after_the_commit(serve: Serve, store_url: str) -> None:
+def test_stream_end_is_sent_after_the_commit(serve: Serve, store_url: str) -> None:
     served = serve(["Hello."], store=store_url)
     with served.store.hold(commit) as gate, served.raw(HI, "k") as answer:
         lines = answer.iter_lines()
@@ -104,7 +103,7 @@ def test_the_end_leaves_after_the_commit(serve: Serve, store_url: str) -> None:
     assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
-def test_no_end_leaves_before_a_commit_that_fails(serve: Serve) -> None:
+def test_stream_with_a_failed_commit_sends_no_end(serve: Serve) -> None:
     served = serve(["Hello."])
     served.store.refuse(commit, StoreFull())
     lines = lines_of(served, "k")
@@ -113,7 +112,7 @@ def test_no_end_leaves_before_a_commit_that_fails(serve: Serve) -> None:
 
 
 @both_ways
-def test_no_answer_comes_before_its_commit(serve: Serve, threads: ThreadPoolExecutor, way: Way) -> None:
+def test_answer_is_sent_after_its_commit(serve: Serve, threads: ThreadPoolExecutor, way: Way) -> None:
     served = serve(["Hello."])
     with served.store.hold(commit) as gate:
         asking = threads.submit(way, served.client("k"), "Hi")
@@ -125,7 +124,7 @@ def test_no_answer_comes_before_its_commit(serve: Serve, threads: ThreadPoolExec
 
 @both_ways
 @pytest.mark.parametrize("fate", Fate)
-def test_an_outcome_that_becomes_known_in_time_is_an_answer(
+def test_commit_outcome_resolved_in_time_is_answered_normally(
     serve: Serve, store_url: str, way: Way, fate: Fate
 ) -> None:
     served = serve(["Hello."], store=store_url)
@@ -136,7 +135,7 @@ def test_an_outcome_that_becomes_known_in_time_is_an_answer(
 
 @both_ways
 @pytest.mark.parametrize("fate", Fate)
-def test_an_outcome_that_stays_unknown_is_told_as_such(serve: Serve, way: Way, fate: Fate) -> None:
+def test_commit_outcome_that_stays_unknown_is_reported(serve: Serve, way: Way, fate: Fate) -> None:
     served = serve(["Hello."], ["Next."], limits=Limits(doubt_patience=0))
     client = served.client("k")
     served.store.lose_answer(commit, fate)
@@ -200,7 +199,7 @@ STREAMS: dict[str, list[Data]] = {
 }
 
 
-def test_streams_in_any_dialect_are_kept_and_told_under_the_id_of_their_turn(serve: Serve) -> None:
+def test_stream_in_any_upstream_dialect_is_stored_and_sent_with_the_turn_id(serve: Serve) -> None:
     served = serve(*([*script, MARK_ONLY] for script in STREAMS.values()))
     for name in STREAMS:
         asked = served.client(name).chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
@@ -221,7 +220,7 @@ def call_piece(arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("conversation", ["k", None], ids=["kept", "passed through"])
-def test_what_an_upstream_repeats_is_told_once(serve: Serve, conversation: str | None) -> None:
+def test_fields_repeated_by_an_upstream_are_sent_once(serve: Serve, conversation: str | None) -> None:
     """The helper of the official client joins whatever comes twice: roles, ids and names, too."""
     said = {"role": "assistant", "reasoning": "Hm."}
     served = serve(
@@ -247,7 +246,7 @@ def test_what_an_upstream_repeats_is_told_once(serve: Serve, conversation: str |
 
 
 @pytest.mark.parametrize("conversation", ["k", None])
-def test_a_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation: str | None) -> None:
+def test_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation: str | None) -> None:
     said = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
     told = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [said]}
     lines = [f"data: {line}\n".encode() for line in json.dumps(told, indent=2).split("\n")]
@@ -256,7 +255,7 @@ def test_a_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation:
 
 
 @pytest.mark.parametrize("name", ["x", "", None, 'a"b/ü', "m", "object"])
-def test_a_whole_answer_is_told_under_the_id_of_its_turn(serve: Serve, name: str | None) -> None:
+def test_whole_answer_is_sent_with_the_turn_id(serve: Serve, name: str | None) -> None:
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
     answer = {"object": "chat.completion", "model": "m", "id": name, "created": 1, "choices": [choice]}
     served = serve([Data(json.dumps(answer).encode())])
@@ -267,7 +266,7 @@ def test_a_whole_answer_is_told_under_the_id_of_its_turn(serve: Serve, name: str
 
 
 @pytest.mark.parametrize("name", ["x", None, 'a"b'])
-def test_a_character_in_two_halves_is_kept_as_one(serve: Serve, name: str | None) -> None:
+def test_surrogate_pair_split_over_chunks_is_stored_as_one_character(serve: Serve, name: str | None) -> None:
     halves = [
         chunk({"role": "assistant", "content": "Hello \ud83c"}, id=name),
         chunk({"content": "\udf0d"}, "stop", id=name),
@@ -278,14 +277,14 @@ def test_a_character_in_two_halves_is_kept_as_one(serve: Serve, name: str | None
     assert served.history("k") == [("user", "Hi"), ("assistant", "Hello 🌍")]
 
 
-def test_an_end_without_the_mark_of_the_end_is_one_if_the_model_said_how_it_ended(serve: Serve) -> None:
+def test_stream_with_a_finish_reason_but_without_done_is_complete(serve: Serve) -> None:
     served = serve(["Hello.", End("stop", done=False)])
     assert streamed(served.client("k"), "Hi").text == "Hello."
     assert served.history("k") == HELLO
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "eos_token"])
-def test_every_finish_reason_is_told_and_told_again(serve: Serve, reason: str) -> None:
+def test_finish_reason_is_sent_and_replayed(serve: Serve, reason: str) -> None:
     served = serve(["Hello.", End(reason)], ["Hello.", End(reason)])
     for number, way in enumerate((whole, streamed)):
         for _ in range(2):
@@ -294,7 +293,7 @@ def test_every_finish_reason_is_told_and_told_again(serve: Serve, reason: str) -
 
 
 @pytest.mark.parametrize("text", ["Grüße, 世界 🌍", "a\u2028b\x00c", 'q"\\/\r\n\t', "[DONE]", "data: x\n\n"])
-def test_any_text_comes_through(serve: Serve, text: str) -> None:
+def test_text_with_any_characters_is_unchanged_in_both_directions(serve: Serve, text: str) -> None:
     served = serve(otherwise=[*text])
     client = served.client("k")
     for way in (whole, streamed):

@@ -1,5 +1,5 @@
-"""Clients that stop reading, begin and do not go on, leave at the wrong moment, or vanish: none of them holds
-anything for longer than it may, and a turn is committed as if its client read."""
+"""Clients that stop reading, stall, disconnect at a bad moment or vanish hold no resource beyond its
+timeout, and their turns commit."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def lane_is_free(port: int) -> None:
     assert heard.payloads[-1] == b"[DONE]"
 
 
-async def test_the_turn_is_committed_while_its_client_has_read_nothing_of_it() -> None:
+async def test_turn_is_committed_while_its_client_reads_none_of_it() -> None:
     count = BACKLOG // 2 // len(PIECE)
     async with talking() as serving:
         client = SlowClient()
@@ -112,7 +112,7 @@ async def test_the_turn_is_committed_while_its_client_has_read_nothing_of_it() -
         assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
 
 
-async def test_the_same_words_while_the_first_answer_is_being_sent_are_a_second_message() -> None:
+async def test_identical_message_during_the_first_answer_is_a_second_turn() -> None:
     """Even as a later try of their client, whose first try never arrived."""
     count = str(BACKLOG // 2 // len(PIECE))
     headers = {"X_Conversation_Id": "one", "X_Conversation_Messages": "new"}
@@ -129,7 +129,7 @@ async def test_the_same_words_while_the_first_answer_is_being_sent_are_a_second_
         assert [str(turn.id) for turn in await chat.turns()] == told
 
 
-async def test_beyond_the_backlog_the_client_is_cut_off_and_can_read_the_turn_again() -> None:
+async def test_client_beyond_the_backlog_is_cut_off_and_can_read_the_turn_again() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
         client = SlowClient()
@@ -149,7 +149,7 @@ async def test_beyond_the_backlog_the_client_is_cut_off_and_can_read_the_turn_ag
         assert events.body.count(PIECE.encode()) >= count
 
 
-async def test_without_a_conversation_the_model_waits_for_its_client() -> None:
+async def test_model_without_a_conversation_waits_for_its_slow_client() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
         client = SlowClient()
@@ -160,7 +160,7 @@ async def test_without_a_conversation_the_model_waits_for_its_client() -> None:
         assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
 
 
-async def test_a_client_that_never_reads_the_end_is_not_waited_for_without_end() -> None:
+async def test_client_that_never_reads_the_end_is_dropped() -> None:
     count = BACKLOG // 2 // len(PIECE)
     async with talking(send_wait=0) as serving:
         client = SlowClient()
@@ -172,7 +172,7 @@ async def test_a_client_that_never_reads_the_end_is_not_waited_for_without_end()
         await serving.all_lost(2)
 
 
-async def test_a_reader_of_events_that_stops_reading_is_in_nobodys_way() -> None:
+async def test_event_reader_that_stops_reading_does_not_block_the_turn() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
         asking = asyncio.create_task(
@@ -214,14 +214,14 @@ async def trickle(serving: Served, first: bytes, drop: bytes) -> Heard:
     return heard
 
 
-async def test_a_connection_on_which_nothing_is_asked_is_closed() -> None:
+async def test_idle_connection_is_closed() -> None:
     async with served(quick(), limited(idle_wait=SOON)) as serving:
         heard = await exchange(serving.port, b"")
         assert heard.raw == b""
         await serving.at_rest(1)
 
 
-async def test_headers_that_come_drop_by_drop_are_not_waited_for_without_end() -> None:
+async def test_headers_sent_too_slowly_are_answered_408() -> None:
     async with served(quick(), limited(head_wait=SOON)) as serving:
         heard = await trickle(serving, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ", b"x")
         assert heard.status == 408
@@ -229,13 +229,13 @@ async def test_headers_that_come_drop_by_drop_are_not_waited_for_without_end() -
         await serving.at_rest(1)
 
 
-async def test_nor_are_empty_lines_in_place_of_a_request() -> None:
+async def test_empty_lines_instead_of_a_request_close_the_connection() -> None:
     async with served(quick(), limited(head_wait=SOON)) as serving:
         assert (await trickle(serving, b"", b"\r\n")).raw == b""
         await serving.at_rest(1)
 
 
-async def test_nor_is_the_rest_of_a_body_that_was_refused() -> None:
+async def test_refused_body_sent_slowly_is_not_awaited() -> None:
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     settings = Settings(limits=ServerLimits(head_wait=SOON, body_bytes=10))
     async with served(quick(), settings) as serving:
@@ -245,7 +245,7 @@ async def test_nor_is_the_rest_of_a_body_that_was_refused() -> None:
         await serving.at_rest(1)
 
 
-async def test_a_request_that_comes_byte_by_byte_in_time_is_answered_as_any_other() -> None:
+async def test_request_sent_byte_by_byte_in_time_is_answered() -> None:
     async with served(quick()) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -261,7 +261,7 @@ async def test_a_request_that_comes_byte_by_byte_in_time_is_answered_as_any_othe
         assert [turn.input[0].text for turn in await chat.turns()] == ["Hello"]
 
 
-async def test_a_body_in_chunks_of_one_byte_is_read_as_any_other() -> None:
+async def test_body_in_one_byte_chunks_is_read() -> None:
     whole = completion("Hello", stream=False)
     head, body = whole.split(b"\r\n\r\n", 1)
     lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
@@ -272,7 +272,7 @@ async def test_a_body_in_chunks_of_one_byte_is_read_as_any_other() -> None:
         assert b"You said" in heard.body
 
 
-async def test_a_body_that_takes_too_long_is_refused() -> None:
+async def test_body_sent_too_slowly_is_answered_408() -> None:
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     async with served(quick(), limited(body_wait=SOON)) as serving:
         heard = await exchange(serving.port, f"{head}Content-Length: 100\r\n\r\n{{".encode())
@@ -281,7 +281,7 @@ async def test_a_body_that_takes_too_long_is_refused() -> None:
         await serving.at_rest(1)
 
 
-async def test_a_client_that_has_asked_twice_and_leaves_is_noticed_by_the_first() -> None:
+async def test_disconnect_of_a_pipelining_client_ends_its_first_request() -> None:
     async with served(quick()) as serving:
         asked = completion("/stall after 2", X_Conversation_Id="one", X_Turn_On_Disconnect="keep")
         asked = asked.replace(b"Connection: close\r\n", b"")
@@ -316,7 +316,7 @@ async def until(is_so: object) -> None:
 
 
 @pytest.mark.parametrize("policy", ["keep", "discard"])
-async def test_a_client_that_was_cut_off_counts_as_gone_at_once(policy: str) -> None:
+async def test_client_cut_off_for_its_backlog_counts_as_disconnected_at_once(policy: str) -> None:
     """It does not read, so nothing but the backlog can tell; and the turn would go on for ever."""
     async with talking(send_wait=3600) as serving:
         client = SlowClient()
@@ -333,7 +333,7 @@ async def test_a_client_that_was_cut_off_counts_as_gone_at_once(policy: str) -> 
             assert (turns, [each.attempt.state for each in asides]) == ([], [AttemptState.DISCARDED])
 
 
-async def test_a_client_that_was_cut_off_hears_so_while_the_turn_goes_on() -> None:
+async def test_client_cut_off_for_its_backlog_notices_while_the_turn_runs() -> None:
     class Endless(Talker):
         """Says more than a client may leave unread, and then thinks."""
 
@@ -356,7 +356,7 @@ async def test_a_client_that_was_cut_off_hears_so_while_the_turn_goes_on() -> No
 
 
 @pytest.mark.parametrize("key", [{}, {"X_Conversation_Id": "one"}])
-async def test_a_client_that_takes_nothing_more_is_cut_off(key: dict[str, str]) -> None:
+async def test_client_that_stops_reading_is_cut_off_after_the_send_timeout(key: dict[str, str]) -> None:
     """Without a conversation the model waits for its client, but not without end."""
     count = 2 * BACKLOG // len(PIECE) if not key else BACKLOG // 2 // len(PIECE)
     async with talking(send_wait=SOON) as serving:
@@ -367,7 +367,7 @@ async def test_a_client_that_takes_nothing_more_is_cut_off(key: dict[str, str]) 
         client.leave()
 
 
-async def test_a_reader_of_events_that_takes_nothing_more_is_cut_off() -> None:
+async def test_event_reader_that_stops_reading_is_cut_off_after_the_send_timeout() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking(send_wait=SOON) as serving:
         asked = await exchange(serving.port, completion(str(count), X_Conversation_Id="one"))
@@ -380,7 +380,7 @@ async def test_a_reader_of_events_that_takes_nothing_more_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("close", ["Connection: close\r\n", ""])
-async def test_what_is_left_of_a_complete_answer_is_not_kept_for_ever(close: str) -> None:
+async def test_unread_rest_of_a_complete_answer_is_dropped_after_the_send_timeout(close: str) -> None:
     """The server is done with it: it waits in the connection alone, too little of it to hold up anything."""
     async with talking(send_wait=SOON, idle_wait=3600) as serving:
         client = SlowClient()
@@ -390,7 +390,7 @@ async def test_what_is_left_of_a_complete_answer_is_not_kept_for_ever(close: str
         client.leave()
 
 
-async def test_http_1_0_knows_no_chunks() -> None:
+async def test_http_1_0_answer_is_sent_without_chunked_encoding() -> None:
     async with served(quick(), Settings(insecure=True)) as serving:
         for stream in (True, False):
             asked = completion("Hello", stream=stream).replace(b"HTTP/1.1", b"HTTP/1.0")
@@ -405,7 +405,7 @@ async def test_http_1_0_knows_no_chunks() -> None:
         assert found.is_whole
 
 
-async def test_what_http_1_0_cannot_have_expected_is_not_sent() -> None:
+async def test_http_1_0_client_is_sent_no_100_continue() -> None:
     async with served(quick(), Settings(insecure=True)) as serving:
         asked = completion("Hello", stream=False, Expect="100-continue")
         assert b"100 Continue" in (await exchange(serving.port, asked)).raw
@@ -424,7 +424,7 @@ def may_vanish() -> bool:
 
 
 @pytest.mark.skipif(not may_vanish(), reason="needs the right to drop a connection without a word")
-async def test_a_client_whose_machine_is_no_more_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_on_a_vanished_machine_is_detected_by_keepalive(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 1}
     monkeypatch.setattr(listening_module, "VANISHED", soon)
     with bind(Settings(port=0)) as listening:

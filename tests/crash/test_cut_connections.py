@@ -1,4 +1,4 @@
-"""A connection may be cut anywhere: the history is whole or as before, and what was said can be read on."""
+"""A connection cut at any byte leaves the history complete or unchanged, and the turn can be read again."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def whole(turn: Turn) -> bool:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_a_request_that_did_not_arrive_whole_never_happened(policy: str, stream: bool) -> None:
+async def test_incomplete_request_leaves_no_chat(policy: str, stream: bool) -> None:
     size = size_of(policy, stream=stream)
     async with stage() as on:
         for sent in [*range(0, size, STRIDE), size - 1]:
@@ -125,7 +125,7 @@ async def test_a_request_that_did_not_arrive_whole_never_happened(policy: str, s
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_a_stream_that_is_cut_anywhere_leaves_a_turn_or_none_by_policy(policy: str) -> None:
+async def test_stream_cut_anywhere_leaves_a_turn_according_to_policy(policy: str) -> None:
     async with stage() as on:
         uncut, key = await on.ask(None, policy)
         (turn,) = await on.history(key)
@@ -164,7 +164,7 @@ def check_cut(policy: str, heard: Heard, turns: list[Turn], *, is_finished: bool
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_an_answer_that_is_cut_after_the_commit_is_there(policy: str) -> None:
+async def test_answer_cut_after_the_commit_leaves_a_complete_turn(policy: str) -> None:
     async with stage() as on:
         uncut, _ = await on.ask(None, policy, stream=False)
         for received in range(0, len(uncut.raw), STRIDE):
@@ -174,7 +174,7 @@ async def test_an_answer_that_is_cut_after_the_commit_is_there(policy: str) -> N
             assert whole(turn)
 
 
-async def test_the_retry_of_a_client_that_was_cut_off_is_the_same_turn() -> None:
+async def test_retry_of_a_cut_off_client_is_the_same_turn() -> None:
     async with stage() as on:
         uncut, _ = await on.ask(None, "continue", retry=0)
         # What was handed to the socket before it broke counts as heard: nobody can know better.
@@ -191,7 +191,7 @@ async def test_the_retry_of_a_client_that_was_cut_off_is_the_same_turn() -> None
             assert (again.headers["x-turn-id"], again.text) == (turn.id, turn.text)
 
 
-async def test_a_second_identical_message_of_a_client_that_heard_all_is_a_second_turn() -> None:
+async def test_identical_message_of_a_client_that_read_everything_is_a_second_turn() -> None:
     async with stage() as on:
         _, key = await on.ask(None, "continue", retry=0)
         for retry in (0, 1):  # a count above 0 may be left from a request that never came
@@ -202,7 +202,7 @@ async def test_a_second_identical_message_of_a_client_that_heard_all_is_a_second
 @pytest.mark.parametrize(
     ("policy", "kinds"), [("continue", ["completed"]), ("keep", ["interrupted"]), ("discard", [])]
 )
-async def test_a_client_that_goes_while_its_turn_begins_is_heeded(policy: str, kinds: list[str]) -> None:
+async def test_disconnect_while_a_turn_begins_follows_the_policy(policy: str, kinds: list[str]) -> None:
     store = GatedStore(MemoryStore())
     async with stage(store) as on:
         with store.hold(begin) as gate:
@@ -217,7 +217,7 @@ async def test_a_client_that_goes_while_its_turn_begins_is_heeded(policy: str, k
 
 
 @pytest.mark.parametrize(("policy", "texts"), [("continue", ["1", "2"]), ("keep", ["1"]), ("discard", ["1"])])
-async def test_a_client_that_goes_while_its_turn_waits_leaves_the_line(policy: str, texts: list[str]) -> None:
+async def test_disconnect_while_a_turn_is_queued_follows_the_policy(policy: str, texts: list[str]) -> None:
     gate = Gate()
     async with held(gate) as (serving, proxy):
         direct = asyncio.create_task(exchange(serving.port, completion("1", X_Conversation_Id="one")))
@@ -257,7 +257,7 @@ async def read_on(port: int, turn: str, after: str) -> list[tuple[str, bytes]]:
     return [(event.split(b"\n")[0].decode().removeprefix("id: "), event) for event in events]
 
 
-async def test_a_reader_that_is_cut_anywhere_goes_on_without_gap_or_doubling() -> None:
+async def test_event_reader_cut_anywhere_resumes_without_gap_or_duplicate() -> None:
     async with stage() as on:
         heard, _ = await on.ask(Fault(received=900), "continue")
         turn = heard.headers["x-turn-id"]
@@ -273,7 +273,7 @@ async def test_a_reader_that_is_cut_anywhere_goes_on_without_gap_or_doubling() -
             assert first == whole_story
 
 
-async def test_a_reader_of_a_running_turn_is_cut_and_goes_on() -> None:
+async def test_event_reader_of_a_running_turn_resumes_after_a_cut() -> None:
     gate = Gate()
     async with held(gate) as (serving, proxy):
         heard = Heard()

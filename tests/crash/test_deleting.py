@@ -1,5 +1,5 @@
-"""A crash at any point of delete, restore and purge leaves what `check` accepts: each chat as it was or as it
-should be, what can be restored whole, and forks whole."""
+"""A crash at any point of delete, restore or purge leaves a store that `check` accepts: each chat before or
+after, restorable chats and forks complete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIVE, DELETED, PURGED = ConversationState.LIVE, ConversationState.DELETED, Conve
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_killed_process_leaves_each_chat_as_it_was_or_as_it_should_be(
+async def test_kill_during_delete_restore_or_purge_leaves_each_chat_before_or_after(
     tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
@@ -175,7 +175,7 @@ class CutStore:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_transaction_that_is_cut_short_anywhere_never_happened(kind: str, tmp_path: Path) -> None:
+async def test_transaction_cut_at_any_step_is_rolled_back(kind: str, tmp_path: Path) -> None:
     inner: Any = MemoryStore()
     if kind == "sqlite":
         inner = await SqliteStore.open(tmp_path / "chats.db", inline=True)
@@ -266,7 +266,7 @@ async def stored(ledger: Ledger, chat: Chat) -> list[Any]:
 # Power loss.
 
 
-async def test_after_a_loss_of_power_a_chat_is_as_it_was_acknowledged(tmp_path: Path) -> None:
+async def test_power_loss_preserves_every_acknowledged_deletion_state(tmp_path: Path) -> None:
     disk, random, clock = FaultyDisk(), Random(7), FakeClock()
     path = tmp_path / "chats.db"
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)

@@ -1,4 +1,4 @@
-"""A process that dies while it imports leaves whole chats, and the same file finishes what it began."""
+"""A process killed during an import leaves whole chats, and importing the same file again completes it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def import_and_die(url: str, file: Path, after: int) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-async def test_a_killed_import_leaves_whole_chats(chats: list[bytes], tmp_path: Path) -> None:
+async def test_killed_import_leaves_whole_chats_and_is_resumable(chats: list[bytes], tmp_path: Path) -> None:
     dice = Random(1)
     file, url = tmp_path / "chats.jsonl", f"sqlite:///{tmp_path / 'chats.db'}"
     file.write_bytes(b"".join(chats))
@@ -81,7 +81,7 @@ async def test_a_killed_import_leaves_whole_chats(chats: list[bytes], tmp_path: 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @pytest.mark.parametrize("place", [0, 25, TURNS - 1])
-async def test_an_import_that_fails_at_any_turn_leaves_nothing(
+async def test_import_that_fails_at_any_turn_leaves_no_chat(
     chats: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, place: int
 ) -> None:
     # What each store calls once for a turn.

@@ -1,5 +1,4 @@
-"""After many clients of every kind, all is as it was before: tasks, timers, descriptors, connections, and the
-objects that belong to one request."""
+"""Clients of every kind leave no tasks, timers, descriptors, connections or request objects behind."""
 
 from __future__ import annotations
 
@@ -242,7 +241,7 @@ PASSING = ("turnledger deliveries", "turnledger flusher")
 """Tasks that end by themselves, some time after the last turn."""
 
 
-async def test_clients_of_every_kind_leave_nothing_in_the_server() -> None:
+async def test_clients_of_every_kind_leave_no_objects_in_the_server() -> None:
     gc.collect()
     gc.freeze()  # each look passes by what other tests have imported
     model = DemoModel(pace=0, slow_pace=0, patience=3600)
@@ -260,7 +259,7 @@ async def test_clients_of_every_kind_leave_nothing_in_the_server() -> None:
             assert not serving.app.service.audience.turns, name
 
 
-async def test_the_lane_is_free_after_any_of_them() -> None:
+async def test_lane_is_free_after_clients_of_every_kind() -> None:
     model = DemoModel(pace=0, slow_pace=0, patience=3600)
     async with served(model, Settings(limits=LIMITS, insecure=True)) as serving:
         for behave in BEHAVIOURS:
@@ -271,7 +270,7 @@ async def test_the_lane_is_free_after_any_of_them() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in the way of Linux")
-async def test_nothing_is_left_of_them_in_a_server_as_it_is_run(tmp_path: Path) -> None:
+async def test_clients_of_every_kind_leave_no_descriptors_in_a_server_process(tmp_path: Path) -> None:
     config = tmp_path / "turnledger.toml"
     waits = "".join(f"{name} = 0.3\n" for name in ("head_wait", "body_wait", "send_wait", "idle_wait"))
     config.write_text(f"[server.limits]\n{waits}")

@@ -1,5 +1,5 @@
-"""Processes that share a store: one is killed, suspended or told to end, or stops the turn of another. What
-was acknowledged is there, what tools did is told once, and who lost a lane can write nothing."""
+"""Processes that share a store: one is killed, suspended or ended, or stops a turn of another. Acknowledged
+turns survive, tool effects are recorded once, and a process that lost its lane cannot write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ happens then happens because a process noticed that another had written."""
 BEATS = 1.2
 
 
-async def test_a_waiter_gets_the_lane_of_a_killed_holder(start: Start, tmp_path: Path) -> None:
+async def test_waiter_gets_the_lane_of_a_killed_holder(start: Start, tmp_path: Path) -> None:
     holder = start("hold", "lane", "commit")
     holder.hear("holding")
     waiter = start("wait-without-time", "lane", lease_time=0.4)
@@ -37,7 +37,7 @@ async def test_a_waiter_gets_the_lane_of_a_killed_holder(start: Start, tmp_path:
     assert [item.fields["call_id"] for item in settled.output if item.is_call] == ["lane/0"]
 
 
-async def test_a_process_that_ends_without_closing_its_ledger_loses_nothing(
+async def test_process_that_ends_without_closing_its_ledger_loses_no_turn(
     start: Start, tmp_path: Path
 ) -> None:
     said: list[str] = []
@@ -54,9 +54,7 @@ async def test_a_process_that_ends_without_closing_its_ledger_loses_nothing(
     check_promises(await recovered(tmp_path), [*said, *worker.said], tmp_path / "effects")
 
 
-async def test_holders_that_were_suspended_and_superseded_can_write_nothing(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_suspended_holder_that_was_superseded_cannot_write(start: Start, tmp_path: Path) -> None:
     cases = {
         f"{hold}-{then}": (hold, then) for hold, then in product(["hold", "hold-deaf"], ["commit", "act"])
     }
@@ -85,9 +83,7 @@ async def test_holders_that_were_suspended_and_superseded_can_write_nothing(
     assert sorted(effects) == sorted(f"{lane}/0" for lane in cases)
 
 
-async def test_a_holder_that_was_suspended_and_missed_by_nobody_still_commits(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_suspended_holder_that_was_not_superseded_commits(start: Start, tmp_path: Path) -> None:
     holder = start("hold", "lane", "act", lease_time=0.05)
     holder.hear("holding")
     suspend(holder.process, tmp_path / "chats.db")
@@ -132,7 +128,7 @@ def end(*workers: Worker) -> None:
         assert worker.end() == 0, worker.errors.read_text()
 
 
-def test_a_running_turn_is_stopped_and_all_learn_of_it(three: list[Worker]) -> None:
+def test_running_turn_stopped_by_another_process_is_kept_and_the_queue_continues(three: list[Worker]) -> None:
     holder, waiter, stopper = three
     turn = asked(holder, "hold", "one", "q0")
     holder.hear("running")
@@ -143,7 +139,7 @@ def test_a_running_turn_is_stopped_and_all_learn_of_it(three: list[Worker]) -> N
     assert waiter.hear("done") == "done q1"
 
 
-def test_a_waiting_turn_is_stopped_though_it_is_not_the_first_in_line(three: list[Worker]) -> None:
+def test_queued_turn_stopped_by_another_process_is_discarded_behind_the_first(three: list[Worker]) -> None:
     holder, waiter, stopper = three
     held = asked(holder, "hold", "two", "q2")
     holder.hear("running")
@@ -158,7 +154,7 @@ def test_a_waiting_turn_is_stopped_though_it_is_not_the_first_in_line(three: lis
     stopper.hear("ended")
 
 
-def test_a_turn_is_stopped_as_soon_as_it_has_begun(three: list[Worker]) -> None:
+def test_turn_can_be_stopped_by_another_process_at_its_begin(three: list[Worker]) -> None:
     """The stop is sent when the turn is only asked for: it may find it before, in or after its begin."""
     holder, _, stopper = three
     for number in range(10):
@@ -173,7 +169,7 @@ def test_a_turn_is_stopped_as_soon_as_it_has_begun(three: list[Worker]) -> None:
         assert holder.hear("stopped") == f"stopped r{number} kept"
 
 
-def test_a_stop_of_a_process_that_hangs_is_honoured_without_it(start: Start, tmp_path: Path) -> None:
+def test_stop_of_a_turn_in_a_hung_process_succeeds(start: Start, tmp_path: Path) -> None:
     holder, stopper = start("obey", lease_time=BEATS), start("obey", lease_time=BEATS)
     turn = asked(holder, "hold", "lane", "q0")
     holder.hear("running")

@@ -1,4 +1,4 @@
-"""/readyz of a real server whose disk fills up, whose file is lost, and which recovers by itself."""
+"""/readyz of a real server whose disk fills up or whose file fails, and its recovery."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def may_mount(folder: str = "/mnt") -> bool:
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount a disk")
-def test_a_disk_that_fills_up_and_is_cleared(tmp_path: Path) -> None:
+def test_readyz_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
     with on_a_small_disk(tmp_path) as server:
         assert readiness(server) == (200, "ready")
         filler = Path(f"/proc/{server.process.pid}/root{tmp_path}/filler")
@@ -100,7 +100,7 @@ def say(server: ServerProcess, text: str, chat: str = "chat") -> None:
         assert answer.status == 200
 
 
-def test_server_whose_file_fails_is_not_ready_until_it_is_mended_and_a_kill_loses_no_turn(
+def test_readyz_reports_a_failing_file_and_a_kill_loses_no_turn(
     tmp_path: Path,
 ) -> None:
     import resource
@@ -171,7 +171,7 @@ def workers_of(server: ServerProcess) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_two_workers_whose_index_is_removed_under_load_refuse_turns_and_lose_none(tmp_path: Path) -> None:
+def test_workers_whose_wal_index_is_removed_refuse_turns_and_lose_none(tmp_path: Path) -> None:
     store = tmp_path / "chats.db"
     with started(*SERVE, f"sqlite:///{store}", "--workers", "2") as server:
         talkers = [Talker(server, f"chat {number}") for number in range(4)]

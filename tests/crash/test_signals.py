@@ -1,4 +1,5 @@
-"""A server that is told to end, or suspended, while it answers: the turn ends well, or leaves no trace."""
+"""A server that is signalled or suspended during an answer completes the turn or leaves the history
+unchanged."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ async def left_behind(server: ServerProcess) -> AsyncIterator[Chat]:
         yield await ledger.conversation(conversation_key="one")
 
 
-async def test_a_running_turn_ends_well_within_the_grace(tmp_path: Path) -> None:
+async def test_sigterm_lets_a_running_turn_complete_within_the_grace_period(tmp_path: Path) -> None:
     gate = Gate()
     async with streaming(tmp_path, gate) as (server, heard, asking):
         server.process.send_signal(signal.SIGTERM)
@@ -76,7 +77,7 @@ async def test_a_running_turn_ends_well_within_the_grace(tmp_path: Path) -> None
         assert [turn.text for turn in await chat.turns()] == ["Hello"]
 
 
-async def test_a_terminal_that_is_closed_may_say_so_twice_and_cuts_nothing_short(tmp_path: Path) -> None:
+async def test_repeated_sighup_lets_a_running_turn_complete(tmp_path: Path) -> None:
     gate = Gate()
     async with streaming(tmp_path, gate) as (server, heard, asking):
         server.process.send_signal(signal.SIGHUP)
@@ -88,7 +89,7 @@ async def test_a_terminal_that_is_closed_may_say_so_twice_and_cuts_nothing_short
     assert (heard.text, heard.is_whole) == ("Hello", True)
 
 
-async def test_after_the_grace_the_stream_says_so_and_the_history_is_as_before(tmp_path: Path) -> None:
+async def test_sigterm_after_the_grace_period_ends_the_stream_and_fails_the_turn(tmp_path: Path) -> None:
     async with streaming(tmp_path, Gate(), "--grace", "0") as (server, heard, asking):
         reader = Heard()
         follow = request(f"/api/turns/{heard.headers['x-turn-id']}/events", method="GET")
@@ -108,7 +109,7 @@ async def test_after_the_grace_the_stream_says_so_and_the_history_is_as_before(t
         assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
 
-async def test_told_twice_it_ends_at_once_and_the_history_is_as_before(tmp_path: Path) -> None:
+async def test_second_sigterm_ends_the_server_immediately_and_commits_no_turn(tmp_path: Path) -> None:
     async with streaming(tmp_path, Gate()) as (server, heard, asking):
         server.process.send_signal(signal.SIGTERM)
         await refuses_more(port_of(server.url))
@@ -119,7 +120,7 @@ async def test_told_twice_it_ends_at_once_and_the_history_is_as_before(tmp_path:
         assert await chat.turns() == []
 
 
-async def test_paused_server_whose_lane_was_taken_over_commits_nothing_and_reports_an_error(
+async def test_paused_server_that_lost_its_lane_reports_an_error_and_commits_no_turn(
     tmp_path: Path,
 ) -> None:
     gate = Gate()

@@ -1,4 +1,4 @@
-"""A short form of each storm of kills. A storm fails if it breaks a promise, and if its kills hit nothing."""
+"""A short run of each storm of kills. A storm fails if it loses a turn, or if its kills hit no turn."""
 
 from importlib import import_module
 

@@ -1,5 +1,5 @@
-"""What is not kept leaves nothing behind: not in one byte of the store, its journals, temporary files, the
-log or the metrics, however its turn ended, `kill -9` included."""
+"""An unkept turn leaves no byte in the store, its journals, temporary files, log or metrics, however it
+ends, including `kill -9`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def endings(mark: Markers) -> Iterable[list[Step]]:
     yield [mark(), Data(b'{"choices": "%s"}' % mark().encode())]
 
 
-async def test_no_byte_is_left_of_what_is_not_kept_and_what_is_kept_is_found(tmp_path: Path) -> None:
+async def test_unkept_turn_leaves_no_byte_on_disk_and_kept_turns_are_found(tmp_path: Path) -> None:
     async with ScriptedUpstream(max_received=0) as upstream, aiohttp.ClientSession() as session:
         mark, server = Markers(), Server(tmp_path, upstream.url)
         await server.announced()

@@ -1,4 +1,4 @@
-"""Several workers are one server: what one began another follows, stops, replays, and ends if it died."""
+"""Several workers act as one server: each can follow, stop, replay and recover the turns of another."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def begin(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield begin
 
 
-async def test_a_killed_workers_turn_is_ended_at_once_and_its_retry_completes_elsewhere(begin: Begin) -> None:
+async def test_turn_of_a_killed_worker_fails_at_once_and_its_retry_completes_elsewhere(begin: Begin) -> None:
     turn = await begin(Gate(), Idempotency_Key="killed")
     server, dead, before = turn.server, turn.here.worker, len(turn.server.events)
     os.kill(server.pids()[dead], signal.SIGKILL)
@@ -129,7 +129,7 @@ async def test_a_killed_workers_turn_is_ended_at_once_and_its_retry_completes_el
     assert await turn.turns() == ["Again"]
 
 
-async def test_a_turn_is_stopped_by_way_of_another_worker(begin: Begin) -> None:
+async def test_turn_is_stopped_through_another_worker(begin: Begin) -> None:
     turn = await begin(Gate())
     stop = request(f"/api/turns/{turn.heard.headers['x-turn-id']}/stop", {})
     told = msgspec.json.decode((await turn.there.ask(stop)).body)
@@ -138,7 +138,7 @@ async def test_a_turn_is_stopped_by_way_of_another_worker(begin: Begin) -> None:
     assert await turn.turns() == ["Hel"]
 
 
-async def test_a_turn_is_followed_and_attached_to_from_another_worker(begin: Begin) -> None:
+async def test_turn_is_followed_attached_and_replayed_through_another_worker(begin: Begin) -> None:
     gate = Gate()
     turn = await begin(gate, Idempotency_Key="once")
     server, asked = turn.server, len(turn.upstream.received)
@@ -158,7 +158,7 @@ async def test_a_turn_is_followed_and_attached_to_from_another_worker(begin: Beg
     assert len(turn.upstream.received) == asked
 
 
-async def test_a_client_leaves_and_the_turn_goes_on_while_another_worker_has_a_reader(begin: Begin) -> None:
+async def test_turn_continues_while_a_reader_at_another_worker_is_connected(begin: Begin) -> None:
     gate = Gate()
     turn = await begin(gate, X_Turn_On_Disconnect="discard")
     events, following = turn.follow(turn.there)
@@ -170,7 +170,7 @@ async def test_a_client_leaves_and_the_turn_goes_on_while_another_worker_has_a_r
     assert await turn.turns() == ["Hello"]
 
 
-async def test_the_last_reader_leaves_another_worker_and_the_turn_ends_as_was_asked(begin: Begin) -> None:
+async def test_turn_ends_by_policy_when_its_last_reader_leaves_another_worker(begin: Begin) -> None:
     turn = await begin(Gate(), X_Turn_On_Disconnect="discard")
     events, following = turn.follow(turn.there)
     await events.until(lambda heard: b"Hel" in heard.body)
@@ -182,7 +182,7 @@ async def test_the_last_reader_leaves_another_worker_and_the_turn_ends_as_was_as
     assert (await turn.attempts(), await turn.turns()) == (["discarded"], [])
 
 
-async def test_a_worker_dies_with_the_last_reader_and_the_turn_ends_as_was_asked(begin: Begin) -> None:
+async def test_turn_ends_by_policy_when_the_worker_of_its_last_reader_dies(begin: Begin) -> None:
     turn = await begin(Gate(), X_Turn_On_Disconnect="keep")
     events, following = turn.follow(turn.there)
     await events.until(lambda heard: b"Hel" in heard.body)
@@ -195,7 +195,7 @@ async def test_a_worker_dies_with_the_last_reader_and_the_turn_ends_as_was_asked
     await turn.server.event("worker_started", before, worker=turn.there.worker)
 
 
-async def test_without_a_supervisor_the_workers_end_when_their_turns_have(tmp_path: Path) -> None:
+async def test_workers_without_a_supervisor_complete_their_turns_and_end(tmp_path: Path) -> None:
     gate = Gate()
     async with streaming(tmp_path, gate) as turn:
         assert [name for name in os.listdir(tmp_path) if name.startswith("turnledger-")]
@@ -212,7 +212,7 @@ async def test_without_a_supervisor_the_workers_end_when_their_turns_have(tmp_pa
             assert [each.text for each in await chat.turns()] == ["Hello"]
 
 
-async def test_told_to_end_all_turns_end_well_within_the_grace(tmp_path: Path) -> None:
+async def test_sigint_lets_turns_of_all_workers_complete_within_the_grace_period(tmp_path: Path) -> None:
     gate = Gate()
     async with streaming(tmp_path, gate) as turn:
         await is_told_to_end(turn, signal.SIGINT)
@@ -231,7 +231,7 @@ async def is_told_to_end(turn: Streaming, told: signal.Signals) -> None:
     assert not turn.asking.done()
 
 
-async def test_told_again_it_does_not_wait_and_the_history_is_as_before(tmp_path: Path) -> None:
+async def test_second_sigterm_ends_all_workers_immediately_and_fails_the_turn(tmp_path: Path) -> None:
     async with streaming(tmp_path, Gate()) as turn:
         await is_told_to_end(turn, signal.SIGTERM)
         turn.server.signal(signal.SIGTERM)

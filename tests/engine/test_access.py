@@ -1,4 +1,4 @@
-"""Admission: the transaction that begins or moves anything checks that no token was revoked meanwhile."""
+"""Admission: begins, moves and changes check in their transaction that no token was revoked meanwhile."""
 
 from __future__ import annotations
 
@@ -121,13 +121,15 @@ class TestAdmission:
         return await one_of_anns(stage)
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_who_was_let_in_begins_however_he_asks(self, stage: Stage, chat: Chat, way: str) -> None:
+    async def test_caller_with_current_admission_begins_by_every_entry_point(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
         here, there = stage._processes
         await _revoke_one(there)
         assert await WAYS[way](here, chat, await _version(here)) is not None
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_who_was_let_in_before_a_revocation_begins_nothing(
+    async def test_begin_with_an_admission_older_than_a_revocation_is_refused(
         self, stage: Stage, chat: Chat, way: str
     ) -> None:
         here, there = stage._processes
@@ -139,7 +141,7 @@ class TestAdmission:
         assert await _all_of(here, chat) == before
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_a_revocation_that_overtakes_a_begin_counts(
+    async def test_begin_overtaken_by_a_revocation_is_refused(
         self, stage: Stage, chat: Chat, way: str
     ) -> None:
         here, there = stage._processes
@@ -153,7 +155,7 @@ class TestAdmission:
         assert await input_texts(chat) == ["first", "second"]
 
     @pytest.mark.parametrize("way", ["by_id", "to_a_new_one", "resumed", "undone", "switched"])
-    async def test_what_has_begun_goes_on_though_its_answer_was_lost(
+    async def test_begun_turn_whose_answer_was_lost_continues_after_a_revocation(
         self, stage: Stage, chat: Chat, way: str
     ) -> None:
         here, there = stage._processes
@@ -167,7 +169,9 @@ class TestAdmission:
             await _revoke_one(there)
         assert await soon(task) is not None
 
-    async def test_revocations_of_others_do_not_matter(self, stage: Stage, chat: Chat) -> None:
+    async def test_begin_after_a_revocation_for_another_owner_succeeds(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         here, there = stage._processes
         admitted = await _version(here)
         other, _ = await Host(there.ledger).tokens.create(owner="ben", scopes=ALL)
@@ -175,7 +179,7 @@ class TestAdmission:
         await WAYS["by_id"](here, chat, admitted)
         assert await input_texts(chat) == ["first", "second", "next"]
 
-    async def test_the_first_token_of_all_ends_what_was_let_in_without_one(self, stage: Stage) -> None:
+    async def test_first_token_created_refuses_a_caller_admitted_without_one(self, stage: Stage) -> None:
         here, there = await stage.processes()
         admission = await Host(here.ledger).tokens.find(None)
         chat = await here.ledger.conversation()
@@ -187,7 +191,7 @@ class TestAdmission:
         assert (await Host(here.ledger).tokens.find(None)).any_tokens
         assert await input_texts(chat) == ["first"]
 
-    async def test_it_costs_no_trip_to_the_store(self, stage: Stage, chat: Chat) -> None:
+    async def test_admission_check_makes_no_extra_trip_to_the_store(self, stage: Stage, chat: Chat) -> None:
         here, _ = stage._processes
         admitted = await _version(here)
         trips = []
@@ -201,7 +205,7 @@ class TestAdmission:
     @pytest.mark.parametrize(
         "error", [ConversationNotFound, ConversationDeleted, IdempotencyMismatch], ids=lambda kind: kind.code
     )
-    async def test_who_is_shut_out_learns_nothing_else(
+    async def test_revoked_caller_receives_only_the_admission_error(
         self, stage: Stage, chat: Chat, error: type[Exception]
     ) -> None:
         here, there = stage._processes
@@ -224,7 +228,7 @@ class TestAdmission:
     # Being looked up again.
 
     @pytest.mark.parametrize("way", ["first", "durable", "shared"])
-    async def test_who_is_still_let_in_when_looked_up_again_goes_on(
+    async def test_caller_readmitted_after_a_revocation_runs_its_turn(
         self, stage: Stage, chat: Chat, way: str
     ) -> None:
         here, there = stage._processes
@@ -240,7 +244,9 @@ class TestAdmission:
         options |= {"conversation": chat.id} if way == "first" else {}
         assert (await run_block(ann.turn("next", **options))).input[0].text == "next"
 
-    async def test_who_is_not_let_in_again_is_told_so_by_who_looks(self, stage: Stage, chat: Chat) -> None:
+    async def test_caller_whose_readmission_fails_receives_the_readmission_error(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         here, there = stage._processes
         admitted = await _version(here)
         await _revoke_one(there)
@@ -256,7 +262,7 @@ class TestAdmission:
                 await run_block(block)
         assert await input_texts(chat) == ["first", "second"]
 
-    async def test_who_waits_keeps_his_place_when_he_is_still_let_in(self, stage: Stage, chat: Chat) -> None:
+    async def test_queued_caller_that_is_readmitted_keeps_its_place(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes
         admitted = await _version(here)
         holder = await stage.hold_lane(chat, "third")
@@ -272,7 +278,9 @@ class TestAdmission:
         await soon(second)
         assert await input_texts(chat) == ["first", "second", "third", "fourth", "fifth"]
 
-    async def test_whose_time_is_over_begins_nothing(self, stage: Stage, chat: Chat) -> None:
+    async def test_begin_after_admitted_until_is_refused_and_leaves_no_ticket(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         here, _ = stage._processes
         now = Host(here.ledger).clock.now_ms()
         with pytest.raises(AdmissionMoved):
@@ -286,7 +294,9 @@ class TestAdmission:
         assert await stage.tickets(chat) == []
         assert await input_texts(chat) == ["first", "second", "third"]
 
-    async def test_who_waits_and_is_shut_out_leaves_no_ticket(self, stage: Stage, chat: Chat) -> None:
+    async def test_queued_caller_that_is_revoked_is_refused_and_leaves_no_ticket(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         here, there = stage._processes
         admitted = await _version(here)
         holder = await stage.hold_lane(chat, "third")
@@ -346,7 +356,9 @@ every_change = pytest.mark.parametrize("name", CHANGES)
 
 class TestAdmissionOfMoves:
     @every_change
-    async def test_a_revocation_that_overtakes_it_counts(self, stage: Stage, name: str) -> None:
+    async def test_move_overtaken_by_a_revocation_is_refused_and_changes_nothing(
+        self, stage: Stage, name: str
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat(conversation_key="k")
         await chain(chat, 2)
@@ -362,7 +374,9 @@ class TestAdmissionOfMoves:
         assert [each.conversation.id for each in (await here.ledger.list()).chats] == [chat.id]
 
     @every_change
-    async def test_who_is_still_let_in_goes_on(self, stage: Stage, name: str) -> None:
+    async def test_move_after_a_revocation_is_readmitted_once_and_succeeds(
+        self, stage: Stage, name: str
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat(conversation_key="k")
         await chain(chat, 2)
@@ -379,7 +393,9 @@ class TestAdmissionOfMoves:
         assert len(looked_up) == 1
 
     @pytest.mark.parametrize("name", ["fork", "reset"])
-    async def test_what_was_done_is_told_though_its_answer_was_lost(self, stage: Stage, name: str) -> None:
+    async def test_move_written_before_a_revocation_returns_its_result_though_the_answer_was_lost(
+        self, stage: Stage, name: str
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat(conversation_key="k")
         await chain(chat, 2)
@@ -429,40 +445,40 @@ async def looks_nobody_up_again(asked: Any, request: Any) -> Any:
             begin_module,
             "_lane",
             goes_by_what_was_known_before,
-            "a_revocation_that_overtakes_a_begin_counts",
+            "begin_overtaken_by_a_revocation_is_refused",
             ["run"],
         ),
         (
             MemoryTables,
             "admission",
             knows_of_no_revocation,
-            "who_was_let_in_before_a_revocation_begins_nothing",
+            "begin_with_an_admission_older_than_a_revocation_is_refused",
             ["replayed"],
         ),
         (
             block,
             "_check_still_admitted",
             asks_nobody,
-            "who_is_shut_out_learns_nothing_else",
+            "revoked_caller_receives_only_the_admission_error",
             [ConversationDeleted],
         ),
         (
             begin_module,
             "_begun_before",
             shuts_out_what_has_begun,
-            "what_has_begun_goes_on_though_its_answer_was_lost",
+            "begun_turn_whose_answer_was_lost_continues_after_a_revocation",
             ["by_id"],
         ),
         (
             block,
             "_readmitted",
             looks_nobody_up_again,
-            "who_waits_keeps_his_place_when_he_is_still_let_in",
+            "queued_caller_that_is_readmitted_keeps_its_place",
             [],
         ),
     ],
 )
-async def test_admission_that_leaves_out_a_rule_is_caught(
+async def test_admission_without_one_of_its_rules_fails_a_test(
     stage: Stage,
     monkeypatch: pytest.MonkeyPatch,
     where: Any,

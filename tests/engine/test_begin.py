@@ -1,4 +1,4 @@
-"""A turn finds or creates its conversation as it begins; one idempotency_key stands for one turn."""
+"""Begin: a turn finds or creates its conversation; requests with one idempotency_key run one turn."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def began(block: TurnBlock, answer: str = "a") -> Began:
 
 class TestBegin:
     @every_way
-    async def test_the_first_turn_of_a_key_creates_and_the_next_continues(
+    async def test_first_turn_of_a_key_creates_the_conversation_and_the_next_continues_it(
         self, stage: Stage, way: str
     ) -> None:
         here, there = await stage.processes()
@@ -70,7 +70,7 @@ class TestBegin:
         assert await soon(began(resent, "a3")) is Began.CONTINUED
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
-    async def test_what_goes_in_the_place_of_another_has_branched(self, stage: Stage) -> None:
+    async def test_turn_that_replaces_another_begins_as_branched(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
         first, _ = await chain(chat, 2)
@@ -81,7 +81,9 @@ class TestBegin:
         assert await message_texts(chat) == ["another", "a"]
 
     @every_way
-    async def test_of_two_first_turns_of_a_key_one_creates(self, stage: Stage, way: str) -> None:
+    async def test_two_concurrent_first_turns_of_a_key_create_one_conversation(
+        self, stage: Stage, way: str
+    ) -> None:
         here, there = await stage.processes()
         with here.store.hold(begin) as gate:
             late = stage.start(began(ask(here, way, "q2", conversation_key="k")))
@@ -91,7 +93,9 @@ class TestBegin:
         assert len(await here.list_chats()) == 1
 
     @every_way
-    async def test_what_may_not_create_is_refused_and_leaves_nothing(self, stage: Stage, way: str) -> None:
+    async def test_turn_without_create_on_an_unknown_key_is_refused_and_creates_nothing(
+        self, stage: Stage, way: str
+    ) -> None:
         here = await stage.process()
         for options in ({}, {"idempotency_key": "i"}):
             with pytest.raises(ConversationNotFound):
@@ -102,7 +106,9 @@ class TestBegin:
         assert await soon(began(block)) is Began.CONTINUED
 
     @every_way
-    async def test_what_was_deleted_before_its_begin_is_not_made_again(self, stage: Stage, way: str) -> None:
+    async def test_turn_whose_conversation_is_deleted_before_begin_is_refused(
+        self, stage: Stage, way: str
+    ) -> None:
         """It was there when the request was read, and is gone by the time it begins."""
         here, there = await stage.processes()
         for by_key in (True, False):
@@ -116,7 +122,7 @@ class TestBegin:
                 await soon(late)
         assert await here.list_chats() == []
 
-    async def test_a_settled_key_costs_what_an_id_costs(self, stage: Stage) -> None:
+    async def test_known_conversation_key_takes_the_same_store_trips_as_an_id(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
         for named in ({"conversation_key": "k"}, {"conversation": chat.id}):
@@ -129,7 +135,7 @@ class TestBegin:
 
     # With a runner.
 
-    async def test_every_turn_can_be_run_with_a_runner(self, stage: Stage) -> None:
+    async def test_turn_block_of_every_kind_can_be_run_with_a_runner(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
 
@@ -146,7 +152,7 @@ class TestBegin:
         assert await message_texts(chat) == ["q1", "a1", "other", "b2"]
 
     @pytest.mark.parametrize("way", ["edit", "regenerate", "resent"])
-    async def test_a_runner_is_run_once_under_an_idempotency_key(self, stage: Stage, way: str) -> None:
+    async def test_runner_under_one_idempotency_key_runs_once(self, stage: Stage, way: str) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         first = await exchange(chat, "q", "a")
@@ -168,7 +174,7 @@ class TestBegin:
             await soon(began(block(there)))
         assert (replay.value.turn, replay.value.conversation) == (turn, chat.id)
 
-    async def test_a_replay_by_key_names_the_conversation_it_was_committed_to(self, stage: Stage) -> None:
+    async def test_replay_by_key_names_the_conversation_of_the_original_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
         asked = {"conversation_key": "k", "idempotency_key": "i"}
         await soon(began(here.ledger.turn("q", **asked)))  # type: ignore[arg-type]
@@ -196,7 +202,7 @@ async def attach(chat: Chat, input: str, idempotency_key: str) -> TurnAttached:
 
 
 class TestAttach:
-    async def test_the_same_request_follows_the_turn_that_runs(self, stage: Stage) -> None:
+    async def test_attached_request_follows_the_running_turn_to_its_outcome(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
         other = same
@@ -211,7 +217,7 @@ class TestAttach:
         assert spoken(await soon(reading)) == turn.text
         assert await chat.turns() == [turn]
 
-    async def test_who_attaches_leaves_nothing_behind(self, stage: Stage) -> None:
+    async def test_attached_request_leaves_no_ticket_and_no_turn_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
@@ -220,7 +226,7 @@ class TestAttach:
         assert set(here.ledger._process.attempts) == {await running(chat)}
         await holder.finish()
 
-    async def test_who_was_waiting_when_it_began_attaches_too(self, stage: Stage) -> None:
+    async def test_queued_request_attaches_to_its_turn_once_that_begins(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         holder = await stage.hold_lane(chat)
@@ -241,7 +247,7 @@ class TestAttach:
         ("policy", "state", "kind"),
         [("keep", AttemptState.KEPT, TurnKind.INTERRUPTED), ("discard", AttemptState.DISCARDED, None)],
     )
-    async def test_a_stopped_turn_tells_what_became_of_it(
+    async def test_outcome_of_a_stopped_turn_reports_kept_or_discarded(
         self, stage: Stage, policy: str, state: AttemptState, kind: TurnKind | None
     ) -> None:
         chat, same = await stage.shared_chat()
@@ -252,7 +258,9 @@ class TestAttach:
         ended = await soon(chat.outcome(turn))
         assert (ended.state, ended.turn and ended.turn.kind) == (state, kind)
 
-    async def test_a_failed_turn_tells_why_and_so_does_what_is_settled_of_it(self, chat: Chat) -> None:
+    async def test_outcome_of_a_failed_turn_reports_the_failure_and_later_the_settled_turn(
+        self, chat: Chat
+    ) -> None:
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "q")
         [aside] = await chat.attempts()
@@ -264,7 +272,7 @@ class TestAttach:
         fork = await chat.fork()
         assert await soon(fork.outcome(aside.attempt.id)) == ended
 
-    async def test_who_waits_for_a_dead_process_ends_its_turn(self, stage: Stage) -> None:
+    async def test_outcome_of_a_turn_in_a_dead_process_ends_it_as_process_died(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await stage.hold_lane(chat, "q")
@@ -275,7 +283,7 @@ class TestAttach:
         assert (ended.state, ended.failure and ended.failure.code) == (AttemptState.FAILED, "process_died")
         await exchange(other, "next")
 
-    async def test_the_outcome_of_a_queued_turn_is_waited_for(self, stage: Stage) -> None:
+    async def test_outcome_of_a_queued_turn_waits_for_its_commit(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat)
         queued = await stage.queue(chat, ScriptedModel(["a"]), "q")
@@ -284,7 +292,9 @@ class TestAttach:
         await holder.finish()
         assert (await soon(waiting)).turn == await soon(queued)
 
-    async def test_a_turn_that_is_withdrawn_from_the_queue_is_none(self, stage: Stage, chat: Chat) -> None:
+    async def test_outcome_of_a_turn_withdrawn_from_the_queue_raises_turn_not_found(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat)
         queued = await stage.queue(chat, NEVER, "q")
         [ticket] = await stage.tickets(chat)
@@ -295,7 +305,9 @@ class TestAttach:
             await soon(waiting)
         await holder.finish()
 
-    async def test_a_turn_of_another_conversation_or_owner_is_none(self, stage: Stage) -> None:
+    async def test_outcome_of_a_turn_of_another_conversation_or_owner_raises_turn_not_found(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         turn = await exchange(chat, "q")
@@ -308,13 +320,15 @@ class TestAttach:
                 with pytest.raises(TurnNotFound):
                     await soon(stranger.outcome(id))
 
-    async def test_a_turn_cannot_wait_for_itself(self, chat: Chat) -> None:
+    async def test_outcome_of_the_own_turn_inside_its_block_is_refused(self, chat: Chat) -> None:
         async with chat.turn("q") as turn:
             with pytest.raises(InvalidInput, match="Leave its block"):
                 await chat.outcome(turn.id)
             turn.emit("a")
 
-    async def test_a_deletion_and_a_closing_are_told_to_who_waits(self, stage: Stage) -> None:
+    async def test_outcome_raises_when_its_conversation_is_deleted_or_its_ledger_closed(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await stage.hold_lane(chat)
@@ -337,7 +351,7 @@ class TestAttach:
 
 
 class TestOnce:
-    async def test_a_replay_is_the_old_turn_also_when_the_conversation_has_moved_on(self, chat: Chat) -> None:
+    async def test_replay_returns_the_old_turn_after_the_conversation_moved_on(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a", idempotency_key="i")
         await exchange(chat, "q1", "a1")
         assert await soon(chat.run(NEVER, "q", idempotency_key="i")) == turn
@@ -351,7 +365,9 @@ class TestOnce:
         await holder.finish()
 
     @pytest.mark.parametrize("elsewhere", [False, True])
-    async def test_an_attached_request_shares_the_failure(self, stage: Stage, elsewhere: bool) -> None:
+    async def test_attached_request_raises_the_failure_of_its_turn(
+        self, stage: Stage, elsewhere: bool
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         process = there if elsewhere else here
@@ -364,7 +380,7 @@ class TestOnce:
         with pytest.raises(TurnFailed, match="cancelled"):
             await soon(attached)
 
-    async def test_another_conversation_is_refused(self, stage: Stage) -> None:
+    async def test_idempotency_key_of_another_conversation_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         await exchange(chat, "q", idempotency_key="i")
@@ -372,13 +388,17 @@ class TestOnce:
             await other.run(NEVER, "q", idempotency_key="i")
         assert await other.turns() == []
 
-    async def test_a_mismatch_with_a_running_turn_is_refused(self, stage: Stage, chat: Chat) -> None:
+    async def test_idempotency_key_of_a_running_turn_with_another_input_is_refused(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
         with pytest.raises(IdempotencyMismatch):
             await soon(chat.run(NEVER, "another", idempotency_key="i"))
         await holder.finish()
 
-    async def test_a_stopped_and_discarded_turn_is_not_run_again(self, stage: Stage) -> None:
+    async def test_idempotency_key_of_a_discarded_turn_raises_turn_stopped_and_runs_no_turn(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await stage.hold_lane(chat, "q", idempotency_key="i")
@@ -388,14 +408,16 @@ class TestOnce:
                 await soon((await process.chat(chat)).run(NEVER, "q", idempotency_key="i"))
         assert await chat.turns() == []
 
-    async def test_a_stopped_and_kept_turn_is_replayed(self, stage: Stage, chat: Chat) -> None:
+    async def test_idempotency_key_of_a_kept_turn_replays_the_interrupted_turn(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await stage.hold_lane(chat, "q", idempotency_key="i")
         await soon(chat.stop())
         turn = await soon(chat.run(NEVER, "q", idempotency_key="i"))
         assert turn.kind is TurnKind.INTERRUPTED
         assert await chat.turns() == [turn]
 
-    async def test_a_waiting_request_shares_the_failure_of_the_attempt_that_began_meanwhile(
+    async def test_queued_request_raises_the_failure_of_the_attempt_that_began_meanwhile(
         self, stage: Stage
     ) -> None:
         """Two requests with one key wait; the first runs and fails before the second looks again."""
@@ -413,7 +435,7 @@ class TestOnce:
         assert await stage.tickets(chat) == []
         assert (await exchange(chat, "q", "a", idempotency_key="i")).text == "a"
 
-    async def test_a_request_that_waits_behind_its_own_kind_attaches_to_it(self, stage: Stage) -> None:
+    async def test_request_queued_behind_the_same_request_attaches_to_it(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q0")
         first = await stage.queue(chat, ScriptedModel(["a"]), "q", idempotency_key="i")
@@ -422,7 +444,7 @@ class TestOnce:
         assert await soon(first) == await soon(second)
         assert await message_texts(chat) == ["q0", "Working done.", "q", "a"]
 
-    async def test_a_retry_that_had_to_wait_still_runs(self, stage: Stage, chat: Chat) -> None:
+    async def test_retry_queued_after_its_attempt_failed_runs_again(self, stage: Stage, chat: Chat) -> None:
         """The failed attempt of its key began before it came, so its failure is not shared."""
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
@@ -431,7 +453,9 @@ class TestOnce:
         await holder.finish()
         assert (await soon(retry)).text == "a"
 
-    async def test_a_retry_goes_to_the_conversation_it_first_began_in(self, stage: Stage) -> None:
+    async def test_retry_without_an_id_runs_in_the_conversation_of_the_first_attempt(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         with pytest.raises(RuntimeError):
             async with here.ledger.turn("q", idempotency_key="i") as failing:
@@ -442,7 +466,7 @@ class TestOnce:
         assert len(await here.list_chats()) == 1
 
     @pytest.mark.parametrize("answer", ["a", BOOM])
-    async def test_a_retry_after_a_deletion_reports_it_and_starts_nothing(
+    async def test_retry_after_its_conversation_was_deleted_raises_and_starts_no_turn(
         self, stage: Stage, answer: str | RuntimeError
     ) -> None:
         here, there = await stage.processes()
@@ -458,7 +482,9 @@ class TestOnce:
             await process.tend()
         assert await fresh.turns() == []
 
-    async def test_the_key_of_a_failed_turn_is_forgotten_likewise(self, stage: Stage) -> None:
+    async def test_idempotency_key_of_a_failed_turn_is_forgotten_after_its_retention(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         with pytest.raises(RuntimeError):
@@ -471,7 +497,7 @@ class TestOnce:
         await here.tend()
         await exchange(chat, "another", idempotency_key="i")
 
-    async def test_the_key_of_a_running_turn_is_not_forgotten(self, stage: Stage) -> None:
+    async def test_idempotency_key_of_a_running_turn_outlives_its_retention(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")

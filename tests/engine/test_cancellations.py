@@ -1,4 +1,4 @@
-"""A cancelled caller learns the truth, and no stop or ended task blocks a lane."""
+"""Cancellation: the exception reports how the turn ended, and no stop or ended task blocks a lane."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestCancellations:
         assert turn.kind is TurnKind.COMPLETED
         assert turn.id in cancelled.value.__notes__[0]
 
-    async def test_cancellation_inside_the_block_says_that_nothing_is_in_the_history(
+    async def test_cancellation_inside_the_block_notes_that_the_turn_is_not_in_the_history(
         self, stage: Stage
     ) -> None:
         chat = await (await stage.process()).chat()
@@ -77,9 +77,7 @@ class TestCancellations:
         assert turn_of(cancelled.value) is None
         assert "not in the history" in cancelled.value.__notes__[0]
 
-    async def test_cancellation_of_a_turn_that_is_kept_on_failure_carries_what_was_kept(
-        self, stage: Stage
-    ) -> None:
+    async def test_cancellation_of_a_turn_kept_on_failure_carries_the_kept_turn(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         holder = await stage.hold_lane(chat, on_failure="keep")
         holder.task.cancel()
@@ -89,7 +87,9 @@ class TestCancellations:
         assert turn.kind is TurnKind.INTERRUPTED
         assert turn_of(cancelled.value) == turn
 
-    async def test_cancellation_during_a_commit_of_unknown_outcome_says_so(self, stage: Stage) -> None:
+    async def test_cancellation_during_a_commit_of_unknown_outcome_raises_commit_outcome_unknown(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process(IN_DOUBT)
         chat = await here.chat()
         here.store.lose_answer(commit, Fate.WRITTEN)
@@ -106,7 +106,9 @@ class TestCancellations:
         await here.tend()
         await exchange(chat, "next", on_busy="reject")
 
-    async def test_timeout_during_the_commit_is_a_timeout_that_carries_the_turn(self, stage: Stage) -> None:
+    async def test_timeout_during_the_commit_raises_timeout_error_with_the_committed_turn(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
 
@@ -122,7 +124,9 @@ class TestCancellations:
             await soon(run())
         assert [turn_of(timeout.value)] == await chat.turns()
 
-    async def test_task_group_whose_turn_is_cancelled_during_the_commit_ends(self, stage: Stage) -> None:
+    async def test_task_group_with_a_turn_cancelled_during_its_commit_ends_and_keeps_the_turn(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
 
@@ -138,7 +142,7 @@ class TestCancellations:
         assert [str(each) for each in group.value.exceptions] == ["a sibling failed"]
         assert await message_texts(chat) == ["q", "Whole."]
 
-    async def test_stop_cancels_the_task_that_took_the_generator_over(self, stage: Stage) -> None:
+    async def test_stop_cancels_the_task_that_continues_the_generator(self, stage: Stage) -> None:
         """The test itself pulls the first text, another task the rest: the stop is none of the test's
         business, and it may ask for it."""
         chat = await (await stage.process()).chat()
@@ -172,7 +176,7 @@ class TestCancellations:
         assert await message_texts(chat) == ["next", "Yes."]
 
     @pytest.mark.parametrize("way", ["stop", "interrupt", "aclosing"])
-    async def test_turn_suspended_in_a_living_task_runs_on_until_it_is_stopped_from_elsewhere_or_closed(
+    async def test_suspended_turn_of_a_live_task_runs_until_it_is_stopped_interrupted_or_closed(
         self, stage: Stage, way: str
     ) -> None:
         """No time ends it: its reader may be slow."""
@@ -209,7 +213,9 @@ class TestCancellations:
         await soon(living)
         await texts.aclose()
 
-    async def test_stopped_turn_raises_when_its_suspended_generator_goes_on(self, stage: Stage) -> None:
+    async def test_stopped_turn_raises_turn_stopped_when_its_suspended_generator_resumes(
+        self, stage: Stage
+    ) -> None:
         chat = await (await stage.process()).chat()
         gate, left = Gate(), list[BaseException | None]()
         gate.release()
@@ -221,7 +227,7 @@ class TestCancellations:
         assert stopped.value.turn == ended.turn
 
     @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
-    async def test_next_turn_goes_first_though_the_task_of_a_suspended_generator_has_ended(
+    async def test_interrupting_turn_ends_a_suspended_turn_whose_task_has_ended(
         self, stage: Stage, on_busy: str
     ) -> None:
         chat = await (await stage.process()).chat()
@@ -256,7 +262,7 @@ class TestCancellations:
         assert aside.attempt.failure.code == "task_ended"
         await texts.aclose()
 
-    async def test_turn_whose_generator_another_task_goes_on_with_is_left_alone(self, stage: Stage) -> None:
+    async def test_turn_whose_generator_another_task_continues_completes(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         gate, left = Gate(), list[BaseException | None]()
@@ -273,7 +279,7 @@ class TestCancellations:
         assert left == [None]
         assert await message_texts(chat) == ["q", "Half done."]
 
-    async def test_turn_that_failed_with_its_task_raises_when_its_generator_goes_on(
+    async def test_turn_failed_with_its_task_raises_turn_ended_when_its_generator_resumes(
         self, stage: Stage
     ) -> None:
         here = await stage.process()
@@ -289,7 +295,7 @@ class TestCancellations:
             await anext(texts)
         await exchange(chat, "next", on_busy="reject")
 
-    async def test_stop_cancels_the_task_that_was_assigned(self, stage: Stage) -> None:
+    async def test_stop_cancels_the_task_assigned_to_the_turn(self, stage: Stage) -> None:
         """A block that is entered and left by hand can go from one task to another, too."""
         chat = await (await stage.process()).chat()
         block, gate = chat.turn("q"), Gate()
@@ -315,7 +321,7 @@ class TestCancellations:
         with pytest.raises(TurnStopped):
             await soon(working)
 
-    async def test_tool_of_a_turn_in_a_generator_may_not_stop_it_from_inside(self, stage: Stage) -> None:
+    async def test_stop_from_inside_a_turn_in_a_generator_is_refused(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
 
         async def texts() -> AsyncIterator[str]:
@@ -367,13 +373,13 @@ def says_nothing(*_: Any) -> None:
             running_turn,
             "task_inside",
             cancels_the_task_that_entered,
-            "stop_cancels_the_task_that_took_the_generator_over",
+            "stop_cancels_the_task_that_continues_the_generator",
         ),
         (
             running_turn.OpenTurn,
             "is_inside",
             takes_the_entering_task_for_inside,
-            "stop_cancels_the_task_that_took_the_generator_over",
+            "stop_cancels_the_task_that_continues_the_generator",
         ),
         (
             Recovery,
@@ -391,11 +397,11 @@ def says_nothing(*_: Any) -> None:
             commit_module,
             "_tell_outcome",
             says_nothing,
-            "cancellation_of_a_turn_that_is_kept_on_failure_carries_what_was_kept",
+            "cancellation_of_a_turn_kept_on_failure_carries_the_kept_turn",
         ),
     ],
 )
-async def test_engine_that_leaves_out_a_rule_of_cancellation_is_caught(
+async def test_engine_without_one_of_its_cancellation_rules_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any, test: str
 ) -> None:
     monkeypatch.setattr(stages, "GUARD", 0.2)  # what a rule prevents is a wait without end

@@ -27,7 +27,7 @@ async def preview(process: StageProcess, chat: Chat) -> tuple[int, str]:
 
 
 class TestTitles:
-    async def test_the_first_commit_names_a_chat_and_no_later_one(self, stage: Stage) -> None:
+    async def test_title_is_set_by_the_first_commit_and_kept_by_later_ones(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         await exchange(chat, "  Where is\nmy order of today? " + "x" * 100)
         found = await same.info()
@@ -36,7 +36,7 @@ class TestTitles:
         assert await chat.info() == await same.info()
         assert (await chat.info()).title == found.title
 
-    async def test_a_rename_between_begin_and_commit_stays(self, stage: Stage) -> None:
+    async def test_rename_between_begin_and_commit_survives_the_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         with here.store.hold(commit) as gate:
@@ -48,7 +48,7 @@ class TestTitles:
         assert (found.title, found.named_by, found.revision) == ("Mine", NamedBy.PERSON, 2)
         assert (found.tags, found.pinned) == (("a",), True)
 
-    async def test_a_name_that_nobody_gave_is_no_conflict_for_a_person(self, stage: Stage) -> None:
+    async def test_automatic_title_causes_no_revision_conflict_for_a_rename(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         read = (await chat.info()).revision
@@ -57,14 +57,14 @@ class TestTitles:
         found = await (await there.chat(chat)).update(title="Mine", revision=read)
         assert (found.title, found.revision) == ("Mine", read + 1)
 
-    async def test_a_chat_without_words_is_named_by_the_first_that_come(self, stage: Stage) -> None:
+    async def test_chat_whose_first_turn_has_no_text_is_titled_by_the_next_text(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         await soon(chat.run(ScriptedModel(["Nice."]), PICTURE))
         assert (await chat.info()).title is None
         await exchange(same, "What is it?")
         assert (await chat.info()).title == "What is it?"
 
-    async def test_a_name_that_is_taken_back_gives_way_to_the_first_words(self, stage: Stage) -> None:
+    async def test_title_that_is_cleared_falls_back_to_the_first_words(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat(title="Mine")
         assert (await chat.update(title="")).title is None
         await chain(chat, 2)
@@ -73,7 +73,7 @@ class TestTitles:
         assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
         assert (await chat.update(title="")).revision == found.revision
 
-    async def test_blanks_are_no_name(self, stage: Stage) -> None:
+    async def test_blank_title_counts_as_no_title(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat(title=" \u3000")
         assert (await chat.info()).named_by is None
         await exchange(same, "q1")
@@ -81,7 +81,7 @@ class TestTitles:
         found = await chat.update(title=" \n")
         assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
 
-    async def test_words_that_are_hidden_name_nothing(self, stage: Stage) -> None:
+    async def test_title_from_a_question_hidden_from_the_user_is_removed(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turn = await exchange(chat, "a secret")
         await same.flag(turn.id, to_user=False)
@@ -94,21 +94,23 @@ class TestTitles:
         await chat.flag(turn.id, to_user=True)
         assert (await chat.info()).title == "q2"
 
-    async def test_words_that_are_shown_again_are_the_name_again(self, stage: Stage) -> None:
+    async def test_title_returns_when_its_hidden_question_is_shown_again(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q1")
         for is_shown, title in ((False, None), (True, "q1")):
             await same.flag(turn.id, 0, to_user=is_shown)
             assert (await chat.info()).title == title
 
-    async def test_what_is_asked_again_and_hidden_names_nothing(self, stage: Stage) -> None:
+    async def test_regenerated_hidden_question_gives_no_title(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turn = await exchange(chat, "a secret")
         await chat.flag(turn.id, to_user=False)
         await soon(same.regenerate().run(ScriptedModel(["b"])))
         assert (await chat.info()).title is None
 
-    async def test_a_model_names_what_no_person_has_named(self, stage: Stage) -> None:
+    async def test_model_title_is_accepted_only_for_a_live_chat_without_a_given_title(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat, mine = await here.chat(), await here.chat(title="Mine")
         await exchange(chat, "q")
@@ -126,7 +128,7 @@ class TestTitles:
 
 
 class TestPreviews:
-    async def test_it_follows_turns_edits_undo_and_switches(self, stage: Stage) -> None:
+    async def test_preview_follows_turns_edits_undo_and_switches(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         assert await preview(there, chat) == (0, "")
@@ -141,7 +143,7 @@ class TestPreviews:
         await chat.switch(first)
         assert await preview(there, chat) == (2, "Second answer")
 
-    async def test_a_fork_has_that_of_the_turn_it_begins_with(self, stage: Stage) -> None:
+    async def test_preview_of_a_fork_is_that_of_the_turn_it_starts_from(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         first, _ = await chain(chat, 2)
@@ -150,7 +152,7 @@ class TestPreviews:
         empty = await (await here.chat(title="Empty")).fork(title="F")
         assert await preview(there, empty) == (0, "")
 
-    async def test_what_tools_said_is_never_in_it(self, stage: Stage) -> None:
+    async def test_preview_never_contains_tool_calls_or_results(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         await soon(chat.run(ScriptedModel([Tool("look", result="secret"), "Seen."]), "Look."))
@@ -162,7 +164,7 @@ class TestPreviews:
             turn.put({"type": "function_call", "call_id": "d", "name": "f", "arguments": "{}"})
         assert await preview(there, chat) == (3, "Again.")
 
-    async def test_what_is_hidden_from_its_user_leaves_it(self, stage: Stage) -> None:
+    async def test_preview_leaves_out_items_hidden_from_the_user(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         await exchange(chat, "q1", "First answer")
@@ -176,9 +178,7 @@ class TestPreviews:
         await chat.flag(last.id, to_model=False)
         assert await preview(there, chat) == (2, "Second answer")
 
-    async def test_what_is_hidden_leaves_the_previews_of_forks_and_of_what_follows(
-        self, stage: Stage
-    ) -> None:
+    async def test_preview_leaves_out_hidden_items_in_forks_and_after_later_turns(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         first = await exchange(chat, "q1", "First answer")
@@ -191,7 +191,9 @@ class TestPreviews:
         assert await preview(there, chat) == (2, "q1")
         assert await preview(there, forked) == (1, "q1")
 
-    async def test_what_is_hidden_of_a_question_asked_again_stays_hidden(self, stage: Stage) -> None:
+    async def test_preview_after_regeneration_leaves_out_the_hidden_part_of_the_question(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         asked = [user("shown"), user("hidden")]
@@ -203,7 +205,7 @@ class TestPreviews:
 
 
 class TestMetadata:
-    async def test_details_are_kept_as_given_when_a_conversation_is_created(self, stage: Stage) -> None:
+    async def test_title_and_metadata_given_at_creation_are_stored_unchanged(self, stage: Stage) -> None:
         here, there = await stage.processes()
         metadata = {"": "", "ключ": "значение", "a\x00b": "\U0001f600 'quoted' \"twice\""}
         chat = await here.chat(conversation_key="k", title="Ünïcode", metadata=metadata)
@@ -211,14 +213,14 @@ class TestMetadata:
         assert found == await chat.info()
         assert (found.title, found.metadata, found.revision) == ("Ünïcode", metadata, 1)
 
-    async def test_what_is_not_given_stays(self, stage: Stage) -> None:
+    async def test_update_keeps_the_fields_that_it_does_not_name(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat(title="T", metadata={"a": "1"})
         await chat.update(title="U")
         updated = await same.update(metadata={"b": "2"})
         assert updated == await chat.info()
         assert (updated.title, updated.metadata, updated.revision) == ("U", {"b": "2"}, 3)
 
-    async def test_an_update_of_an_old_revision_is_refused_and_changes_nothing(self, stage: Stage) -> None:
+    async def test_update_with_an_old_revision_is_refused_and_changes_nothing(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat(title="T")
         await same.update(title="U", revision=1)
         before = await chat.info()
@@ -227,7 +229,7 @@ class TestMetadata:
         assert conflict.value.current == 2
         assert await chat.info() == before
 
-    async def test_an_update_that_changes_nothing_is_none(self, stage: Stage) -> None:
+    async def test_update_with_equal_values_keeps_the_revision(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat(title="T")
         before = await chat.info()
         assert await chat.update(title="T", revision=1) == before
@@ -237,7 +239,9 @@ class TestMetadata:
         with pytest.raises(RevisionConflict):
             await chat.update(title="T", revision=1)  # it was something else in between
 
-    async def test_of_two_updates_of_one_revision_one_wins(self, stage: Stage) -> None:
+    async def test_two_concurrent_updates_of_one_revision_accept_one_and_refuse_the_other(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)

@@ -1,4 +1,4 @@
-"""Live updates: an owner receives the changes of their chats in order, and learns of every gap."""
+"""Live updates: an owner receives the changes of their chats in order and is notified of every gap."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ async def following(process: StageProcess, **options: Any) -> AsyncIterator[Hear
 
 
 class TestChanges:
-    async def test_a_turn_is_told_in_all_processes(self, stage: Stage) -> None:
+    async def test_turn_is_reported_as_created_running_and_committed_in_every_process(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         async with following(here) as own, following(there) as other:
             chat = await here.chat(title="T")
@@ -76,7 +78,7 @@ class TestChanges:
                 assert (committed.branch, committed.detail) == (turn.branch, "completed")
                 assert created.chat.id == chat.id
 
-    async def test_a_chat_that_a_turn_makes_is_told_of_once(self, stage: Stage) -> None:
+    async def test_chat_created_by_a_turn_is_reported_once(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         async with following(process) as heard:
             turn = await soon(process.ledger.run(ScriptedModel(["Yes."]), "hello", conversation_key="k"))
@@ -84,7 +86,7 @@ class TestChanges:
             assert [each.kind for each in told].count(ChangeKind.CHAT_CREATED) == 1
             assert told[-1].turn == turn.id
 
-    async def test_a_chat_that_is_not_there_yet_is_not_told_as_changed(self, stage: Stage) -> None:
+    async def test_unlisted_chat_that_is_renamed_reports_no_chat_change(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         async with following(process) as heard:
 
@@ -97,7 +99,7 @@ class TestChanges:
             told = await heard.until(ChangeKind.TURN_FAILED)
             assert [each.kind for each in told] == [ChangeKind.TURN_RUNNING, ChangeKind.TURN_FAILED]
 
-    async def test_what_is_said_about_a_chat_comes_as_it_is_by_now(self, stage: Stage) -> None:
+    async def test_chat_change_read_later_carries_the_current_title(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         chat = await process.chat()
         async with following(process) as heard:
@@ -111,7 +113,9 @@ class TestChanges:
             assert [each.chat.title for each in told if each.chat] == ["Second"] * 2
             assert told[0].chat.revision == 3
 
-    async def test_stops_are_told_by_what_they_left(self, stage: Stage) -> None:
+    async def test_stopped_turn_is_reported_as_interrupted_or_stopped_by_its_policy(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
         for policy, kind, detail in (
@@ -125,7 +129,7 @@ class TestChanges:
                 assert (told.kind, told.detail) == (kind, detail)
             holder.gate.release()
 
-    async def test_who_waits_is_told_of_and_so_is_who_gives_up(self, stage: Stage) -> None:
+    async def test_queued_turn_is_reported_as_queued_then_withdrawn_or_stopped(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat)
@@ -144,7 +148,9 @@ class TestChanges:
             await holder.finish()
             second.cancel()
 
-    async def test_the_turns_of_a_dead_process_are_told_by_who_buries_it(self, stage: Stage) -> None:
+    async def test_turns_of_a_dead_process_are_reported_by_the_process_that_takes_over(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat)
@@ -157,7 +163,7 @@ class TestChanges:
             assert "process_died" in {each.detail for each in told}
         holder.task.cancel()
 
-    async def test_what_is_settled_is_told_before_the_turn_that_settles_it(self, stage: Stage) -> None:
+    async def test_settled_turn_is_reported_before_the_turn_that_settles_it(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         chat = await process.chat(title="T")
         async with following(process) as heard:
@@ -170,7 +176,7 @@ class TestChanges:
                 (ChangeKind.TURN_COMMITTED, "settled")
             ]
 
-    async def test_edits_undo_and_switch_tell_which_branch_is_shown(self, stage: Stage) -> None:
+    async def test_edit_undo_and_switch_report_the_branch_that_is_shown(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         chat = await process.chat()
         first = (await chat.info()).branch
@@ -192,7 +198,7 @@ class TestChanges:
             forked = await heard.next()
             assert (forked.kind, forked.conversation) == (ChangeKind.CHAT_CREATED, fork.id)
 
-    async def test_a_chat_that_comes_from_a_file_is_told_of_once(self, stage: Stage) -> None:
+    async def test_chat_imported_twice_is_reported_once(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         chat = await process.chat()
         await chain(chat, 2)
@@ -208,7 +214,7 @@ class TestChanges:
             last = await process.chat(owner="bob")
             assert (await heard.next()).conversation == last.id
 
-    async def test_a_deletion_is_told_with_what_ends_by_it(self, stage: Stage) -> None:
+    async def test_deletion_of_a_chat_reports_its_running_turn_as_failed_first(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat)
@@ -219,7 +225,7 @@ class TestChanges:
             assert (told[-1].conversation, told[-1].chat) == (chat.id, None)
         holder.task.cancel()
 
-    async def test_a_chat_without_a_committed_turn_is_neither_deleted_nor_restored_for_others(
+    async def test_chat_without_a_committed_turn_reports_no_deletion_and_no_restore(
         self, stage: Stage
     ) -> None:
         [process] = await stage.processes(1)
@@ -240,7 +246,7 @@ class TestChanges:
                 ChangeKind.TURN_COMMITTED,
             ]
 
-    async def test_what_is_undone_is_not_told(self, stage: Stage) -> None:
+    async def test_refused_turn_reports_no_change(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         chat = await process.chat()
         position = await process.ledger.position()
@@ -248,7 +254,7 @@ class TestChanges:
             await soon(chat.run(ScriptedModel(["Yes."]), ""))
         assert await process.ledger.position() == position
 
-    async def test_nobody_is_told_of_others_nor_of_internal_chats(self, stage: Stage) -> None:
+    async def test_follower_receives_no_changes_of_other_owners_or_internal_chats(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         async with following(process, owner="ann") as heard:
             await exchange(await process.chat(owner="bob"), "hello")
@@ -256,7 +262,9 @@ class TestChanges:
             anns = await process.chat(owner="ann")
             assert (await heard.next()).conversation == anns.id
 
-    async def test_who_is_confined_to_a_scope_is_told_of_that_only(self, stage: Stage) -> None:
+    async def test_follower_confined_to_a_scope_receives_only_changes_of_that_scope(
+        self, stage: Stage
+    ) -> None:
         [process] = await stage.processes(1)
         async with following(process, within=Within("shop")) as heard:
             start = await process.ledger.position()
@@ -266,7 +274,7 @@ class TestChanges:
         async with following(process, within=Within("shop"), after=start) as heard:
             assert (await heard.next()).conversation == shop.id
 
-    async def test_who_is_confined_to_one_chat_is_told_of_that_only(self, stage: Stage) -> None:
+    async def test_follower_confined_to_a_chat_receives_only_changes_of_that_chat(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         first, second = await process.chat(), await process.chat()
         async with following(process, within=Within(chat=second.id)) as heard:
@@ -274,7 +282,7 @@ class TestChanges:
             turn = await exchange(second, "hello")
             assert (await heard.next()).turn == turn.id
 
-    async def test_who_was_cut_off_goes_on_where_he_was(self, stage: Stage) -> None:
+    async def test_follower_that_reconnects_continues_after_its_last_position(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         async with following(here) as heard:
@@ -287,7 +295,7 @@ class TestChanges:
             later = await exchange(chat, "live again")
             assert (await heard.next()).turn == later.id
 
-    async def test_what_is_not_kept_is_told_as_a_gap(self, stage: Stage) -> None:
+    async def test_follower_of_an_expired_or_invalid_position_receives_a_gap(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         position = await process.ledger.position()
         chat = await process.chat()
@@ -301,7 +309,7 @@ class TestChanges:
                 turn = await exchange(chat, "after the gap")
                 assert (await heard.next()).turn == turn.id
 
-    async def test_so_many_follow_and_no_more(self, stage: Stage) -> None:
+    async def test_followers_beyond_the_reader_limit_are_refused(self, stage: Stage) -> None:
         process = await stage.process(Limits(lease_time=600.0, flush_every=6_000.0, readers=1))
         async with following(process):
             with pytest.raises(TooManyReaders):
@@ -310,7 +318,7 @@ class TestChanges:
             assert Host(process.ledger).at_work().readers == 1
         assert Host(process.ledger).at_work().readers == 0
 
-    async def test_closing_ends_it(self, stage: Stage) -> None:
+    async def test_follower_raises_ledger_closed_when_the_ledger_closes(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         async with following(process) as heard:
             waiting = stage.start(heard.next())

@@ -1,4 +1,4 @@
-"""What a model is shown: a well-formed part of the history, under the instructions in force."""
+"""Context and instructions of a turn; input and output that are not well formed are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def per_message(item: Item) -> int:
 
 class TestContext:
     @pytest.mark.parametrize("is_cached", [True, False])
-    async def test_an_edit_is_shown_the_end_of_what_is_before_it(self, stage: Stage, is_cached: bool) -> None:
+    async def test_limited_context_of_an_edit_shows_the_last_turns_before_its_place(
+        self, stage: Stage, is_cached: bool
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await exchanges(chat, 20)
@@ -71,7 +73,9 @@ class TestContext:
         assert await shown(chat, context=Context.budget(999)) == whole
 
     @pytest.mark.parametrize("context", [Context.all(), Context.last(2), Context.budget(99, per_message)])
-    async def test_what_an_edit_carries_over_is_shown(self, stage: Stage, context: Context) -> None:
+    async def test_context_of_an_edit_shows_the_settled_turn_that_it_carries_over(
+        self, stage: Stage, context: Context
+    ) -> None:
         chat, same = await stage.shared_chat()
         await exchanges(chat, 3)
         first = (await chat.turns())[1]
@@ -84,7 +88,7 @@ class TestContext:
             turn.emit("a")
         assert [each.number for each in await chat.turns()] == [1, 2, 3]
 
-    async def test_primer_stands_before_the_history_for_one_turn(self, chat: Chat) -> None:
+    async def test_primer_precedes_the_history_for_one_turn(self, chat: Chat) -> None:
         await exchange(chat, "q", "a", instructions="Be brief.")
         primes = [{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}]
         assert await shown(chat, primer=primes) == ["Be brief.", "p", "r", "q", "a"]
@@ -100,7 +104,7 @@ async def _edited(chat: Chat, place: Turn, instructions: str | None) -> str | No
 
 
 class TestInstructions:
-    async def test_they_are_in_force_until_replaced_in_every_process(self, stage: Stage) -> None:
+    async def test_instructions_stay_in_force_until_replaced_in_every_process(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -112,7 +116,7 @@ class TestInstructions:
         assert await run_and_read_instructions(chat, instructions="") is None
         assert await run_and_read_instructions(same) is None
 
-    async def test_those_for_one_turn_leave_the_others_in_force(self, stage: Stage) -> None:
+    async def test_instructions_for_one_turn_leave_the_lasting_ones_in_force(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -123,7 +127,7 @@ class TestInstructions:
         assert await run_and_read_instructions(same, instructions_once="") is None
         assert await run_and_read_instructions(chat) == "Be brief."
 
-    async def test_they_are_recorded_with_the_turn_and_no_part_of_its_items(self, chat: Chat) -> None:
+    async def test_instructions_are_recorded_with_the_turn_and_not_among_its_items(self, chat: Chat) -> None:
         developer = {"role": "developer", "content": "Be brief."}
         await run_and_read_instructions(chat, "q1")
         await run_and_read_instructions(chat, "q2", instructions=[developer])
@@ -135,20 +139,20 @@ class TestInstructions:
         assert recorded == [None, [developer], [{"role": "system", "content": "Sing."}], ()]
         assert [each.instructed for each in turns] == [0, 2, 2, 0]
 
-    async def test_they_can_be_read(self, stage: Stage) -> None:
+    async def test_instructions_in_force_can_be_read_from_another_process(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         assert await chat.instructions() == ()
         await exchange(chat, "q", instructions="Be brief.")
         [item] = await same.instructions()
         assert (item.role, item.text) == ("system", "Be brief.")
 
-    async def test_a_failed_turn_sets_none(self, chat: Chat) -> None:
+    async def test_instructions_of_a_failed_turn_do_not_come_into_force(self, chat: Chat) -> None:
         await run_and_read_instructions(chat, instructions="Be brief.")
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(ScriptedModel([ValueError("broken")]), "q", instructions="Be kind."))
         assert await run_and_read_instructions(chat) == "Be brief."
 
-    async def test_a_turn_whose_process_died_keeps_its_own(self, stage: Stage) -> None:
+    async def test_instructions_of_a_kept_turn_of_a_dead_process_stay_in_force(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await stage.hold_lane(chat, instructions="Be kind.", on_failure="keep")
@@ -157,7 +161,7 @@ class TestInstructions:
         assert [each.instructed for each in await same.turns()] == [1]
         assert await run_and_read_instructions(same) == "Be kind."
 
-    async def test_a_settled_turn_keeps_its_own_and_the_next_one_is_under_them(self, chat: Chat) -> None:
+    async def test_instructions_of_a_settled_turn_stay_in_force_for_the_next(self, chat: Chat) -> None:
         await run_and_read_instructions(chat, instructions="Be brief.")
         model = ScriptedModel([Tool("pay"), ValueError("broken")])
         with pytest.raises(ValueError, match="broken"):
@@ -165,7 +169,7 @@ class TestInstructions:
         assert await run_and_read_instructions(chat, "q1") == "Be kind."
         assert [each.instructed for each in await chat.turns()] == [1, 2, 2]
 
-    async def test_a_retry_that_resumes_goes_on_under_those_it_began_with(self, chat: Chat) -> None:
+    async def test_instructions_of_a_resumed_retry_are_those_of_the_first_attempt(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), ValueError("broken")], [Tool("pay"), "Paid."])
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(model, "q", instructions_once="Be kind.", idempotency_key="i"))
@@ -174,7 +178,9 @@ class TestInstructions:
         assert [item.text for item in turn.instructions or ()] == ["Be kind."]
         assert await chat.instructions() == ()
 
-    async def test_a_turn_in_the_place_of_another_takes_over_its_instructions(self, stage: Stage) -> None:
+    async def test_instructions_of_a_replaced_turn_apply_to_the_turn_that_replaces_it(
+        self, stage: Stage
+    ) -> None:
         chat, same = await stage.shared_chat()
         await run_and_read_instructions(chat, "q1", instructions="One.")
         await run_and_read_instructions(chat, "q2", instructions="Two.")
@@ -187,7 +193,7 @@ class TestInstructions:
         assert await _edited(chat, first, None) == "One."
         assert await run_and_read_instructions(same) == "One."
 
-    async def test_a_branch_goes_on_under_those_of_the_turn_it_was_made_from(self, stage: Stage) -> None:
+    async def test_instructions_of_a_fork_or_undo_are_those_of_its_last_turn(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         for number, text in enumerate(("One.", None, "Two."), 1):
             await run_and_read_instructions(chat, f"q{number}", instructions=text)
@@ -198,14 +204,16 @@ class TestInstructions:
         assert await run_and_read_instructions(chat) == "One."
         assert [item.text for item in await chat.instructions()] == ["One."]
 
-    async def test_an_edit_goes_on_under_those_before_its_place(self, chat: Chat) -> None:
+    async def test_instructions_of_an_edit_are_those_in_force_before_its_place(self, chat: Chat) -> None:
         for number, text in enumerate(("One.", None, "Two."), 1):
             await run_and_read_instructions(chat, f"q{number}", instructions=text)
         assert await _edited(chat, (await chat.turns())[1], None) == "One."
         assert [each.instructed for each in await chat.turns()] == [1, 1]
         assert await run_and_read_instructions(chat) == "One."
 
-    async def test_what_is_settled_of_an_edit_leaves_the_instructions_as_they_are(self, chat: Chat) -> None:
+    async def test_instructions_in_force_are_unchanged_by_the_settled_turn_of_a_failed_edit(
+        self, chat: Chat
+    ) -> None:
         await run_and_read_instructions(chat, "q1", instructions="One.")
         await run_and_read_instructions(chat, "q2", instructions="Two.")
         first = (await chat.turns())[0]
@@ -228,7 +236,7 @@ class TestWellFormed:
         "input",
         ["", " \n\t", [], {"role": "assistant", "content": "Hi"}, {"role": "system", "content": "Be kind"}],
     )
-    async def test_a_turn_without_new_input_is_refused_and_changes_nothing(
+    async def test_turn_without_new_input_is_refused_and_changes_nothing(
         self, chat: Chat, input: ItemLike
     ) -> None:
         await exchange(chat, "q0")
@@ -239,7 +247,7 @@ class TestWellFormed:
         assert await chat.attempts() == []
         assert await chat.info() == found
 
-    async def test_an_image_alone_is_new_input(self, chat: Chat) -> None:
+    async def test_image_alone_is_accepted_as_new_input(self, chat: Chat) -> None:
         await exchange(chat, IMAGE)  # type: ignore[arg-type]
         assert len(await chat.turns()) == 1
 
@@ -248,7 +256,7 @@ class TestWellFormed:
         [["q", REASONING], ["q", call("look", "c1")], ["q", answer_to("c1", "r")], [answer_to("c1", "r")]],
         ids=["reasoning", "call", "stray result and message", "stray result"],
     )
-    async def test_input_that_only_a_model_or_nobody_can_make_is_refused(
+    async def test_input_with_reasoning_calls_or_stray_results_is_refused(
         self, chat: Chat, input: list[ItemLike]
     ) -> None:
         with pytest.raises(MalformedItems):
@@ -256,7 +264,7 @@ class TestWellFormed:
         assert await chat.turns() == []
         assert await chat.attempts() == []
 
-    async def test_a_user_message_closes_the_calls_that_were_not_answered(self, stage: Stage) -> None:
+    async def test_user_message_closes_unanswered_calls(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await leave_pending(chat, "c1", "c2")
@@ -267,7 +275,7 @@ class TestWellFormed:
         assert [message["role"] for message in model.seen[0]] == ["user", "assistant", "tool", "tool", "user"]
         await soon(chat.run(model, "Still there?"))
 
-    async def test_a_result_is_not_accepted_twice(self, chat: Chat) -> None:
+    async def test_second_result_of_a_call_is_refused(self, chat: Chat) -> None:
         await leave_pending(chat, "c1")
         with pytest.raises(MalformedItems):
             await chat.run(ScriptedModel(), [answer_to("c1", "one"), answer_to("c1", "again")])
@@ -288,7 +296,7 @@ class TestWellFormed:
         ],
         ids=["stray", "reused id", "other id", "other kind", "reasoning, result", "reasoning, user message"],
     )
-    async def test_output_that_breaks_the_pairing_is_refused_when_it_is_added(
+    async def test_output_that_breaks_the_pairing_is_refused_when_added(
         self, chat: Chat, items: list[ItemLike]
     ) -> None:
         async with chat.turn("q") as turn:
@@ -298,7 +306,7 @@ class TestWellFormed:
             turn.emit("Fine.")
         assert await message_texts(chat) == ["q", "Fine."]
 
-    async def test_a_started_call_without_a_result_cannot_be_committed(self, chat: Chat) -> None:
+    async def test_commit_of_a_started_call_without_a_result_is_refused(self, chat: Chat) -> None:
 
         async def runner(turn: RunningTurn) -> None:
             await turn.add(pay := call("pay", "c1"))
@@ -308,13 +316,13 @@ class TestWellFormed:
             await chat.run(runner, "q")
         assert await chat.turns() == []
 
-    async def test_a_draft_that_ends_in_reasoning_can_still_be_looked_at(self, chat: Chat) -> None:
+    async def test_messages_of_a_running_turn_that_ends_in_reasoning_can_be_read(self, chat: Chat) -> None:
         async with chat.turn("q") as turn:
             await turn.add(REASONING)
             assert turn.messages == [user("q")]
             turn.emit("Done.")
 
-    async def test_an_interrupted_turn_leaves_no_call_open(self, stage: Stage, chat: Chat) -> None:
+    async def test_interrupted_turn_closes_its_open_calls(self, stage: Stage, chat: Chat) -> None:
         await stage.hold_lane(chat, "q0", [Think(), Ask("ask", call_id="c1")])
         await soon(chat.stop())
         [turn] = await chat.turns()
@@ -324,7 +332,7 @@ class TestWellFormed:
             await chat.run(ScriptedModel(), [answer_to("c1", "late")])
         await exchange(chat, "q1")
 
-    async def test_text_between_calls_stays_in_its_place(self, chat: Chat) -> None:
+    async def test_text_between_calls_keeps_its_position(self, chat: Chat) -> None:
         turn = await soon(
             chat.run(ScriptedModel(["One. ", Tool("look"), "Two. ", Tool("look"), "Three."]), "q")
         )
@@ -332,7 +340,7 @@ class TestWellFormed:
         expected = ["One. ", "function_call", "function_call_output", "Two. ", "function_call"]
         assert kinds == [*expected, "function_call_output", "Three."]
 
-    async def test_results_of_pending_calls_are_input(self, stage: Stage) -> None:
+    async def test_results_of_pending_calls_are_accepted_as_input(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         await leave_pending(chat, "c1", "c2")
         model = ScriptedModel(["Thanks."])
@@ -340,7 +348,7 @@ class TestWellFormed:
         assert outputs(await chat.history()) == [("c2", "two"), ("c1", "one")]
         assert [message["role"] for message in model.seen[0]] == ["user", "assistant", "tool", "tool"]
 
-    async def test_missing_results_are_named_and_nothing_changes(self, chat: Chat) -> None:
+    async def test_missing_tool_results_are_named_and_the_turn_is_refused(self, chat: Chat) -> None:
         await leave_pending(chat, "c1", "c2", "c3")
         before = await chat.turns()
         with pytest.raises(MissingToolResults) as refused:
@@ -349,14 +357,14 @@ class TestWellFormed:
         assert await chat.turns() == before
         assert await chat.attempts() == []
 
-    async def test_calls_stay_pending_while_turns_fail(self, chat: Chat) -> None:
+    async def test_pending_calls_stay_pending_after_a_failed_turn(self, chat: Chat) -> None:
         await leave_pending(chat, "c1")
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([RuntimeError("boom")]), [answer_to("c1", "one")])
         await soon(chat.run(ScriptedModel(["Thanks."]), [answer_to("c1", "one")]))
         assert outputs(await chat.history()) == [("c1", "one")]
 
-    async def test_call_ids_may_repeat_and_are_paired_per_occurrence(self, chat: Chat) -> None:
+    async def test_repeated_call_ids_are_paired_with_results_per_occurrence(self, chat: Chat) -> None:
         tools = [Tool("look", "one", call_id="c"), Tool("look", "two", call_id="c")]
         await soon(chat.run(ScriptedModel([*tools, Ask("ask", call_id="c")]), "q0"))
         model = ScriptedModel([Tool("look", "four", call_id="c"), "Done."], ["Yes."])

@@ -1,4 +1,4 @@
-"""Deletion, retention and quotas: what can be restored, what counts as use, and what a full owner can do."""
+"""Deletion, retention and quotas: restore and purge, what counts as use, and owners at their quota."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HOUR = 3600.0
 
 
 class TestDeletion:
-    async def test_a_deleted_conversation_says_until_when_it_can_be_restored(self, stage: Stage) -> None:
+    async def test_deleted_conversation_reports_its_restore_deadline_until_purged(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await exchange(chat, "q", idempotency_key="i")
@@ -65,7 +65,9 @@ class TestDeletion:
             await chat.turns()
         assert caught.value.restorable_until is None
 
-    async def test_a_conversation_key_that_was_taken_meanwhile_stays_where_it_is(self, stage: Stage) -> None:
+    async def test_key_taken_after_a_deletion_stays_with_the_new_conversation_on_restore(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
         await chat.delete()
@@ -78,7 +80,7 @@ class TestDeletion:
         await exchange(restored, "q")
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_a_key_that_a_reset_took_away_does_not_come_back(self, stage: Stage) -> None:
+    async def test_conversation_key_moved_by_a_reset_does_not_return_on_restore(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k")
         new = await here.ledger.reset("k")
@@ -87,7 +89,7 @@ class TestDeletion:
         assert (await here.ledger.restore(old.id)).conversation_key is None
         assert (await here.ledger.restore(new.id)).conversation_key == "k"
 
-    async def test_deleting_and_restoring_can_be_repeated(self, stage: Stage) -> None:
+    async def test_delete_restore_and_purge_are_idempotent(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await exchange(chat, "q")
@@ -100,7 +102,9 @@ class TestDeletion:
         purged = await chat.delete(purge=True)
         assert await chat.delete() == await chat.delete(purge=True) == purged
 
-    async def test_an_expired_conversation_is_neither_restored_nor_kept(self, stage: Stage) -> None:
+    async def test_expired_conversation_cannot_be_restored_and_is_purged_on_delete(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat(expires_after=60.0, conversation_key="k")
         await exchange(chat, "q")
@@ -111,7 +115,7 @@ class TestDeletion:
         assert (await chat.delete()).state is ConversationState.PURGED
         assert (await here.chat(conversation_key="k")).id != chat.id
 
-    async def test_the_time_in_which_it_was_deleted_does_not_let_it_expire(self, stage: Stage) -> None:
+    async def test_time_spent_deleted_does_not_count_towards_expiry(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(expires_after=60.0)
         await exchange(chat, "q")
@@ -122,7 +126,9 @@ class TestDeletion:
         await here.tend()
         assert len(await restored.turns()) == 1
 
-    async def test_what_tools_did_when_it_was_deleted_is_told_when_it_is_back(self, stage: Stage) -> None:
+    async def test_tool_effects_of_a_turn_ended_by_a_deletion_are_settled_after_restore(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "pay", [Tool("pay", "paid")], on_failure="keep")
@@ -140,7 +146,7 @@ class TestDeletion:
         assert kinds == [TurnKind.SETTLED, TurnKind.COMPLETED]
         assert await there.ledger.check(at_rest=True) == []
 
-    async def test_a_turn_of_before_cannot_write_once_it_is_back(self, stage: Stage) -> None:
+    async def test_turn_begun_before_a_deletion_cannot_commit_after_the_restore(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         here.store.ignores_hints = True
@@ -152,7 +158,7 @@ class TestDeletion:
             await holder.finish()
         assert len(await restored.turns()) == 1
 
-    async def test_turn_running_while_its_conversation_is_purged_leaves_no_text_and_ends_as_deleted(
+    async def test_turn_running_during_a_purge_leaves_no_text_and_raises_conversation_deleted(
         self, stage: Stage
     ) -> None:
         here, there = await stage.processes()
@@ -169,7 +175,7 @@ class TestDeletion:
         with pytest.raises(ConversationDeleted):
             await holder.finish()
 
-    async def test_the_same_request_goes_on_once_it_is_back(self, stage: Stage) -> None:
+    async def test_retry_after_restore_resumes_the_turn_that_the_deletion_ended(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", [Tool("pay", "paid")], idempotency_key="i")
@@ -183,7 +189,9 @@ class TestDeletion:
         assert turn.kind is TurnKind.COMPLETED
         assert model.executed == {}
 
-    async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
+    async def test_conversation_whose_deletion_keeps_its_first_turn_is_reported_as_created_first(
+        self, stage: Stage
+    ) -> None:
         # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
         here, there = await stage.processes()
         here.store.ignores_hints = True
@@ -204,7 +212,7 @@ class TestDeletion:
 
 
 class TestRetention:
-    async def test_a_turn_that_failed_is_use(self, stage: Stage) -> None:
+    async def test_failed_turn_counts_as_use_for_retention(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
         chat, silent = await make_used_chat(here, stage, "ann"), await here.chat(owner="ann", internal=True)
         stage.clock.advance(HOUR)
@@ -217,7 +225,9 @@ class TestRetention:
         gone = {each.conversation for each in (await here.ledger.retain()).retired}
         assert gone == {chat.id, silent.id}
 
-    async def test_a_turn_that_failed_is_use_after_its_attempt_is_gone(self, stage: Stage) -> None:
+    async def test_failed_turn_counts_as_use_for_retention_after_its_attempt_is_removed(
+        self, stage: Stage
+    ) -> None:
         limits = with_limits(LIMITS, retain_for=10 * HOUR, attempts_kept=HOUR, unlisted_kept=10 * HOUR)
         here = await stage.process(limits)
         chat = await make_used_chat(here, stage, "ann")
@@ -233,7 +243,7 @@ class TestRetention:
         assert (await here.ledger.retain()).retired == ()
         assert len((await here.ledger.named("new")).chats) == 1
 
-    async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
+    async def test_restored_conversation_is_not_retired_again_at_once(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
         chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(HOUR)
@@ -242,7 +252,7 @@ class TestRetention:
         assert (await here.ledger.retain()).retired == ()
         assert len(await restored.turns()) == 1
 
-    async def test_it_is_done_by_the_timer_and_rarely(self, stage: Stage) -> None:
+    async def test_retention_runs_on_the_timer_once_per_interval(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR, retain_every=10 * HOUR))
         await here.tend()
         chat = await make_used_chat(here, stage, "ann")
@@ -254,7 +264,7 @@ class TestRetention:
         with pytest.raises(ConversationDeleted):
             await chat.turns()
 
-    async def test_without_bounds_nothing_is_removed(self, stage: Stage) -> None:
+    async def test_retention_without_bounds_removes_nothing(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(1_000_000 * HOUR)
@@ -262,7 +272,7 @@ class TestRetention:
         assert await here.ledger.retain() == Retained()
         assert len(await chat.turns()) == 1
 
-    async def test_a_conversation_that_came_to_nothing_goes_after_a_day(self, stage: Stage) -> None:
+    async def test_unlisted_conversation_without_effects_is_removed_after_a_day(self, stage: Stage) -> None:
         here = await stage.process()
         for effect in ([], [Tool("pay", "paid")]):
             with pytest.raises(RuntimeError):
@@ -291,7 +301,9 @@ async def fill(chat: Chat) -> None:
 
 
 class TestQuotas:
-    async def test_who_stores_as_much_as_may_be_begins_no_turn(self, stage: Stage) -> None:
+    async def test_owner_at_the_storage_quota_is_refused_turns_conversations_and_moves(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes(limits=FULL)
         chat = await here.chat(owner="ann", conversation_key="k")
         await exchange(chat, "q1", LONG)
@@ -326,7 +338,7 @@ class TestQuotas:
         assert len(await here.list_chats(owner="ann")) == 1
         await exchange(await here.chat(owner="eve"), "q")
 
-    async def test_what_was_answered_is_answered_again(self, stage: Stage) -> None:
+    async def test_owner_at_the_storage_quota_still_receives_replays(self, stage: Stage) -> None:
         here, there = await stage.processes(limits=FULL)
         chat = await here.chat(owner="ann")
         once = await exchange(chat, "q1", LONG, idempotency_key="i")
@@ -340,7 +352,9 @@ class TestQuotas:
             await run_block(same.turn("q2", retry=Retry(b"digest", 1)))
         assert replay.value.turn == lost
 
-    async def test_what_runs_goes_on_and_what_waits_is_refused(self, stage: Stage) -> None:
+    async def test_turn_running_at_the_storage_quota_commits_and_a_queued_one_is_refused(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process(FULL)
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         holder = await stage.hold_lane(chat, "q1")
@@ -352,7 +366,7 @@ class TestQuotas:
         assert await message_texts(chat) == ["q1", "Working done."]
         assert await stage.tickets(chat) == []
 
-    async def test_failing_turns_reach_the_limit(self, stage: Stage) -> None:
+    async def test_failed_turns_count_towards_the_storage_quota(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         chat = await here.chat(owner="ann")
         for _ in range(3):
@@ -361,7 +375,7 @@ class TestQuotas:
         with pytest.raises(StorageFull):
             await exchange(chat, "q")
 
-    async def test_chats_are_bounded_by_number(self, stage: Stage) -> None:
+    async def test_owner_at_the_chat_quota_is_refused_another_chat_until_a_purge(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, owner_chats=2))
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         for refused in (
@@ -380,7 +394,7 @@ class TestQuotas:
         assert (await here.ledger.for_owner("ann").usage()).chats == 2
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_what_stores_nothing_more_can_be_done(self, stage: Stage) -> None:
+    async def test_owner_at_the_storage_quota_may_read_rename_flag_and_switch(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         chat = await here.chat(owner="ann")
         await fill(chat)
@@ -391,7 +405,7 @@ class TestQuotas:
         assert await chat.stop() is None
 
     @pytest.mark.parametrize("is_busy", [False, True])
-    async def test_a_switch_that_copies_effects_needs_room_and_is_counted(
+    async def test_switch_that_copies_effects_counts_towards_the_storage_quota(
         self, stage: Stage, *, is_busy: bool
     ) -> None:
         """Refusing hides nothing: the branch that is shown tells of the effect."""
@@ -418,7 +432,7 @@ class TestQuotas:
         await soon(chat.switch(first.branch))
         await soon(chat.switch(other))
 
-    async def test_there_is_room_again_after_a_purge(self, stage: Stage) -> None:
+    async def test_purge_frees_storage_for_the_owner(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         await exchange(chat, "q1", LONG)
@@ -461,7 +475,7 @@ async def claims_left(tables: Tables, _: None) -> int:
     return len(await tables.all_claims(None, CLAIMS))
 
 
-async def test_purge_that_takes_too_long_stops_and_goes_on_in_the_next_round() -> None:
+async def test_purge_beyond_its_time_limit_continues_in_the_next_round() -> None:
     limits = Limits(purge_rows=3, purge_time=5.0)
     async with await Ledger.over(MemoryStore(), limits=limits, clock=SlowClock()) as ledger:
         store = ledger._process.store

@@ -1,4 +1,4 @@
-"""A turn in doubt: an error from a write is an unknown outcome, which is resolved before anything is told."""
+"""Turns in doubt: a write of unknown outcome is resolved before the outcome is reported."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, fate: Fate) -> None:
 
 
 class TestDoubt:
-    async def test_a_store_that_is_out_of_reach_for_a_moment_costs_no_finished_turn(
-        self, stage: Stage
-    ) -> None:
+    async def test_commit_refused_by_the_store_once_is_repeated_and_succeeds(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         here.store.refuse(commit)
@@ -50,7 +48,7 @@ class TestDoubt:
 
     @every_fate
     @pytest.mark.parametrize("first", [Fate.LOST, Fate.LATE])
-    async def test_a_second_commit_whose_answer_is_lost_is_committed_once(
+    async def test_commit_whose_answers_are_lost_twice_is_committed_once(
         self, stage: Stage, first: Fate, fate: Fate
     ) -> None:
         here, there = await stage.processes()
@@ -61,7 +59,9 @@ class TestDoubt:
         await exchange(await there.chat(chat), "q2", on_busy="reject")
 
     @every_fate
-    async def test_a_resolution_whose_answer_is_lost_is_repeated(self, stage: Stage, fate: Fate) -> None:
+    async def test_resolution_of_a_doubt_whose_answer_is_lost_is_repeated(
+        self, stage: Stage, fate: Fate
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         here.store.lose_answer(commit, Fate.LOST)
@@ -71,7 +71,7 @@ class TestDoubt:
         await exchange(await there.chat(chat), "q2", on_busy="reject")
 
     @every_fate
-    async def test_the_caller_is_told_when_patience_ends_and_the_lane_stays_closed(
+    async def test_doubt_beyond_its_patience_raises_outcome_unknown_and_keeps_the_lane_closed(
         self, stage: Stage, fate: Fate
     ) -> None:
         here, there = await stage.processes(limits=IMPATIENT)
@@ -88,7 +88,9 @@ class TestDoubt:
             assert await chat.turns() == []
 
     @every_fate
-    async def test_tending_brings_the_lane_to_rest(self, stage: Stage, fate: Fate) -> None:
+    async def test_doubt_left_unresolved_is_resolved_by_recovery_and_frees_the_lane(
+        self, stage: Stage, fate: Fate
+    ) -> None:
         here, there = await stage.processes(limits=IMPATIENT)
         chat = await here.chat()
         here.store.lose_answer(commit, fate)
@@ -109,7 +111,9 @@ class TestDoubt:
         assert (await chat.turns())[:-1] == before
 
     @every_fate
-    async def test_a_retry_learns_the_outcome(self, stage: Stage, fate: Fate) -> None:
+    async def test_retry_of_a_turn_in_doubt_returns_one_turn_and_runs_its_tools_once(
+        self, stage: Stage, fate: Fate
+    ) -> None:
         here = await stage.process(IMPATIENT)
         chat = await here.chat()
         model = ScriptedModel([Tool("pay"), "Paid."], [Tool("pay"), "Paid."])
@@ -123,7 +127,9 @@ class TestDoubt:
         assert model.executed == {"pay": 1}
         assert await chat.turns() == [turn]
 
-    async def test_who_waits_for_a_turn_in_doubt_is_told_when_it_is_known(self, stage: Stage) -> None:
+    async def test_requests_waiting_for_a_turn_in_doubt_continue_once_it_is_resolved(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes(limits=IMPATIENT)
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
@@ -144,7 +150,9 @@ class TestDoubt:
         assert await message_texts(chat) == ["q1", "a1"]
 
     @every_fate
-    async def test_a_process_that_dies_in_doubt_is_buried_by_another(self, stage: Stage, fate: Fate) -> None:
+    async def test_doubt_of_a_dead_process_is_resolved_by_another_process(
+        self, stage: Stage, fate: Fate
+    ) -> None:
         here, there = await stage.processes(limits=IMPATIENT)
         chat = await here.chat()
         here.store.lose_answer(commit, fate)
@@ -158,7 +166,7 @@ class TestDoubt:
         assert await message_texts(chat) == (["q", "a"] if fate is Fate.WRITTEN else []) + ["q1", "a1"]
 
     @every_fate
-    async def test_a_ticket_whose_answer_is_lost_is_one_ticket(self, stage: Stage, fate: Fate) -> None:
+    async def test_ticket_whose_answer_is_lost_is_issued_once(self, stage: Stage, fate: Fate) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")

@@ -1,4 +1,4 @@
-"""An edit or a regeneration takes the place of an earlier turn, on a branch of its own, if it ends well."""
+"""Edits and regenerations replace an earlier turn on a new branch once they commit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNKNOWN = TurnId("turn_01890a5d000070008000000000000000")
 
 class TestEdits:
     @pytest.mark.parametrize("place", [0, 1, 2])
-    async def test_an_edit_takes_the_place_of_a_turn_and_of_those_behind_it(
+    async def test_edit_replaces_a_turn_and_all_turns_after_it_on_a_new_branch(
         self, stage: Stage, place: int
     ) -> None:
         chat, same = await stage.shared_chat()
@@ -68,7 +68,7 @@ class TestEdits:
         await chat.switch(old)
         assert await chat.turns() == before
 
-    async def test_until_its_commit_nothing_has_changed(self, stage: Stage) -> None:
+    async def test_edit_is_invisible_to_others_until_its_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         before, found = await chain(chat, 2), await chat.info()
@@ -80,7 +80,7 @@ class TestEdits:
         turn = await soon(task)
         assert await (await there.chat(chat)).turns() == [turn]
 
-    async def test_what_a_running_edit_sees_never_changes(self, stage: Stage) -> None:
+    async def test_history_of_a_running_edit_is_unchanged_by_later_edits(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         async with chat.edit(before[2].id, "other") as turn:
@@ -94,7 +94,7 @@ class TestEdits:
         assert turn.messages == seen
 
     @pytest.mark.parametrize("what", ["edit", "regenerate", "fork", "siblings"])
-    async def test_only_turns_of_the_line_that_is_shown_can_be_named(
+    async def test_edit_fork_or_siblings_of_a_turn_off_the_current_line_raises_turn_not_found(
         self, stage: Stage, chat: Chat, what: str
     ) -> None:
         other = await (await stage.process()).chat()
@@ -111,14 +111,14 @@ class TestEdits:
         assert await chat.info() == found
         await exchange(chat, "next", on_busy="reject")
 
-    async def test_what_is_no_turn_id_is_refused_as_such(self, chat: Chat) -> None:
+    async def test_edit_of_an_invalid_turn_id_raises_invalid_id(self, chat: Chat) -> None:
         with pytest.raises(InvalidId):
             chat.edit("turn_1", "q")
         with pytest.raises(InvalidId):
             chat.regenerate("turn_1")
 
     @pytest.mark.parametrize("input", ["  ", []])
-    async def test_an_edit_needs_something_new_and_a_refused_one_settles_nothing(
+    async def test_edit_without_new_input_is_refused_and_settles_nothing(
         self, chat: Chat, input: str
     ) -> None:
         before = await chain(chat, 2)
@@ -129,7 +129,7 @@ class TestEdits:
         assert await chat.turns() == before
         assert await chat.attempts() == attempts
 
-    async def test_an_edit_closes_the_calls_that_wait_at_its_place(self, chat: Chat) -> None:
+    async def test_edit_closes_the_calls_pending_at_its_place(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         edited = await run_block(chat.edit(told.id, "never mind"))
@@ -139,7 +139,7 @@ class TestEdits:
         assert results(again) == {"c1": "two"}
         await exchange(chat, "next")
 
-    async def test_results_for_calls_that_do_not_wait_at_its_place_are_refused(self, chat: Chat) -> None:
+    async def test_edit_with_results_for_calls_not_pending_at_its_place_is_refused(self, chat: Chat) -> None:
         first = await exchange(chat, "q1")
         two = ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")])
         asking = await soon(chat.run(two, "q2"))
@@ -157,7 +157,9 @@ class TestEdits:
     # Regenerating.
 
     @pytest.mark.parametrize("named", [False, True])
-    async def test_regenerating_asks_the_same_again(self, chat: Chat, named: bool) -> None:
+    async def test_regeneration_repeats_the_input_of_the_named_or_last_turn(
+        self, chat: Chat, named: bool
+    ) -> None:
         first, last = await chain(chat, 2)
         model = ScriptedModel(["Better."])
         turn = await soon(play(chat.regenerate(first.id if named else None), model))
@@ -167,7 +169,7 @@ class TestEdits:
         assert model.seen[0][-1] == user(replaced.input[0].text)
         assert await chat.turns() == ([] if named else [first]) + [turn]
 
-    async def test_results_are_given_again_when_their_turn_is_regenerated(self, chat: Chat) -> None:
+    async def test_regeneration_repeats_the_tool_results_of_its_turn(self, chat: Chat) -> None:
         two = [Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]
         await soon(chat.run(ScriptedModel(two), "q1"))
         told = await exchange(chat, [answer_to("c1", "one"), answer_to("c2", "two")])  # type: ignore[arg-type]
@@ -177,7 +179,7 @@ class TestEdits:
         assert results(moved_on) == {"c1": NOT_ANSWERED, "c2": "two"}
         assert (await run_block(chat.regenerate())).input == moved_on.input
 
-    async def test_without_a_turn_there_is_nothing_to_regenerate(self, chat: Chat) -> None:
+    async def test_regeneration_without_a_completed_turn_raises_turn_not_found(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
             await run_block(chat.regenerate())
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
@@ -187,9 +189,7 @@ class TestEdits:
 
     # Settled turns are never left out.
 
-    async def test_a_settled_turn_cannot_be_run_again_and_is_not_replaced_by_an_edit(
-        self, chat: Chat
-    ) -> None:
+    async def test_settled_turn_cannot_be_regenerated_and_is_kept_by_an_edit(self, chat: Chat) -> None:
         await exchange(chat, "q1")
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         await exchange(chat, "q2")
@@ -202,7 +202,7 @@ class TestEdits:
         assert edited.parent == settled.id
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
 
-    async def test_a_branch_begins_with_the_settled_turns_that_directly_follow(self, chat: Chat) -> None:
+    async def test_edit_keeps_the_settled_turns_directly_before_its_place(self, chat: Chat) -> None:
         await exchange(chat, "q1")
         for text in ("one", "two"):
             await fail(chat, ScriptedModel([Tool("pay", text), BOOM]))
@@ -212,7 +212,9 @@ class TestEdits:
         assert await chat.turns() == [*before[:3], edited]
 
     @pytest.mark.parametrize("again", [False, True])
-    async def test_later_settled_turns_are_carried_over(self, stage: Stage, again: bool) -> None:
+    async def test_edit_carries_later_settled_turns_over_to_its_branch(
+        self, stage: Stage, again: bool
+    ) -> None:
         chat, same = await stage.shared_chat()
         first = await exchange(chat, "q1")
         await exchange(chat, "q2")
@@ -230,7 +232,9 @@ class TestEdits:
         await run_block(chat.regenerate(turns[1].id))
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
-    async def test_what_is_carried_closes_the_calls_that_wait_at_the_place(self, chat: Chat) -> None:
+    async def test_settled_turn_carried_over_by_an_edit_closes_the_calls_pending_there(
+        self, chat: Chat
+    ) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q2"))
@@ -248,7 +252,7 @@ class TestEdits:
 
     # Once.
 
-    async def test_an_edit_with_its_key_happens_once(self, stage: Stage) -> None:
+    async def test_edit_under_one_idempotency_key_is_done_once(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         first, _ = await chain(chat, 2)
         turn = await run_block(chat.edit(first.id, "other", idempotency_key="i"))
@@ -258,7 +262,7 @@ class TestEdits:
             assert replayed.value.turn == turn
         assert await chat.turns() == [turn]
 
-    async def test_a_key_stands_for_one_place(self, chat: Chat) -> None:
+    async def test_idempotency_key_of_an_edit_is_refused_for_another_place_or_input(self, chat: Chat) -> None:
         first, last = await chain(chat, 2)
         await run_block(chat.edit(last.id, "other", idempotency_key="i"))
         await run_block(chat.regenerate(idempotency_key="r"))
@@ -315,7 +319,7 @@ async def only_one_falls_silent(stage: Stage, alive: StageProcess, observer: Sta
 
 
 class TestUnfinishedEdits:
-    async def test_a_failed_edit_leaves_everything_as_it_was(self, chat: Chat) -> None:
+    async def test_failed_edit_leaves_the_history_and_branch_unchanged(self, chat: Chat) -> None:
         before, found = await chain(chat, 2), await chat.info()
         await break_down(chat.edit(before[0].id, "other"), ScriptedModel(["Half", BOOM]))
         assert await chat.turns() == before
@@ -327,7 +331,7 @@ class TestUnfinishedEdits:
         assert user("other") not in model.seen[0]
         assert await input_texts(chat) == ["q1", "q2", "q3"]
 
-    async def test_what_a_failed_edit_did_waits_on_the_line_that_is_shown(self, stage: Stage) -> None:
+    async def test_effects_of_a_failed_edit_are_settled_on_the_current_line(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         await break_down(chat.edit(before[1].id, "other"))
@@ -338,7 +342,9 @@ class TestUnfinishedEdits:
         assert kinds(await chat.turns()) == [*["completed"] * 3, "settled", "completed"]
         assert (await chat.turns())[:3] == before
 
-    async def test_the_next_edit_settles_it_and_takes_it_along(self, chat: Chat) -> None:
+    async def test_effects_of_a_failed_edit_are_settled_and_carried_over_by_the_next_edit(
+        self, chat: Chat
+    ) -> None:
         before = await chain(chat, 2)
         old = (await chat.info()).branch
         await break_down(chat.edit(before[0].id, "other"))
@@ -350,7 +356,7 @@ class TestUnfinishedEdits:
         assert kinds(await chat.turns()) == ["completed", "completed", "settled"]
 
     @pytest.mark.parametrize("lane_asks", [False, True])
-    async def test_what_it_did_is_settled_whatever_calls_waited_here_and_there(
+    async def test_effects_of_a_failed_edit_are_settled_with_any_calls_pending_at_its_place_or_head(
         self, chat: Chat, lane_asks: bool
     ) -> None:
         """Its input answered the calls of its place; those of the head are others, or there are none."""
@@ -370,7 +376,9 @@ class TestUnfinishedEdits:
         assert _results_follow_their_calls(model)
 
     @pytest.mark.parametrize("by", ["undo", "switch", "fork", "edit"])
-    async def test_whatever_comes_next_settles_it_among_waiting_calls(self, stage: Stage, by: str) -> None:
+    async def test_effects_of_a_failed_edit_are_settled_by_undo_switch_fork_or_edit(
+        self, stage: Stage, by: str
+    ) -> None:
         chat = await (await stage.process()).chat()
         first = await exchange(chat, "q1")
         old = (await chat.info()).branch
@@ -391,7 +399,7 @@ class TestUnfinishedEdits:
         assert open_calls(await chat.history()) == ()
         await exchange(chat, "next")
 
-    async def test_a_retry_goes_on_at_the_same_place(self, stage: Stage) -> None:
+    async def test_retry_of_a_failed_edit_resumes_at_the_same_place(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
@@ -404,7 +412,9 @@ class TestUnfinishedEdits:
         await exchange(chat, "next")
         assert kinds(await chat.turns()) == ["completed"] * 3
 
-    async def test_a_retry_whose_turn_is_shown_no_more_is_told_so(self, chat: Chat) -> None:
+    async def test_retry_of_a_failed_edit_whose_turn_was_undone_raises_turn_not_found(
+        self, chat: Chat
+    ) -> None:
         before = await chain(chat, 2)
         await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), ScriptedModel([BOOM]))
         await chat.undo()
@@ -412,7 +422,7 @@ class TestUnfinishedEdits:
             await run_block(chat.edit(before[1].id, "other", idempotency_key="i"))
 
     @pytest.mark.parametrize("way", ["failure", "stop", "stop inside", "stop elsewhere"])
-    async def test_what_is_kept_of_an_edit_is_shown_on_its_branch(self, stage: Stage, way: str) -> None:
+    async def test_kept_edit_is_shown_on_its_branch(self, stage: Stage, way: str) -> None:
         chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         if way == "failure":
@@ -442,7 +452,7 @@ class TestUnfinishedEdits:
 
     @pytest.mark.parametrize("policy", ["keep", "settle"])
     @pytest.mark.parametrize("found_by", ["tending", "waiting", "attached"])
-    async def test_an_edit_whose_process_died_ends_by_its_policy(
+    async def test_edit_of_a_dead_process_is_kept_or_settled_by_its_policy(
         self, stage: Stage, policy: str, found_by: str
     ) -> None:
         here, there = await stage.processes()
@@ -483,7 +493,9 @@ class TestUnfinishedEdits:
         assert await input_texts(same) == shown
 
     @pytest.mark.parametrize("policy", ["keep", "settle"])
-    async def test_nobody_passes_the_queue_of_an_edit_that_died(self, stage: Stage, policy: str) -> None:
+    async def test_queue_behind_an_edit_of_a_dead_process_keeps_its_order(
+        self, stage: Stage, policy: str
+    ) -> None:
         """What is kept lies on a branch of its own, and the queue has moved there."""
         here, there, third = await stage.processes(3)
         chat = await here.chat()
@@ -501,7 +513,9 @@ class TestUnfinishedEdits:
         await soon(second)
         assert (await input_texts(chat))[-2:] == ["q3", "q4"]
 
-    async def test_a_newcomer_that_buries_a_kept_edit_waits_behind_its_queue(self, stage: Stage) -> None:
+    async def test_request_that_takes_over_from_a_dead_edit_waits_behind_its_queue(
+        self, stage: Stage
+    ) -> None:
         here, there, third = await stage.processes(3)
         chat = await here.chat()
         before = await chain(chat, 2)
@@ -523,7 +537,7 @@ class TestUnfinishedEdits:
     # Lost answers.
 
     @every_fate
-    async def test_an_edit_whose_commit_is_in_doubt_is_committed_once(self, stage: Stage, fate: Fate) -> None:
+    async def test_edit_whose_commit_is_in_doubt_is_committed_once(self, stage: Stage, fate: Fate) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         before = await chain(chat, 2)

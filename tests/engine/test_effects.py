@@ -81,7 +81,7 @@ async def left_out(chat: Chat, way: str, first: Turn, last: Turn, other: BranchI
 
 class TestEffects:
     @ways_to_leave_out
-    async def test_the_effect_of_an_interrupted_turn_is_told_wherever_the_turn_is_left_out(
+    async def test_effects_of_an_interrupted_turn_are_settled_on_every_branch_without_the_turn(
         self, stage: Stage, way: str
     ) -> None:
         chat, same = await stage.shared_chat()
@@ -104,7 +104,7 @@ class TestEffects:
         check_shape(await read_all(left, told.id))
 
     @ways_to_leave_out
-    async def test_an_interrupted_turn_without_effects_goes_without_a_trace(
+    async def test_interrupted_turn_without_effects_is_left_out_without_a_settled_turn(
         self, stage: Stage, chat: Chat, way: str
     ) -> None:
         [first] = await chain(chat, 1)
@@ -115,7 +115,7 @@ class TestEffects:
         left = await left_out(chat, way, first, stopped, other)
         assert set(kinds(await left.turns())) == {"completed"}
 
-    async def test_undo_leaves_the_effect_of_an_interrupted_turn_behind_if_told_to_forget(
+    async def test_undo_with_forget_drops_the_effects_of_an_interrupted_turn(
         self, stage: Stage, chat: Chat
     ) -> None:
         before = await chain(chat, 1)
@@ -125,7 +125,7 @@ class TestEffects:
         assert PAID not in await seen_next(chat)
 
     @pytest.mark.parametrize("is_kept", [True, False])
-    async def test_a_forgotten_effect_is_not_carried_along_by_any_later_switch(
+    async def test_forgotten_effects_are_not_carried_over_by_a_later_switch(
         self, stage: Stage, *, is_kept: bool
     ) -> None:
         chat, same = await stage.shared_chat()
@@ -151,9 +151,7 @@ class TestEffects:
             [told] = [turn for turn in await other.turns() if turn.kind is TurnKind.SETTLED]
             assert results(told) == {"call_0": "again"}
 
-    async def test_a_completed_turn_that_is_edited_away_is_gone_with_what_its_tools_did(
-        self, chat: Chat
-    ) -> None:
+    async def test_effects_of_a_completed_turn_are_dropped_when_it_is_edited(self, chat: Chat) -> None:
         paid = await soon(chat.run(ScriptedModel([Tool("pay", "paid"), "Paid."]), "Pay."))
         model = ScriptedModel(["a"])
         await soon(play(chat.edit(paid.id, "other"), model))
@@ -162,7 +160,7 @@ class TestEffects:
     # Switch.
 
     @pytest.mark.parametrize("waits", [True, False])
-    async def test_a_switch_tells_the_branch_it_shows_what_a_failed_turn_did(
+    async def test_switch_settles_the_effects_of_a_failed_turn_on_the_branch_it_shows(
         self, stage: Stage, waits: bool
     ) -> None:
         chat, same = await stage.shared_chat()
@@ -184,7 +182,7 @@ class TestEffects:
             assert len(told) == 1
         assert (await seen_next(chat)).count(PAID) == 1
 
-    async def test_a_switch_tells_two_alike_effects_twice_and_in_order(self, chat: Chat) -> None:
+    async def test_switch_settles_equal_effects_separately_and_in_order(self, chat: Chat) -> None:
         [first] = await chain(chat, 1)
         await run_block(chat.edit(first.id, "other"))
         for result in ("paid", "paid", "again"):
@@ -193,7 +191,7 @@ class TestEffects:
         told = [results(turn)["call_0"] for turn in (await chat.turns())[1:]]
         assert told == ["paid", "paid", "again"]
 
-    async def test_a_switch_does_not_tell_again_what_was_carried_before(
+    async def test_switch_does_not_settle_effects_that_were_carried_over_before(
         self, stage: Stage, chat: Chat
     ) -> None:
         [first] = await chain(chat, 1)
@@ -207,7 +205,7 @@ class TestEffects:
             assert (await seen_next(chat)).count(PAID) == 1
             await soon(chat.undo())
 
-    async def test_a_switch_closes_the_calls_that_wait_where_it_tells_of_effects(self, chat: Chat) -> None:
+    async def test_switch_that_settles_effects_closes_the_calls_pending_there(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await run_block(chat.edit(asking.id, "other"))
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
@@ -217,9 +215,7 @@ class TestEffects:
         assert PAID in await seen_next(chat)
 
     @pytest.mark.parametrize("fate", Fate)
-    async def test_a_switch_whose_answer_is_lost_tells_of_effects_once(
-        self, stage: Stage, fate: Fate
-    ) -> None:
+    async def test_switch_whose_answer_is_lost_settles_effects_once(self, stage: Stage, fate: Fate) -> None:
         here = await stage.process()
         chat = await here.chat()
         [first] = await chain(chat, 1)
@@ -229,7 +225,9 @@ class TestEffects:
         await soon(chat.switch(first.branch))
         assert kinds(await chat.turns()) == ["completed", "settled"]
 
-    async def test_a_switch_finds_what_lines_share_behind_many_edits(self, chat: Chat) -> None:
+    async def test_switch_after_many_edits_settles_only_effects_missing_from_its_branch(
+        self, chat: Chat
+    ) -> None:
         await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "early"), BOOM]))
         last = await exchange(chat, "q3")
@@ -244,7 +242,7 @@ class TestEffects:
 
     # Forks.
 
-    async def test_a_fork_takes_along_the_effects_that_come_after_its_turn(self, chat: Chat) -> None:
+    async def test_fork_carries_over_the_effects_settled_after_its_turn(self, chat: Chat) -> None:
         before = await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         await exchange(chat, "q3")
@@ -257,7 +255,7 @@ class TestEffects:
 
     # Resent histories.
 
-    async def test_results_resent_behind_an_interrupted_turn_are_asked_anew_with_their_calls(
+    async def test_results_resent_after_an_interrupted_turn_are_asked_again_with_their_calls(
         self, stage: Stage, chat: Chat
     ) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
@@ -287,7 +285,7 @@ async def three_calls(turn: RunningTurn) -> None:
 
 
 class TestSettled:
-    async def test_each_failed_turn_is_settled_by_the_one_after_it(self, chat: Chat) -> None:
+    async def test_each_failed_turn_is_settled_separately_and_in_order(self, chat: Chat) -> None:
         await fail(chat, ScriptedModel([Tool("pay", "one"), BOOM]))
         await fail(chat, ScriptedModel([Tool("pay", "two"), BOOM]))
         await exchange(chat, "q")
@@ -296,7 +294,7 @@ class TestSettled:
         assert [results(turn) for turn in turns[:2]] == [{"call_0": "one"}, {"call_0": "two"}]
         assert [turn.parent for turn in turns] == [None, turns[0].id, turns[1].id]
 
-    async def test_only_calls_that_may_have_acted_are_told(self, chat: Chat) -> None:
+    async def test_settled_turn_shows_only_calls_that_may_have_acted(self, chat: Chat) -> None:
         await fail(chat, three_calls)
         await exchange(chat, "q")
         settled = (await chat.turns())[0]
@@ -304,7 +302,7 @@ class TestSettled:
         assert [item.call_id for item in settled.items if item.is_call] == ["c_one", "c_two"]
         assert "Half" not in await message_texts(chat)
 
-    async def test_reasoning_is_told_with_the_call_it_led_to_and_only_then(self, chat: Chat) -> None:
+    async def test_settled_turn_shows_reasoning_only_before_a_call_it_shows(self, chat: Chat) -> None:
         look = Tool("look", read_only=True)
         await fail(chat, ScriptedModel([Think("a"), look, Think("b"), Tool("pay"), Think("c"), BOOM]))
         await exchange(chat, "q")
@@ -317,20 +315,22 @@ class TestSettled:
         ]
         assert items[0].fields["summary"][0]["text"] == "b"
 
-    async def test_read_only_tools_leave_nothing_to_settle(self, chat: Chat) -> None:
+    async def test_failed_turn_with_only_read_only_calls_is_not_settled(self, chat: Chat) -> None:
         await fail(chat, ScriptedModel([Tool("look", read_only=True), BOOM]))
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "q"))
         assert model.seen == [[user("q")]]
         assert kinds(await chat.turns()) == ["completed"]
 
-    async def test_forget_is_about_failure_and_not_about_a_stop(self, stage: Stage, chat: Chat) -> None:
+    async def test_stopped_turn_with_on_failure_forget_is_still_settled(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")], on_failure="forget")
         await soon(chat.stop(policy="discard"))
         await exchange(chat, "q")
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
-    async def test_what_a_rolled_back_turn_did_is_told_to_the_one_that_rolled_it_back(
+    async def test_effects_of_a_rolled_back_turn_are_shown_to_the_turn_that_replaced_it(
         self, stage: Stage
     ) -> None:
         chat, same = await stage.shared_chat()
@@ -340,7 +340,7 @@ class TestSettled:
         assert PAID in model.seen[0]
 
     @pytest.mark.parametrize("way", ["failure", "stop"])
-    async def test_keep_states_what_is_known_of_each_call(self, chat: Chat, way: str) -> None:
+    async def test_kept_turn_states_the_known_outcome_of_each_call(self, chat: Chat, way: str) -> None:
         if way == "failure":
             await fail(chat, three_calls, on_failure="keep")
         else:
@@ -356,7 +356,7 @@ class TestSettled:
         assert turn.output[-1].fields["status"] == "incomplete"
         await exchange(chat, "q")
 
-    async def test_a_refused_request_settles_nothing(self, chat: Chat) -> None:
+    async def test_refused_request_settles_no_failed_turn(self, chat: Chat) -> None:
         await exchange(chat, "Hello")
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
         before, attempts = await chat.turns(), await chat.attempts()
@@ -367,7 +367,7 @@ class TestSettled:
         await exchange(chat, "q")
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
 
-    async def test_a_settled_turn_answers_the_calls_that_its_input_answered(self, chat: Chat) -> None:
+    async def test_settled_turn_keeps_the_results_its_input_gave(self, chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]), "Hello"))
         with pytest.raises(RuntimeError):
             await chat.run(
@@ -379,7 +379,7 @@ class TestSettled:
         assert results(turns[1]) == {"c1": "one", "c2": "two", "call_0": "paid"}
         assert results(turns[2]) == {}
 
-    async def test_forget_drops_it(self, chat: Chat) -> None:
+    async def test_failed_turn_with_on_failure_forget_is_not_settled(self, chat: Chat) -> None:
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]), on_failure="forget")
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "q"))
@@ -387,7 +387,7 @@ class TestSettled:
         [aside] = await chat.attempts()
         assert aside.journal.items == []
 
-    async def test_what_a_stopped_and_discarded_turn_did_waits_likewise(
+    async def test_effects_of_a_discarded_turn_are_settled_by_the_next_turn(
         self, stage: Stage, chat: Chat
     ) -> None:
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid"), "Half"], idempotency_key="i")
@@ -423,7 +423,7 @@ def outputs(turn: Turn) -> list[str]:
 
 
 class TestResumed:
-    async def test_finished_steps_are_not_redone(self, stage: Stage) -> None:
+    async def test_resumed_retry_does_not_repeat_finished_steps(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         whole: list[Step] = [Think("hm"), "I look.", Tool("look", "found"), Tool("pay", "paid"), "Done."]
         model = ScriptedModel([*whole[:3], BOOM], whole)
@@ -444,7 +444,9 @@ class TestResumed:
         assert turn.text == "I look.Done."
         assert await chat.turns() == [turn]
 
-    async def test_the_resumed_attempt_is_told_as_such_and_leaves_no_effects_behind(self, chat: Chat) -> None:
+    async def test_resumed_attempt_is_marked_resumed_and_leaves_no_effects_to_settle(
+        self, chat: Chat
+    ) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
         await fail_with_key(chat, model)
         turn = await retry(chat, model)
@@ -455,13 +457,15 @@ class TestResumed:
         assert [each.kind for each in await chat.turns()] == [TurnKind.COMPLETED, TurnKind.COMPLETED]
         assert (await chat.turns())[0] == turn
 
-    async def test_a_call_whose_tool_failed_is_of_unknown_outcome(self, chat: Chat) -> None:
+    async def test_resumed_call_whose_tool_failed_has_an_unknown_outcome(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay", error=BOOM)], [Tool("pay"), "Done."])
         await fail_with_key(chat, model)
         assert outputs(await retry(chat, model)) == [OUTCOME_UNKNOWN]
         assert model.executed == {"pay": 1}
 
-    async def test_a_turn_whose_process_died_in_a_tool_is_resumed_elsewhere(self, stage: Stage) -> None:
+    async def test_turn_whose_process_died_in_a_tool_is_resumed_in_another_process(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         gate = Gate()
@@ -475,7 +479,7 @@ class TestResumed:
         assert outputs(turn) == ["booked", OUTCOME_UNKNOWN]
 
     @pytest.mark.parametrize("attach", [False, True])
-    async def test_a_retry_may_be_the_one_that_finds_the_process_dead(
+    async def test_retry_that_finds_the_process_dead_resumes_its_turn(
         self, stage: Stage, attach: bool
     ) -> None:
         here, there = await stage.processes()
@@ -492,7 +496,9 @@ class TestResumed:
         assert await chat.turns() == [turn]
         assert await stage.tickets(chat) == []
 
-    async def test_who_was_waiting_when_it_began_shares_its_death(self, stage: Stage) -> None:
+    async def test_queued_request_raises_turn_failed_when_the_process_of_its_turn_dies(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -508,7 +514,7 @@ class TestResumed:
         turn = await soon(same.run(ScriptedModel(["Done."]), "q", idempotency_key="i"))
         assert [each.id for each in await chat.turns()][1:] == [turn.id]
 
-    async def test_a_retry_can_fail_and_be_resumed_again(self, chat: Chat) -> None:
+    async def test_retry_that_fails_is_resumed_again(self, chat: Chat) -> None:
         whole: list[Step] = [Tool("one", "1"), Tool("two", "2"), Tool("three", "3"), "Done."]
         model = ScriptedModel([whole[0], BOOM], [*whole[:2], BOOM], whole)
         await fail_with_key(chat, model)
@@ -524,9 +530,7 @@ class TestResumed:
         assert outputs(await retry(chat, model)) == ["paid 1", "paid 2"]
         assert model.executed == {"pay": 2}
 
-    async def test_call_whose_result_is_recorded_returns_it_and_does_not_run_again(
-        self, stage: Stage
-    ) -> None:
+    async def test_call_with_a_recorded_result_returns_it_and_does_not_run_again(self, stage: Stage) -> None:
         """The runner begins anew with every attempt, and does not look at the steps."""
         chat, same = await stage.shared_chat()
         paid: list[str] = []
@@ -553,7 +557,7 @@ class TestResumed:
         assert (paid, told[3:]) == (["paid 1", "paid 2"], ["paid 1", "paid 2"])
         assert outputs(turn) == ["paid 1", "paid 2"]
 
-    async def test_call_of_unknown_outcome_returns_that_and_does_not_run_again(self, chat: Chat) -> None:
+    async def test_call_of_unknown_outcome_reports_it_and_does_not_run_again(self, chat: Chat) -> None:
         paid: list[str] = []
 
         async def pay() -> str:
@@ -570,7 +574,7 @@ class TestResumed:
         assert turn.text == OUTCOME_UNKNOWN
         assert outputs(turn) == [OUTCOME_UNKNOWN]
 
-    async def test_call_that_was_added_and_not_started_is_run_by_the_retry(self, chat: Chat) -> None:
+    async def test_call_added_but_not_started_is_run_by_the_retry(self, chat: Chat) -> None:
         paid: list[str] = []
 
         async def pay() -> str:
@@ -590,13 +594,13 @@ class TestResumed:
         assert paid == ["paid", "paid"]
         assert [item.call_id for item in turn.output if item.is_result] == ["c", "d"]
 
-    async def test_a_turn_that_broke_off_after_reasoning_can_be_resumed(self, chat: Chat) -> None:
+    async def test_turn_that_failed_after_reasoning_can_be_resumed(self, chat: Chat) -> None:
         model = ScriptedModel([Think("hm"), BOOM], [Think("hm"), "Done."])
         await fail_with_key(chat, model)
         turn = await retry(chat, model)
         assert [item.type for item in turn.output] == ["reasoning", "message"]
 
-    async def test_a_retry_starts_afresh_when_the_conversation_has_moved_on(self, chat: Chat) -> None:
+    async def test_retry_after_the_conversation_moved_on_starts_from_the_beginning(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
         await fail_with_key(chat, model)
@@ -607,7 +611,7 @@ class TestResumed:
         assert [each.id for each in await chat.turns()][-1] == turn.id
         assert await message_texts(chat) == ["q1", "a1", "q", "Done."]
 
-    async def test_a_retry_of_a_settled_turn_is_answered_by_it(self, chat: Chat) -> None:
+    async def test_retry_of_a_settled_turn_returns_the_settled_turn(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM])
         await fail_with_key(chat, model)
         await exchange(chat, "next")
@@ -616,13 +620,13 @@ class TestResumed:
         assert model.executed == {"pay": 1}
         assert [each.kind for each in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
 
-    async def test_forget_lets_a_retry_run_the_tools_again(self, chat: Chat) -> None:
+    async def test_retry_after_on_failure_forget_runs_the_tools_again(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
         await fail_with_key(chat, model, on_failure="forget")
         await retry(chat, model)
         assert model.executed == {"pay": 2}
 
-    async def test_a_resumed_retry_does_not_hide_what_another_failed_turn_has_done(self, chat: Chat) -> None:
+    async def test_resumed_retry_still_settles_another_failed_turn(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
         await fail_with_key(chat, model)

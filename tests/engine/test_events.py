@@ -1,4 +1,4 @@
-"""Events are numbered without gaps and read the same from any number on, while a turn runs and after."""
+"""Events are numbered without gaps and read the same during and after a turn, from any number."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ UNKNOWN = TurnId("turn_000000000001700080000000000000ff")
 
 
 class TestEvents:
-    async def test_a_running_turn_is_read_from_any_number_on(self, stage: Stage, chat: Chat) -> None:
+    async def test_running_turn_can_be_read_from_any_event_number(self, stage: Stage, chat: Chat) -> None:
         told: list[Event] = []
         holder = await hold(stage, chat, on_event=told.append)
         id, so_far = await running(chat), len(told)
@@ -60,7 +60,7 @@ class TestEvents:
         for after, reading in enumerate(readings):
             assert wire(await soon(reading.task)) == wire(told[after:] or told[-1:])
 
-    async def test_a_turn_in_another_process_is_read_as_far_as_it_was_flushed(self, stage: Stage) -> None:
+    async def test_turn_in_another_process_is_read_as_far_as_it_was_flushed(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         told: list[Event] = []
@@ -84,7 +84,7 @@ class TestEvents:
             assert wire(await soon(reading.task)) == wire(told[after:])
         assert await flushed_chunks(there, id) == 0
 
-    async def test_a_flush_is_one_row_and_nothing_new_is_none(self, stage: Stage) -> None:
+    async def test_flush_writes_one_row_and_none_without_new_events(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         holder = await hold(stage, chat, [str(number) for number in range(100)])
@@ -96,7 +96,9 @@ class TestEvents:
         assert await flushed_chunks(here, id) == 0
 
     @pytest.mark.parametrize("finder", ["the timer", "the reader"])
-    async def test_readers_of_a_dead_holder_come_to_an_end(self, stage: Stage, finder: str) -> None:
+    async def test_reader_of_a_turn_in_a_dead_process_receives_process_died_and_ends(
+        self, stage: Stage, finder: str
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await hold(stage, chat)
@@ -122,7 +124,7 @@ class TestEvents:
         await resumed_at_every_number(stage, elsewhere, id, events)
 
     @pytest.mark.parametrize("flushed", [(0, 1, 2), (1, 2), (2,), (0,)])
-    async def test_what_a_dead_process_had_flushed_is_kept(
+    async def test_flushed_text_of_a_dead_process_is_kept_exactly_once(
         self, stage: Stage, flushed: tuple[int, ...]
     ) -> None:
         """Recorded and flushed in any order: no text twice, and none lost that is on disk."""
@@ -162,7 +164,7 @@ class TestEvents:
             assert items == [item.raw for item in turn.output]
         await resumed_at_every_number(stage, elsewhere, id, events)
 
-    async def test_the_flushed_text_of_a_failed_attempt_is_set_aside_with_it(self, stage: Stage) -> None:
+    async def test_flushed_text_of_a_failed_attempt_is_kept_as_its_partial_text(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await hold(stage, chat, ["So ", "far."])
@@ -171,7 +173,7 @@ class TestEvents:
         [aside] = await (await there.chat(chat)).attempts()
         assert aside.attempt.partial == "So far."
 
-    async def test_a_flush_tells_a_superseded_holder_so(self, stage: Stage) -> None:
+    async def test_flush_of_a_superseded_turn_ends_the_turn_as_superseded(self, stage: Stage) -> None:
         here, there = await stage.processes()
         here.store.ignores_hints = True
         chat = await here.chat()
@@ -187,7 +189,7 @@ class TestEvents:
         assert events[-1].state is AttemptState.FAILED
 
     @pytest.mark.parametrize("fate", [None, *Fate])
-    async def test_a_flush_that_fails_harms_no_turn_and_comes_later(
+    async def test_flush_that_fails_is_repeated_and_leaves_the_turn_unharmed(
         self, stage: Stage, fate: Fate | None
     ) -> None:
         here, there = await stage.processes()
@@ -213,7 +215,7 @@ class TestEvents:
         await soon(task)
         assert wire(await soon(reading.task)) == wire(told)
 
-    async def test_a_commit_does_not_wait_for_a_flush(self, stage: Stage) -> None:
+    async def test_commit_does_not_wait_for_a_running_flush(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         holder = await hold(stage, chat)
@@ -226,7 +228,7 @@ class TestEvents:
         assert await flushed_chunks(here, id) == 0
         assert await chat.turns() == [turn]
 
-    async def test_a_slow_reader_misses_nothing_and_holds_up_nobody(self, stage: Stage) -> None:
+    async def test_slow_reader_receives_every_event_and_delays_no_other_reader(self, stage: Stage) -> None:
         here = await stage.process(SMALL)
         chat = await here.chat()
         gate, go_on = Gate(), Gate()
@@ -255,7 +257,9 @@ class TestEvents:
         assert spoken(heard) == "".join(words)
 
     @pytest.mark.parametrize("elsewhere", [False, True])
-    async def test_a_queued_turn_is_read_when_it_begins(self, stage: Stage, elsewhere: bool) -> None:
+    async def test_reader_of_a_queued_turn_receives_its_events_once_it_begins(
+        self, stage: Stage, elsewhere: bool
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await hold(stage, chat)
@@ -268,7 +272,7 @@ class TestEvents:
         check_shape(events)
         assert spoken(events) == "Second."
 
-    async def test_a_queued_turn_that_is_withdrawn_has_no_events(self, stage: Stage) -> None:
+    async def test_reader_of_a_withdrawn_queued_turn_ends_without_events(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await hold(stage, chat)
@@ -283,7 +287,7 @@ class TestEvents:
         for reading in readings:
             assert await soon(reading.task) == []
 
-    async def test_a_queued_turn_that_is_stopped_has_only_an_end(self, stage: Stage) -> None:
+    async def test_reader_of_a_stopped_queued_turn_receives_only_the_end(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         await hold(stage, chat)
         await stage.queue(chat, ScriptedModel(["Second."]), "second")
@@ -292,7 +296,7 @@ class TestEvents:
         await soon(chat.stop(ticket.attempt))
         assert await soon(reading.task) == [TurnFinished(number=1, state=AttemptState.DISCARDED)]
 
-    async def test_an_outcome_in_doubt_is_waited_for(self, stage: Stage) -> None:
+    async def test_reader_of_a_turn_in_doubt_waits_for_its_outcome(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await hold(stage, chat)
@@ -308,7 +312,9 @@ class TestEvents:
         ours, theirs = [await soon(reading.task) for reading in readings]
         assert wire(ours) == wire(theirs) == wire(await read_all(chat, id))
 
-    async def test_only_turns_of_this_conversation_and_owner_are_there(self, stage: Stage) -> None:
+    async def test_reader_of_a_turn_of_another_conversation_or_owner_raises_turn_not_found(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         foreign = await here.chat(owner="ben")
@@ -326,7 +332,7 @@ class TestEvents:
                     with pytest.raises(TurnNotFound):
                         await read_all(await process.chat(stranger), turn)
 
-    async def test_closing_the_ledger_ends_its_readers(self, stage: Stage) -> None:
+    async def test_readers_raise_ledger_closed_when_the_ledger_closes(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await hold(stage, chat)
@@ -347,7 +353,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     @pytest.mark.parametrize("purge", [False, True])
-    async def test_nothing_is_read_of_a_deleted_conversation(
+    async def test_reader_of_a_deleted_conversation_raises_conversation_deleted(
         self, stage: Stage, elsewhere: bool, purge: bool
     ) -> None:
         here, there = await stage.processes()
@@ -367,7 +373,7 @@ class TestEvents:
             await read_all(chat, done.id)
         assert bool(await flushed_chunks(here, id)) is not purge
 
-    async def test_readers_are_bounded_and_make_room_when_they_leave(self, stage: Stage) -> None:
+    async def test_readers_beyond_the_limit_are_refused_until_one_leaves(self, stage: Stage) -> None:
         here = await stage.process(SMALL)
         chat = await here.chat()
         holder = await hold(stage, chat)
@@ -386,7 +392,7 @@ class TestEvents:
         process = here.ledger._process
         assert (process.readers, process.live_readers, process.begin_waiters) == (0, {}, {})
 
-    async def test_what_is_no_event_number_is_refused(self, chat: Chat) -> None:
+    async def test_negative_event_number_is_refused(self, chat: Chat) -> None:
         with pytest.raises(InvalidInput):
             chat.events(UNKNOWN, after=-1)
 
@@ -574,7 +580,7 @@ every_end = pytest.mark.parametrize(("act", "state"), ENDS, ids=[act.__name__ fo
 
 class TestEventEnds:
     @every_end
-    async def test_what_is_read_later_is_what_was_told(
+    async def test_events_read_after_the_end_equal_the_events_sent_live(
         self, stage: Stage, act: Any, state: AttemptState
     ) -> None:
         here, there = await stage.processes()
@@ -595,7 +601,7 @@ class TestEventEnds:
         await resumed_at_every_number(stage, await there.chat(chat), turns[0], told)
 
     @pytest.mark.parametrize("act", [fails, is_discarded])
-    async def test_a_settled_turn_is_read_the_same_by_everybody_at_all_times(
+    async def test_events_of_a_settled_turn_read_the_same_in_forks_copies_and_after_cleanup(
         self, stage: Stage, act: Any
     ) -> None:
         here, there = await stage.processes()
@@ -621,7 +627,7 @@ class TestEventEnds:
         assert await chat.attempts() == []
         await everybody_reads_the_same()
 
-    async def test_what_was_recorded_in_doubt_is_told_with_the_end(self, stage: Stage) -> None:
+    async def test_events_of_a_record_in_doubt_are_sent_with_the_end(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         told: list[Event] = []

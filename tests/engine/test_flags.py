@@ -44,7 +44,7 @@ async def played(chat: Chat, script: Sequence[Step] = STEPS) -> TurnId:
 
 
 class TestFlags:
-    async def test_what_is_hidden_from_the_model_is_not_shown_to_the_next_turn(self, stage: Stage) -> None:
+    async def test_item_hidden_from_the_model_is_left_out_of_later_turns(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a")
         await same.flag(turn.id, 1, to_model=False)
@@ -54,7 +54,7 @@ class TestFlags:
         assert await shown(same, "q4") == ["q", "a", "q2", "ok", "q3", "ok"]
 
     @pytest.mark.parametrize("by", ["regenerate", "resent"])
-    async def test_what_is_hidden_of_a_question_stays_hidden_when_it_is_asked_again(
+    async def test_hidden_parts_of_a_question_stay_hidden_when_it_is_asked_again(
         self, stage: Stage, by: str
     ) -> None:
         chat, same = await stage.shared_chat()
@@ -71,7 +71,9 @@ class TestFlags:
         assert await shown(same) == ["aside", "q", "b"]
 
     @pytest.mark.parametrize("how", ["kept", "settled"])
-    async def test_so_it_does_when_that_fails(self, stage: Stage, how: str) -> None:
+    async def test_hidden_parts_of_a_question_stay_hidden_when_asking_it_again_fails(
+        self, stage: Stage, how: str
+    ) -> None:
         chat, same = await stage.shared_chat()
         parts = [{"role": "user", "content": text} for text in ("secret", "q")]
         turn = await soon(chat.run(ScriptedModel(["a"]), parts))
@@ -82,14 +84,16 @@ class TestFlags:
         assert "secret" not in await shown(chat)
         assert "secret" not in [item.text for item in await chat.history()]
 
-    async def test_it_stays_in_the_turn_and_before_the_user(self, chat: Chat) -> None:
+    async def test_item_hidden_from_the_model_stays_in_the_turn_and_the_history(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 1, to_model=False)
         assert await chat.turns() == [turn]
         assert [item.text for item in await chat.history()] == ["q", "a"]
         assert await chat.flags(turn.id) == {turn.id: {1: Flags(to_model=False)}}
 
-    async def test_turns_as_they_were_read_tell_what_is_hidden_of_them(self, stage: Stage) -> None:
+    async def test_hidden_lists_the_item_numbers_hidden_from_the_user_for_each_turn(
+        self, stage: Stage
+    ) -> None:
         chat, same = await stage.shared_chat()
         first, second = await played(chat), await played(chat, ["a"])
         assert await chat.hidden(await chat.turns()) == [(), ()]
@@ -102,14 +106,16 @@ class TestFlags:
         assert await fork.hidden(read) == await chat.hidden(read) == [(1, 2, 3), (0, 1)]
         assert await chat.hidden([]) == []
 
-    async def test_what_is_hidden_from_the_user_is_not_in_the_history(self, stage: Stage) -> None:
+    async def test_item_hidden_from_the_user_is_left_out_of_the_history(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 0, to_user=False)
         assert [item.text for item in await same.history()] == ["a"]
         assert await shown(chat) == ["q", "a"]
 
-    async def test_a_client_that_resends_what_it_sees_goes_on_from_there(self, stage: Stage) -> None:
+    async def test_resent_history_with_or_without_hidden_items_continues_the_conversation(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -125,7 +131,7 @@ class TestFlags:
                 texts += ["and?", "yes"]
                 assert [item.text for turn in await chat.turns() for item in turn.items] == texts
 
-    async def test_a_running_turn_is_neither_disturbed_nor_changed(self, stage: Stage) -> None:
+    async def test_running_turn_is_unaffected_by_flags_set_meanwhile(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a")
         async with chat.turn("q2") as running:
@@ -136,7 +142,7 @@ class TestFlags:
         assert [item.text for item in await chat.history()] == ["q2", "b"]
         assert await chat.flags(turn.id) == {turn.id: {0: Flags(False, False), 1: Flags(False, False)}}
 
-    async def test_a_commit_that_was_under_way_clobbers_nothing(self, stage: Stage) -> None:
+    async def test_flag_set_during_a_commit_survives_the_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         turn = await exchange(chat, "q", "a")
@@ -147,7 +153,7 @@ class TestFlags:
         await soon(task)
         assert await shown(chat) == ["a", "q2", "b"]
 
-    async def test_a_flag_set_between_begin_and_snapshot_is_seen_by_later_turns(self, stage: Stage) -> None:
+    async def test_flag_set_between_begin_and_snapshot_applies_to_later_turns(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         turn = await exchange(chat, "q", "a")
@@ -159,7 +165,7 @@ class TestFlags:
         await soon(task)
         assert await shown(chat) == ["a", "q2", "b"]
 
-    async def test_flags_are_set_one_by_one(self, chat: Chat) -> None:
+    async def test_flags_for_model_and_user_are_set_independently(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 0, to_model=False)
         await chat.flag(turn.id, 0, to_user=False)
@@ -168,7 +174,7 @@ class TestFlags:
         await chat.flag(turn.id, 0, to_user=True)
         assert await chat.flags(turn.id) == {}
 
-    async def test_flagging_does_not_touch_the_conversation(self, stage: Stage, chat: Chat) -> None:
+    async def test_flag_leaves_the_conversation_row_unchanged(self, stage: Stage, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         before = await chat.info()
         stage.clock.advance(10)
@@ -176,13 +182,13 @@ class TestFlags:
         assert await chat.info() == before
 
     @pytest.mark.parametrize("place", [-1, 2])
-    async def test_a_place_that_is_not_there_is_refused(self, chat: Chat, place: int) -> None:
+    async def test_flag_on_an_item_number_out_of_range_is_refused(self, chat: Chat, place: int) -> None:
         turn = await exchange(chat, "q", "a")
         with pytest.raises(InvalidInput, match="2 items"):
             await chat.flag(turn.id, (0, place), to_model=False)
         assert await chat.flags(turn.id) == {}
 
-    async def test_no_turn_has_more_flags_than_allowed(self, stage: Stage) -> None:
+    async def test_flags_beyond_the_limit_per_turn_are_refused(self, stage: Stage) -> None:
         limits = Limits(lease_time=LIMITS.lease_time, turn_flags=2)
         chat = await (await stage.process(limits)).chat()
         id = await played(chat)
@@ -192,7 +198,9 @@ class TestFlags:
         await chat.flag(id, 7, to_user=False)
         assert set((await chat.flags(id))[id]) == {0, 7}
 
-    async def test_only_turns_of_the_conversation_can_be_flagged(self, stage: Stage) -> None:
+    async def test_flag_on_a_turn_of_another_conversation_or_owner_raises_turn_not_found(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         foreign = await here.chat(owner="eve")
@@ -210,7 +218,7 @@ class TestFlags:
                 await each.flags(turn.id)
         assert await shown(foreign) == ["q", "a"]
 
-    async def test_a_turn_that_is_shared_is_hidden_wherever_it_is_shown(self, stage: Stage) -> None:
+    async def test_flag_on_a_shared_turn_applies_in_the_conversation_and_its_fork(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         first, second = await exchange(chat, "q1", "a1"), await exchange(chat, "q2", "a2")
         forked = await same.fork(first.id)
@@ -222,7 +230,7 @@ class TestFlags:
         await chat.flag(first.id, 1, to_model=False)
         assert await shown(forked, "q5") == ["q3", "ok"]
 
-    async def test_what_is_hidden_stays_hidden_from_an_edit(self, stage: Stage) -> None:
+    async def test_hidden_items_are_left_out_of_the_context_of_an_edit(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turns = [await exchange(chat, f"q{number}", f"a{number}") for number in range(3)]
         await chat.flag(turns[0].id, 1, to_model=False)
@@ -232,7 +240,7 @@ class TestFlags:
         await chat.flag(turns[2].id, 0, to_user=False)
         assert await shown(chat) == ["q0", "q1", "a1", "q", "a"]
 
-    async def test_what_an_edit_saw_of_the_flags_does_not_pass_for_all(self, stage: Stage) -> None:
+    async def test_flags_cached_by_an_edit_do_not_hide_the_flags_of_later_turns(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turns = [await exchange(chat, f"q{number}", f"a{number}") for number in range(3)]
         await chat.flag(turns[2].id, 0, to_model=False)
@@ -241,7 +249,7 @@ class TestFlags:
         assert await shown(same) == ["q0", "a0", "q1", "a1", "a2"]
 
     @pytest.mark.parametrize("context", [Context.all(), Context.last(9), Context.budget(9_000)])
-    async def test_a_settled_turn_takes_its_flags_to_the_branch_of_an_edit(
+    async def test_settled_turn_keeps_its_flags_on_the_branch_of_an_edit(
         self, stage: Stage, context: Context
     ) -> None:
         here, there = await stage.processes()
@@ -272,7 +280,7 @@ class TestFlags:
         for process in (here, there):
             assert "function_call" not in await shown(await process.chat(chat))
 
-    async def test_a_deleted_conversation_takes_no_flags(self, chat: Chat) -> None:
+    async def test_flag_on_a_deleted_conversation_is_refused(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.delete()
         with pytest.raises(ConversationDeleted):

@@ -1,4 +1,4 @@
-"""The lane: an orderly queue, the fence that decides who may write, and what comes while a turn runs."""
+"""The lane: the order of its queue, the fence of its holder, and requests that arrive while a turn runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from turnledger.testing.store_contract.stage import (
 
 
 class TestQueue:
-    async def test_a_new_request_does_not_pass_those_that_wait(self, stage: Stage) -> None:
+    async def test_new_request_does_not_overtake_queued_requests(self, stage: Stage) -> None:
         """The lane is free for a moment, and the one who waits for it has not heard of it yet."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -76,7 +76,7 @@ class TestQueue:
         await soon(asyncio.gather(waiting, late))
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q2"]
 
-    async def test_the_queue_is_bounded(self, stage: Stage) -> None:
+    async def test_request_beyond_the_queue_length_is_refused(self, stage: Stage) -> None:
         here, there = await stage.processes(limits=Limits(lease_time=LIMITS.lease_time, queue_length=2))
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
@@ -88,7 +88,9 @@ class TestQueue:
         await soon(asyncio.gather(*waiting))
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q2"]
 
-    async def test_the_wait_is_bounded(self, stage: Stage) -> None:
+    async def test_queued_request_beyond_the_queue_wait_is_refused_and_leaves_no_ticket(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes(limits=SHORT_WAIT)
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
@@ -103,7 +105,7 @@ class TestQueue:
         await holder.finish()
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0"]
 
-    async def test_a_cancelled_wait_withdraws_its_ticket_and_the_queue_moves_on(self, stage: Stage) -> None:
+    async def test_cancelled_wait_withdraws_its_ticket_and_the_queue_continues(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q0")
         cancelled = await stage.queue(chat, ScriptedModel(), "q1")
@@ -119,7 +121,7 @@ class TestQueue:
 
 class TestFences:
     @every_act
-    async def test_a_superseded_holder_does_not_disturb_the_new_one(
+    async def test_superseded_turn_does_not_disturb_the_turn_that_replaced_it(
         self, stage: Stage, act: HolderAction, problem: type[Exception] | None
     ) -> None:
         here, there = await stage.processes()
@@ -138,7 +140,7 @@ class TestFences:
 
     @pytest.mark.parametrize("act", [journal, start_tool, commit_turn, hold_commit, lose_commit_answer])
     @pytest.mark.parametrize("way", ["expired", "deleted", "purged"])
-    async def test_a_superseded_holder_learns_that_its_conversation_is_gone(
+    async def test_superseded_turn_raises_expired_or_deleted_when_its_conversation_is_gone(
         self, stage: Stage, act: HolderAction, way: str
     ) -> None:
         here, there = await stage.processes()
@@ -160,7 +162,7 @@ class TestFences:
             await soon(holder)
 
     @pytest.mark.parametrize("policy", ["settle", "keep"])
-    async def test_what_others_told_of_a_superseded_turn_is_never_passed_off_as_its_commit(
+    async def test_superseded_turn_raises_superseded_though_a_kept_or_settled_turn_has_its_id(
         self, stage: Stage, policy: str
     ) -> None:
         """The settled or kept turn has the id of the attempt, but not the answer that its caller gave."""
@@ -176,7 +178,7 @@ class TestFences:
             await soon(holder.task)
         assert await chat.turns() == before
 
-    async def test_a_holder_that_was_only_late_may_still_commit(self, stage: Stage) -> None:
+    async def test_holder_with_an_overdue_lease_and_no_takeover_still_commits(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "mine")
@@ -185,7 +187,9 @@ class TestFences:
         await holder.finish()
         assert await message_texts(chat) == ["mine", "Working done."]
 
-    async def test_a_holder_that_beats_again_just_in_time_is_left_alone(self, stage: Stage) -> None:
+    async def test_holder_that_renews_its_lease_before_the_takeover_keeps_its_lane(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "mine")
@@ -200,7 +204,7 @@ class TestFences:
         await soon(waiting)
         assert await message_texts(chat) == ["mine", "Working done.", "theirs", "Theirs."]
 
-    async def test_the_fence_rises_with_every_begin_doubt_and_takeover(self, stage: Stage) -> None:
+    async def test_fence_rises_with_every_begin_doubt_and_takeover(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         fences = [await stage.fence(chat)]
@@ -221,7 +225,7 @@ class TestFences:
         await chat.delete()
         assert fences == [0, 1, 3, 5, 8]
 
-    async def test_a_lease_that_is_renewed_keeps_its_lane(self, stage: Stage) -> None:
+    async def test_holder_that_renews_its_lease_keeps_its_lane(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "mine")
@@ -234,7 +238,7 @@ class TestFences:
             await exchange(await there.chat(chat), "theirs", on_busy="reject")
         await holder.finish()
 
-    async def test_a_holder_that_was_buried_and_came_back_is_not_taken_for_what_it_was(
+    async def test_takeover_based_on_an_old_beat_does_not_end_a_holder_that_came_back(
         self, stage: Stage
     ) -> None:
         """A judgement by an old beat that is still on its way does not fit the process that came back."""
@@ -255,7 +259,9 @@ class TestFences:
         turns = [await holder.finish(), await soon(waiting)]
         assert await chat.turns() == turns
 
-    async def test_a_refused_begin_first_looks_for_processes_known_to_be_dead(self, stage: Stage) -> None:
+    async def test_begin_on_a_busy_lane_first_takes_over_from_processes_known_to_be_dead(
+        self, stage: Stage
+    ) -> None:
         """Neither its queue nor its running turn counts any more."""
         limits = replace(LIMITS, queue_length=1)
         for refusal in ({}, {"on_busy": "reject"}):
@@ -270,7 +276,7 @@ class TestFences:
             turn = await exchange(await there.chat(chat), "q2", **refusal)
             assert await chat.turns() == [turn]
 
-    async def test_a_process_that_starts_buries_the_dead_before_its_first_begin(
+    async def test_starting_process_takes_over_from_dead_processes_before_its_first_begin(
         self, stage: Stage, open_store: OpenStore
     ) -> None:
         """However many there are."""
@@ -288,7 +294,7 @@ class TestFences:
                 assert await stage.tickets(chat) == []
                 assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
-    async def test_ticket_of_a_dead_process_withdrawn_twice_is_withdrawn_once(self, stage: Stage) -> None:
+    async def test_ticket_of_a_dead_process_is_withdrawn_idempotently(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
@@ -302,7 +308,7 @@ class TestFences:
         turn = await holder.finish()
         assert await chat.turns() == [turn]
 
-    async def test_tending_ends_what_names_the_own_lease_and_no_task_runs(self, stage: Stage) -> None:
+    async def test_recovery_fails_an_attempt_of_the_own_lease_that_no_task_runs(self, stage: Stage) -> None:
         """The answer to a begin was lost for good, and the caller was told that the store is out of reach."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -316,7 +322,7 @@ class TestFences:
         assert aside.attempt.state is AttemptState.FAILED
         await exchange(await there.chat(chat), "q1", on_busy="reject")
 
-    async def test_begin_repeated_after_its_turn_was_ended_returns_how_it_ended(self, stage: Stage) -> None:
+    async def test_begin_repeated_after_its_turn_ended_returns_the_outcome(self, stage: Stage) -> None:
         here = await stage.process()
         for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
             chat = await here.chat()
@@ -331,9 +337,7 @@ class TestFences:
             assert (again.attempt, again.ended.state) == (request.attempt, state)
             assert await chat.turns() == turns
 
-    async def test_lease_that_a_running_turn_names_is_found_after_its_process_has_ended(
-        self, stage: Stage
-    ) -> None:
+    async def test_running_turn_whose_process_ended_its_lease_is_taken_over(self, stage: Stage) -> None:
         """Without the lease, no timer would find the turn."""
         here, there = await stage.processes()
         chat, lease = await here.chat(), here.ledger._process.lease
@@ -348,7 +352,7 @@ class TestFences:
 
 
 class TestBusy:
-    async def test_reject_refuses_at_once_and_changes_nothing(self, stage: Stage) -> None:
+    async def test_reject_on_a_busy_lane_refuses_at_once_and_changes_nothing(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q0")
         model = ScriptedModel()
@@ -361,7 +365,7 @@ class TestBusy:
         assert await message_texts(chat) == ["q0", "Working done."]
 
     @pytest.mark.parametrize("elsewhere", [False, True])
-    async def test_interrupt_keeps_the_running_turn_and_goes_on_from_it(
+    async def test_interrupt_keeps_the_running_turn_and_continues_from_it(
         self, stage: Stage, elsewhere: bool
     ) -> None:
         here, there = await stage.processes()
@@ -397,7 +401,7 @@ class TestBusy:
         assert aside.attempt.partial == "Half"
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_who_interrupts_goes_before_those_who_wait(self, stage: Stage, policy: str) -> None:
+    async def test_interrupting_request_goes_before_queued_requests(self, stage: Stage, policy: str) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -412,13 +416,13 @@ class TestBusy:
         assert inputs[-3:] == ["q3", "q1", "q2"]
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_interrupting_a_free_lane_just_runs(self, chat: Chat, policy: str) -> None:
+    async def test_interrupt_of_a_free_lane_runs_at_once(self, chat: Chat, policy: str) -> None:
         await exchange(chat, "q0", "a0")
         await exchange(chat, "q1", "a1", on_busy=policy)
         assert await message_texts(chat) == ["q0", "a0", "q1", "a1"]
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_a_refused_request_does_not_stop_the_running_turn(
+    async def test_refused_request_does_not_stop_the_running_turn(
         self, stage: Stage, chat: Chat, policy: str
     ) -> None:
         holder = await stage.hold_lane(chat, "q0")
@@ -428,7 +432,7 @@ class TestBusy:
         assert not holder.task.done()
         assert (await holder.finish()).kind is TurnKind.COMPLETED
 
-    async def test_results_for_calls_that_the_running_turn_closed_do_not_interrupt_it(
+    async def test_interrupt_with_results_for_closed_calls_is_refused_and_the_turn_completes(
         self, stage: Stage, chat: Chat
     ) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q0"))
@@ -443,7 +447,7 @@ elsewhere = pytest.mark.parametrize("elsewhere", [False, True])
 
 class TestBusyBranches:
     @elsewhere
-    async def test_an_edit_waits_for_the_running_turn_and_sees_its_own_place(
+    async def test_edit_waits_for_the_running_turn_and_sees_only_turns_before_its_place(
         self, stage: Stage, elsewhere: bool
     ) -> None:
         here, there = await stage.processes()
@@ -459,7 +463,7 @@ class TestBusyBranches:
         assert len(model.seen[0]) == 3
         assert await chat.turns() == [before[0], turn]
 
-    async def test_a_rejected_edit_changes_nothing(self, stage: Stage) -> None:
+    async def test_edit_rejected_on_a_busy_lane_changes_nothing(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         before = await chain(chat, 2)
         holder = await stage.hold_lane(chat, "running")
@@ -475,7 +479,7 @@ class TestBusyBranches:
 
     @elsewhere
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_an_edit_may_stop_the_running_turn(
+    async def test_edit_that_stops_the_running_turn_settles_its_effects_on_both_branches(
         self, stage: Stage, policy: str, elsewhere: bool
     ) -> None:
         here, there = await stage.processes()
@@ -495,7 +499,9 @@ class TestBusyBranches:
         assert kinds(await chat.turns()) == ["completed", "completed", last]
 
     @pytest.mark.parametrize("how", ["edit", "regenerate", "regenerate by name"])
-    async def test_who_interrupts_may_replace_the_very_turn_that_runs(self, stage: Stage, how: str) -> None:
+    async def test_edit_or_regeneration_that_interrupts_may_replace_the_running_turn(
+        self, stage: Stage, how: str
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -512,7 +518,7 @@ class TestBusyBranches:
         assert await input_texts(chat) == ["other" if how == "edit" else "running"]
         assert [each.turn.id for each in await chat.siblings(turn.id)] == [block.id, turn.id]
 
-    async def test_who_interrupts_an_edit_may_replace_it_and_answer_what_waits_there(
+    async def test_edit_that_interrupts_an_edit_may_answer_the_calls_pending_there(
         self, stage: Stage, chat: Chat
     ) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
@@ -525,7 +531,7 @@ class TestBusyBranches:
 
     @elsewhere
     @pytest.mark.parametrize("by", ["edit", "kept edit", "undo", "switch"])
-    async def test_who_waits_goes_along_when_the_conversation_moves(
+    async def test_queue_follows_the_conversation_to_another_branch_in_order(
         self, stage: Stage, by: str, elsewhere: bool
     ) -> None:
         """In their order, in either process, and without a clock that has to run out first."""
@@ -557,7 +563,9 @@ class TestBusyBranches:
         assert models[0].seen[0][-1] == user("wait 0")
         assert await stage.tickets(chat) == []
 
-    async def test_a_front_ticket_stays_in_front_when_the_queue_moves(self, stage: Stage) -> None:
+    async def test_front_ticket_stays_in_front_when_the_queue_moves_to_another_branch(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         before = await chain(chat, 2)
@@ -573,7 +581,7 @@ class TestBusyBranches:
         await soon(asyncio.gather(front, waiting))
         assert await input_texts(chat) == ["q1", "other", "front", "behind"]
 
-    async def test_a_queue_that_moves_twice_keeps_its_order(self, stage: Stage) -> None:
+    async def test_queue_that_moves_between_branches_twice_keeps_its_order(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -592,7 +600,7 @@ class TestBusyBranches:
         await soon(asyncio.gather(*waiting))
         assert await input_texts(chat) == ["q1", "q2", "running", "three", "four"]
 
-    async def test_a_switch_that_waits_for_an_edit_comes_after_it(self, stage: Stage) -> None:
+    async def test_switch_queued_behind_an_edit_is_applied_after_the_edit(self, stage: Stage) -> None:
         """Although the branch it asks for is shown while it waits."""
         chat, same = await stage.shared_chat()
         before, old = await chain(chat, 2), await shown(chat)
@@ -605,7 +613,7 @@ class TestBusyBranches:
         assert await chat.turns() == before
 
     @elsewhere
-    async def test_of_two_edits_at_once_the_second_finds_the_line_of_the_first(
+    async def test_edit_queued_behind_an_edit_is_checked_against_the_new_line(
         self, stage: Stage, elsewhere: bool
     ) -> None:
         here, there = await stage.processes()
@@ -623,7 +631,9 @@ class TestBusyBranches:
         assert await chat.turns() == [turn]
         assert await stage.tickets(chat) == []
 
-    async def test_an_edit_that_slept_moves_no_pointer(self, stage: Stage) -> None:
+    async def test_edit_superseded_during_its_commit_does_not_change_the_current_branch(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)

@@ -1,4 +1,4 @@
-"""Undo, switch, siblings and forks: which branch a conversation shows, without running a turn."""
+"""Undo, switch, siblings and forks: which branch a conversation shows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ every_fate = pytest.mark.parametrize("fate", Fate)
 
 
 class TestMoves:
-    async def test_undo_takes_back_the_last_turn_and_it_can_be_shown_again(self, stage: Stage) -> None:
+    async def test_undo_removes_the_last_turn_and_a_switch_shows_it_again(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         before, old = await chain(chat, 3), await shown(chat)
         await soon(chat.undo())
@@ -55,7 +55,9 @@ class TestMoves:
         await chat.switch(old)
         assert await same.turns() == before
 
-    async def test_the_first_turn_can_be_undone_and_then_there_is_none(self, chat: Chat) -> None:
+    async def test_undo_of_the_first_turn_empties_the_history_and_a_further_undo_is_refused(
+        self, chat: Chat
+    ) -> None:
         with pytest.raises(TurnNotFound):
             await soon(chat.undo())
         [first] = await chain(chat, 1)
@@ -67,7 +69,7 @@ class TestMoves:
         assert (other.number, other.parent) == (1, None)
         assert [each.turn.id for each in await chat.siblings(other.id)] == [first.id, other.id]
 
-    async def test_undo_brings_back_the_calls_that_waited(self, chat: Chat) -> None:
+    async def test_undo_makes_the_answered_calls_pending_again(self, chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         await soon(chat.undo())
@@ -75,7 +77,7 @@ class TestMoves:
         assert results(again) == {"c1": "two"}
 
     @pytest.mark.parametrize("waits", [False, True])
-    async def test_undo_hides_no_settled_turn(self, chat: Chat, waits: bool) -> None:
+    async def test_undo_keeps_settled_turns(self, chat: Chat, waits: bool) -> None:
         before = await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         if not waits:
@@ -96,7 +98,7 @@ class TestMoves:
         assert PAID in model.seen[0]
 
     @every_fate
-    async def test_an_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
+    async def test_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 3)
@@ -106,7 +108,7 @@ class TestMoves:
         await exchange(chat, "q3", on_busy="reject")
 
     @every_fate
-    async def test_a_queued_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
+    async def test_queued_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await chain(chat, 2)
@@ -121,7 +123,9 @@ class TestMoves:
 
     # Switching.
 
-    async def test_only_branches_of_the_conversation_can_be_shown(self, stage: Stage) -> None:
+    async def test_switch_to_a_branch_of_another_conversation_raises_branch_not_found(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         await chain(chat, 1)
@@ -134,7 +138,9 @@ class TestMoves:
         assert await chat.info() == found
         await exchange(chat, "q2", on_busy="reject")
 
-    async def test_switching_to_the_branch_that_is_shown_changes_nothing(self, stage: Stage) -> None:
+    async def test_switch_to_the_current_branch_changes_nothing_and_frees_the_queue(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         before = await chain(chat, 2)
@@ -150,7 +156,7 @@ class TestMoves:
         assert (await chat.turns())[:2] == before
         assert await input_texts(chat) == ["q1", "q2", "q3", "q4", "q5"]
 
-    async def test_two_who_switch_to_one_branch_leave_nobody_waiting(self, stage: Stage) -> None:
+    async def test_concurrent_switches_to_one_branch_leave_no_ticket_behind(self, stage: Stage) -> None:
         """The second finds it shown already, and its ticket must not stand in anybody's way."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -168,7 +174,7 @@ class TestMoves:
         assert await stage.tickets(chat) == []
 
     @pytest.mark.parametrize("way", ["on", "back", "undo", "edit"])
-    async def test_a_switch_whose_answer_is_lost_is_not_done_again_over_a_later_move(
+    async def test_switch_whose_answer_is_lost_is_not_repeated_over_a_later_move(
         self, stage: Stage, way: str
     ) -> None:
         """Somebody else moves the conversation on, or back to where it was, before the one who switched it
@@ -197,7 +203,7 @@ class TestMoves:
         await exchange(chat, "next", on_busy="reject")
 
     @every_fate
-    async def test_a_queued_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
+    async def test_queued_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
         """Its branch is shown while it waits, and what runs there leads away from it."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -210,7 +216,7 @@ class TestMoves:
         assert await chat.turns() == turns
         assert await stage.tickets(chat) == []
 
-    async def test_a_branch_goes_on_where_it_was_left(self, stage: Stage) -> None:
+    async def test_branch_shown_again_continues_from_its_last_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         before, old = await chain(chat, 2), await shown(chat)
@@ -231,7 +237,7 @@ class TestMoves:
     @pytest.mark.parametrize("what", ["undo", "switch"])
     @pytest.mark.parametrize("policy", ["queue", "reject", "interrupt", "rollback"])
     @pytest.mark.parametrize("elsewhere", [False, True])
-    async def test_they_take_the_lane_as_a_turn_does(
+    async def test_undo_and_switch_follow_the_on_busy_policy(
         self, stage: Stage, what: str, policy: str, elsewhere: bool
     ) -> None:
         here, there = await stage.processes()
@@ -265,7 +271,9 @@ class TestMoves:
         assert await input_texts(chat) == (undone if what == "undo" else left).get(policy, ["q1", "other"])
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_what_is_refused_stops_no_running_turn(self, stage: Stage, policy: str) -> None:
+    async def test_refused_switch_or_edit_does_not_stop_the_running_turn(
+        self, stage: Stage, policy: str
+    ) -> None:
         chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await run_block(chat.edit(first.id, "other"))
@@ -280,7 +288,7 @@ class TestMoves:
         await holder.finish()
         assert await input_texts(chat) == ["other", "running"]
 
-    async def test_an_undo_that_rolls_back_the_only_turn_is_refused(self, stage: Stage, chat: Chat) -> None:
+    async def test_undo_that_would_roll_back_the_only_turn_is_refused(self, stage: Stage, chat: Chat) -> None:
         holder = await stage.hold_lane(chat, "running")
         with pytest.raises(TurnNotFound):
             await soon(chat.undo(on_busy="rollback"))
@@ -290,7 +298,7 @@ class TestMoves:
     # Siblings.
 
     @pytest.mark.parametrize("place", [0, 1])
-    async def test_siblings_are_all_turns_made_at_a_place(self, chat: Chat, place: int) -> None:
+    async def test_siblings_lists_every_turn_made_at_one_place(self, chat: Chat, place: int) -> None:
         turns = await chain(chat, 3)
         made, branches = [turns[place]], [await shown(chat)]
         for number in range(3):
@@ -307,7 +315,7 @@ class TestMoves:
         assert len(few) == 2
         assert made[-1] in [each.turn for each in few]
 
-    async def test_siblings_show_the_branch_that_is_current_where_it_has_the_turn(self, chat: Chat) -> None:
+    async def test_siblings_names_the_current_branch_for_a_turn_on_it(self, chat: Chat) -> None:
         turns = await chain(chat, 3)
         await run_block(chat.edit(turns[0].id, "other"))
         other = await shown(chat)
@@ -316,7 +324,7 @@ class TestMoves:
         found = await chat.siblings(turns[0].id)
         assert [each.branch for each in found] == [await shown(chat), other]
 
-    async def test_an_undone_turn_is_a_sibling_of_what_came_instead(self, chat: Chat) -> None:
+    async def test_siblings_includes_the_undone_turn_and_its_replacement(self, chat: Chat) -> None:
         turns = await chain(chat, 2)
         await soon(chat.undo())
         other = await exchange(chat, "other")
@@ -326,7 +334,7 @@ class TestMoves:
         assert await chat.turns() == turns
         assert [each.turn for each in await chat.siblings(turns[1].id)] == [turns[1], other]
 
-    async def test_settled_turns_between_do_not_part_siblings(self, chat: Chat) -> None:
+    async def test_siblings_are_found_across_settled_turns(self, chat: Chat) -> None:
         await exchange(chat, "q1")
         second = await exchange(chat, "q2")
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
@@ -349,7 +357,7 @@ ONCE: dict[str, Any] = {"idempotency_key": "once"}
 
 
 class TestUndoneOnce:
-    async def test_an_undo_that_is_repeated_takes_back_one_turn(self, stage: Stage) -> None:
+    async def test_undo_repeated_under_one_key_removes_one_turn(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         await chain(chat, 3)
         made = await soon(chat.undo(**ONCE))
@@ -359,7 +367,7 @@ class TestUndoneOnce:
         await soon(chat.undo(idempotency_key="twice"))
         assert await input_texts(chat) == ["q1"]
 
-    async def test_undos_of_one_key_that_come_at_once_take_back_one_turn(self, stage: Stage) -> None:
+    async def test_concurrent_undos_under_one_key_remove_one_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -374,7 +382,7 @@ class TestUndoneOnce:
         assert await stage.tickets(chat) == []
         await exchange(chat, "q5", on_busy="reject")
 
-    async def test_a_key_stands_for_one_request(self, chat: Chat) -> None:
+    async def test_idempotency_key_of_an_undo_is_refused_for_another_request(self, chat: Chat) -> None:
         first = await chain(chat, 2)
         await soon(chat.undo(**ONCE))
         others: tuple[Callable[[], Coroutine[Any, Any, Any]], ...] = (
@@ -393,14 +401,14 @@ class TestUndoneOnce:
             await soon(chat.undo(idempotency_key="turn"))
         assert await input_texts(chat) == ["q1", "q2"]
 
-    async def test_what_was_refused_claims_nothing(self, chat: Chat) -> None:
+    async def test_idempotency_key_of_a_refused_undo_is_not_claimed(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
             await soon(chat.undo(**ONCE))
         await chain(chat, 1)
         await soon(chat.undo(**ONCE))
         assert await chat.turns() == []
 
-    async def test_only_the_turn_that_was_meant_is_taken_back(self, stage: Stage) -> None:
+    async def test_undo_that_names_a_turn_removes_only_that_turn(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turns = await chain(chat, 3)
         results = await asyncio.gather(
@@ -412,7 +420,7 @@ class TestUndoneOnce:
         assert await input_texts(chat) == ["q1"]
 
     @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
-    async def test_nothing_is_stopped_for_an_undo_of_another_turn(
+    async def test_undo_that_names_an_earlier_turn_is_refused_and_stops_no_turn(
         self, stage: Stage, chat: Chat, on_busy: str
     ) -> None:
         turns = await chain(chat, 2)
@@ -422,7 +430,9 @@ class TestUndoneOnce:
         await holder.finish()
         assert await input_texts(chat) == ["q1", "q2", "q3"]
 
-    async def test_the_running_turn_can_be_the_one_that_is_meant(self, stage: Stage, chat: Chat) -> None:
+    async def test_undo_that_names_the_running_turn_stops_and_removes_it(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await chain(chat, 1)
         await stage.hold_lane(chat, "q2", ["Half"])
         [running] = await chat.attempts()
@@ -431,7 +441,7 @@ class TestUndoneOnce:
 
 
 class TestSwitchedOnce:
-    async def test_a_switch_that_is_repeated_late_moves_nothing(self, stage: Stage) -> None:
+    async def test_switch_repeated_late_under_one_key_does_not_move_the_branch(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         turns = await chain(chat, 2)
         old = await shown(chat)
@@ -444,7 +454,7 @@ class TestSwitchedOnce:
         with pytest.raises(IdempotencyMismatch):
             await soon(chat.switch(new, **ONCE))
 
-    async def test_the_branches_are_listed_the_last_made_first(self, stage: Stage) -> None:
+    async def test_branches_are_listed_newest_first_and_in_pages(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat, other = await here.chat(), await here.chat()
         turns = await chain(chat, 2)
@@ -466,7 +476,7 @@ class TestSwitchedOnce:
             with pytest.raises(BranchNotFound):
                 await same.branches(before=wrong)
 
-    async def test_another_branch_can_be_read_without_a_switch(self, stage: Stage) -> None:
+    async def test_turns_of_another_branch_can_be_read_without_a_switch(self, stage: Stage) -> None:
         here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         turns = await chain(chat, 3)
@@ -478,7 +488,9 @@ class TestSwitchedOnce:
             with pytest.raises(BranchNotFound):
                 await chat.turns(branch=wrong)
 
-    async def test_a_page_ends_before_it_is_too_large_but_has_a_turn(self, chat: Chat) -> None:
+    async def test_page_of_turns_stays_within_most_bytes_and_holds_at_least_one_turn(
+        self, chat: Chat
+    ) -> None:
         turns = [await exchange(chat, f"q{number}", "x" * 1_000 * number) for number in range(1, 13)]
         every = [len(turn.body) for turn in turns]
         for room in (1, every[-1], sum(every[-2:]), sum(every[-9:]) + 1, sum(every) - 1, sum(every)):
@@ -490,7 +502,7 @@ class TestSwitchedOnce:
 
 
 class TestForkedOnce:
-    async def test_a_fork_that_is_repeated_is_one_chat(self, stage: Stage) -> None:
+    async def test_fork_repeated_under_one_key_returns_the_same_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         turns = await chain(chat, 2)
@@ -507,14 +519,16 @@ class TestForkedOnce:
             await soon(chat.fork(turns[1].id, title="T", **ONCE))
         assert len((await here.ledger.list()).chats) == 2
 
-    async def test_forks_of_one_key_that_come_at_once_are_one_chat(self, stage: Stage) -> None:
+    async def test_concurrent_forks_under_one_key_create_one_conversation(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         await chain(chat, 2)
         made = await asyncio.gather(*(soon(each.fork(**ONCE)) for each in (chat, same, chat, same)))
         assert len({each.id for each in made}) == 1
         assert [each.is_new for each in made].count(True) == 1
 
-    async def test_a_fork_that_was_deleted_is_not_made_again(self, chat: Chat) -> None:
+    async def test_fork_repeated_after_the_fork_was_deleted_raises_conversation_deleted(
+        self, chat: Chat
+    ) -> None:
         await chain(chat, 1)
         made = await soon(chat.fork(**ONCE))
         await made.delete()
@@ -524,7 +538,7 @@ class TestForkedOnce:
 
 class TestForks:
     @pytest.mark.parametrize("place", [None, 0, 1, 2])
-    async def test_a_fork_begins_as_its_source_does_and_goes_its_own_way(
+    async def test_fork_starts_with_the_turns_of_its_source_and_continues_independently(
         self, stage: Stage, place: int | None
     ) -> None:
         here, there = await stage.processes()
@@ -549,7 +563,7 @@ class TestForks:
         for limit in (1, 2, 3):
             assert await forked.turns(limit=limit) == [*expected, turn][-limit:]
 
-    async def test_the_details_of_a_fork_are_its_own(self, stage: Stage) -> None:
+    async def test_fork_does_not_inherit_title_visibility_or_expiry(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T", internal=True, expires_after=600)
         await chain(chat, 1)
@@ -564,7 +578,7 @@ class TestForks:
             await aside.turns()
         assert len(await chat.turns()) == 1
 
-    async def test_an_empty_conversation_can_be_forked(self, chat: Chat) -> None:
+    async def test_fork_of_an_empty_conversation_is_empty_and_usable(self, chat: Chat) -> None:
         forked = await soon(chat.fork())
         assert await forked.turns() == []
         first = await exchange(forked, "q1")
@@ -573,7 +587,7 @@ class TestForks:
         await soon(forked.undo())
         assert await forked.turns() == []
 
-    async def test_a_running_turn_goes_on_and_is_no_part_of_the_fork(self, stage: Stage) -> None:
+    async def test_fork_during_a_running_turn_leaves_that_turn_out(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         before = await chain(chat, 2)
         holder = await stage.hold_lane(chat, "running", [Tool("pay", "paid")])
@@ -584,7 +598,7 @@ class TestForks:
         await exchange(forked, "mine", on_busy="reject")
         assert await input_texts(forked) == ["q1", "q2", "mine"]
 
-    async def test_effects_that_wait_are_settled_first(self, chat: Chat) -> None:
+    async def test_fork_settles_waiting_effects_in_both_conversations(self, chat: Chat) -> None:
         await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         forked = await soon(chat.fork())
@@ -596,14 +610,14 @@ class TestForks:
             assert PAID in model.seen[0]
             assert kinds(await each.turns()) == ["completed", "completed", "settled", "completed"]
 
-    async def test_calls_that_wait_at_the_fork_can_be_answered_in_both(self, chat: Chat) -> None:
+    async def test_fork_at_a_turn_with_pending_calls_can_answer_them(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         forked = await soon(chat.fork(asking.id))
         told = await exchange(forked, [answer_to("c1", "two")])  # type: ignore[arg-type]
         assert results(told) == {"c1": "two"}
 
-    async def test_a_fork_of_a_fork_of_an_edited_line_reads_whole(self, stage: Stage) -> None:
+    async def test_fork_of_a_fork_of_an_edited_history_reads_every_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         line = await chain(chat, 3)
@@ -622,7 +636,7 @@ class TestForks:
         edited = await run_block(chats[-1].edit(line[4].id, "early"))
         assert await (await there.chat(chats[-1])).turns() == [*line[:4], edited]
 
-    async def test_a_conversation_key_that_is_taken_is_refused(self, stage: Stage) -> None:
+    async def test_fork_with_a_taken_conversation_key_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
         await chain(chat, 1)
@@ -633,7 +647,7 @@ class TestForks:
 
     # Siblings.
 
-    async def test_siblings_in_a_fork_are_its_own_and_what_came_with_it(self, chat: Chat) -> None:
+    async def test_siblings_in_a_fork_exclude_those_made_in_its_source(self, chat: Chat) -> None:
         turns = await chain(chat, 3)
         other = await run_block(chat.edit(turns[1].id, "source only"))
         await soon(chat.switch((await chat.siblings(other.id))[0].branch))
@@ -656,7 +670,7 @@ class TestForks:
         assert await forked.turns() == [*turns[:2], mine]
         assert await sibling_inputs(chat, turns[1].id) == ["q2", "source only"]
 
-    async def test_a_fork_tells_the_events_of_what_it_shares_and_of_nothing_else(self, stage: Stage) -> None:
+    async def test_fork_reads_the_events_of_shared_turns_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         shared = await soon(chat.run(ScriptedModel(SCRIPT), "q1"))
@@ -673,7 +687,9 @@ class TestForks:
         await purge_all(there, forked)
         assert wire(await read_all(forked, shared.id)) == wire(events)
 
-    async def test_a_fork_is_made_of_what_is_live_only(self, stage: Stage) -> None:
+    async def test_fork_undo_or_regeneration_of_a_deleted_or_expired_conversation_is_refused(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat(expires_after=60.0)
         [first] = await chain(chat, 1)

@@ -1,4 +1,4 @@
-"""Resent histories: a client sends its whole copy each time. Nothing is doubled, nothing is lost."""
+"""Resent histories: a client sends its whole copy each time, and no message is duplicated or lost."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def sound(process: StageProcess) -> None:
 
 
 class TestResent:
-    async def test_each_request_continues_the_one_before(self, stage: Stage) -> None:
+    async def test_resent_history_with_a_new_message_continues_the_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -114,7 +114,9 @@ class TestResent:
         assert len(await chat.turns()) == 4
         await sound(here)
 
-    async def test_the_last_question_again_asks_for_another_answer(self, stage: Stage) -> None:
+    async def test_resent_history_ending_with_the_last_question_regenerates_the_answer(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         turns = await chain(chat, 2)
@@ -123,7 +125,7 @@ class TestResent:
         assert [each.turn.id for each in await chat.siblings(again.id)] == [turns[1].id, again.id]
         await sound(here)
 
-    async def test_an_edited_question_goes_on_a_branch_of_its_own(self, stage: Stage) -> None:
+    async def test_resent_edited_question_continues_on_a_new_branch(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 3)
@@ -134,7 +136,7 @@ class TestResent:
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
         await sound(here)
 
-    async def test_an_edited_answer_is_kept_as_its_client_tells_it(self, chat: Chat) -> None:
+    async def test_resent_edited_answer_is_stored_as_the_client_sent_it(self, chat: Chat) -> None:
         await chain(chat, 2)
         mine = talk("q1", "a1", "q2", "edited", "q3")
         await send(chat, mine)
@@ -143,17 +145,17 @@ class TestResent:
         await send(chat, mine)
         assert await shown(chat) == [*mine, *talk("", "ok")[1:]]
 
-    async def test_new_says_that_all_of_it_is_input(self, chat: Chat) -> None:
+    async def test_resent_messages_with_sent_new_are_all_input(self, chat: Chat) -> None:
         await chain(chat, 1)
         await send(chat, talk("q1", "a1", "q2"), sent="new")
         assert await message_texts(chat) == ["q1", "a1", "q1", "a1", "q2", "ok"]
 
-    async def test_full_says_that_it_is_the_history_though_no_assistant_speaks(self, chat: Chat) -> None:
+    async def test_resent_messages_with_sent_full_are_the_whole_history(self, chat: Chat) -> None:
         await chain(chat, 2)
         await send(chat, talk("q1"), "other", sent="full")
         assert await message_texts(chat) == ["q1", "other"]
 
-    async def test_rejected_it_changes_nothing(self, chat: Chat) -> None:
+    async def test_resent_divergence_with_reject_is_refused_and_changes_nothing(self, chat: Chat) -> None:
         await chain(chat, 2)
         await refused(chat, talk("q1", "edited", "q2"), HistoryDiverged, on_divergence="reject")
         await send(chat, talk("q1", "a1", "q2", "a2", "q3"), on_divergence="reject")
@@ -161,7 +163,7 @@ class TestResent:
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "other"]
 
     @pytest.mark.parametrize("key", [None, "i"])
-    async def test_nothing_new_is_refused(self, chat: Chat, key: str | None) -> None:
+    async def test_resent_history_without_new_input_is_refused(self, chat: Chat, key: str | None) -> None:
         await chain(chat, 2)
         for mine in (talk("q1", "a1", "q2", "a2"), [], [SYSTEM], [*talk("q1", "a1", "q2", "a2"), user(" ")]):
             await refused(chat, mine, NoNewInput, idempotency_key=key)
@@ -178,23 +180,23 @@ class TestResent:
         ],
     )
     @pytest.mark.parametrize("key", [None, "i"])
-    async def test_malformed_messages_are_refused(self, chat: Chat, bad: Any, key: str | None) -> None:
+    async def test_resent_malformed_messages_are_refused(self, chat: Chat, bad: Any, key: str | None) -> None:
         await chain(chat, 1)
         await refused(chat, [*talk("q1", "a1"), user("q"), bad], MalformedItems, idempotency_key=key)
 
-    async def test_what_cannot_be_written_down_is_refused(self, chat: Chat) -> None:
+    async def test_resent_message_that_is_not_json_is_refused(self, chat: Chat) -> None:
         bad = {"role": "user", "content": "q", "tag": object()}
         for key in (None, "i"):
             await refused(chat, [bad], MalformedItems, idempotency_key=key)
 
-    async def test_bounds_hold_for_what_is_new(self, stage: Stage) -> None:
+    async def test_resent_messages_beyond_the_input_limit_are_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         many = [user("q")] * (LIMITS.input_items + 1)
         await refused(chat, many, MalformedItems)
         await refused(chat, [SYSTEM] * (LIMITS.input_items + 1) + [user("q")], MalformedItems)
 
-    async def test_a_list_that_its_client_goes_on_with_is_read_as_it_was(
+    async def test_resent_list_changed_by_its_caller_afterwards_is_read_as_sent(
         self, stage: Stage, chat: Chat
     ) -> None:
         holder = await stage.hold_lane(chat, "q1")
@@ -205,7 +207,7 @@ class TestResent:
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "Working done.", "q2", "a2"]
 
-    async def test_a_first_request_may_bring_a_history_of_its_own(self, chat: Chat) -> None:
+    async def test_resent_history_in_a_first_request_is_stored_as_input(self, chat: Chat) -> None:
         mine = talk("q1", "a1", "q2")
         await send(chat, mine, "a2")
         mine += talk("", "a2")[1:]
@@ -215,7 +217,7 @@ class TestResent:
 
 
 class TestResentTools:
-    async def test_results_answer_the_calls_of_the_last_turn(self, stage: Stage) -> None:
+    async def test_resent_results_answer_the_pending_calls_of_the_last_turn(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await send(chat, [user("q1")], Ask("look", call_id="c"))
@@ -225,7 +227,7 @@ class TestResentTools:
         assert len(await chat.turns()) == 2
         await sound(here)
 
-    async def test_results_of_a_custom_tool_answer_it_too(self, chat: Chat) -> None:
+    async def test_resent_results_answer_pending_custom_tool_calls(self, chat: Chat) -> None:
         async with chat.turn("q1") as turn:
             await turn.add({"type": "custom_tool_call", "call_id": "c", "name": "look", "input": "x"})
         await send(chat, [user("q1"), calling("c", kind="custom"), result("c")], "a1")
@@ -234,7 +236,7 @@ class TestResentTools:
         await send(chat, again, "a2")
         assert [item.text for item in await chat.history() if item.type == "message"] == ["q1", "a2"]
 
-    async def test_some_results_name_the_missing_ones(self, chat: Chat) -> None:
+    async def test_resent_results_that_are_incomplete_raise_missing_tool_results(self, chat: Chat) -> None:
         await send(chat, [user("q1")], Ask("look", call_id="c"), Ask("look", call_id="d"))
         mine = [user("q1"), calling("c", "d"), result("d")]
         await refused(chat, mine, MissingToolResults)
@@ -242,7 +244,7 @@ class TestResentTools:
         outputs = {item.call_id: item.fields["output"] for item in await chat.history() if item.is_result}
         assert outputs == {"c": NOT_ANSWERED, "d": "found"}
 
-    async def test_a_message_moves_on_from_calls_that_wait(self, stage: Stage) -> None:
+    async def test_resent_message_after_pending_calls_closes_them(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await send(chat, [user("q1")], Ask("look", call_id="c"))
@@ -253,7 +255,7 @@ class TestResentTools:
         assert await message_texts(chat) == ["q1", "q2", "a2", "q3", "a3"]
         await sound(here)
 
-    async def test_an_edit_may_hold_calls_with_their_results(self, stage: Stage) -> None:
+    async def test_resent_edit_with_calls_and_results_is_stored_whole(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 2)
@@ -265,7 +267,9 @@ class TestResentTools:
         assert await shown(chat) == [*mine, *talk("q4", "ok")]
         await sound(here)
 
-    async def test_an_edit_may_hold_a_call_that_was_never_answered(self, stage: Stage) -> None:
+    async def test_resent_edit_with_an_unanswered_call_is_accepted_if_a_message_follows(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 2)
@@ -276,7 +280,9 @@ class TestResentTools:
         await refused(chat, [*talk("q1", "a1", "more"), calling("c")], MissingToolResults)
         await sound(here)
 
-    async def test_a_client_keeps_its_own_calls_and_not_those_made_here(self, stage: Stage) -> None:
+    async def test_resent_history_with_only_the_clients_own_calls_continues_the_conversation(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 2)
@@ -291,7 +297,9 @@ class TestResentTools:
         assert [item.fields["name"] for item in await chat.history() if item.is_call] == ["look", "pay"]
         await sound(here)
 
-    async def test_an_edit_with_calls_that_acted_and_failed_is_told_whole(self, stage: Stage) -> None:
+    async def test_resent_edit_that_failed_after_acting_is_settled_with_its_whole_input(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 2)
@@ -308,7 +316,9 @@ class TestResentTools:
         ]
         await sound(here)
 
-    async def test_a_turn_whose_input_holds_calls_is_asked_again_whole(self, stage: Stage) -> None:
+    async def test_regeneration_of_a_turn_whose_input_holds_calls_repeats_the_whole_input(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 1)
@@ -320,7 +330,7 @@ class TestResentTools:
         assert [each.kind for each in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
         await sound(here)
 
-    async def test_results_told_by_a_settled_turn_are_not_told_again(self, stage: Stage) -> None:
+    async def test_resent_results_already_in_a_settled_turn_are_not_stored_again(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await send(chat, [user("q1")], Ask("look", call_id="c"))
@@ -335,7 +345,7 @@ class TestResentTools:
         await sound(here)
 
     @pytest.mark.parametrize("is_settled", [False, True])
-    async def test_an_edit_behind_results_keeps_them_though_settled_turns_come_along(
+    async def test_resent_edit_after_results_keeps_them_next_to_carried_settled_turns(
         self, stage: Stage, is_settled: bool
     ) -> None:
         here = await stage.process()
@@ -353,7 +363,7 @@ class TestResentTools:
 
 
 class TestResentInstructions:
-    async def test_they_are_recorded_once_and_when_they_change(self, chat: Chat) -> None:
+    async def test_resent_instructions_are_recorded_only_when_they_change(self, chat: Chat) -> None:
         mine: Messages = []
         for number, system in enumerate(([SYSTEM], [SYSTEM], [], [OTHER], [OTHER], [SYSTEM])):
             mine.append(user(f"q{number}"))
@@ -365,7 +375,7 @@ class TestResentInstructions:
         assert await instructed(chat) == [["Be brief."], None, None, ["Be kind."], None, ["Be brief."]]
         assert await shown(chat) == mine
 
-    async def test_those_of_a_turn_settled_in_between_do_not_win(self, chat: Chat) -> None:
+    async def test_resent_instructions_replace_those_of_a_turn_settled_in_between(self, chat: Chat) -> None:
         await send(chat, [SYSTEM, user("q1")], "a1")
         await fail(chat, [OTHER, *talk("q1", "a1", "q2")])
         async with chat.resent([SYSTEM, *talk("q1", "a1", "q3")]) as turn:
@@ -374,7 +384,7 @@ class TestResentInstructions:
         assert await instructed(chat) == [["Be brief."], ["Be kind."], ["Be brief."]]
 
     @pytest.mark.parametrize("trimmed", [0, 1])
-    async def test_one_that_is_inserted_in_the_middle_is_told_with_what_is_new_and_once(
+    async def test_resent_instruction_inserted_in_the_middle_is_shown_once_with_the_new_input(
         self, chat: Chat, trimmed: int
     ) -> None:
         await send(chat, talk("q1"), "a1")
@@ -387,33 +397,41 @@ class TestResentInstructions:
         assert model.seen[1] == [*model.seen[0], *talk("-", "a3", "q4")[1:]]
         assert [turn.number for turn in await chat.turns()] == [1, 2, 3, 4]
 
-    async def test_one_that_is_inserted_before_a_stored_question_is_told_with_it(self, chat: Chat) -> None:
+    async def test_resent_instruction_inserted_before_a_stored_question_is_shown_with_it(
+        self, chat: Chat
+    ) -> None:
         await send(chat, talk("q1"), "a1")
         await send(chat, talk("q1", "a1", "q2"), "a2")
         model = ScriptedModel(["a3"])
         await soon(play(chat.resent([*talk("q1", "a1"), NOTE, *talk("-", "-", "q2")[2:]]), model))
         assert model.seen[0] == [*talk("q1", "a1"), NOTE, *talk("q2")]
 
-    async def test_one_that_is_inserted_before_results_leaves_them_with_their_calls(self, chat: Chat) -> None:
+    async def test_resent_instruction_inserted_before_results_leaves_them_next_to_their_calls(
+        self, chat: Chat
+    ) -> None:
         await send(chat, talk("q1"), Ask("look", call_id="c1"))
         model = ScriptedModel(["a"])
         sent = [*talk("q1"), NOTE, calling("c1"), result("c1"), *talk("q2")]
         await soon(play(chat.resent(sent), model))
         assert model.seen[0] == [*talk("q1"), calling("c1"), result("c1"), NOTE, *talk("q2")]
 
-    async def test_instructions_that_are_repeated_in_the_middle_are_nothing_new(self, chat: Chat) -> None:
+    async def test_resent_instruction_in_the_middle_that_repeats_those_in_force_is_ignored(
+        self, chat: Chat
+    ) -> None:
         await send(chat, [NOTE, *talk("q1")], "a1")
         model = ScriptedModel(["a2"])
         await soon(play(chat.resent([*talk("q1"), NOTE, *talk("-", "a1", "q2")[1:]]), model))
         assert model.seen[0] == [NOTE, *talk("q1", "a1", "q2")]
 
     @pytest.mark.parametrize("option", ["instructions", "instructions_once"])
-    async def test_they_cannot_be_given_beside_the_messages(self, chat: Chat, option: str) -> None:
+    async def test_resent_messages_with_an_instructions_option_are_refused(
+        self, chat: Chat, option: str
+    ) -> None:
         await refused(chat, [user("q1")], InvalidInput, **{option: "Sing."})
 
 
 class TestResentOnce:
-    async def test_a_committed_turn_is_replayed_though_the_history_holds_it(self, stage: Stage) -> None:
+    async def test_resent_request_under_a_committed_key_is_replayed(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -426,14 +444,14 @@ class TestResentOnce:
             assert replay.value.turn == turn
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2"]
 
-    async def test_another_body_is_another_request(self, chat: Chat) -> None:
+    async def test_resent_request_with_another_body_under_one_key_is_refused(self, chat: Chat) -> None:
         await send(chat, [user("q1")], idempotency_key="i")
         await refused(chat, [user("q2")], IdempotencyMismatch, idempotency_key="i")
         await refused(chat, [SYSTEM, user("q1")], IdempotencyMismatch, idempotency_key="i")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", sent="new")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", primer="Hello")
 
-    async def test_an_edit_is_resumed_on_its_branch(self, chat: Chat) -> None:
+    async def test_resent_edit_that_failed_is_resumed_on_its_branch(self, chat: Chat) -> None:
         await chain(chat, 2)
         mine = talk("q1", "a1", "edited")
         model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
@@ -443,7 +461,9 @@ class TestResentOnce:
         assert model.executed["pay"] == 1
         assert await message_texts(chat) == ["q1", "a1", "edited", "Paid."]
 
-    async def test_a_retry_goes_where_it_began_though_the_key_has_moved_on(self, stage: Stage) -> None:
+    async def test_resent_retry_runs_in_its_first_conversation_after_the_key_moved(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
         await chain(chat, 1)
@@ -456,7 +476,7 @@ class TestResentOnce:
 
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("fate", Fate)
-    async def test_a_begin_whose_answer_is_lost_happens_once(
+    async def test_resent_begin_whose_answer_is_lost_is_done_once(
         self, stage: Stage, fate: Fate, key: str | None
     ) -> None:
         here = await stage.process()
@@ -471,7 +491,7 @@ class TestResentOnce:
 class TestResentInBetween:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("is_elsewhere", [False, True])
-    async def test_a_second_message_to_the_same_history_is_an_edit_by_then(
+    async def test_resent_message_queued_behind_another_to_the_same_history_becomes_an_edit(
         self, stage: Stage, is_elsewhere: bool, key: str | None
     ) -> None:
         here, there = await stage.processes()
@@ -488,7 +508,7 @@ class TestResentInBetween:
         await sound(here)
 
     @pytest.mark.parametrize("on_divergence", ["branch", "reject"])
-    async def test_the_same_message_sent_twice_asks_for_another_answer_by_then(
+    async def test_resent_message_queued_behind_itself_regenerates_the_answer(
         self, stage: Stage, on_divergence: str
     ) -> None:
         here, there = await stage.processes()
@@ -504,9 +524,7 @@ class TestResentInBetween:
         assert await message_texts(chat) == ["q1", "a1", "q2", "again"]
         assert {each.turn.id for each in await chat.siblings(turn.id)} == {first.id, turn.id}
 
-    async def test_what_is_new_in_both_is_kept_in_both_if_only_that_is_sent(
-        self, stage: Stage, chat: Chat
-    ) -> None:
+    async def test_resent_messages_queued_with_sent_new_are_both_kept(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold(lambda model: play(chat.resent(talk("left"), sent="new"), model))
         right = play(chat.resent(talk("right"), sent="new"), ScriptedModel(["ok"]))
@@ -515,7 +533,9 @@ class TestResentInBetween:
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "right", "ok"]
 
-    async def test_the_line_moves_between_reading_and_beginning(self, stage: Stage) -> None:
+    async def test_resent_history_is_matched_again_when_the_line_grows_before_begin(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -527,7 +547,9 @@ class TestResentInBetween:
         await soon(late)
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
-    async def test_the_branch_changes_while_it_waits(self, stage: Stage) -> None:
+    async def test_resent_history_is_matched_again_when_the_branch_changes_while_queued(
+        self, stage: Stage
+    ) -> None:
         chat, same = await stage.shared_chat()
         await chain(chat, 3)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
@@ -537,7 +559,7 @@ class TestResentInBetween:
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "q3", "a3"]
 
-    async def test_a_window_that_the_running_turn_will_complete_is_not_refused(
+    async def test_resent_window_completed_by_the_running_turn_is_accepted(
         self, stage: Stage, chat: Chat
     ) -> None:
         await chain(chat, 1)
@@ -549,7 +571,7 @@ class TestResentInBetween:
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working done.", "q3", "a3"]
 
-    async def test_what_is_refused_after_waiting_leaves_nothing_behind(self, stage: Stage) -> None:
+    async def test_resent_request_refused_after_waiting_leaves_no_ticket(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 1)
@@ -562,14 +584,18 @@ class TestResentInBetween:
         assert await stage.tickets(chat) == []
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working done."]
 
-    async def test_one_that_interrupts_continues_behind_what_was_kept(self, stage: Stage, chat: Chat) -> None:
+    async def test_resent_request_that_interrupts_continues_after_the_kept_turn(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         await send(chat, talk("q1", "a1", "q2", "Work", "q3"), "a3", on_busy="interrupt")
         await asyncio.wait([holder.task])
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working", "q3", "a3"]
 
-    async def test_one_that_rolls_back_takes_the_place(self, stage: Stage, chat: Chat) -> None:
+    async def test_resent_request_that_rolls_back_replaces_the_running_turn(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         await send(chat, talk("q1", "a1", "q3"), "a3", on_busy="rollback")
@@ -577,7 +603,7 @@ class TestResentInBetween:
         assert await message_texts(chat) == ["q1", "a1", "q3", "a3"]
 
     @pytest.mark.parametrize("key", [None, "i"])
-    async def test_a_rollback_that_is_refused_where_it_goes_stops_nothing(
+    async def test_resent_rollback_that_is_refused_does_not_stop_the_running_turn(
         self, stage: Stage, chat: Chat, key: str | None
     ) -> None:
         await send(chat, [user("q1")], Ask("look", call_id="c"), Ask("look", call_id="d"))
@@ -590,7 +616,7 @@ class TestResentInBetween:
 
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("policy", ["keep", "settle", "forget"])
-    async def test_it_takes_over_from_a_dead_process(
+    async def test_resent_request_takes_over_the_lane_of_a_dead_process(
         self, stage: Stage, policy: str, key: str | None
     ) -> None:
         here, there = await stage.processes()
@@ -611,7 +637,9 @@ class TestResentInBetween:
         assert texts[2:3] == (kept or ["q3"])
         await sound(there)
 
-    async def test_a_settled_turn_stays_for_clients_that_never_saw_it(self, stage: Stage) -> None:
+    async def test_settled_turn_absent_from_a_resent_history_stays_in_the_conversation(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         await chain(chat, 2)
@@ -627,7 +655,9 @@ class TestResentInBetween:
         assert [each.kind for each in await chat.turns()].count(TurnKind.SETTLED) == 1
         await sound(here)
 
-    async def test_it_goes_on_after_an_interruption(self, chat: Chat) -> None:
+    async def test_resent_history_with_or_without_an_interrupted_answer_continues_the_conversation(
+        self, chat: Chat
+    ) -> None:
         await chain(chat, 1)
         async with chat.resent(talk("q1", "a1", "q2")) as turn:
             turn.emit("Let me see")

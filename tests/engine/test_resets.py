@@ -1,4 +1,4 @@
-"""Resets, expiry and retention by time: what counts as use, and which clocks are believed."""
+"""Resets, expiry and retention by time: what counts as interaction, and when a wall clock is trusted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def named(process: StageProcess) -> Chat:
 class TestResets:
     # On request.
 
-    async def test_a_reset_gives_the_key_to_an_empty_conversation(self, stage: Stage) -> None:
+    async def test_reset_moves_the_key_to_a_new_empty_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k", title="T")
         await exchange(old, "q0", "a0")
@@ -54,7 +54,7 @@ class TestResets:
         assert await message_texts(new) == []
         assert await message_texts(await there.chat(old)) == ["q0", "a0"]
 
-    async def test_the_old_conversation_is_listed_with_the_key_it_had(self, stage: Stage) -> None:
+    async def test_reset_lists_the_old_conversation_under_its_former_key(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", title="T")
         stage.clock.advance(1)
@@ -65,7 +65,7 @@ class TestResets:
         assert listed[old.id].former_conversation_key == "k"
         assert listed[old.id].title == "T"
 
-    async def test_a_reset_that_says_which_one_is_meant_can_be_repeated(self, stage: Stage) -> None:
+    async def test_reset_that_names_the_replaced_conversation_is_idempotent(self, stage: Stage) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         new = await here.ledger.reset("k", replaces=old.id)
@@ -73,7 +73,7 @@ class TestResets:
             again = await process.ledger.reset("k", replaces=old.id)
             assert (again.id, again.is_new) == (new.id, False)
 
-    async def test_what_never_had_the_key_cannot_be_replaced(self, stage: Stage) -> None:
+    async def test_reset_that_replaces_a_conversation_without_the_key_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat, other = await here.chat(conversation_key="k"), await here.chat(conversation_key="j")
         hers = await here.chat(conversation_key="k", owner="ann")
@@ -85,7 +85,9 @@ class TestResets:
         assert (await here.chat(conversation_key="k", owner="ann")).id == hers.id
 
     @pytest.mark.parametrize("is_marked", [False, True])
-    async def test_a_reset_frees_an_expired_key(self, stage: Stage, is_marked: bool) -> None:
+    async def test_reset_of_an_expired_conversation_moves_the_key_and_keeps_the_expiry_setting(
+        self, stage: Stage, is_marked: bool
+    ) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k", expires_after=60)
         stage.clock.advance(60)
@@ -97,7 +99,9 @@ class TestResets:
         assert (await new.info()).expires_after == 60_000
         assert old.id != new.id
 
-    async def test_deleting_the_old_conversation_leaves_the_key_with_the_new_one(self, stage: Stage) -> None:
+    async def test_deletion_of_a_reset_conversation_leaves_the_key_with_the_new_one(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         new = await here.ledger.reset("k")
@@ -109,7 +113,7 @@ class TestResets:
 
     # Under turns that run, wait and are tried again.
 
-    async def test_a_turn_that_runs_commits_to_the_old_conversation(self, stage: Stage) -> None:
+    async def test_reset_during_a_running_turn_commits_it_to_the_old_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         holder = await stage.hold_lane(old, "q0")
@@ -120,7 +124,9 @@ class TestResets:
         assert await message_texts(new) == ["q1", "a1"]
 
     @pytest.mark.parametrize("is_keyed", [False, True])
-    async def test_turns_that_wait_stay_where_they_stand_in_line(self, stage: Stage, is_keyed: bool) -> None:
+    async def test_reset_leaves_queued_turns_in_the_queue_of_the_old_conversation(
+        self, stage: Stage, is_keyed: bool
+    ) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         holder = await stage.hold_lane(old, "q0", ["a0"])
@@ -144,7 +150,9 @@ class TestResets:
         assert await message_texts(new) == []
         assert await stage.tickets(old) == []
 
-    async def test_a_ticket_whose_answer_was_lost_is_still_in_its_line(self, stage: Stage) -> None:
+    async def test_ticket_whose_answer_was_lost_stays_in_the_old_conversation_after_a_reset(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         holder = await stage.hold_lane(old, "q0", ["a0"])
@@ -162,7 +170,9 @@ class TestResets:
         assert await message_texts(old) == ["q0", "a0 done.", "q1", "a1"]
 
     @pytest.mark.parametrize("by", ["key", "old handle", "new handle"])
-    async def test_a_retry_belongs_to_the_conversation_it_began_in(self, stage: Stage, by: str) -> None:
+    async def test_retry_after_a_reset_resumes_in_the_conversation_it_began_in(
+        self, stage: Stage, by: str
+    ) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         failing = ScriptedModel([Tool("pay", "paid"), RuntimeError("broken")])
@@ -182,7 +192,7 @@ class TestResets:
 
     # By policy.
 
-    async def test_a_key_moves_on_after_its_idle_time(self, stage: Stage) -> None:
+    async def test_idle_policy_moves_the_key_after_the_idle_time(self, stage: Stage) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k", reset=IDLE)
         await exchange(old, "q0", "a0")
@@ -199,7 +209,7 @@ class TestResets:
         third = await here.chat(conversation_key="k")
         assert third.is_new
 
-    async def test_a_key_moves_on_at_its_hour(self, stage: Stage) -> None:
+    async def test_daily_policy_moves_the_key_at_its_hour(self, stage: Stage) -> None:
         here = await stage.process()
         stage.clock.advance((NOON - stage.clock.now_ms()) / 1000)
         old = await here.chat(conversation_key="k", reset=ResetPolicy.daily(4, "America/New_York"))
@@ -210,7 +220,7 @@ class TestResets:
         stage.clock.advance(0.001)
         assert (await here.chat(conversation_key="k")).id != old.id
 
-    async def test_while_a_turn_runs_its_conversation_is_not_over(self, stage: Stage) -> None:
+    async def test_idle_policy_does_not_move_the_key_while_a_turn_runs(self, stage: Stage) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k", reset=IDLE)
         holder = await stage.hold_lane(old, "q0", ["a0"])
@@ -223,7 +233,7 @@ class TestResets:
         await soon(waiting)
         assert await message_texts(old) == ["q0", "a0 done.", "q1", "a1"]
 
-    async def test_metadata_and_house_keeping_are_no_interactions(self, stage: Stage) -> None:
+    async def test_idle_time_is_not_restarted_by_metadata_reads_or_maintenance(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", reset=IDLE)
         stage.clock.advance(LONG - 1)
@@ -236,7 +246,7 @@ class TestResets:
         stage.clock.advance(1)
         assert (await here.chat(conversation_key="k")).id != old.id
 
-    async def test_a_settled_key_with_a_policy_pays_nothing_for_it(self, stage: Stage) -> None:
+    async def test_reset_policy_on_a_known_key_makes_no_extra_trip_to_the_store(self, stage: Stage) -> None:
         here = await stage.process()
         await here.chat(conversation_key="k", reset=IDLE)
         here.store.operations.clear()
@@ -247,7 +257,7 @@ class TestResets:
     # Turns that do not count as use.
 
     @pytest.mark.parametrize("way", ["completed", "stopped", "kept after a failure"])
-    async def test_a_system_write_puts_off_no_reset(self, stage: Stage, way: str) -> None:
+    async def test_turn_without_interaction_does_not_postpone_the_reset(self, stage: Stage, way: str) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", reset=IDLE, expires_after=10 * LONG)
         touched = (await old.info()).touched_at
@@ -266,7 +276,7 @@ class TestResets:
         stage.clock.advance(1)
         assert (await here.chat(conversation_key="k")).id != old.id
 
-    async def test_a_system_write_resets_nothing(self, stage: Stage) -> None:
+    async def test_turn_without_interaction_does_not_trigger_the_reset(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", reset=IDLE)
         stage.clock.advance(LONG)
@@ -277,7 +287,7 @@ class TestResets:
         assert await message_texts(await named(here)) == ["q", "a"]
 
     @pytest.mark.parametrize("interaction", [False, True])
-    async def test_what_recovery_keeps_of_a_turn_counts_from_its_end(
+    async def test_interrupted_turn_of_a_dead_process_counts_as_interaction_from_its_end(
         self, stage: Stage, interaction: bool
     ) -> None:
         here, there = await stage.processes()
@@ -291,7 +301,7 @@ class TestResets:
         assert [turn.kind for turn in await same.turns()] == [TurnKind.INTERRUPTED]
         assert (await same.info()).touched_at == (stage.clock.now_ms() if interaction else opened)
 
-    async def test_a_system_write_that_is_resumed_and_settled_is_still_one(self, stage: Stage) -> None:
+    async def test_turn_without_interaction_stays_so_when_resumed_or_settled(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", reset=IDLE)
         touched = (await old.info()).touched_at
@@ -316,7 +326,7 @@ class TestResets:
         ]
         assert (await old.info()).touched_at == touched
 
-    async def test_a_policy_frees_a_key_whose_conversation_has_expired(self, stage: Stage) -> None:
+    async def test_reset_policy_moves_the_key_of_an_expired_conversation(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", reset=IDLE, expires_after=2 * LONG)
         stage.clock.advance(2 * LONG)
@@ -341,7 +351,7 @@ async def exchange_broken(chat: Chat, **policies: object) -> None:
 
 class TestInteraction:
     @pytest.mark.parametrize("way", ["fails", "is discarded", "dies"])
-    async def test_a_conversation_outlives_a_turn_that_ran_too_long_and_did_not_end_well(
+    async def test_conversation_whose_turn_outran_its_expiry_survives_and_runs_the_queued_turn(
         self, stage: Stage, way: str
     ) -> None:
         """The end of a turn counts as interaction, and what waits behind it runs."""
@@ -365,7 +375,9 @@ class TestInteraction:
         assert await message_texts(same) == ["q1", "a1"]
 
     @pytest.mark.parametrize("way", ["fails", "is discarded", "is discarded in the queue"])
-    async def test_the_end_of_a_turn_counts_as_interaction(self, stage: Stage, way: str) -> None:
+    async def test_end_of_a_failed_or_stopped_turn_counts_as_interaction(
+        self, stage: Stage, way: str
+    ) -> None:
         here = await stage.process()
         chat = await here.chat(expires_after=60, conversation_key="k", reset=ResetPolicy.idle(60))
         holder = await stage.hold_lane(chat, "q")
@@ -386,7 +398,9 @@ class TestInteraction:
         assert (await here.chat(conversation_key="k")).id == chat.id
 
     @pytest.mark.parametrize("way", ["runs", "waits"])
-    async def test_stopping_a_turn_that_is_no_interaction_is_none(self, stage: Stage, way: str) -> None:
+    async def test_stop_of_a_turn_without_interaction_does_not_count_as_interaction(
+        self, stage: Stage, way: str
+    ) -> None:
         limits = limited(LIMITS, retain_for=60.0)
         here, there = await stage.process(), await stage.process(limits)
         chat = await here.chat(owner="ann")
@@ -403,7 +417,9 @@ class TestInteraction:
         assert (await chat.info()).touched_at == used
         assert [each.conversation for each in (await there.ledger.retain()).retired] == [chat.id]
 
-    async def test_a_conversation_is_not_over_while_a_turn_waits_there(self, stage: Stage) -> None:
+    async def test_conversation_with_a_queued_turn_is_neither_expired_reset_nor_retired(
+        self, stage: Stage
+    ) -> None:
         """Between the turn before it and its own begin, nothing runs."""
         limits = limited(LIMITS, retain_for=60.0, retain_bytes=0, unlisted_kept=60.0)
         here, there = await stage.process(), await stage.process(limits)
@@ -511,7 +527,7 @@ def jump(stage: Stage, seconds: float) -> None:
 
 class TestClocks:
     @JUMPS
-    async def test_a_wall_clock_that_is_wrong_for_a_moment_ends_nothing(
+    async def test_wall_clock_that_jumps_for_a_moment_ends_nothing(
         self, stage: Stage, seconds: float
     ) -> None:
         here = await stage.process(SHORT)
@@ -529,7 +545,7 @@ class TestClocks:
             await before.all_there()
             await meanwhile.all_there()
 
-    async def test_a_wall_clock_that_is_right_for_long_ends_what_is_due(self, stage: Stage) -> None:
+    async def test_wall_clock_confirmed_for_an_hour_after_a_jump_ends_due_items(self, stage: Stage) -> None:
         """Not the jump itself, but an hour in which both clocks agree."""
         here = await stage.process(SHORT)
         kept = Kept(here)
@@ -543,9 +559,7 @@ class TestClocks:
         await kept.all_gone()
 
     @JUMPS
-    async def test_a_machine_that_starts_with_a_wrong_clock_ends_nothing(
-        self, stage: Stage, seconds: float
-    ) -> None:
+    async def test_wall_clock_that_is_wrong_at_start_ends_nothing(self, stage: Stage, seconds: float) -> None:
         before = Kept(await stage.process(SHORT))
         await before.make("before")
         right = stage.clock.now_ms()
@@ -561,14 +575,14 @@ class TestClocks:
             await before.all_there(here)
             await meanwhile.all_there()
 
-    async def test_time_in_which_the_machine_slept_counts(self, stage: Stage) -> None:
+    async def test_time_the_machine_slept_counts_towards_expiry(self, stage: Stage) -> None:
         here = await stage.process(SHORT)
         kept = Kept(here)
         await kept.make("kept")
         stage.clock.sleep(2 * DAY)
         await kept.all_gone()
 
-    async def test_processes_that_live_for_a_moment_trust_each_other(self, stage: Stage) -> None:
+    async def test_wall_clock_is_confirmed_across_short_lived_processes(self, stage: Stage) -> None:
         """None of them sees an hour pass; the store knows that it has."""
         kept = Kept(await stage.process(SHORT))
         await kept.make("kept")

@@ -1,6 +1,6 @@
-"""Retries without a key: a lost answer is given to the next try, and none is given to a second message.
+"""Retries without a key: a lost answer is returned to the next try, never to a second message.
 
-A client's own retries say which try they are. After delivery, the same words are another message.
+A client numbers its own tries. After delivery, an equal request is a new message.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def fall_silent(stage: Stage, other: StageProcess, waiting: asyncio.Task[T
 
 
 class TestKeylessRetries:
-    async def test_an_answer_that_was_lost_is_given_to_the_next_try(self, stage: Stage) -> None:
+    async def test_lost_answer_is_returned_to_the_next_try(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
@@ -108,9 +108,7 @@ class TestKeylessRetries:
         assert await soon(ask(await there.chat(chat), 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
-    async def test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try(
-        self, stage: Stage
-    ) -> None:
+    async def test_answer_of_unknown_delivery_is_not_returned_to_the_next_try(self, stage: Stage) -> None:
         """It is still being sent, or its process died before or after the last byte. The same words may be a
         second message, so the turn runs again."""
         here, there = await stage.processes()
@@ -124,7 +122,9 @@ class TestKeylessRetries:
         assert await soon(ask(chat, 2).run(NEVER)) == second
         assert await chat.turns() == [turn, second]
 
-    async def test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try(self, stage: Stage) -> None:
+    async def test_lost_answer_followed_by_another_turn_is_not_returned_to_a_later_try(
+        self, stage: Stage
+    ) -> None:
         """Its client gave up, the conversation went on, and the same words were said again."""
         here = await stage.process()
         chat = await here.chat()
@@ -134,7 +134,7 @@ class TestKeylessRetries:
         _, second = await answered(chat, 1, "another")
         assert await chat.turns() == [turn, between, second]
 
-    async def test_a_delivered_answer_is_never_given_to_a_second_message(self, stage: Stage) -> None:
+    async def test_delivered_answer_is_not_returned_to_a_second_message(self, stage: Stage) -> None:
         """The first try of the second message was lost on its way, so the server never saw it."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -144,14 +144,14 @@ class TestKeylessRetries:
         _, second = await answered(await there.chat(chat), 1, "another")
         assert await chat.turns() == [turn, second]
 
-    async def test_a_process_goes_by_all_it_knows_of_deliveries(self, stage: Stage) -> None:
+    async def test_lost_answer_not_yet_written_is_returned_by_the_same_process(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         assert await soon(ask(chat, 1).run(NEVER)) == turn
 
-    async def test_a_first_try_is_always_a_message_of_its_own(self, stage: Stage) -> None:
+    async def test_first_try_always_runs_a_turn_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
@@ -162,7 +162,7 @@ class TestKeylessRetries:
         assert await soon(ask(chat, 1).run(NEVER)) == second
         assert await chat.turns() == [turn, second]
 
-    async def test_a_try_that_is_not_later_is_another_message(self, stage: Stage) -> None:
+    async def test_try_with_an_equal_or_lower_count_runs_a_turn_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         block, first = await answered(chat, 2)
@@ -172,7 +172,7 @@ class TestKeylessRetries:
             turns.append((await answered(chat, count))[1])
         assert await chat.turns() == turns
 
-    async def test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone(
+    async def test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one(
         self, stage: Stage
     ) -> None:
         here, there = await stage.processes()
@@ -191,7 +191,9 @@ class TestKeylessRetries:
         assert await soon(ask(chat, 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
-    async def test_a_running_turn_that_nobody_hears_is_taken_up(self, stage: Stage) -> None:
+    async def test_running_turn_whose_client_was_lost_is_attached_to_by_the_next_try(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
@@ -210,7 +212,7 @@ class TestKeylessRetries:
             await noted(there)
         assert [turn, await soon(other)] == await chat.turns()
 
-    async def test_a_running_turn_that_is_heard_is_not_shared(self, stage: Stage) -> None:
+    async def test_running_turn_whose_client_is_connected_is_not_shared(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
@@ -224,9 +226,7 @@ class TestKeylessRetries:
             await noted(here)
         assert [turn, await soon(second)] == await chat.turns()
 
-    async def test_who_waits_in_line_behind_its_own_first_try_is_given_that_answer(
-        self, stage: Stage
-    ) -> None:
+    async def test_try_queued_behind_its_lost_first_try_receives_that_answer(self, stage: Stage) -> None:
         """The client gave up and tried again before the server saw that it was gone."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -238,7 +238,7 @@ class TestKeylessRetries:
         assert await chat.turns() == [turn]
         assert await stage.tickets(chat) == []
 
-    async def test_a_commit_records_that_its_client_has_left(self, stage: Stage) -> None:
+    async def test_commit_records_that_its_client_was_lost(self, stage: Stage) -> None:
         """A try that waits for the lane looks before anything else can be written."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -250,7 +250,7 @@ class TestKeylessRetries:
             assert await soon(again) == turn
         assert await chat.turns() == [turn]
 
-    async def test_a_loss_wakes_who_waits_for_the_same(self, stage: Stage) -> None:
+    async def test_loss_of_a_client_wakes_the_queued_try_of_the_same_request(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
@@ -260,7 +260,7 @@ class TestKeylessRetries:
             await soon(again)
         await holder.finish()
 
-    async def test_a_queued_first_try_answers_the_second_one_behind_it(self, stage: Stage) -> None:
+    async def test_try_queued_behind_its_queued_first_try_receives_that_answer(self, stage: Stage) -> None:
         """The client gave up while its request still waited: nothing was claimed, and nothing lost."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -273,7 +273,7 @@ class TestKeylessRetries:
         assert await soon(again) == await soon(first)
         assert await input_texts(chat) == ["before", "q"]
 
-    async def test_a_later_try_goes_on_where_a_dead_process_stopped(self, stage: Stage) -> None:
+    async def test_later_try_resumes_the_turn_of_a_dead_process(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
@@ -285,7 +285,7 @@ class TestKeylessRetries:
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
 
-    async def test_a_later_try_may_be_the_one_that_finds_the_process_dead(self, stage: Stage) -> None:
+    async def test_later_try_that_finds_the_process_dead_resumes_its_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
@@ -297,7 +297,7 @@ class TestKeylessRetries:
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
 
-    async def test_what_was_kept_of_a_dead_process_is_the_answer(self, stage: Stage) -> None:
+    async def test_later_try_receives_the_kept_turn_of_a_dead_process(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await runs(stage, chat, 0, on_failure="keep")
@@ -306,9 +306,7 @@ class TestKeylessRetries:
         assert turn.kind is TurnKind.INTERRUPTED
         assert await chat.turns() == [turn]
 
-    async def test_kept_turn_of_a_dead_process_after_a_quarter_of_an_hour_is_not_the_answer(
-        self, stage: Stage
-    ) -> None:
+    async def test_later_try_after_fifteen_minutes_does_not_receive_the_kept_turn(self, stage: Stage) -> None:
         """No process was left to note the loss, so its claim is kept for a day: begin looks at the commit."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -319,9 +317,7 @@ class TestKeylessRetries:
         assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED, TurnKind.COMPLETED]
         assert (await chat.turns())[-1] == second
 
-    async def test_a_failed_turn_is_resumed_if_its_error_was_lost_and_run_afresh_if_not(
-        self, stage: Stage
-    ) -> None:
+    async def test_later_try_resumes_a_failed_turn_only_if_its_error_was_lost(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         for is_lost, kinds in ((True, ["completed"]), (False, ["settled", "completed"])):
@@ -335,7 +331,7 @@ class TestKeylessRetries:
             assert [turn.kind for turn in (await chat.turns())[before:]] == kinds
             assert model.executed == {"pay": len(kinds)}
 
-    async def test_a_turn_that_was_stopped_and_discarded_runs_again(self, stage: Stage) -> None:
+    async def test_later_try_of_a_discarded_turn_runs_again(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         block, _ = await runs(stage, chat, 0, on_stop="discard")
@@ -346,7 +342,7 @@ class TestKeylessRetries:
         assert await chat.turns() == [turn]
 
     @pytest.mark.parametrize("fate", Fate)
-    async def test_a_try_whose_begin_has_no_answer_is_the_same_try(self, stage: Stage, fate: Fate) -> None:
+    async def test_try_whose_begin_answer_is_lost_counts_once(self, stage: Stage, fate: Fate) -> None:
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
@@ -360,7 +356,7 @@ class TestKeylessRetries:
 
     @pytest.mark.parametrize("when", When)
     @pytest.mark.parametrize("is_noted", [True, False])
-    async def test_a_try_that_overtakes_a_commit_shares_it_if_its_client_is_known_to_be_lost(
+    async def test_try_that_overtakes_a_commit_shares_it_only_if_the_client_was_lost(
         self, stage: Stage, when: When, is_noted: bool
     ) -> None:
         here, there = await stage.processes()
@@ -380,7 +376,9 @@ class TestKeylessRetries:
         assert len(await chat.turns()) == 2 - is_noted
 
     @pytest.mark.parametrize("fate", Fate)
-    async def test_a_commit_of_unknown_outcome_is_not_made_twice(self, stage: Stage, fate: Fate) -> None:
+    async def test_commit_of_unknown_outcome_is_not_repeated_by_a_later_try(
+        self, stage: Stage, fate: Fate
+    ) -> None:
         here = await stage.process(IMPATIENT)
         chat = await here.chat()
         here.store.lose_answer(commit, fate)
@@ -400,7 +398,7 @@ class TestKeylessRetries:
             turn = await soon(ask(chat, 2).run(model))
         assert await chat.turns() == [turn]
 
-    async def test_what_was_delivered_leaves_nothing_behind(self, stage: Stage) -> None:
+    async def test_delivered_answer_leaves_no_claim(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         for number in range(3):
@@ -410,9 +408,7 @@ class TestKeylessRetries:
         await noted(here)
         assert await claims(here) == []
 
-    async def test_lost_answer_after_a_quarter_of_an_hour_is_not_given_to_the_next_try(
-        self, stage: Stage
-    ) -> None:
+    async def test_lost_answer_is_not_returned_after_fifteen_minutes(self, stage: Stage) -> None:
         process = await stage.process()
         chat = await process.chat()
         first, turn = await answered(chat, 0)
@@ -423,7 +419,7 @@ class TestKeylessRetries:
         _, second = await answered(chat, 1)
         assert await chat.turns() == [turn, second]
 
-    async def test_lost_turn_that_runs_for_longer_than_a_quarter_of_an_hour_is_given_to_the_next_try(
+    async def test_lost_turn_that_runs_longer_than_fifteen_minutes_is_returned_to_the_next_try(
         self, stage: Stage
     ) -> None:
         """The time is counted from its end: until then, the retry of its client follows it."""
@@ -438,7 +434,7 @@ class TestKeylessRetries:
         turn = await holder.finish()
         assert await soon(ask(chat, 1).run(NEVER)) == turn
 
-    async def test_what_nobody_asks_for_again_is_forgotten_in_a_day(self, stage: Stage) -> None:
+    async def test_claim_of_a_request_is_removed_after_a_day(self, stage: Stage) -> None:
         here = await stage.process()
         await answered(await here.chat(), 0)
         await runs(stage, await here.chat(), 0, text="other")
@@ -449,7 +445,9 @@ class TestKeylessRetries:
         await here.tend()
         assert await claims(here) == []
 
-    async def test_an_idempotency_key_needs_no_count(self, stage: Stage) -> None:
+    async def test_idempotency_key_replays_a_delivered_answer_without_a_retry_count(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat()
         block = ask(chat, 0, idempotency_key="i")
@@ -460,7 +458,7 @@ class TestKeylessRetries:
 
     @pytest.mark.parametrize("is_failed", [True, False])
     @pytest.mark.parametrize("is_deleted", [True, False])
-    async def test_a_later_try_runs_where_its_key_leads_now(
+    async def test_later_try_runs_in_the_conversation_that_its_key_names_now(
         self, stage: Stage, is_failed: bool, is_deleted: bool
     ) -> None:
         """Its client gave up, and the same words after a deletion or a reset are for another conversation."""
@@ -480,7 +478,9 @@ class TestKeylessRetries:
         second = await soon(send(1).run(ScriptedModel(["b"])))
         assert await (await here.ledger.conversation(conversation_key="k")).turns() == [second]
 
-    async def test_a_history_that_is_sent_again_is_no_regeneration(self, stage: Stage) -> None:
+    async def test_resent_history_of_a_later_try_returns_the_lost_answer_and_does_not_regenerate(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await exchange(chat, "q1", "a1")
@@ -497,7 +497,7 @@ class TestKeylessRetries:
         assert await soon(send(there, 1).run(NEVER)) == turn
         assert await input_texts(chat) == ["q1", "q2"]
 
-    async def test_who_names_no_try_pays_nothing_and_a_first_try_no_trip_of_its_own(
+    async def test_request_without_a_retry_leaves_no_claim_and_a_first_try_adds_no_store_trip(
         self, stage: Stage
     ) -> None:
         here = await stage.process()
@@ -578,70 +578,70 @@ async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender:
 @pytest.mark.parametrize(
     ("where", "what", "how", "test"),
     [
-        (client_retries, "note", keeps_what_was_delivered, "test_what_was_delivered_leaves_nothing_behind"),
+        (client_retries, "note", keeps_what_was_delivered, "test_delivered_answer_leaves_no_claim"),
         (
             client_retries,
             "note",
             believes_any_sender,
-            "test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone",
+            "test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one",
         ),
         (
             client_retries,
             "comes_later",
             takes_up_whatever_was_asked_for,
-            "test_a_try_that_is_not_later_is_another_message",
+            "test_try_with_an_equal_or_lower_count_runs_a_turn_of_its_own",
         ),
         (
             client_retries,
             "was_kept_from_all",
             gives_what_may_have_been_delivered,
-            "test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try",
+            "test_answer_of_unknown_delivery_is_not_returned_to_the_next_try",
         ),
         (
             client_retries,
             "is_head",
             gives_what_others_built_on,
-            "test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try",
+            "test_lost_answer_followed_by_another_turn_is_not_returned_to_a_later_try",
         ),
         (
             commit_module,
             "note",
             forgets_that_the_client_has_left,
-            "test_a_commit_records_that_its_client_has_left",
+            "test_commit_records_that_its_client_was_lost",
         ),
         (
             client_retries,
             "is_undelivered",
             shares_what_is_heard,
-            "test_a_running_turn_that_is_heard_is_not_shared",
+            "test_running_turn_whose_client_is_connected_is_not_shared",
         ),
         (
             client_retries,
             "is_undelivered",
             forgets_the_dead,
-            "test_a_later_try_goes_on_where_a_dead_process_stopped",
+            "test_later_try_resumes_the_turn_of_a_dead_process",
         ),
         (
             client_retries,
             "look_up",
             looks_and_does_not_claim,
-            "test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone",
+            "test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one",
         ),
         (
             client_retries,
             "is_over",
             lambda claim, now: False,
-            "test_lost_answer_after_a_quarter_of_an_hour_is_not_given_to_the_next_try",
+            "test_lost_answer_is_not_returned_after_fifteen_minutes",
         ),
         (
             client_retries,
             "look_up",
             takes_up_for_a_first_try,
-            "test_a_first_try_is_always_a_message_of_its_own",
+            "test_first_try_always_runs_a_turn_of_its_own",
         ),
     ],
 )
-async def test_engine_that_leaves_out_a_rule_of_retries_is_caught(
+async def test_engine_without_one_of_its_retry_rules_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any, test: str
 ) -> None:
     monkeypatch.setattr(where, what, how)
@@ -650,34 +650,36 @@ async def test_engine_that_leaves_out_a_rule_of_retries_is_caught(
 
 
 @pytest.mark.parametrize("is_failed", [True, False])
-async def test_retry_that_follows_its_claim_to_another_conversation_is_caught(
+async def test_engine_whose_retry_follows_its_claim_to_another_conversation_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, is_failed: bool
 ) -> None:
     monkeypatch.setattr(
         client_retries, "is_meant", lambda target, conversation: target.may_mean(conversation)
     )
     with pytest.raises((AssertionError, TurnledgerError)):
-        await TestKeylessRetries().test_a_later_try_runs_where_its_key_leads_now(stage, is_failed, False)
+        await TestKeylessRetries().test_later_try_runs_in_the_conversation_that_its_key_names_now(
+            stage, is_failed, False
+        )
 
 
-async def test_try_that_forgets_that_it_was_made_is_caught(
+async def test_engine_whose_repeated_begin_forgets_its_try_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its begin took the turn up, the answer was lost, and the repeated begin runs it again."""
     monkeypatch.setattr(client_retries, "comes_later", forgets_who_took_it_up)
     with pytest.raises(AssertionError):
-        await TestKeylessRetries().test_a_try_whose_begin_has_no_answer_is_the_same_try(stage, Fate.WRITTEN)
+        await TestKeylessRetries().test_try_whose_begin_answer_is_lost_counts_once(stage, Fate.WRITTEN)
 
 
-async def test_retry_that_does_not_wait_for_what_is_known_is_caught(
+async def test_engine_whose_retry_ignores_unwritten_deliveries_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block, "_is_later_try", lambda request: False)
     with pytest.raises(AssertionError):
-        await TestKeylessRetries().test_a_process_goes_by_all_it_knows_of_deliveries(stage)
+        await TestKeylessRetries().test_lost_answer_not_yet_written_is_returned_by_the_same_process(stage)
 
 
-async def test_begin_that_does_not_look_again_behind_a_dead_holder_is_caught(
+async def test_engine_whose_begin_skips_the_retry_after_a_dead_holder_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     true = begin_module._free_of_dead
@@ -690,13 +692,15 @@ async def test_begin_that_does_not_look_again_behind_a_dead_holder_is_caught(
 
     monkeypatch.setattr(begin_module, "_free_of_dead", free_of_dead)
     with pytest.raises((AssertionError, TurnledgerError)):
-        await TestKeylessRetries().test_a_later_try_may_be_the_one_that_finds_the_process_dead(stage)
+        await TestKeylessRetries().test_later_try_that_finds_the_process_dead_resumes_its_turn(stage)
 
 
 class TestKeysOfOthers:
     """Owners, and callers who see one scope only, have idempotency keys of their own."""
 
-    async def test_a_failed_turn_is_not_resumed_by_another_owner(self, stage: Stage) -> None:
+    async def test_idempotency_key_of_a_failed_turn_is_not_shared_with_another_owner(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
         with pytest.raises(RuntimeError):
@@ -704,7 +708,9 @@ class TestKeysOfOthers:
         await soon(here.ledger.for_owner("ben").run(model, "q", idempotency_key="i"))
         assert model.executed == {"pay": 2}
 
-    async def test_a_failed_turn_is_resumed_within_its_scope_only(self, stage: Stage) -> None:
+    async def test_idempotency_key_of_a_failed_turn_is_resumed_only_within_its_scope(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
         chat = await here.chat(owner="ann", within=Within("shop"))
@@ -718,7 +724,9 @@ class TestKeysOfOthers:
         kinds = [item.type for item in (await chat.turns())[-1].output]
         assert kinds == ["function_call", "function_call_output", "message"]
 
-    async def test_a_stop_in_the_queue_is_known_within_the_scope(self, stage: Stage) -> None:
+    async def test_idempotency_key_of_a_turn_stopped_in_the_queue_is_known_only_within_its_scope(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", within=Within("shop"))
         holder = await stage.hold_lane(chat)

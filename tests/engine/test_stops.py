@@ -1,4 +1,4 @@
-"""Stops: acknowledged when the attempt is final, reported truly, and kept when the holder dies."""
+"""Stops: acknowledged once the attempt is final, and applied even if the holder dies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ every_place = pytest.mark.parametrize("elsewhere", [False, True])
 
 class TestStops:
     @every_place
-    async def test_a_stopped_turn_is_kept_by_default(self, stage: Stage, elsewhere: bool) -> None:
+    async def test_stopped_turn_is_kept_by_default(self, stage: Stage, elsewhere: bool) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", [Tool("look"), "Half"])
@@ -38,7 +38,7 @@ class TestStops:
 
     @every_place
     @pytest.mark.parametrize("chosen", ["by the turn", "by the stop"])
-    async def test_a_stopped_turn_is_discarded_if_that_was_asked_for(
+    async def test_stopped_turn_is_discarded_by_policy_of_the_turn_or_the_stop(
         self, stage: Stage, elsewhere: bool, chosen: str
     ) -> None:
         here, there = await stage.processes()
@@ -55,7 +55,7 @@ class TestStops:
         [aside] = await chat.attempts()
         assert (aside.attempt.state, aside.attempt.partial) == (AttemptState.DISCARDED, "Half")
 
-    async def test_a_commit_that_comes_first_wins_over_a_stop(self, stage: Stage) -> None:
+    async def test_stop_recorded_during_the_commit_returns_the_completed_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         here.store.ignores_hints = True
@@ -68,7 +68,7 @@ class TestStops:
         assert ended.state is AttemptState.COMPLETED
         assert ended.turn == await soon(task)
 
-    async def test_the_first_stop_decides(self, stage: Stage) -> None:
+    async def test_first_of_two_stops_decides_the_policy(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         here.store.ignores_hints = True
@@ -83,7 +83,9 @@ class TestStops:
         assert await chat.turns() == []
 
     @pytest.mark.parametrize("policy", ["keep", "discard"])
-    async def test_a_recorded_stop_outlives_its_holder(self, stage: Stage, policy: str) -> None:
+    async def test_stop_recorded_for_a_dead_process_is_applied_on_takeover(
+        self, stage: Stage, policy: str
+    ) -> None:
         """The holder never hears of the stop and falls silent; whoever buries it honours the stop."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -105,7 +107,7 @@ class TestStops:
             await exchange(same, "next")
             assert [turn.kind for turn in await same.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
 
-    async def test_who_waits_for_a_stop_takes_over_from_a_silent_holder(self, stage: Stage) -> None:
+    async def test_stop_takes_over_the_turn_of_a_silent_holder(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         here.store.ignores_hints = True
@@ -119,7 +121,7 @@ class TestStops:
         assert ended.state is AttemptState.DISCARDED
 
     @every_place
-    async def test_a_queued_turn_can_be_stopped_before_it_runs(self, stage: Stage, elsewhere: bool) -> None:
+    async def test_queued_turn_can_be_stopped_before_it_runs(self, stage: Stage, elsewhere: bool) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
@@ -141,7 +143,7 @@ class TestStops:
         assert (aside.attempt.id, aside.attempt.state) == (ticket.attempt, AttemptState.DISCARDED)
 
     @pytest.mark.parametrize("other", ["runs", "is committed"])
-    async def test_stop_of_a_queued_copy_leaves_the_key_to_the_attempt_that_has_it(
+    async def test_stop_of_a_queued_copy_leaves_the_idempotency_key_with_the_first_attempt(
         self, stage: Stage, other: str
     ) -> None:
         here, there = await stage.processes()
@@ -171,7 +173,7 @@ class TestStops:
 
     @every_place
     @pytest.mark.parametrize("is_keyed", [False, True])
-    async def test_a_queued_turn_learns_at_once_that_it_was_stopped_wherever_it_stands(
+    async def test_queued_turn_at_any_place_raises_turn_stopped_at_once(
         self, stage: Stage, elsewhere: bool, is_keyed: bool
     ) -> None:
         """The bell of a lane is for its first; a stop is for the one it names."""
@@ -192,7 +194,7 @@ class TestStops:
         await soon(third)
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q3"]
 
-    async def test_who_is_stopped_in_line_passes_on_the_bell_it_heard(self, stage: Stage) -> None:
+    async def test_queued_turn_that_is_stopped_passes_its_wake_up_to_the_next(self, stage: Stage) -> None:
         """It heard that the lane is free, in place of the one behind it."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -209,7 +211,7 @@ class TestStops:
             await soon(first)
         assert (await soon(second)).text == "a2"
 
-    async def test_a_stop_reaches_a_turn_whose_begin_is_not_answered_yet(self, stage: Stage) -> None:
+    async def test_stop_reaches_a_turn_whose_begin_has_no_answer_yet(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel(["Half", Gate()])
@@ -223,7 +225,7 @@ class TestStops:
         with pytest.raises(TurnStopped):
             await soon(task)
 
-    async def test_a_stop_waits_for_a_begin_that_the_store_has_not_seen_yet(self, stage: Stage) -> None:
+    async def test_stop_waits_for_a_begin_that_has_not_reached_the_store(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         block = chat.turn("q", on_stop="discard")
@@ -243,7 +245,7 @@ class TestStops:
         with pytest.raises(TurnStopped):
             await soon(task)
 
-    async def test_a_look_for_stops_that_failed_is_repeated(self, stage: Stage) -> None:
+    async def test_failed_lookup_of_stops_is_repeated(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q")
@@ -254,7 +256,7 @@ class TestStops:
             await soon(holder.task)
 
     @pytest.mark.parametrize("fate", Fate)
-    async def test_a_stop_of_a_turn_in_doubt_tells_what_became_of_it(self, stage: Stage, fate: Fate) -> None:
+    async def test_stop_of_a_turn_in_doubt_returns_the_resolved_turn(self, stage: Stage, fate: Fate) -> None:
         """The commit is asked about until it is certain; here it is made again if it was lost."""
         here, there = await stage.processes()
         chat = await here.chat()
@@ -271,7 +273,7 @@ class TestStops:
         assert await same.turns() == [ended.turn] == [await soon(task)]
 
     @pytest.mark.parametrize("fate", Fate)
-    async def test_a_stop_of_a_turn_whose_caller_gave_up_on_the_doubt_is_honoured(
+    async def test_stop_of_a_turn_left_in_doubt_is_applied_when_the_doubt_is_resolved(
         self, stage: Stage, fate: Fate
     ) -> None:
         here, there = await stage.processes(limits=replace(LIMITS, doubt_patience=0.0))
@@ -294,14 +296,14 @@ class TestStops:
         assert [turn.text for turn in await same.turns()] == (["Whole."] if is_there else [])
         await exchange(same, "next", on_busy="reject")
 
-    async def test_there_is_nothing_to_stop_on_an_idle_conversation(self, chat: Chat) -> None:
+    async def test_stop_on_an_idle_conversation_returns_none(self, chat: Chat) -> None:
         assert await soon(chat.stop()) is None
         turn = await exchange(chat, "q")
         assert await soon(chat.stop()) is None
         ended = await soon(chat.stop(turn.id))
         assert (ended.state, ended.turn) == (AttemptState.COMPLETED, turn)
 
-    async def test_a_stop_names_a_turn_of_its_own_conversation(self, stage: Stage) -> None:
+    async def test_stop_of_a_turn_of_another_conversation_returns_none(self, stage: Stage) -> None:
         here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         turn = await exchange(chat, "q")

@@ -1,4 +1,4 @@
-"""Tokens and share links: what may be created, by whom, and how long it is valid."""
+"""Tokens and share links: which may be created, with which rights, and how long they are valid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from turnledger.testing.store_contract.tokens import ALL, DAY, NONCE, OTHER, UNK
 
 
 class TestTokens:
-    async def test_the_first_token_of_all_shuts_out_those_who_come_without(self, stage: Stage) -> None:
+    async def test_first_token_created_ends_access_without_a_token(self, stage: Stage) -> None:
         here, there = await stage.processes()
         before = await Host(there.ledger).tokens.find(None)
         assert (before.token, before.version, before.any_tokens) == (None, 0, False)
@@ -41,7 +41,9 @@ class TestTokens:
         await Host(here.ledger).tokens.create(owner="ben", scopes=[TokenScope.CHATS_READ])
         assert await Host(there.ledger).tokens.find(None) == after
 
-    async def test_nobody_comes_without_again_when_all_tokens_are_gone(self, stage: Stage) -> None:
+    async def test_access_without_a_token_stays_closed_after_all_tokens_are_removed(
+        self, stage: Stage
+    ) -> None:
         process = await stage.process()
         made, _ = await Host(process.ledger).tokens.create(scopes=[TokenScope.CHATS_READ])
         await Host(process.ledger).tokens.revoke(made.id)
@@ -50,7 +52,7 @@ class TestTokens:
         assert await Host(process.ledger).tokens.list() == []
         assert (await Host(process.ledger).tokens.find(None)).any_tokens
 
-    async def test_a_token_ends_with_its_time(self, stage: Stage) -> None:
+    async def test_token_is_invalid_from_its_expiry_on(self, stage: Stage) -> None:
         process = await stage.process()
         now = stage.clock.now_ms()
         short, _ = await Host(process.ledger).tokens.create(scopes=ALL, lifetime=1.5)
@@ -81,16 +83,16 @@ class TestTokens:
             {"parent": "conv_1"},
         ],
     )
-    async def test_what_cannot_be_a_token_is_not_made(self, stage: Stage, wish: dict[str, Any]) -> None:
+    async def test_token_with_invalid_fields_is_refused_and_not_created(
+        self, stage: Stage, wish: dict[str, Any]
+    ) -> None:
         process = await stage.process()
         with pytest.raises((InvalidInput, InvalidId)):
             await Host(process.ledger).tokens.create(**{"scopes": ALL, **wish})
         assert await Host(process.ledger).tokens.list() == []
         assert not (await Host(process.ledger).tokens.find(None)).any_tokens
 
-    async def test_a_token_made_by_another_is_as_wide_as_that_one_unless_it_says_less(
-        self, stage: Stage
-    ) -> None:
+    async def test_child_token_inherits_the_limits_of_its_parent_unless_narrowed(self, stage: Stage) -> None:
         process = await stage.process()
         tokens = Host(process.ledger).tokens
         parent, _ = await tokens.create(
@@ -117,7 +119,7 @@ class TestTokens:
             ({"lifetime": 61}, "a later end"),
         ],
     )
-    async def test_nothing_is_made_beyond_its_maker(
+    async def test_child_token_wider_than_its_parent_is_refused(
         self, stage: Stage, wish: dict[str, Any], said: str
     ) -> None:
         process = await stage.process()
@@ -133,7 +135,9 @@ class TestTokens:
             await tokens.create(**{"scopes": ["admin"], "parent": parent.id, **wish})
         assert await tokens.list() == [parent]
 
-    async def test_only_an_admin_that_is_valid_makes_tokens(self, stage: Stage) -> None:
+    async def test_child_token_of_a_revoked_expired_or_non_admin_parent_is_refused(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         plain, _ = await Host(here.ledger).tokens.create(scopes=ALL - {TokenScope.ADMIN})
         with pytest.raises(TokenTooWide, match="admin"):
@@ -147,7 +151,7 @@ class TestTokens:
                 await Host(here.ledger).tokens.create(scopes=[TokenScope.CHATS_READ], parent=parent)
         assert len(await Host(here.ledger).tokens.list()) == 3
 
-    async def test_an_owner_has_so_many_tokens_and_no_more(self, stage: Stage) -> None:
+    async def test_tokens_beyond_the_limit_per_owner_are_refused(self, stage: Stage) -> None:
         process = await stage.process(Limits(lease_time=LIMITS.lease_time, tokens=2))
         tokens = Host(process.ledger).tokens
         first, _ = await tokens.create(owner="ann", scopes=ALL)
@@ -162,7 +166,7 @@ class TestTokens:
         await tokens.revoke(first.id)
         await tokens.create(owner="ann", scopes=ALL)
 
-    async def test_a_revocation_can_be_repeated_and_changes_nothing_then(self, stage: Stage) -> None:
+    async def test_revocation_of_a_revoked_token_changes_nothing(self, stage: Stage) -> None:
         process = await stage.process()
         tokens = Host(process.ledger).tokens
         made, _ = await tokens.create(owner="ann", scopes=ALL)
@@ -178,7 +182,7 @@ SECOND = 1_000
 
 
 class TestShares:
-    async def test_ended_links_are_forgotten_in_time(self, stage: Stage) -> None:
+    async def test_ended_share_link_is_removed_after_thirty_days(self, stage: Stage) -> None:
         here = await stage.process()
         shares = Host(here.ledger).shares
         share, code = await shares.create(scope="shop", lifetime=10)
@@ -191,7 +195,7 @@ class TestShares:
         assert await shares.list() == []
         assert await here.ledger.check() == []
 
-    async def test_a_visitor_of_a_scope_is_a_fresh_owner_there(self, stage: Stage) -> None:
+    async def test_visitor_of_a_scope_link_becomes_a_new_owner_in_that_scope(self, stage: Stage) -> None:
         here, there = await stage.processes()
         share, code = await Host(here.ledger).shares.create(scope="shop", name="fair", models=["small"])
         assert (share.kind, share.uses, is_code(code)) == (ShareKind.SCOPE, 0, True)
@@ -206,7 +210,7 @@ class TestShares:
         [listed] = await Host(here.ledger).shares.list()
         assert listed == replace(share, uses=2)
 
-    async def test_a_visitor_of_a_chat_reads_it_and_nothing_else(self, stage: Stage) -> None:
+    async def test_visitor_of_a_chat_link_reads_only_that_chat(self, stage: Stage) -> None:
         here = await stage.process()
         chat, other = await here.chat(owner="ann", scope="shop"), await here.chat(owner="ann", scope="shop")
         await exchange(chat, "q", "a")
@@ -218,7 +222,9 @@ class TestShares:
         with pytest.raises(ConversationNotFound):
             await here.ledger.for_owner(guest.owner, within=guest.within).conversation(other.id)
 
-    async def test_the_same_page_gets_the_same_token_for_a_minute(self, stage: Stage) -> None:
+    async def test_share_link_exchanged_with_the_same_nonce_returns_the_same_token_for_a_minute(
+        self, stage: Stage
+    ) -> None:
         here, there = await stage.processes()
         _share, code = await Host(here.ledger).shares.create(scope="shop", max_uses=1)
         first = await Host(here.ledger).shares.exchange(code, NONCE)
@@ -233,7 +239,9 @@ class TestShares:
             await Host(here.ledger).shares.exchange(code, NONCE)
         assert [each.uses for each in await Host(here.ledger).shares.list()] == [1]
 
-    async def test_what_is_no_link_any_more_is_told_like_what_never_was(self, stage: Stage) -> None:
+    async def test_share_link_that_has_ended_gets_the_same_error_as_an_unknown_one(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         shares = Host(here.ledger).shares
         chat = await here.chat(owner="ann")
@@ -256,7 +264,9 @@ class TestShares:
                 await shares.exchange(code, OTHER)
             assert str(refused.value) == str(LinkNotValid())
 
-    async def test_nobody_stays_longer_than_link_and_maker(self, stage: Stage) -> None:
+    async def test_visitor_token_expires_no_later_than_its_link_and_the_creators_token(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process()
         now = stage.clock.now_ms()
         boss, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL, lifetime=100)
@@ -281,7 +291,7 @@ class TestShares:
             ({"scopes": {TokenScope.CHATS_WRITE}}, {"chat": ""}),
         ],
     )
-    async def test_no_link_gives_more_than_its_maker_has(
+    async def test_share_link_wider_than_the_creators_token_is_refused(
         self, stage: Stage, makers: dict[str, Any], wish: dict[str, Any]
     ) -> None:
         here = await stage.process()
@@ -292,7 +302,7 @@ class TestShares:
             await Host(here.ledger).shares.create(**given, parent=maker.id)
         assert await Host(here.ledger).shares.list() == []
 
-    async def test_a_chat_is_shared_by_its_owner_where_he_sees_it(self, stage: Stage) -> None:
+    async def test_chat_link_is_refused_to_other_owners_other_scopes_and_visitors(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", scope="shop")
         ben, _ = await Host(here.ledger).tokens.create(owner="ben", scopes=ALL)
@@ -311,7 +321,7 @@ class TestShares:
             await Host(here.ledger).shares.create(chat=chat.id, parent=shop.id)
         assert await here.ledger.check() == []
 
-    async def test_so_many_come_within_a_minute_and_no_more(self, stage: Stage) -> None:
+    async def test_visitors_beyond_the_limit_per_minute_are_refused(self, stage: Stage) -> None:
         here, there = await stage.processes()
         _, code = await Host(here.ledger).shares.create(scope="shop", per_minute=2)
         first = await Host(here.ledger).shares.exchange(code, NONCE)
@@ -325,7 +335,9 @@ class TestShares:
         with pytest.raises(TooManyVisitors):
             await Host(here.ledger).shares.exchange(code, "q" * 22)
 
-    async def test_so_many_are_there_by_one_link_and_so_many_links_there_are(self, stage: Stage) -> None:
+    async def test_visitors_per_link_and_links_per_owner_beyond_their_limits_are_refused(
+        self, stage: Stage
+    ) -> None:
         here = await stage.process(limits=replace_limits(visitors=2, shares=2, tokens=1))
         shares, chat = Host(here.ledger).shares, await here.chat(owner="ann")
         _, code = await shares.create(chat=chat.id, owner="ann", visitor_lifetime=10)
@@ -345,7 +357,7 @@ class TestShares:
         await shares.revoke(gone.id)
         await shares.create(scope="shop", owner="ann")
 
-    async def test_with_the_first_link_nobody_comes_without_a_token(self, stage: Stage) -> None:
+    async def test_first_share_link_ends_access_without_a_token(self, stage: Stage) -> None:
         here, there = await stage.processes()
         assert not (await Host(there.ledger).tokens.find(None)).any_tokens
         await Host(here.ledger).shares.create(scope="shop")
@@ -370,14 +382,18 @@ class TestShares:
             {"chat": "share_1"},
         ],
     )
-    async def test_what_is_no_link_is_refused(self, stage: Stage, wish: dict[str, Any]) -> None:
+    async def test_share_link_with_invalid_fields_is_refused_and_not_created(
+        self, stage: Stage, wish: dict[str, Any]
+    ) -> None:
         here = await stage.process()
         with pytest.raises(InvalidInput):
             await Host(here.ledger).shares.create(**wish)
         assert await Host(here.ledger).shares.list() == []
 
     @pytest.mark.parametrize("nonce", ["", "n" * 21, "n" * 129, "n" * 21 + " ", "\ud800" * 22])
-    async def test_what_is_no_nonce_is_refused(self, stage: Stage, nonce: str) -> None:
+    async def test_share_link_exchange_with_an_invalid_nonce_is_refused(
+        self, stage: Stage, nonce: str
+    ) -> None:
         here = await stage.process()
         share, code = await Host(here.ledger).shares.create(scope="shop")
         with pytest.raises(InvalidInput, match="nonce"):

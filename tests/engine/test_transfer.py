@@ -48,9 +48,7 @@ async def _pay_and_fail(turn: RunningTurn) -> None:
 
 class TestTransfer:
     @pytest.mark.parametrize("is_said", [True, False])
-    async def test_effects_of_an_interrupted_turn_are_known_after_an_import(
-        self, stage: Stage, is_said: bool
-    ) -> None:
+    async def test_imported_interrupted_turn_keeps_its_effects(self, stage: Stage, is_said: bool) -> None:
         here = (await stage.process()).ledger
         chat = await here.conversation()
         await fail(chat, ScriptedModel([Tool("look", read_only=True), Tool("pay"), BOOM]), on_failure="keep")
@@ -67,7 +65,7 @@ class TestTransfer:
             names = [item.fields["name"] for item in told.output if item.is_call]
             assert names == (["pay"] if is_said else ["look", "pay"])
 
-    async def test_forgotten_effect_stays_forgotten_in_an_imported_chat(self, stage: Stage) -> None:
+    async def test_imported_chat_keeps_its_forgotten_effects_forgotten(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         chat = await here.conversation()
         first = await exchange(chat, "q")
@@ -88,9 +86,7 @@ class TestTransfer:
                 await soon(copy.switch(branch))
             assert [turn.kind for turn in await copy.turns()] == [TurnKind.COMPLETED]
 
-    async def test_forgotten_effects_of_a_file_that_name_none_are_dropped_and_reported(
-        self, stage: Stage
-    ) -> None:
+    async def test_import_drops_and_reports_invalid_forgotten_effects(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         file = await export(here, (await rich_chat(here)).id)
         head, rest = file.split(b"\n", 1)
@@ -102,7 +98,7 @@ class TestTransfer:
                     Did.IMPORTED,
                 ]
 
-    async def test_an_imported_chat_is_listed_found_and_told_of(self, stage: Stage) -> None:
+    async def test_imported_chat_is_listed_searchable_and_reported_to_followers(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         async with other_ledger() as there:
             chat = await rich_chat(there)
@@ -117,7 +113,7 @@ class TestTransfer:
         told = await soon(anext(changes))
         assert (told.kind, told.conversation) == (ChangeKind.CHAT_CREATED, chat.id)
 
-    async def test_how_turns_ended_is_known_of_imported_ones(self, stage: Stage) -> None:
+    async def test_imported_turns_keep_their_outcomes_and_events(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         async with other_ledger() as there:
             chat = await there.conversation()
@@ -136,7 +132,7 @@ class TestTransfer:
             items = [bytes(event.item) for event in told if isinstance(event, ItemDone)]
             assert items == [item.raw for item in turn.output]
 
-    async def test_what_was_changed_since_is_left_as_it_is(self, stage: Stage) -> None:
+    async def test_import_of_a_chat_changed_since_its_export_reports_a_conflict(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         chat = await rich_chat(here)
         file = await export(here, chat.id)
@@ -146,7 +142,7 @@ class TestTransfer:
         assert outcomes_of(reports) == [Did.CONFLICT]
         assert await export(here, chat.id) == changed
 
-    async def test_two_imports_of_one_file_make_each_chat_once(self, stage: Stage) -> None:
+    async def test_concurrent_imports_of_one_file_create_each_chat_once(self, stage: Stage) -> None:
         here, there = await stage.processes()
         async with other_ledger() as other:
             chats = [await rich_chat(other) for _ in range(3)]
@@ -158,7 +154,7 @@ class TestTransfer:
         assert await export_all(there.ledger) == file
         assert await here.ledger.check() == []
 
-    async def test_ids_of_another_owner_are_as_ids_that_never_were_to_who_keeps_none(
+    async def test_import_without_keep_ids_treats_ids_of_another_owner_like_unknown_ids(
         self, stage: Stage
     ) -> None:
         here = (await stage.process()).ledger
@@ -180,7 +176,7 @@ class TestTransfer:
         assert await export(here, chat.id) == foreign
         assert await here.check() == []
 
-    async def test_shared_turns_outlive_the_chat_that_brought_them(self, stage: Stage) -> None:
+    async def test_imported_turns_shared_by_two_chats_outlive_the_purge_of_one(self, stage: Stage) -> None:
         process = await stage.process(replace(LIMITS, purge_rows=2))
         here = process.ledger
         async with other_ledger() as there:
@@ -192,9 +188,7 @@ class TestTransfer:
         await purge_all(process, await here.conversation(chat.id))
         assert await here.check() == []
 
-    async def test_import_whose_shared_turns_are_purged_before_it_writes_has_its_own(
-        self, stage: Stage
-    ) -> None:
+    async def test_import_whose_shared_turns_are_purged_meanwhile_writes_its_own(self, stage: Stage) -> None:
         here, there = await stage.processes()
         async with other_ledger() as other:
             chat = await rich_chat(other)
@@ -212,7 +206,7 @@ class TestTransfer:
         assert await export(here.ledger, chat.id) == file
         assert await here.ledger.check() == []
 
-    async def test_who_sees_one_scope_imports_into_it(self, stage: Stage) -> None:
+    async def test_import_by_a_caller_confined_to_a_scope_goes_into_that_scope(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         chat = await here.for_owner("local", scope="s").conversation()
         await exchange(chat, "hi")
@@ -224,7 +218,7 @@ class TestTransfer:
         assert outcomes_of(await import_file(here, file, within=Within("t"))) == [Did.UNCHANGED]
         assert await here.check() == []
 
-    async def test_a_conversation_key_that_is_taken_stays_where_it_is(self, stage: Stage) -> None:
+    async def test_imported_chat_whose_conversation_key_is_taken_loses_its_key(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         taken = await here.conversation(conversation_key="k")
         async with other_ledger() as there:
@@ -237,7 +231,7 @@ class TestTransfer:
         assert (await here.conversation(chat.id)).conversation_key is None
         assert outcomes_of(await import_file(here, file)) == [Did.UNCHANGED]
 
-    async def test_what_waits_to_be_settled_is_told(self, stage: Stage) -> None:
+    async def test_export_includes_effects_not_yet_settled_as_a_settled_turn(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         chat = await here.conversation()
         await exchange(chat, "one")
@@ -253,7 +247,9 @@ class TestTransfer:
         await soon(chat.run(model, "next"))
         assert model.executed["pay"] == 0
 
-    async def test_what_was_deleted_is_restored_and_not_made_again(self, stage: Stage) -> None:
+    async def test_import_of_a_deleted_chat_reports_a_conflict_until_it_is_restored(
+        self, stage: Stage
+    ) -> None:
         here = (await stage.process()).ledger
         chat = await rich_chat(here)
         file = await export(here, chat.id)

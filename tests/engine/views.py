@@ -1,4 +1,4 @@
-"""What tests of the engine look at: events as a reader gets them, results of tools, the shown branch."""
+"""Views for engine tests: events as a reader receives them, tool results, the current branch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Everything that the description lists is asked for with every kind of wrong token. To whoever has one that
-is not valid there is nothing; to another owner, to one who is narrowed and to a visitor, what is Alice's is
-not there; a foreign id is answered as one that never was (`make proof` has more of them)."""
+"""Every documented route is called with every kind of wrong token. Invalid tokens are refused; for another
+owner, a narrowed token and a visitor, Alice's data is not found; a foreign id is answered like an unknown
+one (`make proof` tries more)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
         assert place.ids["chat"] not in told, operation.name
 
 
-async def test_without_a_valid_token_nothing_is_answered() -> None:
+async def test_request_without_a_valid_token_is_refused_on_every_route() -> None:
     async with town() as place:
         place.clock.advance(60)  # the one that expires has done so
         before = await place.alices()
@@ -43,7 +43,7 @@ async def test_without_a_valid_token_nothing_is_answered() -> None:
         assert await place.alices() == before
 
 
-async def test_to_another_owner_what_is_hers_does_not_exist() -> None:
+async def test_chat_of_another_owner_is_not_found_on_every_route() -> None:
     async with town() as place:
         before = await place.alices()
         for operation in place.operations():
@@ -58,7 +58,7 @@ async def test_to_another_owner_what_is_hers_does_not_exist() -> None:
         assert await place.alices() == before
 
 
-async def test_to_one_who_is_narrowed_other_chats_do_not_exist() -> None:
+async def test_chat_outside_the_scope_of_a_narrowed_token_is_not_found_on_every_route() -> None:
     async with town() as place:
         before = await place.alices()
         for operation in place.operations():
@@ -73,7 +73,7 @@ async def test_to_one_who_is_narrowed_other_chats_do_not_exist() -> None:
         assert await place.alices() == before
 
 
-async def test_to_one_who_is_narrowed_to_a_chat_others_do_not_exist() -> None:
+async def test_chat_other_than_that_of_a_chat_token_is_not_found_on_every_route() -> None:
     async with town() as place:
         other = await place.ledger.for_owner("alice", scope="aside").conversation()
         _, place.tokens["of another chat"] = await Host(place.ledger).tokens.create(
@@ -94,7 +94,7 @@ async def test_to_one_who_is_narrowed_to_a_chat_others_do_not_exist() -> None:
         assert await place.alices() == before
 
 
-async def test_each_scope_opens_what_needs_it_and_nothing_else() -> None:
+async def test_missing_scope_is_refused_on_exactly_the_routes_that_need_it() -> None:
     for scope in ALL:
         async with town() as place:
             for operation in place.operations():
@@ -108,7 +108,7 @@ async def test_each_scope_opens_what_needs_it_and_nothing_else() -> None:
                     assert reply.status in (200, 201, 403), operation.name
 
 
-async def test_who_may_change_chats_is_not_told_what_was_said_there() -> None:
+async def test_write_only_token_never_receives_message_text() -> None:
     async with town() as place:
         _, place.tokens["writer"] = await Host(place.ledger).tokens.create(
             owner="alice", scopes=["chats:write"]
@@ -135,7 +135,7 @@ async def test_who_may_change_chats_is_not_told_what_was_said_there() -> None:
         assert (named.status, named.json["title"], named.json["preview"]) == (200, "Cakes", "")
 
 
-async def test_a_model_that_is_not_on_the_list_is_not_there() -> None:
+async def test_model_outside_the_token_is_not_found() -> None:
     async with town() as place:
         asked = await place.ask("POST", "/v1/chat/completions", "modelless", chat_body("Hi"), key="new")
         assert (asked.status, asked.code) == (404, "model_not_found")
@@ -143,7 +143,7 @@ async def test_a_model_that_is_not_on_the_list_is_not_there() -> None:
         assert (await place.ask("GET", "/v1/models/demo", "modelless")).status == 404
 
 
-async def test_a_model_is_not_named_past_the_list() -> None:
+async def test_model_outside_the_token_cannot_be_named_in_other_fields() -> None:
     async with town() as place:
         _, place.tokens["demo only"] = await Host(place.ledger).tokens.create(
             owner="alice", scopes=ALL, models=["demo"]
@@ -157,7 +157,7 @@ async def test_a_model_is_not_named_past_the_list() -> None:
 
 
 @pytest.mark.parametrize("who", ROLES)
-async def test_foreign_id_is_answered_as_one_that_never_was(who: str) -> None:
+async def test_foreign_id_is_answered_like_an_unknown_one(who: str) -> None:
     async with town() as place:
         await add_roles(place)
         chat = await place.ledger.for_owner("alice").conversation(conversation_key="private-of-alice")
@@ -172,7 +172,7 @@ async def test_foreign_id_is_answered_as_one_that_never_was(who: str) -> None:
 OPEN_TO_READERS = {"GET /api/chats/{chat}", "GET /api/tokens/self"}
 
 
-async def test_to_a_guest_of_a_scope_all_is_as_to_any_stranger() -> None:
+async def test_guest_of_a_scope_gets_the_same_status_as_a_stranger_on_every_route() -> None:
     async with town() as place:
         before = await place.alices()
         for operation in place.operations():
@@ -184,7 +184,7 @@ async def test_to_a_guest_of_a_scope_all_is_as_to_any_stranger() -> None:
         assert await place.alices() == before
 
 
-async def test_a_guest_has_chats_of_his_own_in_the_scope_and_nowhere_else() -> None:
+async def test_guest_has_private_chats_in_the_shared_scope_only() -> None:
     async with town() as place:
         said = await place.ask("POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine")
         assert said.status == 200
@@ -198,7 +198,7 @@ async def test_a_guest_has_chats_of_his_own_in_the_scope_and_nowhere_else() -> N
         assert (me["chat_scope"], me["scopes"]) == ("fair", ["chats:read", "chats:write", "turns:run"])
 
 
-async def test_nobody_who_came_by_a_link_makes_one() -> None:
+async def test_visitor_of_a_share_link_cannot_create_share_links() -> None:
     async with town() as place:
         said = await place.ask("POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine")
         own = (said.header(b"x-conversation-id") or b"").decode()
@@ -208,7 +208,7 @@ async def test_nobody_who_came_by_a_link_makes_one() -> None:
         assert (await place.ask("POST", "/api/shares", "reader", {"chat": own})).status == 403
 
 
-async def test_a_reader_reads_one_chat_and_nothing_else_is_open_to_him() -> None:
+async def test_share_reader_can_use_only_the_routes_open_to_readers() -> None:
     async with town() as place:
         before = await place.alices()
         for operation in place.operations():
@@ -223,7 +223,7 @@ async def test_a_reader_reads_one_chat_and_nothing_else_is_open_to_him() -> None
         assert await place.alices() == before
 
 
-async def test_a_reader_sees_what_was_said_and_not_whose_it_is() -> None:
+async def test_share_reader_sees_visible_messages_without_owner_data() -> None:
     async with town() as place:
         ledger, ids = place.ledger, place.ids
         chat = await ledger.for_owner("alice").conversation(ids["chat"])
@@ -242,7 +242,7 @@ async def test_a_reader_sees_what_was_said_and_not_whose_it_is() -> None:
         assert (await place.ask("GET", f"/api/chats/{other.id}", "reader")).status == 404
 
 
-async def test_a_chat_is_not_called_by_words_that_its_readers_do_not_see() -> None:
+async def test_derived_title_for_share_readers_uses_only_visible_words() -> None:
     async with town() as place:
         path = f"/api/chats/{place.ids['chat']}"
         chat = await place.ledger.for_owner("alice").conversation(place.ids["chat"])
@@ -260,7 +260,7 @@ async def test_a_chat_is_not_called_by_words_that_its_readers_do_not_see() -> No
         assert "Nougat" not in shown.body.decode()
 
 
-async def test_nobody_but_her_finds_what_she_said() -> None:
+async def test_search_finds_messages_only_for_their_owner() -> None:
     async with town() as place:
         other = await place.ledger.for_owner("alice").conversation()
         _, place.tokens["of another chat"] = await Host(place.ledger).tokens.create(
@@ -275,7 +275,7 @@ async def test_nobody_but_her_finds_what_she_said() -> None:
         assert (await place.ask("GET", path, "reader")).status == 403
 
 
-async def test_when_the_link_is_revoked_everything_is_closed() -> None:
+async def test_revoked_share_link_closes_every_route_to_its_visitors() -> None:
     async with town() as place:
         revoked = await place.ask("DELETE", f"/api/shares/{place.ids['share']}", "alice")
         assert revoked.json["revoked_at"] is not None
@@ -285,7 +285,7 @@ async def test_when_the_link_is_revoked_everything_is_closed() -> None:
                 assert (reply.status, reply.code) == (401, "token_revoked"), operation.name
 
 
-async def test_a_visitor_can_leave() -> None:
+async def test_visitor_can_revoke_its_own_token() -> None:
     async with town() as place:
         for who in ("guest", "reader"):
             assert (await place.ask("DELETE", "/api/tokens/self", who)).status == 200

@@ -1,4 +1,4 @@
-"""A token that ends while its bearer is on his way does nothing from then on, and costs its owner nothing."""
+"""A token that ends during a request has no further effect and uses up no limit of its owner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def post(here: House, headers: list[tuple[bytes, bytes]], body: bytes = GO
 
 
 @pytest.mark.parametrize("body", BAD)
-async def test_a_request_that_never_begins_is_told_that_its_token_was_revoked(body: bytes) -> None:
+async def test_malformed_request_of_a_revoked_token_is_answered_with_token_revoked(body: bytes) -> None:
     async with house() as here:
         here.model.gate.release()
         token, headers = await bearer(here)
@@ -44,7 +44,7 @@ async def test_a_request_that_never_begins_is_told_that_its_token_was_revoked(bo
 
 
 @pytest.mark.parametrize("body", BAD)
-async def test_a_request_that_never_begins_is_told_that_a_token_is_needed_by_now(body: bytes) -> None:
+async def test_malformed_tokenless_request_is_answered_with_missing_token(body: bytes) -> None:
     async with house() as here:
         here.model.gate.release()
         assert (await here.ask(None, "one")).status == 200
@@ -54,7 +54,7 @@ async def test_a_request_that_never_begins_is_told_that_a_token_is_needed_by_now
 
 
 @pytest.mark.parametrize("body", [GOOD, *BAD])
-async def test_a_revoked_token_does_not_use_up_what_its_owner_may_do(body: bytes) -> None:
+async def test_revoked_token_does_not_use_up_the_turn_limit_of_its_owner(body: bytes) -> None:
     async with house(owner_turns_per_minute=3) as here:
         here.model.gate.release()
         token, headers = await bearer(here)
@@ -64,7 +64,7 @@ async def test_a_revoked_token_does_not_use_up_what_its_owner_may_do(body: bytes
         assert (await here.ask("ann", "one")).status == 200
 
 
-async def test_a_revoked_token_holds_none_of_its_owners_places_with_bodies_that_do_not_come() -> None:
+async def test_revoked_token_with_a_slow_body_does_not_hold_a_turn_slot() -> None:
     async with house(owner_turns=1) as here:
         token, headers = await bearer(here)
         assert (await post(here, headers, b"{")).status == 400
@@ -75,7 +75,7 @@ async def test_a_revoked_token_holds_none_of_its_owners_places_with_bodies_that_
         assert not slow.awaited.is_set()
 
 
-async def test_a_token_that_expires_in_the_queue_begins_nothing() -> None:
+async def test_token_that_expires_in_the_queue_starts_no_turn() -> None:
     async with house() as here:
         _, headers = await bearer(here, lifetime=10)
         first = await here.begin("ann", "one")
@@ -91,7 +91,7 @@ async def test_a_token_that_expires_in_the_queue_begins_nothing() -> None:
         assert len(await chat.turns()) == 1
 
 
-async def test_a_token_that_expires_before_the_body_is_there_begins_nothing() -> None:
+async def test_token_that_expires_before_the_body_arrives_starts_no_turn() -> None:
     async with house() as here:
         here.model.gate.release()
         _, headers = await bearer(here, lifetime=10)
@@ -103,7 +103,7 @@ async def test_a_token_that_expires_before_the_body_is_there_begins_nothing() ->
         assert (await here.ledger.for_owner("ann").list()).chats == ()
 
 
-async def test_a_token_that_is_revoked_before_the_body_is_there_stops_nothing() -> None:
+async def test_token_revoked_before_the_body_arrives_stops_no_turn() -> None:
     async with house() as here:
         token, headers = await bearer(here)
         running = await here.begin("ann", "one")
@@ -117,7 +117,7 @@ async def test_a_token_that_is_revoked_before_the_body_is_there_stops_nothing() 
         assert (await running).status == 200
 
 
-async def test_whatever_has_a_body_does_nothing_for_a_token_that_was_revoked_before_it_came() -> None:
+async def test_token_revoked_before_the_body_arrives_changes_no_data_on_every_route() -> None:
     async with town() as place:
         walked = [each for each in place.operations() if "requestBody" in each.about and not each.is_public]
         assert len(walked) > 10
@@ -137,7 +137,7 @@ async def test_whatever_has_a_body_does_nothing_for_a_token_that_was_revoked_bef
             assert await place.alices() == before, operation.name
 
 
-async def test_who_is_answered_by_the_turn_of_another_request_goes_with_his_token() -> None:
+async def test_attached_follower_ends_when_its_token_is_revoked() -> None:
     async with house() as here:
         token, headers = await bearer(here)
         first = await here.begin("ann", "one", idempotency_key="once")

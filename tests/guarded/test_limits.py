@@ -1,5 +1,5 @@
-"""Limits as clients meet them: refused before anything was done for the request, and let in again. Those of a
-share link hold for all its visitors together."""
+"""Limits over HTTP: requests are refused before any work and accepted again later. The limits of a share
+link hold for all its visitors together."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def refusal(reply: Reply) -> tuple[int, str, bytes | None]:
 
 
 @pytest.mark.parametrize("chat", ["one", None])
-async def test_an_owner_at_his_limit_is_refused_until_a_turn_has_ended(chat: str | None) -> None:
+async def test_owner_at_the_turn_limit_is_refused_until_a_turn_ends(chat: str | None) -> None:
     async with house(owner_turns=1) as here:
         first = await here.begin("ann", chat)
         assert refusal(await here.ask("ann", "two")) == (429, "too_many_turns", b"2")
@@ -146,7 +146,7 @@ async def test_an_owner_at_his_limit_is_refused_until_a_turn_has_ended(chat: str
         assert (await here.ask("ann", "two")).status == 200
 
 
-async def test_who_is_refused_has_his_body_left_unread_and_the_store_unasked(
+async def test_refused_request_is_answered_without_reading_body_or_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with house(owner_turns=1, owner_streams=1) as here:
@@ -173,7 +173,7 @@ async def test_who_is_refused_has_his_body_left_unread_and_the_store_unasked(
         await running
 
 
-async def test_a_turn_counts_until_its_end_also_when_its_client_has_left() -> None:
+async def test_turn_counts_until_its_end_after_its_client_disconnects() -> None:
     async with house(owner_turns=1) as here:
         left = await here.begin_and_leave("ann", "one")
         assert refusal(await here.ask("ann", "two"))[1] == "too_many_turns"
@@ -182,7 +182,7 @@ async def test_a_turn_counts_until_its_end_also_when_its_client_has_left() -> No
         assert (await here.ask("ann", "one")).status == 200
 
 
-async def test_who_waits_for_a_conversation_counts_as_waiting_until_he_begins() -> None:
+async def test_queued_turn_counts_as_waiting_until_it_begins() -> None:
     async with house(owner_waiting=1) as here:
         first = await here.begin("ann", "one")
         second = asyncio.create_task(here.ask("ann", "one", "And?"))
@@ -192,14 +192,14 @@ async def test_who_waits_for_a_conversation_counts_as_waiting_until_he_begins() 
         assert ((await first).status, (await second).status) == (200, 200)
 
 
-async def test_what_is_passed_through_waits_no_longer_once_the_model_is_asked() -> None:
+async def test_turn_without_a_conversation_stops_waiting_once_the_model_is_called() -> None:
     async with house(owner_waiting=1) as here:
         both = [await here.begin("ann", None) for _ in range(2)]
         here.model.gate.release()
         assert [(await each).status for each in both] == [200, 200]
 
 
-async def test_a_follower_counts_as_long_as_his_client_is_there() -> None:
+async def test_attached_follower_counts_only_while_its_client_is_connected() -> None:
     async with house(owner_turns=2) as here:
         first = await here.begin("ann", "one", idempotency_key="once")
         for is_prompt in (True, False):
@@ -217,7 +217,7 @@ async def test_a_follower_counts_as_long_as_his_client_is_there() -> None:
         assert (await first).header(b"x-turn-id") == (await follower).header(b"x-turn-id") is not None
 
 
-async def test_what_is_refused_for_another_reason_leaves_its_place() -> None:
+async def test_refused_request_releases_its_slot() -> None:
     async with house(owner_turns=1) as here:
         for _ in range(2):
             headers = [*await here._heads("ann"), JSON]
@@ -225,7 +225,7 @@ async def test_what_is_refused_for_another_reason_leaves_its_place() -> None:
             assert (broken.status, broken.code) == (400, "malformed_json")
 
 
-async def test_streams_are_bounded_for_each_owner() -> None:
+async def test_event_streams_are_limited_per_owner() -> None:
     async with house(owner_streams=1) as here:
         first = await here.begin("ann", "one")
         (turn,) = here.app.service.ledger._process.running
@@ -238,7 +238,7 @@ async def test_streams_are_bounded_for_each_owner() -> None:
         assert (await here.follow("ann", str(turn))).status == 200
 
 
-async def test_what_is_neither_turn_nor_stream_is_bounded_too_while_its_body_is_on_its_way() -> None:
+async def test_other_requests_are_limited_per_owner_while_their_body_arrives() -> None:
     async with house(owner_requests=1) as here:
         first = await here.begin("ann", "one")
         (turn,) = here.app.service.ledger._process.running
@@ -265,7 +265,7 @@ async def test_what_is_neither_turn_nor_stream_is_bounded_too_while_its_body_is_
         assert ((await first).status, here.board.sum(OTHERS)) == (409, 0)
 
 
-async def test_files_that_are_imported_are_bounded_for_each_owner() -> None:
+async def test_imports_are_limited_per_owner() -> None:
     async with house(owner_imports=1) as here:
         heads = [*await here._heads("ann"), (b"content-type", b"application/x-ndjson")]
         body: asyncio.Queue[bytes] = asyncio.Queue()
@@ -291,7 +291,7 @@ async def test_files_that_are_imported_are_bounded_for_each_owner() -> None:
         assert (await ask(here.app, path, method="POST", headers=heads)).status == 200
 
 
-async def test_only_turns_and_files_may_have_large_bodies() -> None:
+async def test_large_bodies_are_accepted_only_for_turns_and_imports() -> None:
     """Of other requests, an owner may have many open, and none needs as much."""
     async with town() as place:
         large = {"POST /v1/chat/completions", "POST /api/turns", "POST /api/import"}
@@ -305,7 +305,7 @@ async def test_only_turns_and_files_may_have_large_bodies() -> None:
             assert (reply.status, reply.code) == (413, "body_too_large"), operation.name
 
 
-async def test_turns_per_minute_come_again_when_it_was_said() -> None:
+async def test_turns_per_minute_are_available_again_after_retry_after() -> None:
     async with house(owner_turns_per_minute=2) as here:
         here.model.gate.release()
         for _ in range(2):
@@ -317,7 +317,7 @@ async def test_turns_per_minute_come_again_when_it_was_said() -> None:
         assert (await here.ask("ann", "one")).status == 200
 
 
-async def test_one_owner_cannot_take_the_last_places_from_others() -> None:
+async def test_single_owner_cannot_take_the_last_turn_slots() -> None:
     async with house(turns=5) as here:
         anns = [await here.begin("ann", f"chat {number}") for number in range(4)]
         refused = await here.ask("ann", "one more")
@@ -329,7 +329,7 @@ async def test_one_owner_cannot_take_the_last_places_from_others() -> None:
         assert [(await each).status for each in (*anns, bobs)] == [200] * 5
 
 
-async def test_without_tokens_there_is_one_owner_and_only_the_limits_of_all() -> None:
+async def test_tokenless_server_applies_only_the_server_limits() -> None:
     async with house(turns=3, owner_turns=1, owner_turns_per_minute=1) as here:
         running = [await here.begin(None, f"chat {number}") for number in range(3)]
         assert refusal(await here.ask(None, "one")) == (429, "server_busy", b"2")
@@ -349,7 +349,7 @@ async def visitors(here: House, count: int, **limits: int) -> list[str]:
 @pytest.mark.parametrize(
     ("of_owner", "of_link"), [({"owner_turns": 2}, {}), ({"owner_turns": 9}, {"turns": 2})]
 )
-async def test_turns_of_all_visitors_at_once_are_bounded(
+async def test_concurrent_turns_of_all_visitors_are_limited(
     of_owner: dict[str, int], of_link: dict[str, int]
 ) -> None:
     async with house(**of_owner) as here:
@@ -368,7 +368,7 @@ async def test_turns_of_all_visitors_at_once_are_bounded(
 @pytest.mark.parametrize(
     ("of_owner", "of_link"), [({"owner_turns_per_minute": 2}, {}), ({}, {"turns_per_minute": 2})]
 )
-async def test_turns_of_all_visitors_within_a_minute_are_bounded(
+async def test_turns_per_minute_of_all_visitors_are_limited(
     of_owner: dict[str, int], of_link: dict[str, int]
 ) -> None:
     async with house(**of_owner) as here:
@@ -382,7 +382,7 @@ async def test_turns_of_all_visitors_within_a_minute_are_bounded(
         assert (await here.ask("visitor 3", "chat")).status == 200
 
 
-async def test_what_all_visitors_store_is_bounded() -> None:
+async def test_storage_of_all_visitors_of_a_link_is_limited() -> None:
     async with house() as here:
         here.model.gate.release()
         asked = [await here.ask(who, "chat") for who in await visitors(here, 3, bytes=2 * BLOCK)]
@@ -403,9 +403,7 @@ async def test_what_all_visitors_store_is_bounded() -> None:
         ({"turns": 6}, 5),
     ],
 )
-async def test_refused_visitor_is_told_nothing_of_the_limits_of_owners(
-    limits: dict[str, int], before: int
-) -> None:
+async def test_visitor_refusal_reveals_no_owner_limit(limits: dict[str, int], before: int) -> None:
     async with house(**limits) as here:
         [visitor] = await visitors(here, 1)
         begun = [await here.begin(visitor, f"chat {number}") for number in range(before)]

@@ -1,5 +1,5 @@
-"""What narrowed tokens or visitors may ask of an upstream (known fields, within the token's bounds), and
-learn of its errors: their kind, for the text may name the organization of the operator."""
+"""Narrowed tokens and visitors may send only known fields within the limits of the token, and receive only
+the kind of an upstream error, never its text."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def refusal(answer: httpx2.Response) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-def test_field_that_is_not_on_the_list_is_refused_by_name_for_narrowed_tokens(
-    served: Served, path: str
-) -> None:
+def test_unlisted_field_of_a_narrowed_token_is_refused_by_name(served: Served, path: str) -> None:
     narrow = [token(served, **narrowed) for narrowed in NARROWED.values()]
     for text in (*narrow, visitor(served)):
         for name, value in STRAY.items():
@@ -86,14 +84,14 @@ def test_field_that_is_not_on_the_list_is_refused_by_name_for_narrowed_tokens(
     assert asked(served, token(served), path, plugins=[]).status_code == 200
 
 
-def test_usual_fields_of_a_narrowed_token_reach_the_upstream(served: Served) -> None:
+def test_listed_fields_of_a_narrowed_token_reach_the_upstream(served: Served) -> None:
     fields = {"temperature": 0.5, "max_tokens": 7, "seed": 1, "user": "ann", "stop": ["."]}
     assert asked(served, visitor(served), **fields).status_code == 200
     [request] = received(served)
     assert {name: request[name] for name in fields} == fields
 
 
-def test_fields_that_the_operator_names_reach_the_upstream() -> None:
+def test_fields_allowed_by_the_operator_reach_the_upstream() -> None:
     settings = Settings(port=0, grace=0.0, passed_fields=("top_a",))
     with serving(otherwise=["Hello."], settings=settings) as served:
         assert asked(served, visitor(served), top_a=0.5).status_code == 200
@@ -102,7 +100,7 @@ def test_fields_that_the_operator_names_reach_the_upstream() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_answers_longer_than_the_token_may_ask_for_are_refused(served: Served, path: str, name: str) -> None:
+def test_max_tokens_above_the_token_limit_is_refused(served: Served, path: str, name: str) -> None:
     for text in (token(served, max_tokens=100), visitor(served, max_tokens=100)):
         for value, code in ((101, "parameter_too_large"), (10**9, "parameter_too_large")):
             assert refusal(asked(served, text, path, **{name: value})) == (400, code, name)
@@ -117,7 +115,7 @@ def test_answers_longer_than_the_token_may_ask_for_are_refused(served: Served, p
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-def test_bound_on_length_is_sent_in_the_field_that_the_model_takes(path: str) -> None:
+def test_max_tokens_limit_is_sent_in_the_field_of_the_model(path: str) -> None:
     with serving(otherwise=["Hello."]) as served:
         text = token(served, max_tokens=100)
         for model in ("o3-mini", "openai/gpt-5", "gpt-4o", "llama3.2"):
@@ -132,7 +130,7 @@ def test_bound_on_length_is_sent_in_the_field_that_the_model_takes(path: str) ->
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
 @pytest.mark.parametrize("name", LENGTHS)
-def test_bound_on_length_is_sent_in_the_configured_field_whatever_the_client_sends(
+def test_max_tokens_limit_is_sent_in_the_configured_field(
     path: str, name: Literal["max_tokens", "max_completion_tokens"]
 ) -> None:
     [other] = {*LENGTHS} - {name}
@@ -146,7 +144,7 @@ def test_bound_on_length_is_sent_in_the_configured_field_whatever_the_client_sen
     assert fields == [{name: 100}, {name: 9}, {name: 9}, {name: 100}, {name: 8, other: 9}, {other: 9}]
 
 
-def test_more_answers_than_the_token_may_ask_for_are_refused(served: Served) -> None:
+def test_number_of_answers_above_the_token_limit_is_refused(served: Served) -> None:
     for text, most in ((visitor(served), 1), (token(served, n=3), 3)):
         assert refusal(asked(served, text, n=most + 1)) == (400, "parameter_too_large", "n")
         assert asked(served, text, n=most).status_code == 200
@@ -155,9 +153,7 @@ def test_more_answers_than_the_token_may_ask_for_are_refused(served: Served) -> 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
 @pytest.mark.parametrize("name", LENGTHS)
-def test_narrowed_token_without_a_bound_may_ask_for_no_longer_answer_than_the_server_says(
-    path: str, name: str
-) -> None:
+def test_narrowed_token_without_a_limit_is_bound_by_narrowed_max_tokens(path: str, name: str) -> None:
     settings = Settings(port=0, grace=0.0, limits=ServerLimits(narrowed_max_tokens=200))
     with serving(otherwise=["Hello."], settings=settings) as served:
         for text in (token(served, models=[MODEL]), visitor(served)):
@@ -173,7 +169,7 @@ def test_narrowed_token_without_a_bound_may_ask_for_no_longer_answer_than_the_se
     assert sent == [{name: 200}, {}, {name: 200}, {}, {name: 300}, {name: 300}]
 
 
-def test_token_cannot_mint_one_with_higher_bounds(served: Served) -> None:
+def test_token_cannot_create_one_with_higher_limits(served: Served) -> None:
     maker = token(served, max_tokens=100)
     headers = {"Authorization": f"Bearer {maker}"}
     body = {"scopes": ["turns:run"], "max_tokens": 101}
@@ -188,9 +184,7 @@ def test_token_cannot_mint_one_with_higher_bounds(served: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-def test_stream_options_of_narrowed_callers_may_be_null_and_are_checked_otherwise(
-    served: Served, path: str
-) -> None:
+def test_stream_options_of_a_narrowed_token_accept_null_and_are_validated(served: Served, path: str) -> None:
     text = token(served, models=[MODEL])
     assert asked(served, text, path, stream_options=None).status_code == 200
     assert asked(served, text, path, stream_options=[1]).status_code == 400
@@ -216,7 +210,7 @@ def say(served: Served, text: str, script: list[Any], path: str, *, stream: bool
 
 @pytest.mark.parametrize("script", [REFUSED, IN_BAND], ids=["refused", "in-band"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-def test_narrowed_caller_is_told_nothing_of_what_the_upstream_said(
+def test_narrowed_caller_receives_no_upstream_error_text(
     served: Served, path: str, script: list[Any]
 ) -> None:
     everywhere = token(served)
@@ -229,7 +223,7 @@ def test_narrowed_caller_is_told_nothing_of_what_the_upstream_said(
     assert SECRET in say(served, everywhere, script, path, stream=True, key="mine")
 
 
-def test_narrowed_caller_reads_no_upstream_text_in_what_is_kept_of_a_failed_turn(served: Served) -> None:
+def test_narrowed_caller_reads_no_upstream_error_text_of_a_failed_turn(served: Served) -> None:
     everywhere, narrow = token(served), token(served, max_tokens=5)
     told = say(served, everywhere, REFUSED, "/api/turns", stream=False, key="k")
     assert SECRET in told
@@ -248,13 +242,13 @@ def test_narrowed_caller_reads_no_upstream_text_in_what_is_kept_of_a_failed_turn
             assert "model_refused" in answer.text
 
 
-def test_upstream_text_goes_to_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_upstream_error_text_is_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     say(served, visitor(served), REFUSED, "/v1/chat/completions", stream=False, key=None)
     [line] = [each for each in caplog.records if each.message == "model_failed"]
     assert SECRET in line.details  # type: ignore[attr-defined]
 
 
-def test_upstream_that_knows_no_stream_options_is_asked_again_without(served: Served) -> None:
+def test_upstream_that_rejects_stream_options_is_called_again_without_them(served: Served) -> None:
     served.upstream.scripts.extend(
         [[Status(400, b'{"error":{"message":"Unknown field stream_options"}}')], ["Hello."]]
     )

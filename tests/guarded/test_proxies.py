@@ -1,4 +1,4 @@
-"""A server without tokens behind a real nginx that was configured with `proxy_pass` alone."""
+"""A tokenless server behind a real nginx configured with `proxy_pass` only."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def status_and_code(client: httpx2.Client, path: str, **headers: str) -> tuple[i
     return answer.status_code, answer.json().get("error", {}).get("code")
 
 
-def test_bare_proxy_pass_without_token_is_refused(tmp_path: Path) -> None:
+def test_bare_proxy_pass_without_a_token_is_refused(tmp_path: Path) -> None:
     with serving() as served, nginx(tmp_path, served.url, "proxy_http_version 1.0;") as client:
         for path in ("/api/chats", "/v1/models", "/metrics"):
             assert status_and_code(client, path) == (403, "forwarded_request")
@@ -80,7 +80,7 @@ def test_bare_proxy_pass_without_token_is_refused(tmp_path: Path) -> None:
         assert served.http.get("/api/chats").status_code == 200
 
 
-def test_proxy_pass_at_http_1_1_with_address_of_client_is_refused(tmp_path: Path) -> None:
+def test_proxy_pass_over_http_1_1_with_a_client_address_header_is_refused(tmp_path: Path) -> None:
     with serving() as served:
         for header in ("X-Real-IP", "CF-Connecting-IP", "True-Client-IP"):
             directives = ("proxy_http_version 1.1;", f"proxy_set_header {header} $remote_addr;")
@@ -88,7 +88,7 @@ def test_proxy_pass_at_http_1_1_with_address_of_client_is_refused(tmp_path: Path
                 assert status_and_code(client, "/api/chats") == (403, "forwarded_request"), header
 
 
-def test_bare_proxy_pass_at_http_1_1_is_not_recognised_but_a_token_closes_it(tmp_path: Path) -> None:
+def test_bare_proxy_pass_over_http_1_1_is_accepted_until_a_token_exists(tmp_path: Path) -> None:
     """Such a request is the same, byte for byte, as one of a local client: the start-up line says so."""
     with serving() as served, nginx(tmp_path, served.url, "proxy_http_version 1.1;") as client:
         assert status_and_code(client, "/api/chats") == (200, None)
@@ -97,7 +97,7 @@ def test_bare_proxy_pass_at_http_1_1_is_not_recognised_but_a_token_closes_it(tmp
         assert status_and_code(client, "/api/chats", Authorization=f"Bearer {text}") == (200, None)
 
 
-def test_server_without_token_says_at_start_that_a_proxy_needs_one(tmp_path: Path) -> None:
+def test_tokenless_server_prints_at_start_that_a_proxy_needs_a_token(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'chats.db'}"
     serve = ("turnledger", "serve", "--port", "0", "--store", store)
     home = {name: str(tmp_path) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}

@@ -1,5 +1,4 @@
-"""Two workers are one server also for its limits and links: what one has let in the other counts, and a use
-of a link is one use, also when a worker is killed."""
+"""Limits and share-link uses hold across two workers, even if one is killed."""
 
 from __future__ import annotations
 
@@ -87,7 +86,7 @@ def code(heard: Heard) -> str:
     return str(told)
 
 
-async def test_limits_of_an_owner_hold_for_all_workers_together(tmp_path: Path) -> None:
+async def test_owner_limits_hold_across_workers(tmp_path: Path) -> None:
     flags = ("--owner-turns", "1", "--owner-streams", "1", "--owner-turns-per-minute", "2")
     async with shared(tmp_path, *flags) as turn:
         assert code(await turn.ask_elsewhere("ann")) == "too_many_turns"
@@ -105,7 +104,7 @@ async def test_limits_of_an_owner_hold_for_all_workers_together(tmp_path: Path) 
         assert code(again) == "too_many_turns_per_minute"
 
 
-async def test_limit_of_all_holds_for_all_workers_until_a_turn_ends_or_its_worker_is_killed(
+async def test_server_limit_holds_across_workers_until_a_turn_ends_or_its_worker_is_killed(
     tmp_path: Path,
 ) -> None:
     async with shared(tmp_path, "--owner-turns", "1", "--turns", "1") as turn:
@@ -134,7 +133,7 @@ async def follow_link(server: SeveralWorkers, code: str, nonce: str) -> dict[str
                 await asyncio.sleep(0)
 
 
-async def test_each_use_of_a_link_is_one_though_workers_are_killed(tmp_path: Path) -> None:
+async def test_share_link_uses_are_counted_once_when_a_worker_is_killed(tmp_path: Path) -> None:
     async with several_workers(tmp_path, None) as server:
         async with await Ledger.open(server.store) as ledger:
             _, code = await Host(ledger).shares.create(scope="fair", max_uses=MOST)

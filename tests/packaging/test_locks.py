@@ -1,4 +1,4 @@
-"""What is locked, listed and audited: a lock for each extra, a bill of materials, known vulnerabilities."""
+"""A lock per extra, the bill of materials, the vulnerability audit, and licence notices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.notices import NoLicence, notices
 from tools.sbom import CORE, DEVELOPMENT, EXCLUDED, OPTIONAL, REQUIRED, ROOT, bill, extras, pinned
 
 
-def test_each_extra_has_a_lock_that_is_a_part_of_the_one_for_development() -> None:
+def test_lock_of_each_extra_is_part_of_the_development_lock() -> None:
     everything, core = pinned(ROOT / DEVELOPMENT), pinned(ROOT / CORE)
     assert core
     assert core.items() <= everything.items()
@@ -30,7 +30,7 @@ def test_each_extra_has_a_lock_that_is_a_part_of_the_one_for_development() -> No
         assert all(hashes for _, hashes in locked.values())
 
 
-def test_bill_lists_what_is_locked_with_hashes_and_where_it_is_needed() -> None:
+def test_bill_of_materials_lists_locked_packages_with_hashes_and_scopes() -> None:
     made = bill()
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
     assert made == bill()
@@ -45,7 +45,7 @@ def test_bill_lists_what_is_locked_with_hashes_and_where_it_is_needed() -> None:
     assert all(len(each["hashes"][0]["content"]) in (64, 128) for each in made["components"])
 
 
-def test_bill_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bill_of_materials_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sbom.main([str(tmp_path / "made" / "bom.json")]) == 0
     assert json.loads((tmp_path / "made" / "bom.json").read_text()) == bill()
     assert "components" in capsys.readouterr().out
@@ -90,7 +90,7 @@ def knows(*names: str) -> Any:
 
 
 @pytest.mark.parametrize(("names", "code"), [((), 0), (("mypy",), 0), (("uvicorn",), 1), (("preact",), 1)])
-def test_audit_fails_for_what_users_get(
+def test_audit_fails_only_for_vulnerable_packages_users_get(
     names: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with database(knows(*names)) as url:
@@ -101,7 +101,7 @@ def test_audit_fails_for_what_users_get(
 
 
 @pytest.mark.parametrize("answer", [lambda _: {"results": []}, lambda _: []])
-def test_audit_fails_for_an_answer_in_another_form_but_not_for_none(
+def test_audit_fails_for_a_malformed_answer_but_not_without_one(
     answer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with database(answer) as url:
@@ -110,7 +110,7 @@ def test_audit_fails_for_an_answer_in_another_form_but_not_for_none(
     assert capsys.readouterr().out.count("nothing was checked") == 2
 
 
-def test_notices_hold_the_licences_of_what_is_bundled(tmp_path: Path) -> None:
+def test_notices_contain_the_licences_of_bundled_packages(tmp_path: Path) -> None:
     packages = {
         "": {},
         "node_modules/a": {"version": "1.0.0", "license": "MIT"},

@@ -1,4 +1,4 @@
-"""The mutation tester: its verdicts are right, and it judges nothing by tests that fail without a mutant."""
+"""The mutation tester: correct verdicts, and no verdict by tests that fail unmutated."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
-def test_mutants_of_a_module_have_names_and_code_of_their_own() -> None:
+def test_mutants_of_a_module_have_unique_names_and_code() -> None:
     found = list(mutants("lane.queue", queue))
     assert len({mutant.name for mutant in found}) == len({mutant.key for mutant in found}) == len(found) > 3
 
 
-def test_mutants_of_every_module_can_be_named() -> None:
+def test_mutants_exist_for_every_core_module() -> None:
     known = modules()
     assert {*CORE, "sqlite.tables.records", "feed"} <= set(known)
     assert all(list(mutants(name, importlib.import_module(known[name]))) for name in CORE)
 
 
-def test_run_reports_killed_surviving_and_hung_mutants_apart(tmp_path: Path) -> None:
+def test_mutation_run_reports_killed_surviving_and_hung_mutants_separately(tmp_path: Path) -> None:
     passes, hangs, killed = tmp_path / "test_it.py", tmp_path / "test_hangs.py", tmp_path / "killed.json"
     passes.write_text(PASSES + AWAITS)
     hangs.write_text(HANGS)
@@ -73,7 +73,7 @@ def test_run_reports_killed_surviving_and_hung_mutants_apart(tmp_path: Path) -> 
     assert "1 mutants: 0 killed by a failing test, 1 hung, 0 survive" in again.stdout
 
 
-def test_run_whose_tests_fail_without_a_mutant_ends_with_their_names(tmp_path: Path) -> None:
+def test_mutation_run_whose_tests_fail_unmutated_names_them_and_exits(tmp_path: Path) -> None:
     test = tmp_path / "test_it.py"
     test.write_text(PASSES.replace("is False", "is True"))
     run = mutate("--tests", str(test))
@@ -82,7 +82,7 @@ def test_run_whose_tests_fail_without_a_mutant_ends_with_their_names(tmp_path: P
     assert "test_it.py::test_passes" in run.stderr
 
 
-def test_run_without_usable_tests_ends_with_the_reason(tmp_path: Path) -> None:
+def test_mutation_run_without_usable_tests_exits_with_the_reason(tmp_path: Path) -> None:
     empty, unimportable = tmp_path / "test_empty.py", tmp_path / "test_unimportable.py"
     empty.write_text("")
     unimportable.write_text("import nothing_of_this_name")
@@ -94,7 +94,7 @@ def test_run_without_usable_tests_ends_with_the_reason(tmp_path: Path) -> None:
         assert (run.returncode, reason in run.stderr) == (2, True), run.stderr
 
 
-def test_mutant_is_found_again_after_its_module_was_moved_or_its_function_renamed() -> None:
+def test_mutant_is_found_again_after_its_module_moved_or_function_was_renamed() -> None:
     found = list(mutants("lane.queue", queue))
     listed = [{**vars(found[0]), "module": "elsewhere"}, {**vars(found[0]), "source": "gone"}]
     again, gone = found_again(listed, found)
@@ -104,7 +104,7 @@ def test_mutant_is_found_again_after_its_module_was_moved_or_its_function_rename
     assert found_again(listed[:1], [renamed]) == ([renamed], [])
 
 
-def test_explained_survivors_are_mutants_of_the_code_as_it_is() -> None:
+def test_explained_survivors_are_mutants_of_the_current_code() -> None:
     known, reasons = modules(), explained()
     within = {name for name in known if any(each.startswith(f"{name}.") for each in reasons)}
     names = {each.name for name in within for each in mutants(name, importlib.import_module(known[name]))}

@@ -1,5 +1,5 @@
-"""What Node builds, the chat page and the TypeScript client: built when there is a reason to, with a remedy
-where that fails, and packed so that no user needs Node."""
+"""Node builds of the chat page and the TypeScript client: built when needed, with a remedy on failure, and
+packaged so that users need no Node."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def workshop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     return Workshop(tmp_path, monkeypatch, swaps=request.param)
 
 
-def test_it_is_installed_and_built_once(workshop: Workshop) -> None:
+def test_node_package_is_installed_and_built_once(workshop: Workshop) -> None:
     assert not workshop.package.is_there
     assert [workshop.package.build(), workshop.package.build()] == [True, False]
     assert (workshop.told(), workshop.built()) == (["ci", "run"], "first")
     assert workshop.package.is_fresh
 
 
-def test_it_is_built_again_when_a_source_is_another_whatever_its_time(workshop: Workshop) -> None:
+def test_node_package_is_rebuilt_when_the_content_of_a_source_changes(workshop: Workshop) -> None:
     workshop.package.build()
     workshop.told()
     workshop.source.touch()
@@ -94,7 +94,7 @@ def test_it_is_built_again_when_a_source_is_another_whatever_its_time(workshop: 
     assert (workshop.told(), workshop.built()) == (["run"], "second")
 
 
-def test_it_is_installed_again_when_the_lock_file_wants_something_else(workshop: Workshop) -> None:
+def test_node_package_is_reinstalled_when_the_lock_file_changes(workshop: Workshop) -> None:
     workshop.package.build()
     workshop.told()
     workshop.lock({"node_modules/a": {"integrity": "2"}})
@@ -102,7 +102,7 @@ def test_it_is_installed_again_when_the_lock_file_wants_something_else(workshop:
     assert workshop.told() == ["ci", "run"]
 
 
-def test_what_only_other_machines_need_is_not_missed(workshop: Workshop) -> None:
+def test_node_package_ignores_missing_optional_dependencies(workshop: Workshop) -> None:
     workshop.package.build()
     workshop.told()
     locked = {"node_modules/a": {"integrity": "1"}, "node_modules/b": {"integrity": "3", "optional": True}}
@@ -111,7 +111,7 @@ def test_what_only_other_machines_need_is_not_missed(workshop: Workshop) -> None
     assert workshop.told() == ["run"]
 
 
-def test_what_fails_leaves_what_was_there_and_tells_why(
+def test_failed_node_build_keeps_the_previous_output(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workshop.package.build()
@@ -131,14 +131,14 @@ def test_what_fails_leaves_what_was_there_and_tells_why(
         ("node", "#!/bin/sh\nexit 1\n", "Node 20.19 or newer"),
     ],
 )
-def test_a_node_that_is_too_old_is_told(name: str, text: str, told: str, workshop: Workshop) -> None:
+def test_node_that_is_too_old_is_reported(name: str, text: str, told: str, workshop: Workshop) -> None:
     workshop.program(name, text)
     assert told in (workshop.package.missing or "")
     with pytest.raises(CannotBuild, match=r"Node 20\.19 or newer"):
         workshop.package.build()
 
 
-def test_without_node_what_is_fresh_is_good_enough(
+def test_node_package_that_is_fresh_needs_no_node(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workshop.package.build()
@@ -155,9 +155,7 @@ def test_without_node_what_is_fresh_is_good_enough(
     ],
     ids=["page", "client"],
 )
-def test_ours_are_built_of_their_sources_and_of_nothing_that_was_built(
-    package: NodePackage, known: set[str]
-) -> None:
+def test_node_package_inputs_are_sources_and_no_build_output(package: NodePackage, known: set[str]) -> None:
     paths = {path.relative_to(ROOT).as_posix() for path in package.files()}
     assert known <= paths
     assert not [path for path in paths if "node_modules" in path or "/dist/" in path or "/page/" in path]
@@ -174,14 +172,14 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     return Workshop(tmp_path, monkeypatch, swaps=True)
 
 
-def test_it_is_built_when_asked_for(page: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_command_builds_only_outdated_pages(page: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], page.package) == 0
     assert capsys.readouterr().out == f"The chat page is built: {page.package.into}\n"
     assert main([], page.package) == 0
     assert "up to date" in capsys.readouterr().out
 
 
-def test_who_wants_to_serve_hears_nothing_of_a_page_that_is_there(
+def test_page_if_possible_prints_no_output_for_a_fresh_page(
     page: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page.package.build()
@@ -190,7 +188,7 @@ def test_who_wants_to_serve_hears_nothing_of_a_page_that_is_there(
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_without_node_who_wants_to_serve_is_told_in_a_line(
+def test_page_if_possible_without_node_prints_one_line_and_succeeds(
     is_there: bool,
     page: Workshop,
     tmp_path: Path,
@@ -211,7 +209,7 @@ def test_without_node_who_wants_to_serve_is_told_in_a_line(
     assert "Node 20.19 or newer" in capsys.readouterr().err
 
 
-def test_a_build_that_fails_is_told_and_does_not_keep_the_server_from_running(
+def test_page_if_possible_with_a_failed_build_reports_it_and_succeeds(
     page: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NPM_FAILS", "1")
@@ -252,7 +250,7 @@ def made(kind: str, project: Path, into: Path) -> Path:
     return into / done.stdout.split()[-1]
 
 
-def test_a_source_distribution_has_the_page_and_its_sources_and_nothing_of_others(source: Path) -> None:
+def test_source_distribution_contains_the_page_and_its_sources_only(source: Path) -> None:
     page = source / PAGE.into.relative_to(ROOT)
     assert (page / "index.html").read_bytes() == (PAGE.into / "index.html").read_bytes()
     assert (source / "web" / "src" / "main.tsx").exists()
@@ -260,7 +258,7 @@ def test_a_source_distribution_has_the_page_and_its_sources_and_nothing_of_other
     assert not (source / "clients" / "typescript" / "dist").exists()
 
 
-def test_a_wheel_shows_the_page_without_node(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_serves_the_page_without_node(wheel: Path, tmp_path: Path) -> None:
     index = (wheel / IN_WHEEL / "index.html").read_text()
     assets = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', index)
     licences = (wheel / IN_WHEEL / "THIRD_PARTY_NOTICES.txt").read_text()
@@ -295,12 +293,12 @@ def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
     return Making(workshop)
 
 
-def test_it_is_built_when_a_package_is_made(making: Making) -> None:
+def test_packaging_hook_builds_the_page(making: Making) -> None:
     making.make()
     assert making.workshop.package.is_fresh
 
 
-def test_without_node_there_is_no_package_but_the_remedy(
+def test_packaging_hook_without_node_stops_with_the_remedy(
     making: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -310,14 +308,14 @@ def test_without_node_there_is_no_package_but_the_remedy(
     assert f"{WITHOUT}=1" in str(stopped.value)
 
 
-def test_who_wants_one_without_the_page_gets_it(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packaging_hook_opt_out_builds_no_page(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv(WITHOUT, "1")
     making.make()
     assert not making.workshop.package.is_there
 
 
-def test_who_works_on_a_clone_needs_no_page(making: Making) -> None:
+def test_packaging_hook_of_an_editable_install_builds_no_page(making: Making) -> None:
     making.make("editable")
     assert not making.workshop.package.is_there
     assert making.workshop.told() == []

@@ -1,4 +1,4 @@
-"""`turnledger chat` on a server that asks for a token, as a person sees it."""
+"""`turnledger chat` on a server with tokens, in a terminal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def client(stage: Stage) -> Iterator[Client]:
         yield client
 
 
-def test_talking_stopping_and_failing(home: Home, stage: Stage, client: Client) -> None:
+def test_chat_on_a_server_answers_stops_and_reports_errors(home: Home, stage: Stage, client: Client) -> None:
     gate = Gate()
     with stage.window(home) as window:
         window.ready()
@@ -90,7 +90,7 @@ def test_talking_stopping_and_failing(home: Home, stage: Stage, client: Client) 
     ]
 
 
-def test_what_others_do_is_seen_at_the_prompt(home: Home, stage: Stage, client: Client) -> None:
+def test_changes_by_other_clients_appear_at_the_prompt(home: Home, stage: Stage, client: Client) -> None:
     chat = client.chats.create()
     chat.send("The first thing")
     with stage.window(home, str(chat.id), rows=40) as window:
@@ -114,7 +114,7 @@ def test_what_others_do_is_seen_at_the_prompt(home: Home, stage: Stage, client: 
     assert [turn.number for turn in chat.turns()] == [2, 1]
 
 
-def test_a_running_turn_is_followed_and_stopped_by_who_resumes(home: Home, stage: Stage) -> None:
+def test_running_turn_is_followed_and_stopped_from_a_resumed_session(home: Home, stage: Stage) -> None:
     gate = Gate()
     stage.model.says("It begins", gate)
     with stage.window(home) as first:
@@ -131,7 +131,7 @@ def test_a_running_turn_is_followed_and_stopped_by_who_resumes(home: Home, stage
         first.ready()
 
 
-def test_an_answer_outlives_its_server(home: Home, stage: Stage, client: Client) -> None:
+def test_answer_restarts_after_its_server_was_killed(home: Home, stage: Stage, client: Client) -> None:
     gate = Gate()
     stage.model.says("It beg", gate)
     stage.model.says("It begins and ends.")
@@ -148,7 +148,7 @@ def test_an_answer_outlives_its_server(home: Home, stage: Stage, client: Client)
     assert (chat.title, chat.turn_count) == ("Tell me once", 1)
 
 
-def test_who_has_no_token_is_told_where_it_belongs(home: Home, stage: Stage) -> None:
+def test_chat_without_a_token_names_the_variable_for_it(home: Home, stage: Stage) -> None:
     with Window("chat", "--server", stage.server.url, home=home.path) as window:
         assert window.ended() == 2
         assert window.one_line.startswith("missing_token: ")

@@ -1,4 +1,4 @@
-"""`turnledger chat` straight on a store: as a person sees it, and in pipes."""
+"""`turnledger chat` on a store, in a terminal and in pipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 
 
-def test_an_answer_comes_as_markdown_and_is_kept_when_it_is_stopped(home: Home) -> None:
+def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> None:
     gate = Gate()
     with (
         scripted(["# Plan\n\nSome **bold** words", gate, " and more"]) as model,
@@ -46,7 +46,7 @@ def test_an_answer_comes_as_markdown_and_is_kept_when_it_is_stopped(home: Home) 
     assert (second.kind, second.text) == (TurnKind.COMPLETED, "Well.")
 
 
-def test_a_failed_turn_says_why_and_gives_the_text_back(home: Home) -> None:
+def test_failed_turn_shows_the_error_and_returns_its_text_to_the_prompt(home: Home) -> None:
     with Window("chat", home=home.path) as window:
         window.ready()
         window.say("Hello")
@@ -66,7 +66,7 @@ def test_a_failed_turn_says_why_and_gives_the_text_back(home: Home) -> None:
     assert [turn.text for turn in home.turns()] == ['You said "Hello". I remember nothing before that.']
 
 
-def test_turns_are_edited_made_anew_and_taken_back(home: Home) -> None:
+def test_turns_are_edited_regenerated_and_undone(home: Home) -> None:
     with Window("chat", home=home.path, rows=40) as window:
         window.ready()
         window.say("One")
@@ -115,7 +115,7 @@ def test_turns_are_edited_made_anew_and_taken_back(home: Home) -> None:
     ]
 
 
-def test_chats_are_listed_found_and_opened(home: Home) -> None:
+def test_chats_are_listed_searched_and_opened(home: Home) -> None:
     with Window("chat", home=home.path, rows=40) as window:
         window.ready()
         for said in ("Cats and dogs", "The weather in Rome"):
@@ -154,7 +154,7 @@ def test_chats_are_listed_found_and_opened(home: Home) -> None:
         window.ready()
 
 
-def test_lines_and_what_was_typed_before(home: Home) -> None:
+def test_multi_line_input_and_history_work_at_the_prompt(home: Home) -> None:
     with Window("chat", home=home.path) as window:
         window.ready()
         window.type("one", CTRL_J, "two")
@@ -173,7 +173,7 @@ def test_lines_and_what_was_typed_before(home: Home) -> None:
     assert "+one\n+two\n" in file.read_text()
 
 
-def test_a_long_answer_is_printed_once_and_rewritten_little(home: Home) -> None:
+def test_long_answer_is_printed_once_with_few_rewrites(home: Home) -> None:
     lines = [f"- item {number} of the list\n" for number in range(150)]
     code = ["\n```python\n", *(f"x{number} = {number}\n" for number in range(150)), "```\n\nThe end."]
     with (
@@ -193,7 +193,7 @@ def test_a_long_answer_is_printed_once_and_rewritten_little(home: Home) -> None:
         assert 0 < max(rewritten) < 12
 
 
-def test_the_model_that_is_named_is_asked(home: Home) -> None:
+def test_model_option_selects_the_model(home: Home) -> None:
     with (
         scripted(["Here."]) as model,
         Window("chat", "--upstream", model.url, "--model", "named-so", home=home.path) as window,
@@ -206,7 +206,7 @@ def test_the_model_that_is_named_is_asked(home: Home) -> None:
         assert model.asked_models == ["named-so"]
 
 
-def test_a_narrow_window_that_changes(home: Home) -> None:
+def test_answer_survives_a_resize_of_a_narrow_window(home: Home) -> None:
     gate = Gate()
     words = "narrow windows show all words of a sentence in the order in which they were said"
     with (
@@ -226,7 +226,7 @@ def test_a_narrow_window_that_changes(home: Home) -> None:
         assert all(len(line) <= 50 for line in window.lines)
 
 
-def test_what_a_model_says_commands_nothing(home: Home) -> None:
+def test_hostile_model_output_cannot_control_the_terminal(home: Home) -> None:
     hostile = [
         "\x1b]0;owned\x07 \x1b[2J\x1b[31mred\x1b[0m \x9b5A ",
         "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\ ",
@@ -253,7 +253,7 @@ def test_what_a_model_says_commands_nothing(home: Home) -> None:
             assert text in shown
 
 
-def test_what_is_typed_meanwhile_is_kept_and_the_terminal_is_left_as_it_was(home: Home) -> None:
+def test_typed_ahead_input_is_kept_and_sigterm_restores_the_terminal(home: Home) -> None:
     first, second = Gate(), Gate()
     with (
         scripted(["One", first], ["Two", second]) as model,
@@ -274,7 +274,7 @@ def test_what_is_typed_meanwhile_is_kept_and_the_terminal_is_left_as_it_was(home
         assert "Ctrl-C stops" not in window.everything
 
 
-def test_who_comes_back_after_a_crash_is_told_and_has_the_text_again(home: Home) -> None:
+def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> None:
     with Window("chat", home=home.path) as window:
         window.ready()
         window.say("Hello")
@@ -306,7 +306,7 @@ def test_who_comes_back_after_a_crash_is_told_and_has_the_text_again(home: Home)
 
 
 @pytest.mark.parametrize("wanted", [{}, {"NO_COLOR": "1"}])
-def test_colours_unless_somebody_wants_none(home: Home, wanted: dict[str, str]) -> None:
+def test_colours_are_used_unless_no_color_is_set(home: Home, wanted: dict[str, str]) -> None:
     with Window("chat", home=home.path, more=wanted) as window:
         window.ready()
         window.say("//fail")
@@ -329,7 +329,7 @@ def started(home: Home, *arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_one_turn_as_it_is_without_what_controls_a_terminal(home: Home) -> None:
+def test_piped_turn_prints_raw_text_with_escaped_controls(home: Home) -> None:
     with scripted(["# Not rendered\n\n\ttab \x1b[31mred\x1b[0m [x](y)\n"]) as model:
         told, problems = started(home, "--upstream", model.url).communicate(b"Hello\n")
     assert told == b"# Not rendered\n\n\ttab \\x1b[31mred\\x1b[0m [x](y)\n"
@@ -337,7 +337,7 @@ def test_one_turn_as_it_is_without_what_controls_a_terminal(home: Home) -> None:
     assert home.turns()[0].input[0].text == "Hello"
 
 
-def test_a_turn_that_fails_is_told_by_the_exit_code(home: Home) -> None:
+def test_piped_turn_that_fails_exits_with_2(home: Home) -> None:
     failing = started(home)
     told, problems = failing.communicate(b"/fail after 2")
     assert (told, failing.returncode) == (b"You said\n", 2)
@@ -347,7 +347,7 @@ def test_a_turn_that_fails_is_told_by_the_exit_code(home: Home) -> None:
     assert empty.returncode == 2
 
 
-def test_ctrl_c_keeps_what_was_said(home: Home) -> None:
+def test_piped_turn_interrupted_by_ctrl_c_is_kept(home: Home) -> None:
     gate = Gate()
     with scripted(["So far", gate]) as model:
         stopped = started(home, "--upstream", model.url)
@@ -365,7 +365,7 @@ def test_ctrl_c_keeps_what_was_said(home: Home) -> None:
     assert [(turn.kind, turn.text) for turn in home.turns()] == [(TurnKind.INTERRUPTED, "So far")]
 
 
-def test_who_reads_no_more_ends_it_quietly(home: Home) -> None:
+def test_piped_turn_whose_output_is_closed_ends_silently(home: Home) -> None:
     reading = started(home)
     assert reading.stdin is not None
     assert reading.stdout is not None

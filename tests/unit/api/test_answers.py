@@ -1,4 +1,4 @@
-"""The shapes of the API as JSON: the server sends every field, a client accepts answers without defaults."""
+"""API shapes as JSON: the server sends every field, and a client accepts answers that omit defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONVERSATION = Conversation(
 )
 
 
-def test_items_are_sent_and_read_byte_for_byte() -> None:
+def test_items_are_encoded_and_decoded_byte_for_byte() -> None:
     turn = StoredTurn.of(
         id=TurnId(TURN),
         branch=BranchId(BRANCH),
@@ -50,13 +50,13 @@ def test_items_are_sent_and_read_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("shape", [ChatInfo, ListedChat, RestoredChat, ShownChat])
-def test_chat_is_read_with_unknown_fields_and_without_newer_ones(shape: type[ChatInfo]) -> None:
+def test_chat_decodes_with_unknown_and_missing_fields(shape: type[ChatInfo]) -> None:
     told = decode(shape, b'{"id":"%s","branch":"%s","color":"red"}' % (CHAT.encode(), BRANCH.encode()))
     assert isinstance(told.id, ConversationId)
     assert (told.title, told.tags, told.preview, told.snippet, told.marks) == (None, (), "", "", ())
 
 
-def test_chat_without_its_list_fields_has_none_of_them() -> None:
+def test_chat_shape_leaves_list_fields_at_their_defaults() -> None:
     told = show_chat(ChatInfo, CONVERSATION)
     assert (told.turn_count, told.is_running, told.former_conversation_key) == (None, False, None)
     listed = show_chat(ListedChat, CONVERSATION, turn_count=3, preview="so", is_running=True)
@@ -68,7 +68,7 @@ def test_empty_scope_is_sent_as_null() -> None:
     assert fields(show_chat(ChatInfo, CONVERSATION))["scope"] is None
 
 
-def test_pages_tell_what_only_some_of_them_have() -> None:
+def test_page_fields_default_when_absent() -> None:
     page: Page[int] = Page((1, 2))
     assert (list(page), len(page), page.next, page.as_of, page.complete) == ([1, 2], 2, None, None, True)
     assert ChatList((), None, "now").as_of == "now"
@@ -76,7 +76,7 @@ def test_pages_tell_what_only_some_of_them_have() -> None:
     assert not found.complete
 
 
-def test_secrets_are_sent_and_not_shown() -> None:
+def test_secrets_are_encoded_but_hidden_from_repr() -> None:
     token = NewToken(id="t", token="tlt_1")  # type: ignore[arg-type]
     share = NewShare(id="s", code="tls_1", path="/share#tls_1")  # type: ignore[arg-type]
     assert "tlt_1" not in f"{token} {token!r}"
@@ -85,14 +85,14 @@ def test_secrets_are_sent_and_not_shown() -> None:
     assert fields(share)["code"] == "tls_1"
 
 
-def test_tokens_and_links_have_no_secret_once_they_are_listed() -> None:
+def test_listed_tokens_and_shares_have_no_secret() -> None:
     token, share = Token(id="t"), Share(id="s")  # type: ignore[arg-type]
     assert (token.token, token.keeps, share.code, share.path) == (None, None, None, None)
     own = OwnToken(id="t", keeps=False)  # type: ignore[arg-type]
     assert own.keeps is False
 
 
-def test_stop_of_nothing_says_so() -> None:
+def test_stop_answer_without_a_turn_has_null_fields() -> None:
     assert fields(StopAnswer(state=None)) == {
         "turn": None,
         "state": None,
@@ -151,9 +151,7 @@ def test_stop_of_nothing_says_so() -> None:
     ],
     ids=["of the stream", "of a turn", "of a chat"],
 )
-def test_change_is_sent_without_fields_that_mean_nothing_for_it(
-    change: LiveChange, told: dict[str, Any]
-) -> None:
+def test_change_omits_fields_that_do_not_apply(change: LiveChange, told: dict[str, Any]) -> None:
     sent = encode(show_change(change))
     assert msgspec.json.decode(sent) == told
     read = decode(Change, sent)
@@ -174,7 +172,7 @@ def test_ids_items_and_mappings_are_encoded() -> None:
     assert encode(said) == b'{"id":"%s","items":[%s],"map":{"a":1}}' % (CHAT.encode(), ASKED)
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_encoding_a_value_without_json_form_raises() -> None:
     with pytest.raises(NotImplementedError):
         encode({"a": object()})
 

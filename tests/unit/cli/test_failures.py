@@ -1,4 +1,4 @@
-"""What goes wrong is told on one line, with the remedy, and by the exit code."""
+"""A failing command prints one line with the remedy, and exits with its code."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def ended_with(problem: BaseException) -> tuple[int, str, str]:
         (ModuleNotFoundError("No module", name="starlette.types"), 2, f"{NEEDS_SERVER}\n"),
     ],
 )
-def test_a_problem_is_one_line_and_a_code(problem: BaseException, code: int, said: str) -> None:
+def test_command_failure_is_one_line_and_an_exit_code(problem: BaseException, code: int, said: str) -> None:
     assert ended_with(problem) == (code, "", said)
 
 
-def test_a_mistake_of_ours_is_not_hidden() -> None:
+def test_internal_error_is_not_hidden() -> None:
     app = typer.Typer(cls=CommandGroup)
 
     @app.callback()
@@ -81,7 +81,7 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
         CliRunner().invoke(app, ["fail"], catch_exceptions=False)
 
 
-def test_without_its_packages_a_server_says_how_to_install_them_and_its_store_is_known(
+def test_missing_server_packages_are_named_and_tokens_still_work(
     tmp_path: Path,
 ) -> None:
     serve = ["serve", "--port", "0", "--store", "memory:", "--log-format", "console"]
@@ -98,7 +98,7 @@ def test_without_its_packages_a_server_says_how_to_install_them_and_its_store_is
     assert "turnledger[server]" in NEEDS_SERVER
 
 
-def test_who_reads_the_first_line_only_hears_no_complaint(url: str) -> None:
+def test_closed_output_pipe_ends_a_command_silently(url: str) -> None:
     say(url, "k", *((f"question {number}" * 100, "Yes." * 1_000) for number in range(40)))
     command = [*COMMAND, "chats", "show", "k", "--store", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as showing:
@@ -109,7 +109,7 @@ def test_who_reads_the_first_line_only_hears_no_complaint(url: str) -> None:
         assert (showing.stderr.read(), showing.wait(30)) == (b"", 141)
 
 
-def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
+def test_ctrl_c_ends_an_import_that_waits_for_input(url: str) -> None:
     importing = subprocess.Popen(
         [*COMMAND, "chats", "import", "-", "--store", url],
         stdin=subprocess.PIPE,
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
             importing.kill()
 
 
-def test_what_is_opened_never_takes_the_place_of_a_stream_that_was_closed(tmp_path: Path) -> None:
+def test_opened_file_never_gets_the_descriptor_of_a_closed_stream(tmp_path: Path) -> None:
     code = f"""
 import sys, turnledger.cli as c
 def run():
@@ -147,7 +147,7 @@ c.main()
     assert (done.returncode, int((tmp_path / "number").read_text()) > 2) == (0, True)
 
 
-def test_nowhere_to_write_is_told_or_does_not_matter(url: str) -> None:
+def test_closed_stdout_is_ignored_and_a_full_one_reported(url: str) -> None:
     say(url, "k", ("Hello", "Hi."))
     command = f'"{sys.executable}" -m turnledger chats list --store {url}'
     done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False, timeout=60)
@@ -159,7 +159,7 @@ def test_nowhere_to_write_is_told_or_does_not_matter(url: str) -> None:
         assert (done.returncode, done.stderr) == (2, b"system_error: No space left on device\n")
 
 
-def test_what_a_terminal_has_no_letters_for_is_written_out(url: str) -> None:
+def test_unencodable_characters_are_escaped(url: str) -> None:
     say(url, "k", ("Grüße 漢", "Hi."))
     done = subprocess.run(
         [*COMMAND, "chats", "list", "--store", url],

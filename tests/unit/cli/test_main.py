@@ -1,4 +1,4 @@
-"""What all commands share: a quick start, help, points in time, and completion for shells."""
+"""Shared parts of all commands: fast start, help, dates, and shell completion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ printf '%s,' "${COMPREPLY[@]}"
 """
 
 
-def test_help_waits_for_nothing_that_it_does_not_need() -> None:
+def test_command_line_import_loads_only_light_modules() -> None:
     code = "import sys, turnledger.cli.main; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
@@ -42,7 +42,7 @@ def test_help_waits_for_nothing_that_it_does_not_need() -> None:
     assert [name for name in SLOW if name in loaded] == []
 
 
-def test_ctrl_c_before_a_command_runs_is_quiet() -> None:
+def test_ctrl_c_before_a_command_runs_exits_silently() -> None:
     code = """
 import sys
 class Interrupted:
@@ -57,7 +57,7 @@ main()"""
 
 
 @pytest.mark.parametrize("command", [(), ("chats",), ("tokens",)])
-def test_each_command_says_what_it_is_for(command: tuple[str, ...]) -> None:
+def test_help_describes_each_command(command: tuple[str, ...]) -> None:
     done = invoke(app, [*command, "--help"], prog_name="turnledger")
     assert done.exit_code == 0
     named = done.stdout.split("Commands:\n")[1].splitlines()
@@ -66,12 +66,12 @@ def test_each_command_says_what_it_is_for(command: tuple[str, ...]) -> None:
     assert "\x1b" not in done.output
 
 
-def test_it_says_which_version_it_is() -> None:
+def test_version_option_prints_the_version() -> None:
     assert invoke(app, ["--version"]).stdout.startswith("turnledger 0.")
 
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="needs bash")
-def test_bash_completes_the_name_of_a_chat(tmp_path: Path) -> None:
+def test_bash_completes_the_key_of_a_chat(tmp_path: Path) -> None:
     (tmp_path / "turnledger").mkdir()
     for name in ("order", "origin", "weather"):
         say(f"sqlite:///{tmp_path}/turnledger/chats.db", name, ("Hello", "Hi."))
@@ -108,7 +108,7 @@ NOW = 1_800_000_000_000
         ("1970-01-02T00:00:00Z", 86_400_000),
     ],
 )
-def test_spans_and_dates_are_understood(text: str, time: int) -> None:
+def test_expiry_accepts_spans_and_dates(text: str, time: int) -> None:
     assert expiry_of(text, NOW) == time
 
 
@@ -127,17 +127,17 @@ def test_spans_and_dates_are_understood(text: str, time: int) -> None:
         "31.12.2027",
     ],
 )
-def test_anything_else_is_told_with_what_is_understood(text: str) -> None:
+def test_expiry_that_is_malformed_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInput, match="30d"):
         expiry_of(text, NOW)
 
 
-def test_a_time_is_told_in_utc() -> None:
+def test_date_is_printed_in_utc() -> None:
     assert date_of(NOW) == "2027-01-15 08:00"
 
 
 @pytest.mark.parametrize("time", [2**53, -(2**53), 10**30])
-def test_a_time_that_no_calendar_has_is_told_as_it_is(time: int) -> None:
+def test_date_outside_the_calendar_is_printed_in_milliseconds(time: int) -> None:
     assert date_of(time) == f"{time} ms"
 
 
@@ -153,7 +153,7 @@ def offered(shell: str, words: str) -> str:
     return done.stdout
 
 
-def test_ids_and_names_of_chats_are_offered(url: str) -> None:
+def test_completion_offers_chat_ids_and_keys(url: str) -> None:
     order, weather = say(url, "order", ("Where is it?", "On its way.")), say(url, "weather", ("How?", "So."))
     for name in ("-rf", "a b"):  # a flag, and two words
         say(url, name, ("Hello", "Hi."))
@@ -167,14 +167,14 @@ def test_ids_and_names_of_chats_are_offered(url: str) -> None:
     )
 
 
-def test_what_is_deleted_is_offered_to_be_restored(url: str) -> None:
+def test_completion_of_restore_offers_deleted_chats(url: str) -> None:
     gone, _ = say(url, "gone", ("Hello", "Hi.")), say(url, "here", ("Hello", "Hi."))
     assert run("delete", gone, "--store", url).exit_code == 0
     assert offered("bash", f"turnledger chats restore --store {url} ").split() == [gone]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_no_title_and_no_name_is_a_command(url: str, shell: str) -> None:
+def test_completion_never_offers_shell_syntax(url: str, shell: str) -> None:
     say(url, SHELL, (SHELL, "Hi."))
     told = offered(shell, f"turnledger chats show --store {url} ")
     assert "touch" not in told or shell != "bash"
@@ -185,19 +185,19 @@ def test_no_title_and_no_name_is_a_command(url: str, shell: str) -> None:
     assert told.count('"') == (4 if shell == "zsh" else 0)
 
 
-def test_a_store_that_cannot_be_read_is_no_reason_to_fail(url: str) -> None:
+def test_completion_of_an_unreadable_store_offers_no_chats(url: str) -> None:
     assert offered("bash", f"turnledger chats show --store {url} ").strip() == ""
     assert offered("bash", "turnledger chats show --store nonsense: ").strip() == ""
 
 
-def test_a_look_takes_no_part_in_the_store(url: str, tmp_path: Path) -> None:
+def test_completion_does_not_change_the_store(url: str, tmp_path: Path) -> None:
     say(url, "order", ("Hello", "Hi."))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert "order" in offered("bash", f"turnledger chats show --store {url} ")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_a_look_where_there_is_nothing_makes_no_folder(
+def test_completion_without_a_store_creates_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
@@ -207,6 +207,6 @@ def test_a_look_where_there_is_nothing_makes_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_commands_and_flags_are_offered() -> None:
+def test_completion_offers_commands_and_flags() -> None:
     assert offered("bash", "turnledger chats re").split() == ["rename", "restore"]
     assert "--json" in offered("bash", "turnledger chats list --").split()

@@ -1,4 +1,4 @@
-"""What a server says becomes the error of its code, and it is known whether asking again may help."""
+"""Server errors become the error class of their code, and each is known to be retryable or not."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TOLD = [kind for kind in tree() if kind not in (errors.TurnReplayed, errors.Turn
 
 
 @pytest.mark.parametrize("kind", TOLD, ids=lambda kind: kind.__name__)
-def test_every_error_of_the_tree_comes_back_by_its_code(kind: type[TurnledgerError]) -> None:
+def test_error_class_is_found_by_its_code(kind: type[TurnledgerError]) -> None:
     error = error_of(kind.code, "So it is.", status=418, request_id="req_7")
     assert type(error) is kind
     assert (str(error), error.code, error.status, error.request_id) == ("So it is.", kind.code, 418, "req_7")
 
 
 @pytest.mark.parametrize("kind", TOLD, ids=lambda kind: kind.__name__)
-def test_errors_made_here_have_the_fields_of_those_made_there(kind: type[TurnledgerError]) -> None:
+def test_error_from_the_server_has_the_fields_of_a_local_one(kind: type[TurnledgerError]) -> None:
     made = {
         errors.MissingToolResults: lambda: errors.MissingToolResults(("a",)),
         errors.StorageFull: lambda: errors.StorageFull(1),
@@ -41,7 +41,7 @@ def test_errors_made_here_have_the_fields_of_those_made_there(kind: type[Turnled
     assert vars(error_of(kind.code, "")).keys() >= vars(made).keys()
 
 
-def test_a_code_that_nobody_knows_is_a_request_that_failed() -> None:
+def test_unknown_error_code_becomes_request_failed() -> None:
     error = told_by(refused(418, "teapot")).error
     assert (type(error), error.code, error.status) == (errors.RequestFailed, "teapot", 418)
 
@@ -57,24 +57,24 @@ def test_a_code_that_nobody_knows_is_a_request_that_failed() -> None:
         (404, errors.RequestFailed),
     ],
 )
-def test_a_status_says_what_kind_of_failure_it_is(status: int, kind: type[TurnledgerError]) -> None:
+def test_error_with_an_unknown_code_follows_its_status(status: int, kind: type[TurnledgerError]) -> None:
     assert type(told_by(refused(status, "unheard_of")).error) is kind
 
 
-def test_what_speaks_no_turnledger_is_told_by_its_status() -> None:
+def test_error_from_a_foreign_server_is_classified_by_its_status() -> None:
     told = told_by(Reply(502, {}, b"<html>Bad Gateway</html>"))
     assert (told.error.code, told.error.status, told.error.request_id) == ("status_502", 502, None)
     assert told.is_passing
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
-def test_passing_statuses(status: int) -> None:
+def test_transient_status_is_retried_unless_the_server_forbids_it(status: int) -> None:
     assert told_by(refused(status, "x")).is_passing
     assert not told_by(refused(status, "x", x_should_retry="false")).is_passing
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 412, 422, 507])
-def test_statuses_that_stay(status: int) -> None:
+def test_permanent_status_is_not_retried(status: int) -> None:
     assert not told_by(refused(status, "x")).is_passing
 
 
@@ -82,19 +82,19 @@ def test_statuses_that_stay(status: int) -> None:
     "code",
     ["model_error", "model_unavailable", "model_timeout", "malformed_answer", "turn_failed", "empty_turn"],
 )
-def test_what_the_model_did_is_not_repeated(code: str) -> None:
+def test_model_failure_is_not_retried(code: str) -> None:
     assert not told_by(refused(502, code)).is_passing
     body = refused(502, code, kind="server_error").body
     assert not told_in_stream(body, None).is_passing
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("2", 2.0), ("0.5", 0.5), ("-1", 0.0), ("Fri, 1 Jan", None)])
-def test_how_long_to_wait(given: str, seconds: float | None) -> None:
+def test_retry_after_header_is_parsed_to_seconds(given: str, seconds: float | None) -> None:
     assert told_by(refused(503, "shutting_down", retry_after=given)).retry_after == seconds
 
 
 @pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
-def test_in_a_stream_the_same_errors_pass_as_by_their_status(kind: type[TurnledgerError]) -> None:
+def test_error_in_a_stream_is_as_transient_as_by_its_status(kind: type[TurnledgerError]) -> None:
     if kind in (errors.TurnReplayed, errors.TurnAttached, errors.ModelRefused, TurnledgerError):
         return
     error = kind.__new__(kind)
@@ -107,28 +107,28 @@ def test_in_a_stream_the_same_errors_pass_as_by_their_status(kind: type[Turnledg
     assert told_in_stream(error_body(error), None).is_passing == by_status.is_passing
 
 
-def test_a_garbled_error_in_a_stream_is_worth_another_try() -> None:
+def test_garbled_error_in_a_stream_is_retried() -> None:
     assert told_in_stream(b"{", "req_1").is_passing
 
 
-def test_a_failure_is_the_error_of_its_code_without_the_name_of_its_class() -> None:
+def test_failure_becomes_the_error_of_its_code_without_the_class_name() -> None:
     error = failed_with(Failure("model_timeout", "ModelTimeout: It took too long."))
     assert (type(error), str(error)) == (errors.ModelTimeout, "It took too long.")
 
 
-def test_a_failure_without_a_class_is_a_turn_that_failed_under_its_own_code() -> None:
+def test_failure_with_an_unknown_code_becomes_turn_failed() -> None:
     error = failed_with(Failure("KeyError", "KeyError: 'x'"))
     assert (type(error), error.code, str(error)) == (errors.TurnFailed, "KeyError", "KeyError: 'x'")
     assert type(failed_with(None)) is errors.TurnFailed
 
 
-def test_failures_of_the_process_and_of_the_model_are_told_apart() -> None:
+def test_process_failures_and_model_failures_have_disjoint_codes() -> None:
     assert {"process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"} <= OF_THE_PROCESS
     assert not {kind.code for kind in tree(errors.ModelError)} & OF_THE_PROCESS
     assert errors.ConversationDeleted.code not in OF_THE_PROCESS
 
 
-def test_codes_may_be_numbers() -> None:
+def test_numeric_error_code_becomes_text() -> None:
     reply = Reply(400, {}, msgspec.json.encode({"error": {"message": "No.", "code": 17}}))
     assert told_by(reply).error.code == "17"
 
@@ -136,19 +136,19 @@ def test_codes_may_be_numbers() -> None:
 @pytest.mark.parametrize(
     ("said", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-1", 0.0), ("inf", DAY), ("1e300", DAY), ("nan", 0.0)]
 )
-def test_nobody_is_sent_away_for_longer_than_a_day(said: str, seconds: float) -> None:
+def test_retry_after_is_capped_at_a_day(said: str, seconds: float) -> None:
     assert told_by(refused(503, "shutting_down", retry_after=said)).retry_after == seconds
 
 
 @pytest.mark.parametrize("problem", [missing(), why_not(None)])
-def test_who_is_shown_the_door_of_a_stream_is_told_as_at_the_door(problem: Refused) -> None:
+def test_authentication_error_in_a_stream_becomes_not_admitted(problem: Refused) -> None:
     """A stream has no status any more."""
     error = told_in_stream(error_body(problem), "req_1").error
     assert (type(error), error.status, error.code) == (errors.NotAdmitted, 401, problem.code)
 
 
 @pytest.mark.parametrize("code", ["token_revoked", "token_expired"])
-def test_nor_is_a_token_that_has_ended_a_word_without_a_class(code: str) -> None:
+def test_ended_token_error_in_a_stream_becomes_not_admitted(code: str) -> None:
     body = (
         b'{"error":{"message":"No.","type":"invalid_request_error","param":null,"code":"%s"}}' % code.encode()
     )

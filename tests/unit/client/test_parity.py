@@ -1,4 +1,4 @@
-"""The two edges are one client: the blocking one is generated from the awaiting one."""
+"""The sync client is generated from the async one."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FOREIGN = (
 )
 
 
-def test_sync_modules_are_what_the_generator_writes() -> None:
+def test_sync_modules_equal_the_generator_output() -> None:
     written = twins()
     assert {path.name for path in TARGET.glob("*.py")} == {path.name for path in written} | BY_HAND
     stale = [path.name for path, text in written.items() if path.read_text() != text]
     assert not stale, f"{stale}: edit client/aio, then run `make twins`"
 
 
-def test_twin_of_every_construct_has_no_trace_of_asyncio() -> None:
+def test_twin_of_async_code_has_no_trace_of_asyncio() -> None:
     source = """
 async def read(self) -> AsyncIterator[AsyncChat]:
     '''Read, awaited, from any task.'''
@@ -51,7 +51,7 @@ def read(self) -> Iterator[Chat]:
     assert twin(source) == HEADER + blocking
 
 
-def test_public_methods_without_a_docstring_are_two_plain_properties() -> None:
+def test_public_methods_have_docstrings_except_two_properties() -> None:
     kinds = [getattr(client, name) for name in client.__all__]
     undocumented = {
         name
@@ -63,7 +63,7 @@ def test_public_methods_without_a_docstring_are_two_plain_properties() -> None:
     assert undocumented == {"conversation_key", "scope"}
 
 
-def test_every_public_name_is_there() -> None:
+def test_client_package_exports_every_public_name() -> None:
     assert sorted(turnledger.client.__all__) == list(turnledger.client.__all__)
     for name in turnledger.client.__all__:
         assert getattr(turnledger.client, name) is not None
@@ -72,7 +72,7 @@ def test_every_public_name_is_there() -> None:
         _ = turnledger.client.Clinet
 
 
-def test_the_client_loads_nothing_of_a_server() -> None:
+def test_client_import_loads_no_server_module() -> None:
     code = "import sys, turnledger.client; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     modules = set(loaded.split())
@@ -81,7 +81,7 @@ def test_the_client_loads_nothing_of_a_server() -> None:
     assert ours == {"api", "client", "errors", "model"}
 
 
-def test_httpx2_is_loaded_with_the_first_client() -> None:
+def test_httpx2_is_imported_with_the_first_client() -> None:
     code = """
 import sys
 from turnledger.client import Client
@@ -92,7 +92,7 @@ assert "httpx2" in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_without_its_extra_it_names_the_remedy() -> None:
+def test_client_import_without_its_extra_names_the_remedy() -> None:
     code = "import sys; sys.modules['httpx2'] = None; import turnledger.client"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
     assert told.splitlines()[-1] == (
@@ -105,7 +105,7 @@ def test_without_its_extra_it_names_the_remedy() -> None:
 @pytest.mark.parametrize(
     ("chat", "stream"), [(client.Chat, client.TurnStream), (client.AsyncChat, client.AsyncTurnStream)]
 )
-def test_a_type_checker_knows_a_stream_from_an_answer(chat: type, stream: type, verb: str) -> None:
+def test_send_overloads_return_a_stream_or_an_answer(chat: type, stream: type, verb: str) -> None:
     told = {
         each.__annotations__["stream"]: each.__annotations__["return"]
         for each in get_overloads(getattr(chat, verb))

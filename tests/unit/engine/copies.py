@@ -1,4 +1,4 @@
-"""Histories and what chat clients make of them: each message of a copy knows which stored message it is."""
+"""Generated histories and client copies of them; each message knows the stored message it came from."""
 
 from __future__ import annotations
 

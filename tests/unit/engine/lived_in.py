@@ -1,4 +1,4 @@
-"""A store in which everything has happened that leaves a trace, and the means to damage it."""
+"""A store after every operation that leaves rows, and functions that damage it."""
 
 from __future__ import annotations
 

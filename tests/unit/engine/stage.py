@@ -1,4 +1,4 @@
-"""What engine tests stand on: a clock that tests move, tables without an event loop, rows with few fields."""
+"""Support for engine tests: a clock set by hand, tables without an event loop, rows with few fields."""
 
 from __future__ import annotations
 

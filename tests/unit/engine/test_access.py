@@ -1,4 +1,4 @@
-"""Tokens, links and admission: made, used and ended once though processes race, and cheap to check."""
+"""Tokens, share links and admission under races between processes, and the cost of quotas."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def test_a_maker_that_is_revoked_meanwhile_makes_nothing(
+async def test_token_whose_parent_is_revoked_meanwhile_is_not_created(
     ledger: Ledger, store: GatedStore, database: Database
 ) -> None:
     parent, _ = await Host(ledger).tokens.create(scopes=ALL)
@@ -58,7 +58,7 @@ async def test_a_maker_that_is_revoked_meanwhile_makes_nothing(
     assert list(database.tokens) == [parent.id]
 
 
-async def test_the_limit_is_kept_by_who_come_at_once(ledger: Ledger, database: Database) -> None:
+async def test_token_limit_holds_for_concurrent_creations(ledger: Ledger, database: Database) -> None:
     made = await asyncio.gather(
         *(Host(ledger).tokens.create(scopes=ALL) for _ in range(5)), return_exceptions=True
     )
@@ -75,7 +75,7 @@ async def unbounded(store: GatedStore) -> AsyncIterator[Ledger]:
         yield unbounded
 
 
-async def test_who_is_not_fast_enough_for_the_last_use_is_refused(
+async def test_share_link_with_one_use_refuses_the_slower_of_two_visitors(
     unbounded: Ledger, store: GatedStore, database: Database
 ) -> None:
     share, code = await Host(unbounded).shares.create(scope="shop", max_uses=1)
@@ -89,7 +89,7 @@ async def test_who_is_not_fast_enough_for_the_last_use_is_refused(
     assert (database.shares[share.id].uses, len(database.tokens)) == (1, 1)
 
 
-async def test_a_maker_that_is_revoked_meanwhile_makes_no_link(
+async def test_share_link_whose_parent_token_is_revoked_meanwhile_is_not_created(
     unbounded: Ledger, store: GatedStore, database: Database
 ) -> None:
     boss, _ = await Host(unbounded).tokens.create(owner="ann", scopes=tuple(TokenScope))
@@ -126,13 +126,13 @@ class Persisting(Process):
         return await operation(self.tables, request)
 
 
-async def test_who_is_let_in_and_whom_nobody_let_in_goes_on() -> None:
+async def test_operation_with_current_or_no_admission_is_run() -> None:
     process = Persisting()
     assert await persist_admitted(process, done, Asked(0), None) == 0
     assert await persist_admitted(process, done, Asked(None), None) is None
 
 
-async def test_who_was_let_in_before_is_looked_up_again() -> None:
+async def test_operation_with_an_old_admission_is_readmitted_and_run_again() -> None:
     process = Persisting()
     await process.tables.raise_admission("ann")
 
@@ -143,7 +143,7 @@ async def test_who_was_let_in_before_is_looked_up_again() -> None:
     assert process.tried == 2
 
 
-async def test_nobody_is_looked_up_for_ever() -> None:
+async def test_operation_whose_readmission_is_also_old_raises_admission_moved() -> None:
     process = Persisting()
     await process.tables.raise_admission("ann")
 
@@ -170,7 +170,7 @@ class Counted(MemoryTables):
         await super().count_bytes(owner, more)
 
 
-def test_the_row_of_the_owner_is_written_once_in_a_block() -> None:
+def test_owner_row_is_written_once_per_block_of_bytes() -> None:
     tables, line, size = Counted(), branch(), 0
     for number in range(1, 41):
         made = replace(turn(number, output=[assistant("y" * 1_000)]), branch=line.id)
@@ -182,7 +182,7 @@ def test_the_row_of_the_owner_is_written_once_in_a_block() -> None:
     assert drive(tables.turn_log(some_id(TurnId, 40))) == b"log"
 
 
-def test_there_is_room_until_the_bound_is_reached() -> None:
+def test_check_room_refuses_once_the_storage_quota_is_reached() -> None:
     tables = Counted()
     drive(check_room(tables, "ann", Room(BLOCK + 1)))
     drive(check_room(tables, "eve", Room(BLOCK)))
@@ -191,7 +191,7 @@ def test_there_is_room_until_the_bound_is_reached() -> None:
     assert refused.value.limit == BLOCK
 
 
-def test_a_chat_in_question_is_not_held_against_itself() -> None:
+def test_check_room_does_not_count_the_conversation_being_created() -> None:
     tables = Counted()
     drive(check_room(tables, "ann", Room(1, 1), made=conversation()))
     drive(check_room(tables, "ann", Room(chats=2), adds_chat=True))

@@ -1,4 +1,4 @@
-"""The trusted clock: what is written down is late, what ends is judged early, and jumps move neither."""
+"""The trusted clock: written times never fall, due times never run ahead, and jumps affect neither."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def jump(clock: FakeClock, seconds: float) -> None:
     clock.set_wall_clock(clock.now_ms() + round(seconds * 1000))
 
 
-def test_times_without_a_jump_are_those_of_the_wall_clock() -> None:
+def test_trusted_clock_without_a_jump_equals_the_wall_clock() -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     for seconds in (0.001, 1.0, 0.5, 86_400.0):
@@ -35,7 +35,7 @@ def test_times_without_a_jump_are_those_of_the_wall_clock() -> None:
 
 
 @pytest.mark.parametrize("seconds", [HOUR + 1, YEAR, -HOUR - 1, -YEAR])
-def test_due_time_in_doubt_stands_still_until_the_clocks_have_agreed(seconds: float) -> None:
+def test_due_time_after_a_large_jump_stands_still_until_confirmed(seconds: float) -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     jump(clock, seconds)
@@ -48,7 +48,7 @@ def test_due_time_in_doubt_stands_still_until_the_clocks_have_agreed(seconds: fl
     assert trusted.due_ms() == trusted.now_ms() == clock.now_ms()
 
 
-def test_due_time_after_a_second_jump_waits_again() -> None:
+def test_due_time_after_a_second_jump_waits_for_confirmation_again() -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     jump(clock, YEAR)
@@ -63,7 +63,7 @@ def test_due_time_after_a_second_jump_waits_again() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-0.5, -60.0, -HOUR, -YEAR])
-def test_written_times_after_a_jump_back_go_on(seconds: float) -> None:
+def test_written_time_after_a_jump_back_still_rises(seconds: float) -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     last = trusted.now_ms()
@@ -74,7 +74,7 @@ def test_written_times_after_a_jump_back_go_on(seconds: float) -> None:
         last = trusted.now_ms()
 
 
-def test_written_times_after_a_jump_ahead_that_ends_are_right_again() -> None:
+def test_written_time_after_a_jump_ahead_and_back_is_correct() -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     jump(clock, YEAR)
@@ -97,7 +97,7 @@ def test_due_time_after_a_small_jump_ahead_follows_slowly() -> None:
     assert trusted.due_ms() == clock.now_ms()
 
 
-def test_a_jump_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_jump_and_its_end_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     with caplog.at_level(logging.INFO, "turnledger"):
@@ -112,7 +112,7 @@ def test_a_jump_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("known", [START - 2 * 3_600_000, START + 2 * 3_600_000])
-def test_a_start_far_from_the_newest_stored_time_is_in_doubt(known: int) -> None:
+def test_clock_far_from_the_newest_stored_time_at_start_is_in_doubt(known: int) -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     trusted.compare(None, known)
@@ -124,13 +124,13 @@ def test_a_start_far_from_the_newest_stored_time_is_in_doubt(known: int) -> None
 
 
 @pytest.mark.parametrize("known", [None, START - 3_600_000, START + 3_600_000])
-def test_a_start_near_the_newest_stored_time_is_trusted(known: int | None) -> None:
+def test_clock_near_the_newest_stored_time_at_start_is_trusted(known: int | None) -> None:
     trusted = made(FakeClock(START))
     trusted.compare(None, known)
     assert trusted.is_trusted
 
 
-def test_a_mark_of_the_same_boot_is_believed_and_not_one_of_another() -> None:
+def test_clock_mark_of_the_same_boot_is_trusted_and_of_another_is_not() -> None:
     clock = FakeClock(START)
     clock.advance(10 * HOUR)
     long_ago = START - round(YEAR * 1000)
@@ -144,7 +144,7 @@ def test_a_mark_of_the_same_boot_is_believed_and_not_one_of_another() -> None:
     assert young.mark().since == round(9.5 * HOUR * 1000)
 
 
-def test_a_mark_in_doubt_keeps_the_last_time_that_was_trusted() -> None:
+def test_clock_mark_written_in_doubt_keeps_the_last_trusted_time() -> None:
     clock = FakeClock(START)
     trusted = made(clock)
     assert trusted.mark().trusted_at == START
@@ -152,7 +152,7 @@ def test_a_mark_in_doubt_keeps_the_last_time_that_was_trusted() -> None:
     assert trusted.mark().trusted_at == START
 
 
-def test_a_start_in_doubt_judges_by_the_last_time_that_was_trusted() -> None:
+def test_due_time_of_a_start_in_doubt_is_the_last_trusted_time() -> None:
     """Another process may have written something while its clock was ahead."""
     clock = FakeClock(START)
     jump(clock, YEAR)
@@ -161,7 +161,7 @@ def test_a_start_in_doubt_judges_by_the_last_time_that_was_trusted() -> None:
     assert trusted.due_ms() == START - 1
 
 
-def test_written_and_due_times_of_clocks_that_tick_apart_are_the_same() -> None:
+def test_written_and_due_times_within_one_millisecond_are_equal() -> None:
     """A machine's two clocks do not turn to the next millisecond at the same moment."""
     clock = FakeClock(START)
     trusted = made(clock)
@@ -170,7 +170,7 @@ def test_written_and_due_times_of_clocks_that_tick_apart_are_the_same() -> None:
         assert trusted.now_ms() == trusted.due_ms() == clock.now_ms() == START
 
 
-def test_wrong_clock_is_not_trusted_after_a_second_boot_because_of_what_it_wrote() -> None:
+def test_wrong_clock_is_not_trusted_after_a_reboot_because_of_times_it_wrote() -> None:
     clock = FakeClock(START + round(YEAR * 1000))
     trusted = made(clock)
     trusted.compare(ClockMark("another boot", 0, 0, START), clock.now_ms())
@@ -178,7 +178,7 @@ def test_wrong_clock_is_not_trusted_after_a_second_boot_because_of_what_it_wrote
     assert trusted.due_ms() == START
 
 
-def test_agreement_is_counted_only_while_somebody_looks() -> None:
+def test_confirmation_of_a_jumped_clock_does_not_count_unobserved_time() -> None:
     """The machine sleeps between two jumps by the same amount, and the clock is right meanwhile."""
     clock = FakeClock(START)
     trusted = made(clock, unseen=60.0)
@@ -195,7 +195,7 @@ def test_agreement_is_counted_only_while_somebody_looks() -> None:
     assert trusted.due_ms() == clock.now_ms()
 
 
-def test_long_sleep_of_a_trusted_clock_raises_no_doubt() -> None:
+def test_trusted_clock_after_a_long_sleep_stays_trusted() -> None:
     clock = FakeClock(START)
     trusted = made(clock, unseen=60.0)
     clock.sleep(10 * HOUR)
@@ -204,7 +204,7 @@ def test_long_sleep_of_a_trusted_clock_raises_no_doubt() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1800.0, -1800.0])
-def test_restart_after_a_small_jump_follows_as_slowly_as_the_process_before(seconds: float) -> None:
+def test_due_time_after_a_small_jump_and_a_restart_follows_slowly(seconds: float) -> None:
     clock = FakeClock(START)
     before = made(clock)
     clock.advance(HOUR)
@@ -224,7 +224,7 @@ def test_restart_after_a_small_jump_follows_as_slowly_as_the_process_before(seco
     assert after.due_ms() == after.now_ms() == clock.now_ms()
 
 
-def test_start_after_another_boot_takes_a_wall_clock_within_the_tolerance() -> None:
+def test_due_time_after_a_reboot_takes_a_wall_clock_within_the_tolerance() -> None:
     """How long the machine was off is not known: there is no line to continue."""
     clock = FakeClock(START)
     trusted = made(clock)

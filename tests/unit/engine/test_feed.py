@@ -1,4 +1,4 @@
-"""The feed: one read for all followers, pages that fit together, and nothing lost between store and feed."""
+"""The feed: one read for all followers, pages without gap or overlap, and no change lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def distributed_to(ledger: Ledger) -> None:
             await asyncio.sleep(0)
 
 
-async def test_all_who_follow_are_told_by_one_look() -> None:
+async def test_feed_reads_the_store_once_for_all_followers() -> None:
     async with opened() as (ledger, store):
         followers = [ledger.follow() for _ in range(20)]
         for each in followers:
@@ -73,7 +73,7 @@ async def test_all_who_follow_are_told_by_one_look() -> None:
             each.__exit__()
 
 
-async def test_while_nobody_follows_nothing_is_looked_at() -> None:
+async def test_feed_without_followers_does_not_read_the_store() -> None:
     async with opened() as (ledger, store):
         with ledger.follow() as following:
             await kinds(following, 1)
@@ -84,7 +84,7 @@ async def test_while_nobody_follows_nothing_is_looked_at() -> None:
         assert "read_tail" not in store.operations
 
 
-async def test_who_does_not_keep_up_reads_from_the_store() -> None:
+async def test_follower_that_falls_behind_reads_from_the_store() -> None:
     async with opened() as (ledger, store):
         with ledger.follow() as following:
             await kinds(following, 1)
@@ -98,7 +98,7 @@ async def test_who_does_not_keep_up_reads_from_the_store() -> None:
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
 
 
-async def test_what_comes_while_the_store_is_read_is_told_once() -> None:
+async def test_change_made_during_a_store_read_is_received_once() -> None:
     async with opened() as (ledger, store):
         with (
             ledger.follow(after=await ledger.position()) as following,
@@ -114,7 +114,7 @@ async def test_what_comes_while_the_store_is_read_is_told_once() -> None:
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
 
 
-async def test_a_crowd_that_comes_back_reads_the_store_once() -> None:
+async def test_followers_that_reconnect_together_share_one_store_read() -> None:
     async with opened() as (ledger, store):
         start = await ledger.position()
         for _ in range(300):
@@ -131,7 +131,7 @@ async def test_a_crowd_that_comes_back_reads_the_store_once() -> None:
             each.__exit__()
 
 
-async def test_who_comes_late_is_told_of_no_title_that_is_gone() -> None:
+async def test_follower_that_joins_late_does_not_receive_the_title_of_a_purged_chat() -> None:
     async with opened() as (ledger, _):
         start = await ledger.position()
         chat = await ledger.conversation(title="secret")
@@ -146,7 +146,7 @@ async def test_who_comes_late_is_told_of_no_title_that_is_gone() -> None:
             assert first.chat.title is None
 
 
-async def test_who_is_cancelled_while_the_store_is_read_has_lost_nothing() -> None:
+async def test_follower_cancelled_during_a_store_read_loses_no_change() -> None:
     async with opened() as (ledger, store):
         start = await ledger.position()
         await ledger.conversation()
@@ -161,7 +161,7 @@ async def test_who_is_cancelled_while_the_store_is_read_has_lost_nothing() -> No
             assert await kinds(following, 2) == [ChangeKind.CHAT_CREATED] * 2
 
 
-async def test_who_comes_while_the_feed_reads_misses_nothing() -> None:
+async def test_follower_that_joins_during_a_feed_read_misses_no_change() -> None:
     async with opened() as (ledger, store):
         with ledger.for_owner("ann").follow() as first, ledger.for_owner("bob").follow() as second:
             await kinds(first, 1)
@@ -174,7 +174,7 @@ async def test_who_comes_while_the_feed_reads_misses_nothing() -> None:
             assert await kinds(first, 1) == [ChangeKind.CHAT_CREATED]
 
 
-async def test_a_store_out_of_reach_only_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_feed_with_an_unavailable_store_delivers_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LONGEST_PAUSE", 0.01)
     async with opened() as (ledger, store):
         store.refuse(newest_position, StoreUnavailable(), times=2)
@@ -194,7 +194,7 @@ async def _position_of(ledger: Ledger) -> str:
             continue
 
 
-async def test_an_error_of_the_store_leaves_who_follows_where_he_was() -> None:
+async def test_follower_whose_store_read_fails_keeps_its_position() -> None:
     async with opened() as (ledger, store):
         start = await ledger.position()
         await ledger.conversation()
@@ -205,7 +205,7 @@ async def test_an_error_of_the_store_leaves_who_follows_where_he_was() -> None:
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
 
 
-async def test_after_a_long_silence_falling_behind_is_no_gap() -> None:
+async def test_follower_behind_by_changes_of_others_only_receives_no_gap() -> None:
     """What others were told of in between is gone; nothing of his was among it."""
     database = Database()
     async with opened(database) as (ledger, _):
@@ -222,7 +222,7 @@ async def test_after_a_long_silence_falling_behind_is_no_gap() -> None:
             assert await kinds(following, 20) == [ChangeKind.CHAT_CREATED] * 20
 
 
-async def test_who_missed_what_is_gone_is_told_of_a_gap() -> None:
+async def test_follower_that_missed_removed_changes_receives_a_gap() -> None:
     database = Database()
     async with opened(database) as (ledger, _):
         with ledger.follow() as following:
@@ -237,7 +237,7 @@ async def test_who_missed_what_is_gone_is_told_of_a_gap() -> None:
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
 
 
-async def test_who_is_woken_knows_how_far_there_was_nothing() -> None:
+async def test_follower_woken_without_changes_advances_its_position() -> None:
     async with opened() as (ledger, _):
         with ledger.for_owner("ann").follow() as following:
             await kinds(following, 1)
@@ -261,7 +261,7 @@ def tables() -> MemoryTables:
     return tables
 
 
-def test_pages_fit_on_to_each_other(tables: MemoryTables) -> None:
+def test_resume_pages_join_without_gap_or_overlap(tables: MemoryTables) -> None:
     first = drive(resume(tables, ResumeRequest("ann", Position(), 3)))
     assert ([change.at for change in first.changes], first.has_more) == ([0, 1, 3], True)
     last = drive(resume(tables, ResumeRequest("ann", first.through, 3)))
@@ -270,7 +270,7 @@ def test_pages_fit_on_to_each_other(tables: MemoryTables) -> None:
 
 
 @pytest.mark.parametrize("after", [Position(3, 0), Position(99, 1), Position(0, 1)])
-def test_a_number_with_another_mark_is_not_known(tables: MemoryTables, after: Position) -> None:
+def test_position_with_another_mark_is_reported_as_unknown(tables: MemoryTables, after: Position) -> None:
     for page in (
         drive(resume(tables, ResumeRequest("ann", after, 3))),
         drive(read_tail(tables, TailRequest(after, frozenset({"ann"}), 3))),
@@ -279,7 +279,7 @@ def test_a_number_with_another_mark_is_not_known(tables: MemoryTables, after: Po
         assert page.through == drive(newest_position(tables))
 
 
-def test_the_tail_goes_on_behind_what_was_looked_at(tables: MemoryTables) -> None:
+def test_tail_continues_after_the_last_number_it_read(tables: MemoryTables) -> None:
     owners = frozenset({"bob"})
     first = drive(read_tail(tables, TailRequest(Position(), owners, 2)))
     assert (first.changes, first.through.number, first.has_more) == ([], 2, True)

@@ -1,4 +1,4 @@
-"""An imported file becomes a tree that keeps the promises; every change and every bad line is reported."""
+"""Import: a file becomes a valid tree of turns, and every repair and every bad line is reported."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def told(plan: Plan) -> list[tuple[int, Did]]:
     return [(each.line, each.did) for each in plan.reports if each.did is not Did.RENAMED]
 
 
-def test_texts_of_another_making_become_ids_that_stay_the_same() -> None:
+def test_import_derives_the_same_ids_from_foreign_ids_each_time() -> None:
     first = plan(header(), turn("a"), turn("b", "a"))
     again = plan(header(), turn("a"), turn("b", "a"))
     assert first == again
@@ -73,7 +73,7 @@ def test_texts_of_another_making_become_ids_that_stay_the_same() -> None:
     assert planned(header(), 1, [], "ben", Limits()).conversation.id != first.conversation.id
 
 
-def test_branches_end_where_they_say_and_one_is_shown() -> None:
+def test_import_ends_each_branch_at_its_head_and_shows_the_current_one() -> None:
     chat = header(branches=(BranchLine(id="x", head="c"), BranchLine(id="y", head="d")), current="x")
     made = plan(chat, turn("a"), turn("b", "a"), turn("c", "b"), turn("d", "a"))
     assert told(made) == []
@@ -82,38 +82,38 @@ def test_branches_end_where_they_say_and_one_is_shown() -> None:
     assert [each.number for each in made.turns.values()] == [1, 2, 3, 2]
 
 
-def test_without_branches_the_turns_are_one_line() -> None:
+def test_import_without_branches_puts_the_turns_on_one_line() -> None:
     made = plan(header(), turn("a"), turn("b", "a"))
     assert len(made.branches) == 1
     assert said(made) == ["ask a", "ask b"]
 
 
-def test_turns_that_are_out_of_order_are_put_in_order() -> None:
+def test_import_reorders_turns_that_precede_their_parent_and_reports_it() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="b"),)), turn("b", "a"), turn("a"))
     assert said(made) == ["ask a", "ask b"]
     assert told(made) == [(1, Did.REPAIRED)]
 
 
-def test_a_turn_whose_parent_is_lost_follows_the_line_before() -> None:
+def test_import_attaches_a_turn_with_a_missing_parent_to_the_line_before() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="d"),)), turn("a"), turn("c", "b"), turn("d", "c"))
     assert said(made) == ["ask a", "ask c", "ask d"]
     assert told(made) == [(3, Did.REPAIRED)]
 
 
-def test_turns_that_follow_themselves_are_left_out() -> None:
+def test_import_drops_turns_that_form_a_cycle() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "c"), turn("c", "b"))
     assert said(made) == ["ask a"]
     assert (3, Did.DROPPED) in told(made)
     assert (4, Did.DROPPED) in told(made)
 
 
-def test_a_second_turn_of_an_id_is_left_out() -> None:
+def test_import_drops_a_second_turn_with_the_same_id() -> None:
     made = plan(header(), turn("a"), turn("a"))
     assert len(made.turns) == 1
     assert told(made) == [(3, Did.DROPPED)]
 
 
-def test_a_file_that_is_cut_off_keeps_what_came_through() -> None:
+def test_import_of_a_truncated_chat_keeps_the_complete_turns() -> None:
     branches = (BranchLine(id="x", head="c"), BranchLine(id="y", head="d"))
     made = plan(header(branches=branches, current="y", turns=4), turn("a"), turn("b", "a"))
     assert said(made) == ["ask a", "ask b"]
@@ -122,13 +122,13 @@ def test_a_file_that_is_cut_off_keeps_what_came_through() -> None:
     assert told(made) == [(1, Did.REPAIRED), (1, Did.REPAIRED), (1, Did.DROPPED), (1, Did.REPAIRED)]
 
 
-def test_a_turn_that_no_branch_leads_to_is_told() -> None:
+def test_import_drops_and_reports_a_turn_that_is_on_no_branch() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "a"))
     assert said(made) == ["ask a"]
     assert told(made) == [(3, Did.DROPPED)]
 
 
-def test_what_is_no_item_is_left_out_and_flags_stay_with_theirs() -> None:
+def test_import_drops_an_invalid_item_and_keeps_flags_on_their_items() -> None:
     output = raws({"role": "nobody"}, message("assistant", "kept"))
     made = plan(header(), turn("a", output=output, flags=(FlagLine(item=2, to_user=False), FlagLine(item=9))))
     [only] = made.turns.values()
@@ -137,7 +137,7 @@ def test_what_is_no_item_is_left_out_and_flags_stay_with_theirs() -> None:
     assert told(made) == [(2, Did.DROPPED), (2, Did.DROPPED)]
 
 
-def test_a_call_that_one_branch_answers_is_closed_on_the_other() -> None:
+def test_import_closes_a_call_that_only_another_branch_answers() -> None:
     asked = turn("a", output=raws(CALL))
     answers = turn("b", "a", input=raws(RESULT))
     moves_on = turn("c", "a")
@@ -149,7 +149,7 @@ def test_a_call_that_one_branch_answers_is_closed_on_the_other() -> None:
     assert told(made) == [(4, Did.REPAIRED)]
 
 
-def test_a_stray_result_is_dropped_and_an_empty_turn_makes_room() -> None:
+def test_import_drops_a_stray_result_and_the_turn_it_leaves_empty() -> None:
     stray = turn("b", "a", input=raws(RESULT), output=())
     branches = (BranchLine(id="x", head="c"),)
     made = plan(header(branches=branches), turn("a"), stray, turn("c", "b"))
@@ -158,7 +158,7 @@ def test_a_stray_result_is_dropped_and_an_empty_turn_makes_room() -> None:
     assert told(made) == [(3, Did.REPAIRED), (3, Did.DROPPED)]
 
 
-def test_instructions_are_in_force_until_replaced() -> None:
+def test_import_keeps_instructions_in_force_until_replaced() -> None:
     be_brief = raws(message("system", "Be brief."))
     made = plan(
         header(),
@@ -176,18 +176,18 @@ def test_instructions_are_in_force_until_replaced() -> None:
     [{"kind": "odd"}, {"created_at": -1}, {"committed_at": 10**16}],
     ids=lambda change: next(iter(change)),
 )
-def test_a_turn_that_makes_no_sense_is_left_out(change: dict[str, Any]) -> None:
+def test_import_drops_a_turn_with_an_invalid_kind_or_time(change: dict[str, Any]) -> None:
     made = plan(header(), turn("a"), turn("b", "a", **change))
     assert said(made) == ["ask a"]
     assert told(made) == [(3, Did.DROPPED)]
 
 
-def test_a_turn_that_is_too_large_is_left_out() -> None:
+def test_import_drops_a_turn_beyond_the_size_limit() -> None:
     made = plan(header(), turn("a"), turn("b", "a", input=raws(message("user", "x" * 1000))), turn_bytes=500)
     assert said(made) == ["ask a"]
 
 
-def test_what_is_said_of_a_chat_is_kept_within_bounds() -> None:
+def test_import_drops_or_truncates_invalid_chat_fields_and_reports_each() -> None:
     made = plan(
         header(
             title="t" * 1000,
@@ -206,18 +206,18 @@ def test_what_is_said_of_a_chat_is_kept_within_bounds() -> None:
     assert len(told(made)) == 7
 
 
-def test_a_chat_without_sensible_times_is_refused() -> None:
+def test_import_of_a_chat_with_an_invalid_time_is_refused() -> None:
     with pytest.raises(InvalidInput, match="milliseconds"):
         plan(header(created_at=-5))
 
 
-def test_kinds_and_settled_numbers_are_kept() -> None:
+def test_import_keeps_turn_kinds_and_settled_numbers() -> None:
     made = plan(header(), turn("a", kind="settled"), turn("b", "a", kind="interrupted"))
     assert [each.kind for each in made.turns.values()] == [TurnKind.SETTLED, TurnKind.INTERRUPTED]
     assert [each.settled for each in made.turns.values()] == [1, 1]
 
 
-def test_deep_nesting_is_refused() -> None:
+def test_import_drops_an_item_nested_too_deeply() -> None:
     deep: Any = "x"
     for _ in range(200):
         deep = [deep]
@@ -226,7 +226,7 @@ def test_deep_nesting_is_refused() -> None:
     assert [item.text for item in only.output] == ["y"]
 
 
-def test_ids_that_are_ours_are_kept() -> None:
+def test_import_keeps_native_ids() -> None:
     id = "conv_01890000000070008000000000000000"
     branch = "branch_01890000000070008000000000000000"
     name = "turn_01890000000070008000000000000000"
@@ -240,7 +240,7 @@ def test_ids_that_are_ours_are_kept() -> None:
     )
 
 
-def test_what_is_wrong_in_many_places_is_told_in_few_words() -> None:
+def test_import_bounds_the_number_and_length_of_its_reports() -> None:
     output = tuple(msgspec.Raw(b"0") for _ in range(5_000))
     made = plan(
         header(), turn("a", output=output, kind="completed"), turn("b" * 10_000, "a", kind="x" * 10_000)
@@ -250,7 +250,7 @@ def test_what_is_wrong_in_many_places_is_told_in_few_words() -> None:
     assert max(len(report.turn or "") for report in made.reports) <= 80
 
 
-def test_a_turn_of_too_many_items_and_a_chat_of_too_many_branches_are_left_out() -> None:
+def test_import_beyond_the_item_or_branch_limit_drops_the_turn_or_refuses_the_chat() -> None:
     made = plan(header(), turn("a"), turn("b", "a", output=(msgspec.Raw(b"0"),) * 100_001))
     assert said(made) == ["ask a"]
     branches = tuple(BranchLine(id=f"{number}", head=None) for number in range(11))
@@ -258,7 +258,7 @@ def test_a_turn_of_too_many_items_and_a_chat_of_too_many_branches_are_left_out()
         plan(header(branches=branches), import_turns=10)
 
 
-def test_branches_are_told_apart_without_looking_at_each_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_compares_branch_ids_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may name thousands, and others are to be served meanwhile."""
     compared = 0
 
@@ -283,12 +283,12 @@ def test_branches_are_told_apart_without_looking_at_each_for_each(monkeypatch: p
 
 
 @pytest.mark.parametrize("revision", [0, -1, 2**60])
-def test_a_revision_that_none_can_be_is_told(revision: int) -> None:
+def test_import_reports_an_invalid_revision_and_sets_it_to_one(revision: int) -> None:
     made = plan(header(revision=revision), turn("t1"))
     assert (made.conversation.revision, told(made)) == (1, [(1, Did.REPAIRED)])
 
 
-def test_what_means_nothing_is_told() -> None:
+def test_import_reports_meaningless_fields_and_drops_them() -> None:
     flags = (FlagLine(item=0, to_user=False), FlagLine(item=0, to_model=False))
     made = plan(
         header(named_by="person"),
@@ -301,7 +301,7 @@ def test_what_means_nothing_is_told() -> None:
     assert [each.failure for each in made.turns.values()] == [None] * 3
 
 
-def test_planned_turns_are_encoded_before_their_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_encodes_turns_before_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan(header(), turn("a"), turn("b", "a"))
 
     def never(*_: object, **__: object) -> None:
@@ -357,7 +357,7 @@ def reports(found: Iterable[ReadChat | ImportReport]) -> list[ImportReport]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_pieces_of_any_size_are_the_same_chats(size: int) -> None:
+def test_chat_reader_returns_the_same_chats_for_any_chunk_size(size: int) -> None:
     other = {**CHAT, "id": "b"}
     found = read(lines(CHAT, TURN, {**TURN, "id": "u"}, other), size)
     assert [(each.id, each.line, [line for line, _ in each.turns]) for each in chats(found)] == [
@@ -367,12 +367,12 @@ def test_pieces_of_any_size_are_the_same_chats(size: int) -> None:
     assert reports(found) == []
 
 
-def test_the_last_line_needs_no_end() -> None:
+def test_chat_reader_accepts_a_last_line_without_a_newline() -> None:
     [chat] = chats(read(lines(CHAT, TURN)[:-1]))
     assert len(chat.turns) == 1
 
 
-def test_a_last_line_that_is_cut_off_is_reported() -> None:
+def test_chat_reader_reports_a_truncated_last_line() -> None:
     found = read(lines(CHAT, TURN, TURN)[:-20])
     assert [len(each.turns) for each in chats(found)] == [1]
     [report] = reports(found)
@@ -397,7 +397,7 @@ def test_a_last_line_that_is_cut_off_is_reported() -> None:
         ({**TURN, "input": 1}, "Expected `array`"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_passed_over(line: Any, word: str) -> None:
+def test_chat_reader_reports_an_unreadable_line_and_continues(line: Any, word: str) -> None:
     found = read(lines(CHAT, line, {**TURN, "id": "u"}))
     [chat] = chats(found)
     assert [turn.id for _, turn in chat.turns] == ["u"]
@@ -406,7 +406,7 @@ def test_a_line_that_cannot_be_read_is_passed_over(line: Any, word: str) -> None
     assert word in report.why
 
 
-def test_a_turn_needs_its_chat_before_it() -> None:
+def test_chat_reader_refuses_a_turn_without_its_chat_before_it() -> None:
     found = read(lines(TURN, CHAT, {**TURN, "chat": "b"}))
     assert [(each.line, each.did, each.turn) for each in reports(found)] == [
         (1, Did.REFUSED, "t"),
@@ -415,7 +415,7 @@ def test_a_turn_needs_its_chat_before_it() -> None:
     assert [each.turns for each in chats(found)] == [[]]
 
 
-def test_fields_that_are_not_known_are_told() -> None:
+def test_chat_reader_reports_unknown_fields_and_drops_them() -> None:
     found = read(lines({**CHAT, "color": "red"}, {**TURN, "mood": 1}))
     assert [(each.line, each.did, each.turn) for each in reports(found)] == [
         (1, Did.DROPPED, None),
@@ -426,7 +426,7 @@ def test_fields_that_are_not_known_are_told() -> None:
 
 
 @pytest.mark.parametrize("change", [{"schema_version": 2}, {"created_at": "now"}, {"branches": 3}])
-def test_a_chat_whose_line_cannot_be_read_is_refused_with_its_turns(change: dict[str, Any]) -> None:
+def test_chat_reader_refuses_a_chat_with_an_unreadable_line_and_its_turns(change: dict[str, Any]) -> None:
     found = read(lines({**CHAT, **change}, {**TURN, **change}, CHAT))
     refused, taken = chats(found)
     assert refused.refused
@@ -434,7 +434,7 @@ def test_a_chat_whose_line_cannot_be_read_is_refused_with_its_turns(change: dict
     assert taken.refused is None
 
 
-def test_a_line_beyond_its_bound_is_passed_over_and_not_held() -> None:
+def test_chat_reader_skips_a_line_beyond_the_limit_without_buffering_it() -> None:
     reader = ChatReader(Limits(import_line_bytes=1000))
     for _ in range(100):
         assert list(reader.feed(b"x" * 1000)) == []
@@ -445,7 +445,7 @@ def test_a_line_beyond_its_bound_is_passed_over_and_not_held() -> None:
 
 
 @pytest.mark.parametrize("limits", [{"import_chat_bytes": 1000}, {"import_turns": 99}])
-def test_a_chat_beyond_its_bound_is_refused_and_not_held(limits: dict[str, int]) -> None:
+def test_chat_reader_refuses_a_chat_beyond_the_limit_without_buffering_it(limits: dict[str, int]) -> None:
     found = read(lines(CHAT, *[TURN] * 100, {**CHAT, "id": "b"}), **limits)
     large, next_one = chats(found)
     assert "too large" in (large.refused or "")
@@ -457,33 +457,33 @@ def test_a_chat_beyond_its_bound_is_refused_and_not_held(limits: dict[str, int])
     ("field", "element"),
     [("input", 0), ("output", {}), ("instructions", 0), ("flags", {"item": 1}), ("effects", 1)],
 )
-def test_chat_of_small_lines_with_many_items_is_refused_and_not_held(field: str, element: Any) -> None:
+def test_chat_reader_refuses_a_chat_of_small_lines_with_too_many_items(field: str, element: Any) -> None:
     turn = {**TURN, field: [element] * 100}
     large = chats(read(lines(CHAT, *[turn] * 20), import_chat_bytes=40_000))[0]
     assert "too large" in (large.refused or "")
     assert large.turns == []
 
 
-def test_line_of_too_many_values_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_reader_skips_a_line_with_too_many_json_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_parse, "MOST_VALUES", 100)
     found = read(lines(CHAT, {**TURN, "output": [0] * 300}, TURN))
     assert [report.why for report in reports(found)] == ["The line holds more than 100 JSON values."]
     assert len(chats(found)[0].turns) == 1
 
 
-def test_blank_lines_are_nothing() -> None:
+def test_chat_reader_ignores_blank_lines() -> None:
     found = read(b"\n \n" + lines(CHAT) + b"\r\n")
     assert reports(found) == []
     assert [each.line for each in chats(found)] == [3]
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
-def test_the_mark_that_editors_begin_a_file_with_is_no_part_of_it(size: int) -> None:
+def test_chat_reader_ignores_a_byte_order_mark(size: int) -> None:
     found = read(b"\xef\xbb\xbf" + lines(CHAT, TURN), size)
     assert [len(chat.turns) for chat in chats(found)] == [1]
     assert reports(found) == []
 
 
-def test_a_last_line_that_is_whole_and_wrong_is_not_called_cut_off() -> None:
+def test_chat_reader_does_not_report_a_complete_invalid_last_line_as_truncated() -> None:
     [report] = reports(read(lines(CHAT) + b'{"type": nonsense}'))
     assert "It is not a JSON object" in report.why

@@ -1,4 +1,4 @@
-"""Create, branch, switch and reset: where an edit goes, what it takes along, and what is known later."""
+"""Create, branch, switch and reset: the place of an edit, the turns it carries over, and repeats."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def place(tables: Any, lane: Branch, turn: Turn, **wish: Any) -> Any:
 PLAIN = (assistant(),)
 
 
-def test_a_place_is_the_same_however_often_it_is_asked_for() -> None:
+def test_place_of_an_edit_is_the_same_each_time() -> None:
     tables, lane, turns = stored(PLAIN, PLAIN, None, PLAIN)
     first = place(tables, lane, turns[0])
     assert place(tables, lane, turns[0]) == first
@@ -75,7 +75,7 @@ def test_a_place_is_the_same_however_often_it_is_asked_for() -> None:
     assert {turn.id for turn in other.carried}.isdisjoint(turn.id for turn in first.carried)
 
 
-def test_a_carried_turn_keeps_its_time_and_has_an_id_like_any_other() -> None:
+def test_carried_turn_keeps_its_times_and_has_a_valid_id() -> None:
     tables, lane, turns = stored(PLAIN, PLAIN, None)
     [carried] = place(tables, lane, turns[0]).carried
     assert carried.id.raw[:6] == turns[2].id.raw[:6]
@@ -83,7 +83,7 @@ def test_a_carried_turn_keeps_its_time_and_has_an_id_like_any_other() -> None:
     assert (carried.created_at, carried.committed_at) == (turns[2].created_at, turns[2].committed_at)
 
 
-def test_a_divergence_may_mean_the_turn_that_is_last() -> None:
+def test_divergence_may_mean_only_the_turn_it_replaces_or_the_last() -> None:
     id, other = some_id(TurnId, 1), some_id(TurnId, 2)
     assert Divergence(branch=NEW, replaces=id).may_mean(id)
     assert not Divergence(branch=NEW, replaces=other).may_mean(id)
@@ -92,7 +92,7 @@ def test_a_divergence_may_mean_the_turn_that_is_last() -> None:
     assert not Divergence(branch=NEW, after=id).may_mean(id)
 
 
-def test_results_are_asked_again_only_where_their_calls_still_wait() -> None:
+def test_regeneration_repeats_results_only_where_their_calls_are_pending() -> None:
     asks = (call("c1"),)
     inputs = {2: (result("c1"), user("and")), 3: (result("c1"),)}
     tables, lane, turns = stored(asks, asks, PLAIN, inputs=inputs)
@@ -103,14 +103,14 @@ def test_results_are_asked_again_only_where_their_calls_still_wait() -> None:
         reuse_input(place(tables, lane, turns[2]), turns[2])
 
 
-def test_a_branch_that_is_shown_no_more_opens_none() -> None:
+def test_open_branch_from_a_branch_no_longer_current_raises_superseded() -> None:
     tables, lane, turns = stored(PLAIN, PLAIN)
     drive(tables.move_conversation(CONVERSATION, BRANCH, some_id(BranchId, 5)))
     with pytest.raises(Superseded):
         drive(open_branch(tables, "ann", lane, place(tables, lane, turns[1])))
 
 
-def test_the_bound_of_settled_turns_goes_along() -> None:
+def test_open_branch_keeps_the_number_of_the_last_settled_turn() -> None:
     tables, lane, turns = stored(PLAIN, None, PLAIN, PLAIN)
     made = drive(open_branch(tables, "ann", lane, place(tables, lane, turns[3])))
     assert made.settled == 2
@@ -119,7 +119,7 @@ def test_the_bound_of_settled_turns_goes_along() -> None:
     assert made.settled == 0
 
 
-def test_only_the_last_few_switches_are_known() -> None:
+def test_switches_of_a_conversation_are_remembered_up_to_a_limit() -> None:
     tables, lane, _ = stored(PLAIN)
     attempts = [some_id(TurnId, 50 + number) for number in range(KNOWN_SWITCHES + 1)]
     for attempt in attempts:
@@ -127,7 +127,7 @@ def test_only_the_last_few_switches_are_known() -> None:
     assert drive(tables.switches(CONVERSATION)) == tuple(attempts[1:])
 
 
-async def test_another_owner_and_another_scope_have_keys_of_their_own() -> None:
+async def test_idempotency_keys_of_other_owners_and_scopes_are_separate() -> None:
     async with await Ledger.open() as ledger:
         ids = {
             (await ledger.conversation(idempotency_key="once")).id,
@@ -141,7 +141,7 @@ async def test_another_owner_and_another_scope_have_keys_of_their_own() -> None:
         assert len(ids) == 3
 
 
-async def test_a_turn_cannot_go_by_the_key_of_a_conversation_nor_the_other_way_round() -> None:
+async def test_idempotency_key_of_a_conversation_is_refused_for_a_turn_and_vice_versa() -> None:
     async with await Ledger.open() as ledger:
         await ledger.conversation(idempotency_key="chat")
         async with ledger.turn("Hello", idempotency_key="turn") as turn:
@@ -153,7 +153,7 @@ async def test_a_turn_cannot_go_by_the_key_of_a_conversation_nor_the_other_way_r
                 pass
 
 
-async def test_what_is_named_by_its_id_is_not_made() -> None:
+async def test_idempotency_key_with_an_id_or_without_create_is_refused() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         with pytest.raises(InvalidInput):
@@ -188,20 +188,20 @@ def replace_fields(request: ResetRequest, changes: dict[str, Any]) -> ResetReque
     return ResetRequest(**{**vars(request), **changes})
 
 
-def test_the_settings_are_handed_over_and_the_words_are_not(tables: MemoryTables) -> None:
+def test_reset_copies_the_settings_and_neither_title_nor_metadata(tables: MemoryTables) -> None:
     settings = {"internal": True, "expires_after": 10**6, "reset_policy": ResetPolicy.idle(60)}
     put(tables, title="T", metadata={"a": "b"}, revision=4, **settings)
     after = drive(reset(tables, asked(CONVERSATION)))
     assert after == replace(asked(None).fresh, **settings)
 
 
-def test_a_conversation_whose_time_is_over_while_a_turn_runs_has_not_expired(tables: MemoryTables) -> None:
+def test_reset_past_expiry_while_a_turn_runs_returns_the_same_conversation(tables: MemoryTables) -> None:
     before = put(tables, expires_after=1)
     drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
     assert drive(reset(tables, asked(None))) == before
 
 
-def test_a_deleted_conversation_leaves_the_key_to_whoever_has_it(tables: MemoryTables) -> None:
+def test_reset_that_names_a_deleted_conversation_returns_the_one_with_the_key(tables: MemoryTables) -> None:
     before = put(tables)
     drive(tables.save_conversation(replace(before, state=ConversationState.DELETED)))
     made = drive(reset(tables, asked(CONVERSATION, 2)))

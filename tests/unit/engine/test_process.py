@@ -1,4 +1,4 @@
-"""One process: its home, its flushes, the reads its readers share, and its probe."""
+"""One process: its event loop, its flushes, the reads its readers share, and its probe."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def begin(chat: Chat) -> RunningTurn:
     return await chat.turn("q").__aenter__()
 
 
-def test_ledger_of_a_closed_loop_refuses_on_the_next_one(url: str) -> None:
+def test_ledger_of_a_closed_loop_refuses_calls_on_the_next_loop(url: str) -> None:
     async def open_ledger() -> tuple[Ledger, Chat]:
         ledger = await Ledger.open(url)
         return ledger, await ledger.conversation()
@@ -210,7 +210,7 @@ async def open_ledger(store: GatedStore) -> Ledger:
 
 
 @pytest.mark.parametrize(("lasts", "flushes"), [(0.4, 0), (0.9, 1), (1.1, 2), (3.1, 6)])
-def test_a_turn_is_flushed_about_twice_a_second_once_it_is_old_enough(lasts: float, flushes: int) -> None:
+def test_flush_runs_about_twice_a_second_once_the_turn_is_old_enough(lasts: float, flushes: int) -> None:
     async def main() -> None:
         store = GatedStore(MemoryStore())
         async with await open_ledger(store) as ledger:
@@ -224,7 +224,7 @@ def test_a_turn_is_flushed_about_twice_a_second_once_it_is_old_enough(lasts: flo
     run(0, main)
 
 
-def test_a_turn_that_began_since_the_last_look_is_passed_by() -> None:
+def test_flush_skips_a_turn_that_began_since_the_last_round() -> None:
     async def main() -> None:
         store = GatedStore(MemoryStore())
         async with await open_ledger(store) as ledger:
@@ -241,7 +241,7 @@ def test_a_turn_that_began_since_the_last_look_is_passed_by() -> None:
     run(0, main)
 
 
-def test_a_turn_with_nothing_new_to_tell_is_not_flushed() -> None:
+def test_flush_skips_a_turn_without_new_events() -> None:
     async def main() -> None:
         store = GatedStore(MemoryStore())
         async with await open_ledger(store) as ledger:
@@ -253,7 +253,7 @@ def test_a_turn_with_nothing_new_to_tell_is_not_flushed() -> None:
     run(0, main)
 
 
-def test_the_timer_stops_when_nothing_runs_and_starts_again() -> None:
+def test_flush_timer_stops_without_turns_and_starts_again() -> None:
     async def main() -> None:
         store = GatedStore(MemoryStore())
         async with await open_ledger(store) as ledger:
@@ -274,7 +274,9 @@ def test_the_timer_stops_when_nothing_runs_and_starts_again() -> None:
     run(0, main)
 
 
-async def test_what_goes_wrong_unforeseen_is_told_and_harms_no_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_flush_that_raises_unexpectedly_is_logged_and_leaves_the_turn_unharmed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def breaks(*_: object) -> None:
         raise ZeroDivisionError
 
@@ -292,7 +294,7 @@ async def test_what_goes_wrong_unforeseen_is_told_and_harms_no_turn(caplog: pyte
 
 
 @pytest.mark.parametrize(("running", "fence"), [(None, 3), (OTHER, 3), (TURN, 2), (TURN, 4)])
-def test_only_who_holds_the_lane_can_flush(running: TurnId | None, fence: int) -> None:
+def test_flush_without_holding_the_lane_raises_superseded(running: TurnId | None, fence: int) -> None:
     tables = MemoryTables(Database())
     drive(tables.add_branch(branch(running=running, fence=3)))
     with pytest.raises(Superseded):
@@ -300,7 +302,7 @@ def test_only_who_holds_the_lane_can_flush(running: TurnId | None, fence: int) -
     assert drive(tables.log_chunks(TURN, 0, 9)) == []
 
 
-def test_a_repeated_flush_changes_nothing() -> None:
+def test_flush_repeated_for_one_chunk_changes_nothing() -> None:
     tables = MemoryTables(Database())
     drive(tables.add_branch(branch(running=TURN, fence=3)))
     for chunk in (b"chunk", b"other"):
@@ -336,7 +338,7 @@ async def idle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_all_readers_of_a_turn_look_once_for_each_wake(
+async def test_readers_of_one_turn_share_each_read_of_the_store(
     ledgers: list[Ledger], stores: list[GatedStore]
 ) -> None:
     chat = await ledgers[0].conversation()
@@ -361,7 +363,7 @@ async def test_all_readers_of_a_turn_look_once_for_each_wake(
     assert [event.text for event in heard[1] if isinstance(event, TextDelta)] == ["a", "b", "c"]
 
 
-async def test_who_asks_while_a_look_is_taken_gets_one_of_their_own(
+async def test_reader_that_asks_during_a_read_gets_a_later_read(
     ledgers: list[Ledger], stores: list[GatedStore]
 ) -> None:
     chat, looks = await ledgers[0].conversation(), ledgers[1]._process.stored_event_reads
@@ -379,7 +381,7 @@ async def test_who_asks_while_a_look_is_taken_gets_one_of_their_own(
     assert isinstance(await looks.take(request), Over)
 
 
-async def test_who_is_cancelled_leaves_the_others_their_look(
+async def test_reader_cancelled_during_a_shared_read_leaves_it_to_the_others(
     ledgers: list[Ledger], stores: list[GatedStore]
 ) -> None:
     chat, looks = await ledgers[0].conversation(), ledgers[1]._process.stored_event_reads

@@ -1,4 +1,4 @@
-"""Positions in lists and in the feed of changes: their text leads back to them, and no other text does."""
+"""Positions in lists and in the feed of changes survive their text form; invalid texts are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ places = st.builds(
 
 @repeatable
 @given(places)
-def test_a_cursor_leads_back_to_its_place(place: ListPosition) -> None:
+def test_list_cursor_leads_back_to_its_position(place: ListPosition) -> None:
     assert ListPosition.of(place.cursor) == place
     assert place.cursor.isascii()
     assert len(place.cursor) == 36
@@ -31,7 +31,7 @@ def test_a_cursor_leads_back_to_its_place(place: ListPosition) -> None:
 
 @repeatable
 @given(places, places)
-def test_places_are_in_the_order_of_time_and_then_of_id(one: ListPosition, other: ListPosition) -> None:
+def test_list_positions_sort_by_time_and_then_by_id(one: ListPosition, other: ListPosition) -> None:
     assert (one < other) == ((one.at, one.id) < (other.at, other.id))
 
 
@@ -42,12 +42,12 @@ def test_places_are_in_the_order_of_time_and_then_of_id(one: ListPosition, other
 @example("A" * 36)
 @example(ListPosition(1, some_id(ConversationId, 1)).cursor + "=")
 @example(some_id(ConversationId, 1))
-def test_nothing_else_is_a_cursor(text: str) -> None:
+def test_list_cursor_with_invalid_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="Invalid cursor"):
         ListPosition.of(text)
 
 
-def test_a_cursor_that_was_changed_is_none() -> None:
+def test_list_cursor_with_one_changed_letter_is_refused() -> None:
     cursor = ListPosition(1_700_000_000_000, some_id(ConversationId, 1)).cursor
     for place, letter in enumerate(cursor):
         with pytest.raises(InvalidInput):
@@ -55,7 +55,7 @@ def test_a_cursor_that_was_changed_is_none() -> None:
 
 
 @pytest.mark.parametrize("position", [Position(), Position(1, 2), Position(2**60 - 1, 2**32 - 1)])
-def test_the_text_of_a_position_leads_back_to_it(position: Position) -> None:
+def test_feed_position_text_leads_back_to_it(position: Position) -> None:
     assert Position.of(str(position)) == position
 
 
@@ -63,10 +63,10 @@ def test_the_text_of_a_position_leads_back_to_it(position: Position) -> None:
     "text",
     ["", "1", "-", "1-2", "g-00000000", "1-000000000", "-1-00000000", "1-0000000 ", "A-00000000", "1" * 99],
 )
-def test_no_other_text_is_a_position(text: str) -> None:
+def test_feed_position_with_invalid_text_is_none(text: str) -> None:
     assert Position.of(text) is None
 
 
-def test_what_differs_in_anything_has_another_mark() -> None:
+def test_feed_mark_differs_when_any_input_differs() -> None:
     marks = {mark_of(1, b"a", None), mark_of(2, b"a", None), mark_of(1, b"b", None), mark_of(1, b"a", b"t")}
     assert len(marks) == 4

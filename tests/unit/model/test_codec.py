@@ -1,4 +1,4 @@
-"""The codec returns what it was given, refuses what is newer, reports damage, and counts values first."""
+"""The codec: round trips, newer versions, damage, and counting JSON values before decoding."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ EVENTS = [TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
 KINDS = [TurnBody, AttemptBody, JournalRecord, LogChunk, WholeLog, ResetPolicy, *EVENTS]
 
 
-def test_every_document_type_is_tried_here() -> None:
+def test_every_document_type_is_covered_by_these_tests() -> None:
     def below(kind: type) -> set[type]:
         return {each for sub in kind.__subclasses__() for each in {sub, *below(sub)}}
 
@@ -68,7 +68,7 @@ def test_every_document_type_is_tried_here() -> None:
 
 @repeatable
 @given(documents)
-def test_every_document_comes_back_and_is_written_the_same_again(document: codec.Document) -> None:
+def test_document_of_every_type_survives_a_round_trip(document: codec.Document) -> None:
     written = codec.encode(document)
     found = codec.decode(type(document), written)
     assert codec.encode(found) == written
@@ -78,13 +78,13 @@ def test_every_document_comes_back_and_is_written_the_same_again(document: codec
 
 @repeatable
 @given(st.lists(any_items, max_size=6))
-def test_items_go_through_a_document_byte_for_byte(items: list[Item]) -> None:
+def test_items_survive_a_document_byte_for_byte(items: list[Item]) -> None:
     body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=codec.raws(items))))
     found = codec.items(body.items)
     assert [each.raw for each in found] == [each.raw for each in items]
 
 
-def test_an_item_given_with_white_space_around_it_comes_back_equal() -> None:
+def test_item_with_surrounding_white_space_survives_a_document() -> None:
     spaced = Item(b' {"type":"note"}\n')
     body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=codec.raws([spaced]))))
     assert codec.items(body.items) == (spaced,)
@@ -92,26 +92,26 @@ def test_an_item_given_with_white_space_around_it_comes_back_equal() -> None:
 
 @repeatable
 @given(documents, st.integers(codec.VERSION + 1, 10**30))
-def test_a_newer_document_is_refused(document: codec.Document, version: int) -> None:
+def test_document_of_a_newer_version_is_refused(document: codec.Document, version: int) -> None:
     fields = msgspec.json.decode(codec.encode(document))
     with pytest.raises(StoreTooNew, match=str(version)):
         codec.decode(type(document), msgspec.json.encode({**fields, "v": version}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_newer_document_of_another_shape_is_refused_as_newer(kind: Any) -> None:
+def test_document_of_a_newer_version_and_shape_is_refused_as_newer(kind: Any) -> None:
     with pytest.raises(StoreTooNew):
         codec.decode_one_of(kind, b'{"v":2,"type":"turn.paused","input":{"all":"different"}}')
 
 
 @pytest.mark.parametrize("version", ["0", "-1"])
-def test_a_version_that_never_was_is_damage_and_not_newer(version: str) -> None:
+def test_document_of_a_version_below_one_is_corrupt(version: str) -> None:
     with pytest.raises(StoreCorrupt):
         codec.decode(AttemptBody, b'{"v":%s,"input":[]}' % version.encode())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_garbage_is_damage(kind: Any) -> None:
+def test_document_of_garbage_is_corrupt(kind: Any) -> None:
     for raw in (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"5", b'"text"', b"{", b'{"v":"1"}', b'{"v":1.5}'):
         with pytest.raises(StoreCorrupt):
             codec.decode_one_of(kind, raw)
@@ -128,21 +128,21 @@ def test_garbage_is_damage(kind: Any) -> None:
         b'{"v":1,"items":[]}',
     ],
 )
-def test_a_document_of_the_wrong_shape_is_damage(raw: bytes) -> None:
+def test_document_of_a_wrong_shape_is_corrupt(raw: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         codec.decode(TurnBody, raw)
 
 
 @repeatable
 @given(st.binary(max_size=40))
-def test_random_bytes_are_damage(raw: bytes) -> None:
+def test_document_of_random_bytes_is_refused(raw: bytes) -> None:
     with pytest.raises((StoreCorrupt, StoreTooNew)):
         codec.decode(TurnBody, raw)
 
 
 @repeatable
 @given(st.data())
-def test_a_flipped_or_lost_byte_never_raises_anything_else(data: st.DataObject) -> None:
+def test_document_with_a_changed_or_missing_byte_raises_only_store_errors(data: st.DataObject) -> None:
     written = bytearray(codec.encode(TurnBody(input=1, items=codec.raws((user("ünï"), call())))))
     at = data.draw(st.integers(0, len(written) - 1))
     if data.draw(st.booleans()):
@@ -153,21 +153,21 @@ def test_a_flipped_or_lost_byte_never_raises_anything_else(data: st.DataObject) 
         codec.decode(TurnBody, bytes(written))
 
 
-def test_nesting_without_end_is_damage() -> None:
+def test_document_nested_too_deeply_is_corrupt() -> None:
     with pytest.raises(StoreCorrupt):
         codec.decode(TurnBody, b'{"v":1,"input":' + b"[" * 100_000)
 
 
-def test_a_stored_item_that_is_none_is_damage_and_not_the_callers_fault() -> None:
+def test_stored_item_that_is_invalid_is_corrupt() -> None:
     with pytest.raises(StoreCorrupt):
         codec.items(codec.decode(TurnBody, b'{"v":1,"input":0,"items":[5]}').items)
 
 
-def test_unknown_fields_of_this_version_are_passed_over() -> None:
+def test_unknown_fields_of_a_document_are_ignored() -> None:
     assert codec.decode(AttemptBody, b'{"v":1,"input":[],"later":true}') == AttemptBody(input=())
 
 
-def test_an_item_inside_a_document_is_written_as_its_json() -> None:
+def test_item_in_a_document_is_written_as_its_json() -> None:
     class Holder(codec.Document, frozen=True):
         item: Any
 
@@ -177,7 +177,7 @@ def test_an_item_inside_a_document_is_written_as_its_json() -> None:
 
 @repeatable
 @given(st.dictionaries(st.text(), json_values, max_size=4))
-def test_an_object_of_json_values_comes_back(values: dict[str, Any]) -> None:
+def test_json_object_survives_a_round_trip(values: dict[str, Any]) -> None:
     assert codec.object_of(msgspec.Raw(codec.raw_object("details", values))) == values
 
 
@@ -201,13 +201,13 @@ endless.append(endless)
         {("a", "b"): 1},
     ],
 )
-def test_what_is_no_object_of_json_values_is_refused_by_name(values: Any) -> None:
+def test_value_that_is_not_a_json_object_is_refused_by_name(values: Any) -> None:
     with pytest.raises(InvalidInput, match="details"):
         codec.raw_object("details", values)
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"5", b"{", b'{"a":"\xff"}'])
-def test_a_stored_object_that_is_none_is_damage(raw: bytes) -> None:
+def test_stored_json_object_that_is_invalid_is_corrupt(raw: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         codec.object_of(msgspec.Raw(raw))
 
@@ -236,7 +236,7 @@ def bound_of(value: Any) -> int:
 
 @repeatable
 @given(DOCUMENTS)
-def test_values_are_counted_exactly_whatever_strings_hold(value: Any) -> None:
+def test_json_values_are_counted_exactly_for_any_strings(value: Any) -> None:
     raw = msgspec.json.encode(value)
     most = bound_of(value)
     assert counted(value) <= most
@@ -248,7 +248,7 @@ def test_values_are_counted_exactly_whatever_strings_hold(value: Any) -> None:
                 assert has_more_values(raw, most - 1), window
 
 
-def test_long_text_full_of_commas_is_one_value() -> None:
+def test_long_text_full_of_commas_counts_as_one_json_value() -> None:
     assert not has_more_values(msgspec.json.encode([',[{"\\' * 1_000_000]), 10)
 
 

@@ -1,4 +1,4 @@
-"""Events and their log come back exactly as they were, at about a byte each; damage is reported."""
+"""Events and their log survive storage exactly, at about a byte each; damage is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EVENTS: list[tuple[Event, str]] = [
 
 
 @pytest.mark.parametrize(("given", "tag"), EVENTS)
-def test_an_event_comes_back_by_its_tag(given: Event, tag: str) -> None:
+def test_event_survives_a_round_trip_under_its_tag(given: Event, tag: str) -> None:
     written = codec.encode(given)
     found = event.decode(written)
     assert type(found) is type(given)
@@ -48,7 +48,7 @@ def test_an_event_comes_back_by_its_tag(given: Event, tag: str) -> None:
     assert msgspec.json.decode(written)["type"] == tag
 
 
-def test_the_item_of_an_event_is_its_json() -> None:
+def test_item_event_carries_the_json_of_its_item() -> None:
     found = event.decode(codec.encode(EVENTS[2][0]))
     assert isinstance(found, ItemDone)
     assert bytes(found.item) == call().raw
@@ -58,13 +58,13 @@ def test_the_item_of_an_event_is_its_json() -> None:
     "raw",
     [b"{}", b'{"v":1,"number":1}', b'{"type":"no.such","v":1,"number":1}', b'{"type":"turn.started","v":1}'],
 )
-def test_what_is_no_event_is_damage(raw: bytes) -> None:
+def test_event_with_an_invalid_document_is_corrupt(raw: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         event.decode(raw)
 
 
 @pytest.mark.parametrize("tag", ["turn.started", "turn.paused"])
-def test_an_event_of_a_newer_version_is_refused(tag: str) -> None:
+def test_event_of_a_newer_version_is_refused(tag: str) -> None:
     with pytest.raises(StoreTooNew):
         event.decode(b'{"type":"%s","v":2,"number":1}' % tag.encode())
 
@@ -141,7 +141,7 @@ def wire(events: list[Event]) -> list[bytes]:
     st.sampled_from(AttemptState),
     st.none() | st.just(FAILED),
 )
-def test_what_was_told_is_told_again(
+def test_event_log_rebuilds_the_events_that_were_sent(
     taken: list[tuple[str, Any]], resumed: list[Item], state: AttemptState, failure: Failure | None
 ) -> None:
     told = told_by([*(("item", item) for item in resumed), *taken])
@@ -154,24 +154,24 @@ def test_what_was_told_is_told_again(
 
 @repeatable
 @given(st.lists(steps, max_size=60))
-def test_a_log_comes_back_as_it_was_stored(taken: list[tuple[str, Any]]) -> None:
+def test_event_log_survives_storage(taken: list[tuple[str, Any]]) -> None:
     told = told_by(taken)
     assert decode_log(encode_log(bytes(told.log), told.items), told.items) == bytes(told.log)
 
 
-def test_a_short_delta_takes_one_byte_and_a_long_log_less() -> None:
+def test_event_log_takes_one_byte_per_short_delta_and_less_when_long() -> None:
     told = told_by([("delta", "x" * (1 + place % 9)) for place in range(4_000)])
     assert len(told.log) == 4_000
     told.take(0)
     assert len(encode_log(bytes(told.log), told.items)) < 2_000
 
 
-def test_a_single_delta_takes_nothing() -> None:
+def test_event_log_of_a_single_delta_takes_no_bytes() -> None:
     told = told_by([("delta", "Hello " * 100), ("take", 0)])
     assert encode_log(bytes(told.log), told.items) == b""
 
 
-def test_a_message_that_was_added_is_told_apart_from_one_that_was_emitted() -> None:
+def test_event_log_distinguishes_an_added_message_from_emitted_text() -> None:
     told = told_by([("item", assistant("Hello"))])
     kept = encode_log(bytes(told.log), told.items)
     assert kept != b""
@@ -179,12 +179,12 @@ def test_a_message_that_was_added_is_told_apart_from_one_that_was_emitted() -> N
     assert [type(event) for event in rebuilt] == [TurnStarted, ItemDone, TurnFinished]
 
 
-def test_items_alone_take_nothing() -> None:
+def test_event_log_of_items_alone_takes_no_bytes() -> None:
     told = told_by([("item", call()), ("item", result())])
     assert encode_log(bytes(told.log), told.items) == b""
 
 
-def test_a_failure_stands_in_the_log_and_is_no_event() -> None:
+def test_event_log_holds_a_failure_that_is_not_an_event() -> None:
     told = told_by([("delta", "Half"), ("take", 0)])
     event_log.pack_inline(told.log, FAILURE, msgspec.json.encode(FAILED))
     log = bytes(told.log)
@@ -204,19 +204,19 @@ def test_a_failure_stands_in_the_log_and_is_no_event() -> None:
         (b"\x08", (), "four"),  # a delta longer than its text
     ],
 )
-def test_a_damaged_log_is_damage(log: bytes, items: tuple[Item, ...], tail: str) -> None:
+def test_damaged_event_log_raises_store_corrupt(log: bytes, items: tuple[Item, ...], tail: str) -> None:
     with pytest.raises(StoreCorrupt):
         list(rebuild(log, items, tail, AttemptState.FAILED, None))
 
 
-def test_damage_to_how_a_log_is_kept_is_damage() -> None:
+def test_damaged_storage_of_an_event_log_raises_store_corrupt() -> None:
     with pytest.raises(StoreCorrupt):
         decode_log(b"\x01not deflated", ())
     with pytest.raises(StoreCorrupt):
         failure_of(b"\x03\x02{}")
 
 
-def test_a_whole_log_needs_no_turn_and_is_told_from_one_that_does() -> None:
+def test_whole_log_survives_storage_and_is_distinct_from_a_turns_log() -> None:
     whole = WholeLog(
         log=bytes([ITEM, 5]),
         text="Hi",

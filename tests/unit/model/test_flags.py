@@ -1,4 +1,4 @@
-"""What is hidden takes its other half along, and what is left is well formed."""
+"""Hiding an item hides its call, result or reasoning too, and leaves a well-formed history."""
 
 from itertools import pairwise
 
@@ -28,11 +28,11 @@ def closed(items: list[Item]) -> list[Item]:
     return [*items, *(result(item.call_id or "", item.type) for item in open_calls(items))]
 
 
-def test_everything_is_shown_unless_somebody_says_otherwise() -> None:
+def test_flags_show_an_item_to_model_and_user_by_default() -> None:
     assert (SHOWN.to_model, SHOWN.to_user) == (True, True)
 
 
-def test_what_is_hidden_from_whom() -> None:
+def test_hidden_from_model_and_hidden_from_user_list_the_flagged_items() -> None:
     flags = {ONE: {0: Flags(False, True), 1: Flags(True, False), 2: Flags(False, False)}, TWO: {3: SHOWN}}
     assert hidden_from_model(flags) == {ONE: [0, 2]}
     assert hidden_from_user(flags) == {ONE: [1, 2]}
@@ -55,21 +55,21 @@ A_TURN = [user(), reasoning(), call("a"), call("b"), result("a"), result("b"), r
     ],
     ids=["nothing", "message", "call", "result", "all calls", "what was thought of", "a thought", "plan"],
 )
-def test_hiding_takes_along(hidden: list[int], gone: list[int]) -> None:
+def test_hidden_item_hides_its_call_result_or_reasoning(hidden: list[int], gone: list[int]) -> None:
     assert sorted(with_their_halves(A_TURN, hidden)) == gone
 
 
-def test_calls_are_paired_per_occurrence() -> None:
+def test_hidden_call_of_a_repeated_id_hides_only_its_own_result() -> None:
     items = [call("a"), result("a"), call("a"), result("a")]
     assert with_their_halves(items, [3]) == {2, 3}
     assert with_their_halves(items, [0]) == {0, 1}
 
 
-def test_several_thoughts_in_a_row_go_with_what_they_led_to() -> None:
+def test_hidden_item_hides_all_reasoning_before_it() -> None:
     assert with_their_halves([reasoning("1"), reasoning("2"), assistant()], [2]) == {0, 1, 2}
 
 
-def test_a_call_may_be_answered_in_a_later_part() -> None:
+def test_hidden_call_hides_its_result_in_a_later_turn() -> None:
     parts = [(user(), reasoning(), call("a")), (result("a"), assistant())]
     assert without_hidden(parts, [(2,), ()]) == [(user(),), (assistant(),)]
     assert without_hidden(parts, [(), (0,)]) == [(user(),), (assistant(),)]
@@ -78,7 +78,7 @@ def test_a_call_may_be_answered_in_a_later_part() -> None:
 
 @repeatable
 @given(histories, st.sets(st.integers(0, 16)), st.lists(st.integers(0, 16), max_size=3))
-def test_what_is_left_is_well_formed_and_nothing_else_is_lost(
+def test_items_left_after_hiding_are_well_formed_and_complete(
     history: list[Item], hidden: set[int], cuts: list[int]
 ) -> None:
     items = closed(history)

@@ -1,7 +1,4 @@
-"""Ids made of something else.
-
-Ids validate what they are made from, survive every way of writing them, and rise within a process.
-"""
+"""Ids: derived and new ones, validation, text and bytes, and their order."""
 
 from __future__ import annotations
 
@@ -32,13 +29,13 @@ TIMES = st.integers(0, 2**48 - 1)
 
 @repeatable
 @given(TIMES, st.text(), st.text())
-def test_an_id_is_the_same_for_the_same_and_keeps_its_time(at: int, one: str, two: str) -> None:
+def test_derived_id_is_deterministic_and_keeps_its_time(at: int, one: str, two: str) -> None:
     made = derived(TurnId, at, one, two)
     assert TurnId(made) == made == derived(TurnId, at, one, two)
     assert time_of(made) == at
 
 
-def test_others_are_others() -> None:
+def test_derived_ids_of_different_texts_kinds_or_times_differ() -> None:
     assert derived(TurnId, 1, "a", "b") != derived(TurnId, 1, "ab")
     assert derived(TurnId, 1, "a").raw != derived(BranchId, 1, "a").raw
     assert derived(ConversationId, 1, "a") != derived(ConversationId, 2, "a")
@@ -79,7 +76,7 @@ def uuid7_hex(draw: st.DrawFn) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 @repeatable
 @given(text=uuid7_hex())
-def test_an_id_survives_text_bytes_and_back(kind: type[Id], text: str) -> None:
+def test_id_survives_text_and_bytes(kind: type[Id], text: str) -> None:
     id = kind(kind.prefix + text)
     assert str(id) == id == kind.prefix + text
     assert len(id.raw) == 16
@@ -91,30 +88,30 @@ def test_an_id_survives_text_bytes_and_back(kind: type[Id], text: str) -> None:
 
 @repeatable
 @given(uuid7_hex(), uuid7_hex())
-def test_ids_sort_as_their_bytes(one: str, other: str) -> None:
+def test_ids_sort_like_their_bytes(one: str, other: str) -> None:
     first, second = TurnId("turn_" + one), TurnId("turn_" + other)
     assert (first < second) == (first.raw < second.raw)
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
-def test_what_is_not_an_id_is_refused(text: str) -> None:
+def test_id_with_invalid_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidId, match="turn_…"):
         TurnId(text)
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
-def test_what_is_not_an_id_is_a_damaged_document(text: str) -> None:
+def test_id_with_invalid_text_in_a_document_is_corrupt(text: str) -> None:
     with pytest.raises(StoreCorrupt):
         codec.decode(Named, codec.encode(Named(id=text)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", ["5", "null", "[]", "true"])
-def test_what_is_not_even_a_text_is_a_damaged_document(value: str) -> None:
+def test_id_that_is_not_a_text_in_a_document_is_corrupt(value: str) -> None:
     with pytest.raises(StoreCorrupt):
         codec.decode(Named, f'{{"v":1,"id":{value}}}'.encode())
 
 
-def test_a_document_gives_back_the_kind_of_its_id() -> None:
+def test_id_read_from_a_document_keeps_its_kind() -> None:
     id = some_id(TurnId, 1)
     found = codec.decode(Named, codec.encode(Named(id=id))).id
     assert found == id
@@ -122,12 +119,12 @@ def test_a_document_gives_back_the_kind_of_its_id() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", bytes(16), bytes(15), bytes(17)])
-def test_bytes_that_are_no_id_are_refused(raw: bytes) -> None:
+def test_id_with_invalid_bytes_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidId):
         TurnId.of_bytes(raw)
 
 
-def test_the_message_shows_only_the_beginning_of_a_long_text() -> None:
+def test_invalid_id_error_shows_only_the_beginning_of_a_long_text() -> None:
     with pytest.raises(InvalidId) as caught:
         TurnId("x" * 10_000)
     assert len(str(caught.value)) < 200
@@ -136,13 +133,13 @@ def test_the_message_shows_only_the_beginning_of_a_long_text() -> None:
 @pytest.mark.parametrize(
     ("prefix", "name"), [("tlt_", "The text of a token"), ("tls_", "The code of a link")]
 )
-def test_the_message_does_not_repeat_a_secret(prefix: str, name: str) -> None:
+def test_invalid_id_error_does_not_repeat_a_secret(prefix: str, name: str) -> None:
     with pytest.raises(InvalidId, match=f"{name} is not a valid id") as refused:
         ConversationId(prefix + "7" * 38)
     assert "7" not in str(refused.value)
 
 
-def test_every_kind_refuses_the_ids_of_the_others() -> None:
+def test_id_of_another_kind_is_refused() -> None:
     for kind in KINDS:
         for other in KINDS:
             if kind is not other:
@@ -152,7 +149,7 @@ def test_every_kind_refuses_the_ids_of_the_others() -> None:
 
 @repeatable
 @given(st.lists(st.integers(0, 2**48 - 1), min_size=2, max_size=30), st.integers())
-def test_new_ids_rise_whatever_the_clock_does(times: list[int], seed: int) -> None:
+def test_new_ids_rise_for_any_clock_readings(times: list[int], seed: int) -> None:
     clock = iter(times)
     source = IdSource(lambda: next(clock), Random(seed).getrandbits)
     ids = [source.new(KINDS[at % len(KINDS)]).raw for at in range(len(times))]
@@ -170,12 +167,12 @@ def test_a_new_id_begins_with_the_time() -> None:
     assert id.startswith("turn_0190a1b2c3d47")
 
 
-def test_the_same_clock_and_randomness_make_the_same_ids() -> None:
+def test_new_ids_of_the_same_clock_and_randomness_are_the_same() -> None:
     one, other = (IdSource(lambda: 5, Random(9).getrandbits) for _ in range(2))
     assert [one.new(TurnId) for _ in range(5)] == [other.new(TurnId) for _ in range(5)]
 
 
-def test_the_bits_of_the_system_are_as_many_as_asked_for_and_never_twice_the_same() -> None:
+def test_system_entropy_returns_the_requested_bits_and_no_repeats() -> None:
     entropy = SystemEntropy(bulk=16)
     drawn = [entropy(74) for _ in range(200)]
     assert all(0 <= bits < 2**74 for bits in drawn)

@@ -1,4 +1,4 @@
-"""Items are kept as given, and refused with a reason; instructions stay in force until replaced."""
+"""Items are kept as given or refused with a reason; instructions stay in force until replaced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ objects = st.builds(
 
 @repeatable
 @given(objects, st.booleans(), st.sampled_from([(",", ":"), (", ", " : ")]))
-def test_the_json_of_any_item_is_kept_verbatim(
+def test_item_keeps_its_json_verbatim(
     fields: dict[str, Any], ascii_only: bool, separators: tuple[str, str]
 ) -> None:
     given = json.dumps(fields, ensure_ascii=ascii_only, separators=separators).encode()
@@ -41,7 +41,7 @@ def test_the_json_of_any_item_is_kept_verbatim(
 
 @repeatable
 @given(objects)
-def test_a_mapping_becomes_the_same_json(fields: dict[str, Any]) -> None:
+def test_item_of_a_mapping_has_the_same_json(fields: dict[str, Any]) -> None:
     item = Item.of(fields)
     assert json.loads(item.raw) == fields
     assert list(json.loads(item.raw)) == list(fields)
@@ -49,14 +49,14 @@ def test_a_mapping_becomes_the_same_json(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64, -(2**70), 10**40, 0.1, 1e300, -0.0])
-def test_numbers_keep_their_value(number: float) -> None:
+def test_item_keeps_the_value_of_any_number(number: float) -> None:
     item = Item.of({"type": "note", "n": number})
     assert item.fields["n"] == number
     assert json.loads(item.raw)["n"] == number
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_lacks_is_refused_and_not_made_null(number: float) -> None:
+def test_item_with_a_number_that_json_lacks_is_refused(number: float) -> None:
     with pytest.raises(MalformedItems):
         Item.of({"type": "note", "nested": [{"n": number}]})
 
@@ -98,27 +98,27 @@ def test_a_number_that_json_lacks_is_refused_and_not_made_null(number: float) ->
         (b'{"type":"custom_tool_call_output","call_id":"a"}', "custom_tool_call_output needs an `output`"),
     ],
 )
-def test_what_is_not_an_item_is_refused_with_the_reason(given: bytes, reason: str) -> None:
+def test_invalid_item_is_refused_with_the_reason(given: bytes, reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
         Item(given)
 
 
-def test_bytes_that_are_not_utf_8_are_refused() -> None:
+def test_item_with_invalid_utf_8_is_refused() -> None:
     with pytest.raises(MalformedItems):
         Item(b'{"type":"note","text":"\xff"}')
 
 
-def test_a_role_that_is_not_a_text_is_refused() -> None:
+def test_item_with_a_role_that_is_not_a_text_is_refused() -> None:
     with pytest.raises(MalformedItems, match="`role`"):
         Item(b'{"type":"message","role":[],"content":"x"}')
 
 
-def test_nesting_without_end_is_refused() -> None:
+def test_item_with_endless_nesting_is_refused() -> None:
     with pytest.raises(MalformedItems):
         Item(b'{"type":"note","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
 
 
-def test_nesting_is_bounded_so_that_every_reader_can_follow() -> None:
+def test_item_nested_more_than_100_levels_is_refused() -> None:
     nested: Any = []
     for _ in range(DEEPEST - 2):
         nested = [nested]
@@ -128,7 +128,7 @@ def test_nesting_is_bounded_so_that_every_reader_can_follow() -> None:
 
 
 @pytest.mark.parametrize("call_id", ["", 5, [], {}])
-def test_a_call_that_no_result_could_name_is_refused(call_id: Any) -> None:
+def test_call_with_an_invalid_id_is_refused(call_id: Any) -> None:
     # Otherwise nothing can close it: result_of() raises, and with it every end of its turn.
     with pytest.raises(MalformedItems):
         result_of(Item.of({"type": "shell_call", "call_id": call_id}), "x")
@@ -137,23 +137,23 @@ def test_a_call_that_no_result_could_name_is_refused(call_id: Any) -> None:
 
 
 @pytest.mark.parametrize("like", [5, None, b"bytes", ["x"], object()])
-def test_only_texts_mappings_and_items_are_like_items(like: Any) -> None:
+def test_item_of_a_value_that_is_no_text_mapping_or_item_is_refused(like: Any) -> None:
     with pytest.raises(MalformedItems, match="text or a mapping"):
         Item.of(like)
 
 
 @pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", MappingProxyType({})])
-def test_what_is_not_plain_json_is_refused(value: Any) -> None:
+def test_item_with_a_value_that_is_not_plain_json_is_refused(value: Any) -> None:
     with pytest.raises(MalformedItems, match="plain JSON"):
         Item.of({"type": "note", "value": value})
 
 
-def test_a_text_that_is_not_unicode_is_refused() -> None:
+def test_item_of_a_text_with_invalid_unicode_is_refused() -> None:
     with pytest.raises(MalformedItems):
         Item.of("half a pair: \ud800")
 
 
-def test_a_text_is_a_user_message() -> None:
+def test_item_of_a_text_is_a_user_message() -> None:
     item = Item.of("Where is it?")
     assert json.loads(item.raw) == {
         "type": "message",
@@ -163,12 +163,12 @@ def test_a_text_is_a_user_message() -> None:
     assert item.is_user_message
 
 
-def test_an_item_is_taken_as_it_is() -> None:
+def test_item_of_an_item_is_the_same_object() -> None:
     item = user()
     assert Item.of(item) is item
 
 
-def test_a_chat_shaped_message_gets_its_type() -> None:
+def test_item_of_a_chat_message_gets_the_type_message() -> None:
     item = Item.of({"role": "system", "content": "Be kind.", "name": "house"})
     assert json.loads(item.raw) == {
         "type": "message",
@@ -178,7 +178,7 @@ def test_a_chat_shaped_message_gets_its_type() -> None:
     }
 
 
-def test_one_or_several_become_items() -> None:
+def test_items_of_accepts_one_or_several_items() -> None:
     mapping = {"role": "user", "content": "b"}
     assert items_of("a") == (Item.of("a"),)
     assert items_of(mapping) == (Item.of(mapping),)
@@ -187,14 +187,14 @@ def test_one_or_several_become_items() -> None:
     assert items_of([]) == ()
 
 
-def test_the_callers_mapping_can_change_afterwards() -> None:
+def test_item_is_unchanged_when_the_callers_mapping_changes() -> None:
     mapping = {"type": "note", "tags": ["a"]}
     item = Item.of(mapping)
     mapping["tags"].append("b")  # type: ignore[attr-defined]
     assert item.fields["tags"] == ["a"]
 
 
-def test_what_a_reader_does_to_the_fields_changes_nothing() -> None:
+def test_item_is_unchanged_when_a_reader_changes_its_fields() -> None:
     item = user("hello")
     item.fields["content"][0]["text"] = "other"
     assert item.text == "hello"
@@ -211,11 +211,11 @@ def test_what_a_reader_does_to_the_fields_changes_nothing() -> None:
         ([{"type": "input_image", "image_url": "x"}, {"type": "input_text", "text": "a"}], "a"),
     ],
 )
-def test_the_text_of_a_message_is_its_parts_joined(content: Any, text: str) -> None:
+def test_text_of_a_message_is_its_text_parts_joined(content: Any, text: str) -> None:
     assert Item.of({"role": "user", "content": content}).text == text
 
 
-def test_only_messages_have_text() -> None:
+def test_text_of_an_item_other_than_a_message_is_empty() -> None:
     assert reasoning().text == ""
     assert Item.of({"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm"}]}).text == ""
     assert result().text == ""
@@ -236,7 +236,7 @@ def test_only_messages_have_text() -> None:
         ([{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}], False),
     ],
 )
-def test_a_message_is_blank_when_it_says_and_shows_nothing(content: Any, blank: bool) -> None:
+def test_message_without_text_and_media_is_blank(content: Any, blank: bool) -> None:
     assert Item.of({"role": "user", "content": content}).is_blank is blank
 
 
@@ -256,11 +256,11 @@ def test_a_message_is_blank_when_it_says_and_shows_nothing(content: Any, blank: 
         (reasoning(), False, False),
     ],
 )
-def test_calls_that_need_a_result_are_told_from_the_rest(item: Item, is_call: bool, is_result: bool) -> None:
+def test_call_and_result_types_are_recognized(item: Item, is_call: bool, is_result: bool) -> None:
     assert (item.is_call, item.is_result) == (is_call, is_result)
 
 
-def test_equal_means_equal_bytes() -> None:
+def test_items_are_equal_only_if_their_bytes_are() -> None:
     spaced = Item(b'{"type": "note"}')
     assert spaced == Item(b'{"type": "note"}')
     assert hash(spaced) == hash(Item(b'{"type": "note"}'))
@@ -268,11 +268,11 @@ def test_equal_means_equal_bytes() -> None:
     assert spaced != spaced.raw
 
 
-def test_repr_shows_the_json() -> None:
+def test_item_repr_shows_the_json() -> None:
     assert repr(Item(raw({"type": "nöte"}))) == 'Item({"type": "nöte"})'
 
 
-def test_messages_are_made_in_responses_shape() -> None:
+def test_message_item_is_built_in_responses_shape() -> None:
     assert message("assistant", "Hi", status="incomplete").fields == {
         "type": "message",
         "role": "assistant",
@@ -284,7 +284,7 @@ def test_messages_are_made_in_responses_shape() -> None:
 
 
 @pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "shell_call"])
-def test_a_result_answers_its_call_by_id_and_type(kind: str) -> None:
+def test_result_of_a_call_has_its_id_and_type(kind: str) -> None:
     made = result_of(call("call_7", kind), "done")
     assert made.is_result
     assert made.fields == {"type": f"{kind}_output", "call_id": "call_7", "output": "done"}
@@ -293,7 +293,7 @@ def test_a_result_answers_its_call_by_id_and_type(kind: str) -> None:
 SYSTEM, DEVELOPER = message("system", "Be brief."), message("developer", "Be kind.")
 
 
-def test_nothing_given_is_nothing() -> None:
+def test_instructions_of_none_is_none() -> None:
     assert instructions_of(None) is None
 
 
@@ -312,7 +312,7 @@ def test_nothing_given_is_nothing() -> None:
         ([], ()),
     ],
 )
-def test_they_are_made_of_texts_and_messages(given: Any, items: tuple[Item, ...]) -> None:
+def test_instructions_are_built_from_texts_and_messages(given: Any, items: tuple[Item, ...]) -> None:
     assert instructions_of(given) == Instructions(items, is_lasting=True)
     assert instructions_of(None, given) == Instructions(items, is_lasting=False)
 
@@ -320,12 +320,12 @@ def test_they_are_made_of_texts_and_messages(given: Any, items: tuple[Item, ...]
 @pytest.mark.parametrize(
     "given", [user(), assistant(), call(), reasoning(), [SYSTEM, user()], {"role": "user"}]
 )
-def test_nothing_else_can_instruct(given: Any) -> None:
+def test_instructions_of_other_items_are_refused(given: Any) -> None:
     with pytest.raises(MalformedItems):
         instructions_of(given)
 
 
-def test_a_turn_has_one_kind() -> None:
+def test_instructions_lasting_and_once_together_are_refused() -> None:
     with pytest.raises(InvalidInput, match="not both"):
         instructions_of("Be brief.", "Be kind.")
 
@@ -341,5 +341,5 @@ def test_a_turn_has_one_kind() -> None:
     ],
     ids=["none given", "lasting", "ended", "once", "none once"],
 )
-def test_the_last_lasting_ones_are_in_force(given: Instructions | None, after: int) -> None:
+def test_instructions_in_force_change_only_by_lasting_ones(given: Instructions | None, after: int) -> None:
     assert instructed_after(given, 3, 7) == after

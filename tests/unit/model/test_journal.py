@@ -1,4 +1,4 @@
-"""Attempts move by a table of legal moves; the journal tells which calls may have acted."""
+"""The journal of an attempt, and the table of its legal moves."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def records(journal: Journal) -> list[bytes]:
 
 @repeatable
 @given(journals)
-def test_a_journal_comes_back_from_its_records(journal: Journal) -> None:
+def test_journal_survives_a_round_trip_through_its_records(journal: Journal) -> None:
     assert Journal.of(records(journal)) == journal
 
 
 @repeatable
 @given(journals)
-def test_a_call_is_answered_by_the_next_result_of_its_id(journal: Journal) -> None:
+def test_journal_pairs_a_call_with_the_next_result_of_its_id(journal: Journal) -> None:
     open_places: dict[str | None, int] = {}
     answers = {}
     for place, item in enumerate(journal.items):
@@ -51,23 +51,23 @@ def test_a_call_is_answered_by_the_next_result_of_its_id(journal: Journal) -> No
 
 @repeatable
 @given(journals)
-def test_effects_are_started_calls_that_are_not_read_only(journal: Journal) -> None:
+def test_journal_has_effects_if_a_started_call_is_not_read_only(journal: Journal) -> None:
     assert journal.has_effects == (False in journal.started.values())
 
 
-def test_an_empty_journal_has_nothing() -> None:
+def test_empty_journal_has_no_items_calls_or_effects() -> None:
     journal = Journal.of([])
     assert (journal.items, journal.started, journal.unanswered(), journal.has_effects) == ([], {}, [], False)
 
 
-def test_an_answer_belongs_to_one_occurrence_of_a_repeated_id() -> None:
+def test_journal_pairs_results_of_a_repeated_id_per_occurrence() -> None:
     journal = Journal([call(), result(output="first"), call(), assistant()])
     assert journal.answers()[0] == result(output="first")
     assert 2 not in journal.answers()
     assert journal.unanswered() == [2]
 
 
-def test_items_made_of_emitted_text_are_marked_until_a_retry_takes_them_up() -> None:
+def test_journal_marks_items_of_emitted_text_until_a_retry_resumes_it() -> None:
     written = [finished(assistant(), emitted=True), finished(call()), finished(assistant(), emitted=True)]
     journal = Journal.of(written)
     assert journal.emitted == {0, 2}
@@ -75,7 +75,7 @@ def test_items_made_of_emitted_text_are_marked_until_a_retry_takes_them_up() -> 
     assert Journal.taken_up(written).emitted == set()
 
 
-def test_a_record_is_an_item_or_a_start() -> None:
+def test_journal_record_holds_an_item_or_a_start() -> None:
     assert finished(call()) == b'{"item":' + call().raw + b',"read_only":false,"v":1}'
     assert started(3, read_only=True) == b'{"started":3,"read_only":true,"v":1}'
 
@@ -91,12 +91,12 @@ def test_a_record_is_an_item_or_a_start() -> None:
         b'{"v":1,"started":"0"}',
     ],
 )
-def test_a_damaged_record_is_damage(record: bytes) -> None:
+def test_damaged_journal_record_raises_store_corrupt(record: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         Journal.of([finished(call()), record])
 
 
-def test_a_record_from_a_newer_version_is_refused() -> None:
+def test_journal_record_of_a_newer_version_is_refused() -> None:
     with pytest.raises(StoreTooNew):
         Journal.of([b'{"v":2,"paused":true}'])
 
@@ -120,11 +120,11 @@ def attempt(state: AttemptState = AttemptState.RUNNING) -> Attempt:
     )
 
 
-def test_every_state_has_its_moves() -> None:
+def test_every_attempt_state_is_in_the_table_of_moves() -> None:
     assert set(MOVES) == set(AttemptState)
 
 
-def test_the_legal_moves_are_these() -> None:
+def test_attempt_moves_are_exactly_the_documented_ones() -> None:
     drawn = {f"{before} → {after}" for before in MOVES for after in MOVES[before]}
     assert drawn == {
         "running → completed",
@@ -138,7 +138,7 @@ def test_the_legal_moves_are_these() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(AttemptState, AttemptState)])
-def test_a_move_is_legal_or_raises(before: AttemptState, after: AttemptState) -> None:
+def test_illegal_attempt_move_raises_value_error(before: AttemptState, after: AttemptState) -> None:
     given = attempt(before)
     if after in MOVES[before]:
         assert given.moved(after) == replace(given, state=after)
@@ -147,7 +147,7 @@ def test_a_move_is_legal_or_raises(before: AttemptState, after: AttemptState) ->
             given.moved(after)
 
 
-def test_every_state_can_become_one_that_no_move_leaves() -> None:
+def test_every_attempt_state_can_reach_a_final_state() -> None:
     for state in AttemptState:
         reached = {state}
         for _ in AttemptState:
@@ -155,11 +155,11 @@ def test_every_state_can_become_one_that_no_move_leaves() -> None:
         assert any(not MOVES[each] for each in reached)
 
 
-def test_nothing_ever_runs_again() -> None:
+def test_attempt_can_never_run_again() -> None:
     assert all(AttemptState.RUNNING not in after for after in MOVES.values())
 
 
-def test_committed_means_that_there_is_a_turn() -> None:
+def test_committed_attempt_states_are_final() -> None:
     assert {state for state in AttemptState if state.is_committed} == {
         AttemptState.COMPLETED,
         AttemptState.KEPT,
@@ -168,23 +168,23 @@ def test_committed_means_that_there_is_a_turn() -> None:
     assert not any(MOVES[state] for state in AttemptState if state.is_committed)
 
 
-def test_a_move_changes_state_failure_and_end_only() -> None:
+def test_attempt_move_changes_only_state_failure_and_end() -> None:
     moved = attempt().moved(AttemptState.FAILED, failure=FAILURE, at=20)
     changed = {name for name, value in asdict(moved).items() if value != asdict(attempt())[name]}
     assert changed == {"state", "failure", "ended_at"}
     assert (moved.failure, moved.ended_at) == (FAILURE, 20)
 
 
-def test_a_later_move_keeps_the_failure_and_the_end() -> None:
+def test_later_attempt_move_keeps_the_failure_and_the_end() -> None:
     settled = attempt().moved(AttemptState.FAILED, failure=FAILURE, at=20).moved(AttemptState.SETTLED)
     assert (settled.failure, settled.ended_at) == (FAILURE, 20)
 
 
-def test_an_attempt_can_end_at_time_zero() -> None:
+def test_attempt_may_end_at_time_zero() -> None:
     assert attempt().moved(AttemptState.FAILED, at=0).ended_at == 0
 
 
-def test_the_body_holds_input_and_partial_text() -> None:
+def test_attempt_body_holds_input_and_partial_text() -> None:
     body = codec.decode(AttemptBody, attempt().body)
     assert codec.items(body.input) == (user(),)
     assert body.partial == "so f"
@@ -194,7 +194,7 @@ def test_the_body_holds_input_and_partial_text() -> None:
 
 @pytest.mark.parametrize("items", [(), (message("system", "Be brief."),)])
 @pytest.mark.parametrize("is_lasting", [True, False])
-def test_the_body_holds_the_instructions_it_was_begun_with(items: tuple[Item, ...], is_lasting: bool) -> None:
+def test_attempt_body_holds_its_instructions(items: tuple[Item, ...], is_lasting: bool) -> None:
     given = Instructions(items, is_lasting)
     body = codec.decode(AttemptBody, replace(attempt(), instructions=given).body)
     assert body.given == given

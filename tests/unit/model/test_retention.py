@@ -1,4 +1,4 @@
-"""A conversation ends by its idle time or at its hour, also on days when clocks change."""
+"""Expiry and reset policies of a conversation, also on days when clocks change."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ PLAIN = Conversation(
 
 @repeatable
 @given(st.integers(0, 10**13))
-def test_without_a_time_to_live_it_never_expires(now: int) -> None:
+def test_conversation_without_a_time_to_live_never_expires(now: int) -> None:
     assert not PLAIN.is_expired(now)
 
 
 @pytest.mark.parametrize(("now", "expired"), [(0, False), (249, False), (250, True), (10**13, True)])
-def test_the_time_counts_from_the_last_interaction(now: int, expired: bool) -> None:
+def test_conversation_expires_by_the_time_since_its_last_interaction(now: int, expired: bool) -> None:
     assert replace(PLAIN, expires_after=50).is_expired(now) is expired
 
 
-def test_once_expired_it_stays_so() -> None:
+def test_expired_conversation_stays_expired() -> None:
     assert replace(PLAIN, state=ConversationState.EXPIRED).is_expired(0)
     assert replace(PLAIN, state=ConversationState.EXPIRED, expires_after=10**12).is_expired(0)
 
@@ -44,7 +44,7 @@ def test_conversations_do_not_share_their_metadata() -> None:
     assert PLAIN.metadata is not other.metadata
 
 
-def test_a_conversation_cannot_be_changed() -> None:
+def test_conversation_is_immutable() -> None:
     with pytest.raises(AttributeError):
         PLAIN.title = "Other"  # type: ignore[misc]
 
@@ -56,7 +56,7 @@ def at(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def test_never_is_never() -> None:
+def test_reset_policy_never_is_never_due() -> None:
     assert ResetPolicy.never() == ResetPolicy() == NEVER
     assert not NEVER.is_over(0, 0, 10**15)
 
@@ -65,13 +65,13 @@ def test_never_is_never() -> None:
     ("started", "touched", "now", "over"),
     [(0, 0, 59_999, False), (0, 0, 60_000, True), (0, 1, 60_000, False), (1, 0, 60_000, False)],
 )
-def test_idle_time_is_measured_from_start_and_last_interaction(
+def test_idle_reset_is_measured_from_start_and_last_interaction(
     started: int, touched: int, now: int, over: bool
 ) -> None:
     assert ResetPolicy.idle(60).is_over(started, touched, now) is over
 
 
-def test_a_wall_clock_that_was_set_back_ends_no_conversation() -> None:
+def test_reset_is_not_due_after_the_wall_clock_was_set_back() -> None:
     assert not ResetPolicy.idle(60).is_over(0, DAY, 60_000)
     assert not ResetPolicy.daily(0).is_over(0, 2 * DAY + 1, DAY + 1)
 
@@ -85,7 +85,7 @@ def test_a_wall_clock_that_was_set_back_ends_no_conversation() -> None:
         ("2026-05-01T12:00:00Z", "2026-05-04T12:00:00Z", True),
     ],
 )
-def test_a_daily_reset_comes_when_its_hour_has_passed(last: str, now: str, over: bool) -> None:
+def test_daily_reset_is_due_once_its_hour_has_passed(last: str, now: str, over: bool) -> None:
     policy = ResetPolicy.daily(4)
     assert policy.is_over(0, at(last), at(now)) is over
     assert policy.is_over(at(last), 0, at(now)) is over
@@ -109,45 +109,47 @@ def test_a_daily_reset_comes_when_its_hour_has_passed(last: str, now: str, over:
         (4, "Pacific/Apia", "2011-12-30T14:00:00Z", "2011-12-30T14:00:00Z"),
     ],
 )
-def test_the_hour_is_that_of_its_time_zone(hour: int, zone: str, now: str, last: str) -> None:
+def test_daily_reset_hour_follows_its_time_zone_and_clock_changes(
+    hour: int, zone: str, now: str, last: str
+) -> None:
     assert last_daily(hour, zone, at(now)) == at(last)
 
 
-def test_whichever_comes_first_ends_a_conversation() -> None:
+def test_reset_with_idle_and_daily_is_due_at_the_earlier() -> None:
     both = ResetPolicy(idle_after=60_000, daily_at=0)
     assert both.is_over(0, DAY + 1, DAY + 60_001)
     assert both.is_over(0, DAY - 1, DAY)
     assert not both.is_over(0, DAY + 1, DAY + 60_000)
 
 
-def test_the_shortest_idle_time_is_not_none() -> None:
+def test_idle_reset_below_a_millisecond_is_rounded_up_to_one() -> None:
     assert ResetPolicy.idle(1e-9).idle_after == 1
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 1e10, float("nan")])
-def test_an_idle_time_has_bounds(seconds: float) -> None:
+def test_idle_reset_out_of_bounds_is_refused(seconds: float) -> None:
     with pytest.raises(InvalidInput, match="above 0"):
         ResetPolicy.idle(seconds)
 
 
 @pytest.mark.parametrize("hour", [-1, 24, 4.5, "4"])
-def test_an_hour_is_one_of_a_day(hour: int) -> None:
+def test_daily_reset_with_an_invalid_hour_is_refused(hour: int) -> None:
     with pytest.raises(InvalidInput, match="0 to 23"):
         ResetPolicy.daily(hour)
 
 
 @pytest.mark.parametrize("zone", ["Nowhere/City", "Europe", "../../etc/passwd", "/etc/passwd", "", "a\0b"])
-def test_an_unknown_time_zone_is_refused_with_the_remedy(zone: str) -> None:
+def test_daily_reset_with_an_unknown_time_zone_is_refused_with_the_remedy(zone: str) -> None:
     with pytest.raises(InvalidInput, match="tzdata"):
         ResetPolicy.daily(4, zone)
 
 
-def test_a_stored_time_zone_that_is_unknown_here_is_reported_and_not_guessed() -> None:
+def test_daily_reset_with_an_unknown_stored_time_zone_raises_invalid_input() -> None:
     with pytest.raises(InvalidInput, match="Mars/Base"):
         ResetPolicy(daily_at=4, timezone="Mars/Base").is_over(0, 0, DAY)
 
 
-def test_utc_needs_no_time_zone_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daily_reset_in_utc_needs_no_time_zone_database(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_zones(name: str) -> None:
         raise LookupError(name)
 

@@ -1,7 +1,4 @@
-"""Lines: what they say, and that they are one line each.
-
-Reports stay within bounds, whatever stands in a file.
-"""
+"""Lines of an export: their fields, one line each; and bounded import reports."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def turn(*input: Item) -> Turn:
     )
 
 
-def test_a_chat_is_told_without_what_is_usual() -> None:
+def test_chat_line_leaves_out_default_values() -> None:
     chat = Conversation(
         id=ConversationId(CHAT), owner="ann", branch=BranchId(BRANCH), created_at=1, touched_at=2
     )
@@ -61,7 +58,7 @@ def test_a_chat_is_told_without_what_is_usual() -> None:
     ) % {b"chat": CHAT.encode(), b"branch": BRANCH.encode()}
 
 
-def test_all_that_is_said_of_a_chat_is_told() -> None:
+def test_chat_line_holds_every_field_except_the_owner() -> None:
     chat = Conversation(
         id=ConversationId(CHAT),
         owner="ann",
@@ -91,7 +88,7 @@ def test_all_that_is_said_of_a_chat_is_told() -> None:
     assert "ann" not in encoded(line).decode()
 
 
-def test_a_turn_is_one_line_however_its_items_were_written() -> None:
+def test_turn_line_is_one_line_for_items_written_on_several() -> None:
     pretty = Item(b'{\n  "type": "message",\r\n  "role": "user",\n  "content": "a\\nb"\n}')
     line = encoded(turn_line(CHAT, turn(pretty), {1: Flags(to_user=False), 0: Flags()}))
     assert line.count(b"\n") == 1
@@ -103,7 +100,7 @@ def test_a_turn_is_one_line_however_its_items_were_written() -> None:
     assert (told.kind, told.parent) == ("interrupted", None)
 
 
-def test_names_that_are_not_known_are_found_within_parts_as_well() -> None:
+def test_unknown_fields_are_found_in_nested_parts() -> None:
     chat = {"type": "chat", "branches": [{"id": "b", "head": None}, {"id": "c", "hue": 1}], "mood": 1}
     chat["reset_policy"] = {"daily_at": 3, "weekly": 1}
     turn = {"type": "turn", "flags": [{"item": 0, "to_all": 1}], "failure": {"code": "c", "where": "w"}}
@@ -115,12 +112,12 @@ def test_names_that_are_not_known_are_found_within_parts_as_well() -> None:
 
 
 @pytest.mark.parametrize("part", [None, 7, [], {}, [7], "text", [None]])
-def test_parts_that_are_none_have_no_names(part: object) -> None:
+def test_unknown_fields_of_invalid_parts_are_ignored(part: object) -> None:
     raw = {name: msgspec.Raw(msgspec.json.encode(part)) for name in ("branches", "reset_policy", "failure")}
     assert unknown_fields(raw, ChatLine) == ["failure"]
 
 
-def test_notes_come_in_the_order_of_lines() -> None:
+def test_import_reports_are_sorted_by_line() -> None:
     notes = Notes()
     for line in (3, 1, 2):
         notes.add(line, Did.DROPPED, "why", chat="c", turn="t")
@@ -128,7 +125,7 @@ def test_notes_come_in_the_order_of_lines() -> None:
     assert notes.all()[0] == ImportReport(line=1, did=Did.DROPPED, chat="c", turn="t", why="why")
 
 
-def test_of_too_many_it_is_told_how_many() -> None:
+def test_import_reports_beyond_the_limit_are_counted() -> None:
     notes = Notes()
     for line in range(MOST_OF_A_CHAT + 5):
         notes.add(line, Did.DROPPED, "x" * 10_000, chat="c", turn="t" * 10_000)

@@ -1,4 +1,4 @@
-"""A turn keeps its items byte for byte, tells input from output, and counts in blocks."""
+"""A turn keeps its items byte for byte, separates input from output, and is counted in blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ some_items = st.lists(any_items, min_size=1, max_size=5)
 
 @repeatable
 @given(some_items, some_items)
-def test_input_and_output_come_back_byte_for_byte(input: list[Item], output: list[Item]) -> None:
+def test_turn_returns_its_input_and_output_byte_for_byte(input: list[Item], output: list[Item]) -> None:
     found = turn(input=input, output=output)
     assert found.input == tuple(input)
     assert found.output == tuple(output)
@@ -26,22 +26,22 @@ def test_input_and_output_come_back_byte_for_byte(input: list[Item], output: lis
 
 @repeatable
 @given(some_items, some_items)
-def test_the_same_items_make_the_same_body(input: list[Item], output: list[Item]) -> None:
+def test_turn_body_is_the_same_for_the_same_items(input: list[Item], output: list[Item]) -> None:
     first = turn(input=input, output=output)
     assert turn(input=first.input, output=first.output).body == first.body
 
 
-def test_the_text_is_what_the_assistant_said() -> None:
+def test_turn_text_is_the_joined_text_of_the_assistant() -> None:
     given = turn(input=[user("q")], output=[assistant("a"), call(), result(), assistant("b")])
     assert given.text == "ab"
 
 
-def test_a_turn_without_output_has_no_text() -> None:
+def test_turn_text_without_an_assistant_message_is_empty() -> None:
     bare = turn(output=[call()])
     assert bare.text == ""
 
 
-def test_instructions_are_no_items_and_absent_ones_take_no_bytes() -> None:
+def test_turn_instructions_are_not_items_and_take_no_bytes_when_absent() -> None:
     plain = turn()
     assert (plain.instructions, plain.instructed) == (None, 0)
     assert b"instruct" not in plain.body
@@ -69,12 +69,12 @@ def instructed(items: tuple[Item, ...], number: int) -> Turn:
     )
 
 
-def test_a_body_from_before_there_were_instructions_is_read() -> None:
+def test_turn_body_from_before_instructions_existed_is_readable() -> None:
     old = with_body(b'{"v":1,"input":0,"items":[]}')
     assert (old.instructions, old.instructed) == (None, 0)
 
 
-def test_details_come_back_and_absent_ones_take_no_bytes() -> None:
+def test_turn_details_survive_storage_and_take_no_bytes_when_absent() -> None:
     plain = turn()
     assert plain.details == {}
     assert b"details" not in plain.body
@@ -83,7 +83,7 @@ def test_details_come_back_and_absent_ones_take_no_bytes() -> None:
     assert given.items == plain.items
 
 
-def test_a_turn_cannot_be_changed() -> None:
+def test_turn_is_immutable() -> None:
     with pytest.raises(AttributeError):
         turn().number = 2  # type: ignore[misc]
 
@@ -102,18 +102,18 @@ def with_body(body: bytes) -> Turn:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"v":1,"input":0}', b'{"v":1,"input":0,"items":[{"type":5}]}']
 )
-def test_a_damaged_body_is_damage_when_it_is_looked_at(body: bytes) -> None:
+def test_turn_with_a_damaged_body_raises_store_corrupt_on_access(body: bytes) -> None:
     damaged = with_body(body)
     with pytest.raises(StoreCorrupt):
         _ = damaged.items
 
 
-def test_a_body_from_a_newer_version_is_refused() -> None:
+def test_turn_with_a_body_of_a_newer_version_is_refused() -> None:
     with pytest.raises(StoreTooNew):
         _ = with_body(b'{"v":2,"input":0,"items":[]}').items
 
 
-def test_what_is_hidden_of_a_turn_is_hidden_from_chat_clients_only() -> None:
+def test_turn_with_hidden_items_hides_them_from_chat_clients_only() -> None:
     whole = turn(input=[user("q")], output=[assistant("a")])
     assert len(whole.shown.entries) == 2
     hiding = whole.hiding(frozenset({1}))
@@ -127,5 +127,5 @@ def test_what_is_hidden_of_a_turn_is_hidden_from_chat_clients_only() -> None:
     ("size", "counted"),
     [(0, 0), (1, BLOCK), (BLOCK, BLOCK), (BLOCK + 1, 2 * BLOCK), (5 * BLOCK - 1, 5 * BLOCK)],
 )
-def test_what_a_block_holds_in_part_counts_whole(size: int, counted: int) -> None:
+def test_size_in_blocks_is_rounded_up(size: int, counted: int) -> None:
     assert in_blocks(size) == counted

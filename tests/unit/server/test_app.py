@@ -1,4 +1,4 @@
-"""The application: what it answers, what it logs, how it ends, and that it leaves no garbage."""
+"""The application: routing, errors, logging, shutdown, and no reference cycles."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def streaming(at: Streaming) -> Endpoint:
     return endpoint("/stream", at)
 
 
-async def test_what_is_not_there_is_not_found() -> None:
+async def test_unknown_path_is_answered_404() -> None:
     async with serving() as app:
         reply = await ask(app, "/nothing")
         assert (reply.status, reply.code) == (404, "unknown_url")
@@ -44,14 +44,14 @@ async def test_what_is_not_there_is_not_found() -> None:
             assert (await ask(app, path)).status == 404
 
 
-async def test_a_method_that_a_path_does_not_take_is_told_which_it_does() -> None:
+async def test_unsupported_method_is_answered_405_with_the_allowed_ones() -> None:
     async with serving(None, endpoint("/healthz", breaks, "DELETE")) as app:
         reply = await ask(app, method="POST")
         assert (reply.status, reply.code) == (405, "method_not_allowed")
         assert reply.header(b"allow") == b"DELETE, GET, HEAD"
 
 
-async def test_a_path_may_have_parameters() -> None:
+async def test_path_parameters_are_passed_to_the_endpoint() -> None:
     async def show(request: Request) -> Response:
         return JSONResponse(request.path_params)
 
@@ -61,7 +61,7 @@ async def test_a_path_may_have_parameters() -> None:
         assert (await ask(app, "/test/a/b/events")).status == 404
 
 
-async def test_endpoints_are_told_who_asks() -> None:
+async def test_endpoint_receives_the_caller_and_the_request_id() -> None:
     async def show(request: Request) -> Response:
         return JSONResponse([request.state.principal.owner, request.state.request_id])
 
@@ -70,7 +70,7 @@ async def test_endpoints_are_told_who_asks() -> None:
         assert reply.json == ["local", "mine"]
 
 
-async def test_an_exception_is_a_500_that_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_exception_is_answered_500_without_details(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(None, endpoint("/breaks", breaks), endpoint("/busy", is_busy)) as app:
         reply = await ask(app, "/breaks")
         assert (reply.status, reply.code) == (500, "internal_error")
@@ -79,7 +79,7 @@ async def test_an_exception_is_a_500_that_says_nothing(caplog: pytest.LogCapture
         assert (await ask(app, "/busy")).code == "error"
 
 
-async def test_an_exception_in_the_middle_of_an_answer_cuts_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_middle_of_an_answer_cuts_it_off(caplog: pytest.LogCaptureFixture) -> None:
     class Half:
         def __init__(self, problem: Exception) -> None:
             self.problem = problem
@@ -98,7 +98,7 @@ async def test_an_exception_in_the_middle_of_an_answer_cuts_it(caplog: pytest.Lo
             assert [record.getMessage() for record in caplog.records] == [told]
 
 
-async def test_a_cancelled_request_of_a_server_that_goes_on_is_nobodys_business() -> None:
+async def test_cancelled_request_of_a_running_server_propagates_cancellation() -> None:
     stream = Streaming()
 
     async def wait(_: Request) -> Response:
@@ -114,7 +114,7 @@ async def test_a_cancelled_request_of_a_server_that_goes_on_is_nobodys_business(
             await asked
 
 
-async def test_more_requests_than_may_be_open_are_refused_and_health_is_not() -> None:
+async def test_requests_above_the_limit_are_refused_except_health_checks() -> None:
     stream = Streaming()
     settings = Settings(limits=ServerLimits(requests=1))
     async with serving(settings, streaming(stream)) as app:
@@ -128,7 +128,7 @@ async def test_more_requests_than_may_be_open_are_refused_and_health_is_not() ->
         assert (await ask(app, "/stream")).status == 200
 
 
-async def test_open_requests_may_end_within_the_grace_and_new_ones_are_sent_away() -> None:
+async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
     stream = Streaming()
     async with serving(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
@@ -145,7 +145,7 @@ async def test_open_requests_may_end_within_the_grace_and_new_ones_are_sent_away
         assert (await open_request).body == b"hello, done"
 
 
-async def test_who_parts_has_each_connection_closed_after_its_next_answer() -> None:
+async def test_retiring_server_closes_each_connection_after_its_next_answer() -> None:
     async with serving() as app:
         assert (await ask(app)).header(b"connection") is None
         app.part()
@@ -156,7 +156,7 @@ async def test_who_parts_has_each_connection_closed_after_its_next_answer() -> N
         assert (late.status, late.header(b"connection")) == (503, b"close")
 
 
-async def test_after_the_grace_open_requests_are_cancelled() -> None:
+async def test_drain_cancels_open_requests_after_the_grace_period() -> None:
     stream = Streaming()
     async with serving(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
@@ -165,7 +165,7 @@ async def test_after_the_grace_open_requests_are_cancelled() -> None:
         assert (await open_request).body == b"hello, cancelled"
 
 
-async def test_told_to_hurry_nobody_waits_for_the_grace() -> None:
+async def test_drain_cancels_open_requests_immediately_when_hurried() -> None:
     stream = Streaming()
     async with serving(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
@@ -177,7 +177,7 @@ async def test_told_to_hurry_nobody_waits_for_the_grace() -> None:
         assert (await open_request).body == b"hello, cancelled"
 
 
-async def test_a_cancelled_request_that_was_not_answered_yet_is_told_why() -> None:
+async def test_unanswered_request_cancelled_by_shutdown_is_answered_503() -> None:
     began = asyncio.Event()
 
     async def wait(_: Request) -> Response:
@@ -193,7 +193,7 @@ async def test_a_cancelled_request_that_was_not_answered_yet_is_told_why() -> No
         assert (reply.status, reply.code) == (503, "shutting_down")
 
 
-async def test_a_request_that_does_not_end_holds_nobody_up_for_ever() -> None:
+async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellation() -> None:
     stream, released = Streaming(), asyncio.Event()
     cancelled: list[int] = []
 
@@ -218,7 +218,7 @@ async def test_a_request_that_does_not_end_holds_nobody_up_for_ever() -> None:
         await asked
 
 
-async def test_no_request_blocks_the_loop() -> None:
+async def test_requests_do_not_block_the_event_loop() -> None:
     async with serving() as app:
         await ask(app, "/readyz")  # what is imported on first use is
         with blockbuster_ctx():
@@ -226,7 +226,7 @@ async def test_no_request_blocks_the_loop() -> None:
                 assert (await ask(app, path)).status in {200, 404}
 
 
-async def test_an_idle_server_ends_at_once() -> None:
+async def test_drain_of_an_idle_server_ends_immediately() -> None:
     async with serving() as app:
         assert await app.drain(3600)
 
@@ -245,14 +245,14 @@ async def live(app: App, *kinds: str) -> list[str]:
     return told
 
 
-async def test_it_follows_the_life_of_any_asgi_server() -> None:
+async def test_application_supports_the_asgi_lifespan() -> None:
     async with serving() as app:
         told = await live(app, "lifespan.startup", "lifespan.shutdown")
         assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
         assert app.service.shutting_down.is_set()
 
 
-async def test_there_are_no_web_sockets() -> None:
+async def test_websocket_connection_is_closed() -> None:
     told: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -286,7 +286,7 @@ LOOKED_AT = [
     ),
     st.lists(st.binary(), min_size=1),
 )
-def test_nothing_that_is_sent_breaks_it(
+def test_arbitrary_request_is_answered_completely_and_without_a_server_error(
     method: str, path: str, headers: list[tuple[bytes, bytes]], parts: list[bytes]
 ) -> None:
     async def sent() -> Reply:
@@ -390,7 +390,7 @@ def is_ours(found: object) -> bool:
     return type(found).__module__.startswith(OURS)
 
 
-async def test_requests_of_every_kind_leave_no_cycles(
+async def test_requests_of_every_kind_leave_no_reference_cycles(
     tmp_path: Path, collector: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "DemoModel", partial(demo.DemoModel, pace=0))

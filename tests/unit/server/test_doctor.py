@@ -1,4 +1,4 @@
-"""The doctor checks port, store, disk and upstreams, whatever is wrong with one of them."""
+"""The doctor checks port, store, disk and upstreams independently of each other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def levels(found: list[Diagnosis]) -> dict[str, Level]:
     return {each.subject: each.level for each in found}
 
 
-async def test_everything_is_looked_at(tmp_path: Path) -> None:
+async def test_doctor_runs_every_check(tmp_path: Path) -> None:
     settings = Settings(port=0, store=f"sqlite:///{tmp_path}/chats.db")
     found = levels(await examine(lambda: settings, {}))
     wanted = {"versions", "SQLite", "settings", "store", "disk", "models", "access", "clock"}
@@ -61,7 +61,7 @@ async def test_everything_is_looked_at(tmp_path: Path) -> None:
     assert Level.FAIL not in found.values()
 
 
-async def test_settings_that_are_wrong_are_told_and_all_else_hangs_on_them() -> None:
+async def test_doctor_with_invalid_settings_reports_them_and_skips_dependent_checks() -> None:
     def load() -> Settings:
         raise InvalidSettings("/etc/turnledger.toml, line 3: `prot` is not a setting.")
 
@@ -70,7 +70,7 @@ async def test_settings_that_are_wrong_are_told_and_all_else_hangs_on_them() -> 
     assert "line 3" in found[-1].told
 
 
-async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
+async def test_doctor_check_that_raises_is_a_failure_and_the_others_still_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(*_: Any) -> Any:
@@ -95,24 +95,24 @@ async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
         (Settings(), True, Level.OK, "with a token only"),
     ],
 )
-def test_who_is_let_in(settings: Settings, any_tokens: bool, level: Level, told: str) -> None:
+def test_doctor_reports_exposure(settings: Settings, any_tokens: bool, level: Level, told: str) -> None:
     [found] = check_exposure(settings, any_tokens=any_tokens)
     assert (found.level, told in found.told) == (level, True)
 
 
-def test_fewer_files_than_requests_need_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_warns_of_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_open_files(Settings(limits=ServerLimits(requests=1))) == []
     # Each may have a connection upstream as well.
     monkeypatch.setattr(doctor, "allowed_files", lambda _: Settings().limits.requests + 1000)
     assert levels(check_open_files(Settings())) == {"open files": Level.WARN}
 
 
-def test_an_address_of_another_machine_is_not_taken_for_a_port_in_use() -> None:
+def test_doctor_distinguishes_a_foreign_address_from_a_port_in_use() -> None:
     [found] = check_port(Settings(host="192.0.2.1"))  # for documentation only: nobody has it
     assert (found.level, "no address of this machine" in found.told) == (Level.FAIL, True)
 
 
-def test_a_port_that_is_free_one_of_ours_and_one_of_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_distinguishes_a_free_port_our_own_and_a_foreign_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_port(Settings(port=0)) == []
     with closing(socket.socket()) as other:
         other.bind(("127.0.0.1", 0))
@@ -140,7 +140,7 @@ def test_a_port_that_is_free_one_of_ours_and_one_of_somebody_elses(monkeypatch: 
         (5.0, [], None, Level.FAIL, "never set"),
     ],
 )
-def test_the_clock_is_held_against_others(
+def test_doctor_compares_the_clock_with_upstreams_and_the_store(
     now: float, ahead: list[float], newest: float | None, level: Level, told: str
 ) -> None:
     [found] = check_clock(now, ahead, None if newest is None else int(newest * 1000))
@@ -168,7 +168,7 @@ async def store(tmp_path: Path) -> Path:
     return tmp_path / "chats.db"
 
 
-async def test_a_sound_store_is_sound(store: Path) -> None:
+async def test_doctor_finds_no_problem_in_a_sound_store(store: Path) -> None:
     found, examined = check_store(f"sqlite:///{store}")
     assert set(levels(found).values()) == {Level.OK}
     assert levels(found).keys() == {"store", "processes", "permissions", "disk"}
@@ -176,7 +176,7 @@ async def test_a_sound_store_is_sound(store: Path) -> None:
     assert all(not each.remedy for each in found)
 
 
-def test_a_store_that_is_yet_to_be_made_is_none_of_its_business(tmp_path: Path) -> None:
+def test_doctor_does_not_create_a_missing_store(tmp_path: Path) -> None:
     found, examined = check_store(f"sqlite:///{tmp_path}/chats.db")
     assert (levels(found)["store"], examined) == (Level.OK, None)
     assert list(tmp_path.iterdir()) == []
@@ -190,7 +190,7 @@ def test_a_store_that_is_yet_to_be_made_is_none_of_its_business(tmp_path: Path) 
         (lambda path: apsw.Connection(str(path)).pragma("user_version", 7), Level.FAIL),
     ],
 )
-def test_what_is_no_store_is_told(tmp_path: Path, make: object, level: Level) -> None:
+def test_doctor_reports_a_path_that_is_not_a_store(tmp_path: Path, make: object, level: Level) -> None:
     path = tmp_path / "chats.db"
     assert callable(make)
     make(path)
@@ -199,14 +199,14 @@ def test_what_is_no_store_is_told(tmp_path: Path, make: object, level: Level) ->
     assert str(path) in found[0].told
 
 
-async def test_an_older_store_is_only_worth_a_word(store: Path) -> None:
+async def test_doctor_warns_of_a_store_in_an_older_format(store: Path) -> None:
     connection = apsw.Connection(str(store))
     connection.pragma("user_version", 0)
     connection.close()
     assert levels(check_store(f"sqlite:///{store}")[0])["store"] is Level.WARN
 
 
-def test_a_store_in_memory_is_worth_a_word() -> None:
+def test_doctor_warns_of_an_in_memory_store() -> None:
     assert levels(check_store("memory:")[0]) == {"store": Level.WARN}
 
 
@@ -221,18 +221,18 @@ def test_a_store_in_memory_is_worth_a_word() -> None:
         ({}, "processes", Level.OK),
     ],
 )
-def test_each_thing_that_is_odd_about_a_file(change: dict[str, int], subject: str, level: Level) -> None:
+def test_doctor_reports_store_file_anomalies(change: dict[str, int], subject: str, level: Level) -> None:
     found = check_file(Path("/somewhere/chats.db"), msgspec.structs.replace(SOUND, **change))
     assert levels(found)[subject] is level
     assert all(each.remedy for each in found if each.level is not Level.OK)
 
 
-def test_processes_are_counted() -> None:
+def test_doctor_counts_the_processes_of_a_store() -> None:
     assert check_participants(msgspec.structs.replace(SOUND, living=0))[0].told.startswith("0 processes")
     assert check_participants(SOUND)[0].told.startswith("1 process at")
 
 
-def test_a_disk_that_takes_nothing_and_one_that_is_nearly_full(
+def test_doctor_reports_an_unwritable_and_a_nearly_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert levels(check_disk(tmp_path)) == {"disk": Level.OK}
@@ -245,7 +245,7 @@ def test_a_disk_that_takes_nothing_and_one_that_is_nearly_full(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_network_filesystem_is_told(tmp_path: Path) -> None:
+def test_doctor_warns_of_a_network_filesystem(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/sda / ext4 rw 0 0\nhost:/x /mnt/my\\040disk nfs4 rw 0 0\nshort\n")
     assert filesystem_of(Path("/home/a"), mounts) == "ext4"
@@ -255,7 +255,7 @@ def test_a_network_filesystem_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
-def test_who_else_can_read_the_conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_warns_of_a_store_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "parents", property(lambda self: (tmp_path,)))
     place = tmp_path / "chats.db"
     place.touch()
@@ -275,7 +275,7 @@ def test_who_else_can_read_the_conversations(tmp_path: Path, monkeypatch: pytest
     assert "another user" in check_permissions(place)[0].told
 
 
-def test_an_unsafe_sqlite_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_fails_an_unsafe_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
     assert levels(check_sqlite()) == {"SQLite": Level.OK}
 
     def unsafe() -> str:
@@ -327,7 +327,7 @@ async def ask(url: str, *, key: bool = False, model: str | None = None) -> Answe
     return answered
 
 
-async def test_one_that_answers_is_well() -> None:
+async def test_doctor_accepts_an_upstream_that_answers() -> None:
     async with upstream() as (url, asked):
         answered = await ask(url, key=True)
     [found] = answered.findings
@@ -338,7 +338,7 @@ async def test_one_that_answers_is_well() -> None:
     assert answered.clock_ahead is not None
 
 
-async def test_without_an_api_key_none_is_sent() -> None:
+async def test_doctor_sends_no_authorization_without_an_api_key() -> None:
     async with upstream() as (url, asked):
         assert "without an api_key" in (await ask(url)).findings[0].told
     assert "Authorization" not in asked[0].headers
@@ -356,7 +356,7 @@ async def test_without_an_api_key_none_is_sent() -> None:
         (200, b"[" * 100_000, Level.WARN, "no list of models"),
     ],
 )
-async def test_each_other_answer_is_told_with_what_to_do(
+async def test_doctor_reports_each_upstream_status_with_a_remedy(
     status: int, body: bytes, level: Level, told: str
 ) -> None:
     for key in (True, False):
@@ -365,21 +365,21 @@ async def test_each_other_answer_is_told_with_what_to_do(
         assert (found.level, told in found.told, bool(found.remedy)) == (level, True, True)
 
 
-async def test_a_model_that_it_does_not_have_is_told_with_those_that_it_has() -> None:
+async def test_doctor_reports_an_unknown_upstream_model_with_the_known_ones() -> None:
     async with upstream() as (url, _):
         assert (await ask(url, model="two")).findings[0].level is Level.OK
         [found] = (await ask(url, model="three")).findings
     assert (found.level, "three" in found.told, "one, two" in found.remedy) == (Level.WARN, True, True)
 
 
-async def test_one_that_is_not_there_cannot_be_reached() -> None:
+async def test_doctor_reports_an_upstream_that_refuses_connections_as_unreachable() -> None:
     async with upstream() as (url, _):
         pass
     [found] = (await ask(url)).findings
     assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
 
 
-async def test_a_name_that_is_not_known_is_told() -> None:
+async def test_doctor_fails_an_upstream_with_an_unknown_host_name() -> None:
     [found] = (await ask("http://no-such-host.invalid/v1")).findings
     assert found.level is Level.FAIL
 
@@ -393,7 +393,7 @@ async def test_a_name_that_is_not_known_is_told() -> None:
         (ConnectionRefusedError(), "cannot be reached"),
     ],
 )
-async def test_why_there_is_no_connection_is_told(
+async def test_doctor_reports_why_an_upstream_connection_failed(
     problem: OSError, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dial(*_: object) -> None:
@@ -404,20 +404,20 @@ async def test_why_there_is_no_connection_is_told(
     assert (found.level, found.told) == (Level.FAIL, told)
 
 
-async def test_one_that_breaks_off_cannot_be_reached() -> None:
+async def test_doctor_reports_an_upstream_that_cuts_its_answer_as_unreachable() -> None:
     async with upstream(headers={"Content-Length": "9999"}, closes=True) as (url, _):
         [found] = (await ask(url)).findings
     assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
 
 
-async def test_one_that_falls_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doctor_reports_an_upstream_that_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PATIENCE", 0.05)
     async with upstream(headers={"Content-Length": "9999"}) as (url, _):
         [found] = (await ask(url)).findings
     assert (found.level, found.told) == (Level.FAIL, "did not answer in time")
 
 
-async def test_an_api_key_that_cannot_be_sent_is_told_and_not_repeated() -> None:
+async def test_doctor_reports_an_unsendable_api_key_without_its_text() -> None:
     settings = Settings(upstream="http://127.0.0.1:9/v1", api_key_env="API_KEY")
     [answered] = await check_upstreams(settings, {"API_KEY": f"{KEY}\n"})
     [found] = answered.findings
@@ -426,7 +426,7 @@ async def test_an_api_key_that_cannot_be_sent_is_told_and_not_repeated() -> None
     assert KEY not in repr(answered)
 
 
-async def test_its_clock_is_compared_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doctor_measures_the_clock_of_an_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.time, "time", lambda: 1_800_000_000.0)
     async with upstream(headers={"Date": formatdate(1_800_000_100, usegmt=True)}) as (url, _):
         assert (await ask(url)).clock_ahead == 100
@@ -434,7 +434,7 @@ async def test_its_clock_is_compared_with_ours(monkeypatch: pytest.MonkeyPatch) 
         assert (await ask(url)).clock_ahead is None
 
 
-async def test_proxy_that_refuses_is_told_apart_from_the_upstream() -> None:
+async def test_doctor_distinguishes_a_refusing_proxy_from_the_upstream() -> None:
     async with upstream(status=405) as (url, _):  # which opens no tunnels
         at = url.removeprefix("http://").removesuffix("/v1")
         settings = Settings(upstream="https://model.test/v1", proxy=f"http://ann:s3cret@{at}")
@@ -446,7 +446,7 @@ async def test_proxy_that_refuses_is_told_apart_from_the_upstream() -> None:
     assert "s3cret" not in repr(answered)
 
 
-def test_an_upstream_of_many_models_is_asked_once() -> None:
+def test_doctor_checks_an_upstream_shared_by_several_models_once() -> None:
     url = "https://one.example/v1"
     models = {
         "a": ModelSettings(upstream=url),
@@ -461,7 +461,7 @@ def test_an_upstream_of_many_models_is_asked_once() -> None:
     ]
 
 
-async def test_an_api_key_on_an_open_road_is_told() -> None:
+async def test_doctor_warns_of_an_api_key_over_plain_http() -> None:
     asked = doctor.UpstreamCheck("http://models.example/v1", "API_KEY")
     [found] = doctor._of_transport(asked, KEY)
     assert (found.level, KEY in repr(found)) == (Level.WARN, False)
@@ -470,6 +470,6 @@ async def test_an_api_key_on_an_open_road_is_told() -> None:
     assert doctor._of_transport(asked, None) == []
 
 
-async def test_without_upstreams_there_is_the_demo_model() -> None:
+async def test_doctor_accepts_the_demo_model_without_upstreams() -> None:
     [answered] = await check_upstreams(Settings(), {})
     assert answered.findings[0].level is Level.OK

@@ -1,4 +1,4 @@
-"""Every error has its answer, in the shape of the OpenAI API, and says no more than it should."""
+"""Every error has an answer in the shape of the OpenAI API, without internal details."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ async def answered(problem: BaseException) -> Reply:
     return reply
 
 
-def test_the_table_has_a_line_for_every_class_of_the_tree() -> None:
+def test_error_table_has_an_entry_for_every_error_class() -> None:
     assert set(KINDS) == set(TREE)
 
 
 @pytest.mark.parametrize("kind", TREE)
-def test_the_official_client_repeats_only_what_may_help(kind: type[TurnledgerError]) -> None:
+def test_error_headers_let_the_official_client_retry_only_where_it_helps(kind: type[TurnledgerError]) -> None:
     status, _, headers = KINDS[kind]
     assert (NO_RETRY in headers) == (status == 409 or kind in NEVER_BETTER)
     if status in {429, 503}:
@@ -79,7 +79,7 @@ NEVER_BETTER = {
         (shutting_down(), 503, "shutting_down"),
     ],
 )
-async def test_errors_that_clients_match_on(problem: TurnledgerError, status: int, code: str) -> None:
+async def test_error_has_stable_status_and_code(problem: TurnledgerError, status: int, code: str) -> None:
     reply = await answered(problem)
     assert (reply.status, reply.code) == (status, code)
     assert reply.json["error"]["message"] == str(problem)
@@ -88,7 +88,7 @@ async def test_errors_that_clients_match_on(problem: TurnledgerError, status: in
     assert reply.header(b"content-length") == b"%d" % len(reply.body)
 
 
-async def test_an_error_of_a_kind_that_nobody_listed_is_answered_as_its_parent() -> None:
+async def test_unlisted_error_class_is_answered_as_its_parent() -> None:
     class Fuller(errors.QueueFull):
         """Even fuller."""
 
@@ -97,7 +97,7 @@ async def test_an_error_of_a_kind_that_nobody_listed_is_answered_as_its_parent()
     assert (await answered(Fuller())).status == 429
 
 
-async def test_what_nobody_foresaw_tells_the_client_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_error_is_answered_500_without_its_message(caplog: pytest.LogCaptureFixture) -> None:
     reply = await answered(ValueError("what somebody said"))
     assert (reply.status, reply.code) == (500, "internal_error")
     assert b"somebody" not in reply.body
@@ -105,7 +105,7 @@ async def test_what_nobody_foresaw_tells_the_client_nothing(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("kind", [each for each in TREE if issubclass(each, errors.StoreError)])
-async def test_where_the_store_is_is_for_the_log_only(
+async def test_store_error_keeps_its_path_out_of_the_answer(
     kind: type[errors.StoreError], caplog: pytest.LogCaptureFixture
 ) -> None:
     body = (await answered(kind("/home/somebody/chats.db: database or disk is full"))).body
@@ -124,7 +124,7 @@ async def test_a_refusal_has_its_status_code_param_and_headers() -> None:
 
 
 @pytest.mark.parametrize("status", sorted(PASSED_ON))
-async def test_what_an_upstream_says_about_the_request_keeps_its_words(status: int) -> None:
+async def test_upstream_refusal_of_the_request_is_passed_on_with_its_message(status: int) -> None:
     error = {"message": "Too long", "type": "theirs", "code": "context_length_exceeded", "param": "messages"}
     reply = await answered(ModelRefused(status, error, 1.5))
     assert (reply.status, reply.code) == (status, "context_length_exceeded")
@@ -133,7 +133,7 @@ async def test_what_an_upstream_says_about_the_request_keeps_its_words(status: i
     assert reply.header(b"retry-after") == (b"2" if status == 429 else None)
 
 
-async def test_what_an_upstream_says_in_another_status_is_a_bad_gateway() -> None:
+async def test_upstream_refusal_with_another_status_is_answered_502() -> None:
     assert (await answered(ModelRefused(418))).status == 502
     odd: Any = {"message": 3, "code": {"a": 1}}
     assert msgspec.json.decode(error_body(ModelRefused(400, odd)))["error"]["code"] == "model_refused"

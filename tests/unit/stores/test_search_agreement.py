@@ -1,4 +1,4 @@
-"""Whatever happened to chats and whatever is typed, both stores find the same, and nothing is an error."""
+"""Search returns the same from both stores for any operations and any query."""
 
 from __future__ import annotations
 
@@ -144,7 +144,9 @@ async def both(deeds: list[tuple[Any, ...]], typed: list[str]) -> tuple[list[Any
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(deeds=st.lists(DEEDS, max_size=14), typed=st.lists(TYPED, min_size=1, max_size=4))
-def test_both_stores_find_the_same_whatever_is_typed(deeds: list[tuple[Any, ...]], typed: list[str]) -> None:
+def test_search_of_any_text_returns_the_same_from_both_stores(
+    deeds: list[tuple[Any, ...]], typed: list[str]
+) -> None:
     in_memory, in_file = asyncio.run(both(deeds, [*typed, "her"]))
     assert in_memory == in_file
     assert any(isinstance(each, list) for each in in_memory)

@@ -1,4 +1,4 @@
-"""A URL names a store, or is refused with the forms that are known and without its secrets."""
+"""A store URL opens a store, or is refused with the known forms and without its secrets."""
 
 import pytest
 
@@ -33,7 +33,7 @@ async def database_of(url: str) -> Database:
         "file:chats.db",
     ],
 )
-async def test_an_unknown_url_is_refused_with_the_known_forms(url: str) -> None:
+async def test_unknown_store_url_is_refused_with_the_known_forms(url: str) -> None:
     with pytest.raises(NotAStore) as caught:
         await open_store(url)
     message = str(caught.value)
@@ -53,19 +53,19 @@ async def test_an_unknown_url_is_refused_with_the_known_forms(url: str) -> None:
         "postgres://db.example.org/chats?password=hunter2",
     ],
 )
-async def test_a_password_is_never_echoed(url: str) -> None:
+async def test_refused_store_url_does_not_echo_the_password(url: str) -> None:
     with pytest.raises(NotAStore) as caught:
         await open_store(url)
     assert "hunter2" not in str(caught.value)
 
 
-async def test_memory_is_unbounded_unless_told() -> None:
+async def test_memory_url_without_parameters_is_unbounded() -> None:
     for url in ("memory:", "memory:?"):
         database = await database_of(url)
         assert (database.max_conversations, database.ttl_ms) == (None, None)
 
 
-async def test_each_memory_is_a_new_one() -> None:
+async def test_memory_url_opens_a_new_store_each_time() -> None:
     assert await database_of("memory:") is not await database_of("memory:")
 
 
@@ -79,7 +79,9 @@ async def test_each_memory_is_a_new_one() -> None:
         ("memory:?ttl=60&max=1000", 1_000, 60_000),
     ],
 )
-async def test_memory_can_be_bounded(url: str, maximum: int | None, ttl_ms: int | None) -> None:
+async def test_memory_url_sets_the_conversation_limit_and_time_to_live(
+    url: str, maximum: int | None, ttl_ms: int | None
+) -> None:
     database = await database_of(url)
     assert (database.max_conversations, database.ttl_ms) == (maximum, ttl_ms)
 
@@ -105,6 +107,6 @@ async def test_memory_can_be_bounded(url: str, maximum: int | None, ttl_ms: int 
         "Max=5",
     ],
 )
-async def test_bad_bounds_are_refused(query: str) -> None:
+async def test_memory_url_with_invalid_parameters_is_refused(query: str) -> None:
     with pytest.raises(NotAStore, match="`max` and `ttl`"):
         await open_store(f"memory:?{query}")

@@ -1,4 +1,4 @@
-"""Commands find their store or server by flags and environment, and do the same on either."""
+"""Commands select a store or a server by flags and environment, and behave the same on either."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from turnledger.model.access.token import is_token_text
         ({"config": Path("my.toml")}, "http://a", None),
     ],
 )
-def test_what_is_nearest_is_meant(
+def test_server_flag_overrides_the_environment(
     monkeypatch: pytest.MonkeyPatch, flags: dict[str, str | Path], variable: str, server: str | None
 ) -> None:
     monkeypatch.setenv("TURNLEDGER_SERVER", variable)
@@ -54,7 +54,7 @@ def test_what_is_nearest_is_meant(
         (("--server", "http://u:secret@h"), "invalid_input: --server or TURNLEDGER_SERVER"),
     ],
 )
-def test_what_names_no_server_is_told_on_one_line(arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_server_option_is_reported_on_one_line(arguments: tuple[str, ...], said: str) -> None:
     done = run("chats", "list", *arguments)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(said)
@@ -128,17 +128,17 @@ def same(store: str, server: str, *arguments: str) -> Result:
         ("delete", "nobody", UNKNOWN, "conv_x"),
     ],
 )
-def test_a_server_tells_what_its_store_has(store: str, server: str, arguments: tuple[str, ...]) -> None:
+def test_server_output_equals_store_output(store: str, server: str, arguments: tuple[str, ...]) -> None:
     assert same(store, server, "chats", *arguments).output
 
 
-def test_what_is_hidden_is_not_shown_at_a_server_either(server: str) -> None:
+def test_show_from_a_server_omits_hidden_items(server: str) -> None:
     shown = run("chats", "show", "hidden", "--server", server).stdout
     assert ("Look" in shown, "Seen." in shown, "What?" in shown) == (True, True, True)
     assert ("a secret" in shown, "look(" in shown, "Psst" in shown) == (False, False, False)
 
 
-def test_what_is_shown_is_of_one_branch(store: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_show_stays_on_one_branch(store: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     say(store, "turned", *((f"question {number}", "Yes.") for number in range(5)))
     meanwhile(monkeypatch, AsyncChat, "read", lambda: edit(store, "turned", 2))
     monkeypatch.setattr("turnledger.cli.backend.server.PAGE", 2)
@@ -148,7 +148,7 @@ def test_what_is_shown_is_of_one_branch(store: str, server: str, monkeypatch: py
     assert run("chats", "delete", "turned", "--purge", "--server", server).exit_code == 0
 
 
-def test_a_list_is_gone_on_with_at_a_server(store: str, server: str) -> None:
+def test_list_from_a_server_continues_at_the_cursor(store: str, server: str) -> None:
     first = same(store, server, "chats", "list", "--limit", "2")
     cursor = first.stderr.split("--cursor ")[1].strip()
     rest = same(store, server, "chats", "list", "--limit", "2", "--cursor", cursor)
@@ -157,7 +157,7 @@ def test_a_list_is_gone_on_with_at_a_server(store: str, server: str) -> None:
     assert told["next"] is None
 
 
-def test_chats_are_changed_at_a_server(store: str, server: str) -> None:
+def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, server: str) -> None:
     id = say(store, "mine", ("Hello", "Hi."))
     at = ("--server", server)
     assert run("chats", "rename", "mine", "Ours", *at).stdout == f"{id} is called 'Ours'.\n"
@@ -173,7 +173,7 @@ def test_chats_are_changed_at_a_server(store: str, server: str) -> None:
     assert (lost.exit_code, lost.stdout) == (2, "")
 
 
-def test_a_file_goes_into_a_server_once_and_out_as_it_was(server: str, url: str, tmp_path: Path) -> None:
+def test_import_into_a_server_happens_once_and_keeps_bytes(server: str, url: str, tmp_path: Path) -> None:
     id, file = say(url, "moved", ("Hello", "Hi.")), tmp_path / "moved.jsonl"
     assert run("chats", "export", "--all", "--output", str(file), "--store", url).exit_code == 0
     done = run("chats", "import", str(file), "--server", server)
@@ -185,7 +185,7 @@ def test_a_file_goes_into_a_server_once_and_out_as_it_was(server: str, url: str,
     assert (wrong.exit_code, wrong.stderr) == (2, "1 refused\n")
 
 
-def test_the_environment_names_a_server_and_a_flag_outweighs_it(store: str, server: str) -> None:
+def test_server_of_the_environment_is_used_unless_a_flag_overrides_it(store: str, server: str) -> None:
     environment = {"TURNLEDGER_SERVER": server}
     assert "Where is my order?" in run("chats", "list", **environment).stdout
     elsewhere = {"TURNLEDGER_SERVER": "http://127.0.0.1:1"}
@@ -193,7 +193,7 @@ def test_the_environment_names_a_server_and_a_flag_outweighs_it(store: str, serv
     assert "Where is my order?" in run("chats", "list", "--server", server, **elsewhere).stdout
 
 
-def test_a_server_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_is_reported_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from turnledger.cli.backend import server as server_module
 
     monkeypatch.setattr(server_module, "PATIENT", server_module.HASTY)
@@ -216,7 +216,7 @@ class CutOff(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_a_file_that_was_cut_off_does_not_get_its_name(tmp_path: Path) -> None:
+def test_export_cut_off_by_the_server_leaves_no_file(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), CutOff) as cut_off:
         Thread(target=cut_off.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{cut_off.server_port}"
@@ -227,7 +227,7 @@ def test_a_file_that_was_cut_off_does_not_get_its_name(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_completions_come_from_a_server(server: str) -> None:
+def test_completion_reads_chats_from_a_server(server: str) -> None:
     env = {"_TURNLEDGER_COMPLETE": "complete_bash", "COMP_CWORD": "3", "TURNLEDGER_SERVER": server}
     done = CliRunner().invoke(
         app, [], prog_name="turnledger", env={**env, "COMP_WORDS": "turnledger chats show wea"}
@@ -238,7 +238,7 @@ def test_completions_come_from_a_server(server: str) -> None:
     assert (done.exit_code, done.output.strip()) == (0, "")
 
 
-def test_doctor_beside_a_running_server_recognizes_and_does_not_disturb_it(store: str, server: str) -> None:
+def test_doctor_recognizes_a_running_server_without_disturbing_it(store: str, server: str) -> None:
     done = run("doctor", "--store", store, "--port", server.rpartition(":")[2], "--json")
     told = {each["subject"]: each["told"] for each in json.loads(done.stdout)["findings"]}
     assert told["processes"] == "1 process at work in the store"
@@ -246,7 +246,7 @@ def test_doctor_beside_a_running_server_recognizes_and_does_not_disturb_it(store
     assert "Where is my order?" in run("chats", "list", "--server", server).stdout
 
 
-def test_tokens_of_a_server(url: str) -> None:
+def test_tokens_commands_work_on_a_server(url: str) -> None:
     scopes = "chats:read,chats:write,turns:run,admin"
     admin = run("tokens", "create", "--scopes", scopes, "--store", url).stdout.strip()
     with started("turnledger", "serve", "--port", "0", "--store", url, "--log-level", "error") as running:

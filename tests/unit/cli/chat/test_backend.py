@@ -1,4 +1,4 @@
-"""Where a terminal's chats are: from options to a store or a server, which behave the same."""
+"""The chat backend: options select a store or a server, which behave the same."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ async def opened(options: Options, environ: dict[str, str]) -> ChatBackend:
     return place
 
 
-async def test_a_server_that_is_named_goes_before_the_environment(tmp_path: Path) -> None:
+async def test_chat_server_option_overrides_the_environment(tmp_path: Path) -> None:
     environ = {"TURNLEDGER_SERVER": "http://127.0.0.1:9", "XDG_DATA_HOME": str(tmp_path)}
     assert (await opened(Options(server="http://127.0.0.1:1"), environ)).name == "http://127.0.0.1:1"
     assert isinstance(await opened(Options(), environ), OnServer)
     assert isinstance(await opened(Options(store="memory:"), environ), OnStore)
 
 
-async def test_without_a_server_it_is_the_store_of_this_user(tmp_path: Path) -> None:
+async def test_chat_without_a_server_opens_the_store_of_the_user(tmp_path: Path) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     place = await open_place(Options(), environ)
     assert await place.models() == ["demo"]
@@ -43,7 +43,7 @@ async def test_without_a_server_it_is_the_store_of_this_user(tmp_path: Path) -> 
     assert (tmp_path / "turnledger" / "chats.db").exists()
 
 
-async def test_the_models_are_those_of_the_servers_file(tmp_path: Path) -> None:
+async def test_chat_models_come_from_the_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "turnledger.toml"
     file.write_text('[models.mine]\nupstream = "http://127.0.0.1:9/v1"\n[server]\nstore = "memory:"\n')
     place = await open_place(Options(config=file), {})
@@ -51,7 +51,7 @@ async def test_the_models_are_those_of_the_servers_file(tmp_path: Path) -> None:
     await place.close()
 
 
-async def test_where_chats_are_not_kept_nobody_talks(tmp_path: Path) -> None:
+async def test_chat_is_refused_where_chats_are_not_kept(tmp_path: Path) -> None:
     file = tmp_path / "turnledger.toml"
     file.write_text('[server]\nstore = "memory:"\n[chats]\nkeep = false\n[chats.scopes.mine]\nkeep = true\n')
     with pytest.raises(InvalidInput, match="disables storing chats"):
@@ -61,17 +61,17 @@ async def test_where_chats_are_not_kept_nobody_talks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{"store": "memory:"}, {"upstream": "http://x"}, {"config": Path("x")}])
-async def test_a_server_has_a_store_and_models_of_its_own(more: dict[str, object]) -> None:
+async def test_chat_server_option_excludes_store_upstream_and_config(more: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="exclude each other"):
         await open_place(Options(server="http://127.0.0.1:1", **more), {})  # type: ignore[arg-type]
 
 
-async def test_what_is_no_server_is_told_with_its_variable() -> None:
+async def test_chat_with_an_invalid_server_variable_names_it() -> None:
     with pytest.raises(InvalidInput, match="TURNLEDGER_SERVER"):
         await open_place(Options(), {"TURNLEDGER_SERVER": "nonsense"})
 
 
-async def test_a_model_that_is_not_there_is_told() -> None:
+async def test_unknown_model_is_refused_with_the_known_ones() -> None:
     models = StoreModels(DemoOnly())
     assert await models.names() == ["demo"]
     with pytest.raises(InvalidInput, match=r"Unknown model 'other'\. Known: demo"):
@@ -109,7 +109,7 @@ class TestOnStore(PlaceContract):
         return on_store
 
 
-async def test_what_is_hidden_from_people_is_not_shown(on_store: OnStore) -> None:
+async def test_hidden_items_are_not_shown_on_a_store(on_store: OnStore) -> None:
     talk = on_store.new()
     await told(talk, wish("A secret"))
     (turn,) = (await talk.look()).turns
@@ -120,7 +120,7 @@ async def test_what_is_hidden_from_people_is_not_shown(on_store: OnStore) -> Non
     assert version.turn == turn
 
 
-async def test_results_that_came_with_a_turn_are_seen(on_store: OnStore) -> None:
+async def test_tool_results_sent_with_a_turn_are_shown_as_output(on_store: OnStore) -> None:
     chat = await on_store.ledger.conversation()
     call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
     async with chat.turn("Look") as turn:
@@ -132,7 +132,7 @@ async def test_results_that_came_with_a_turn_are_seen(on_store: OnStore) -> None
     assert (second.asked, [item.type for item in second.output]) == ("", ["function_call_output", "message"])
 
 
-async def test_a_turn_that_is_left_ends_with_nothing(on_store: OnStore) -> None:
+async def test_abandoned_turn_on_a_store_leaves_no_turn(on_store: OnStore) -> None:
     talk = on_store.new()
     answering = talk.ask(wish("Stall", model=STALLING))
     async for _ in answering:
@@ -141,7 +141,7 @@ async def test_a_turn_that_is_left_ends_with_nothing(on_store: OnStore) -> None:
     assert (await talk.look()).turns == []
 
 
-async def test_a_model_names_a_chat_behind_its_first_turn(on_store: OnStore) -> None:
+async def test_model_title_is_made_after_the_first_turn_only(on_store: OnStore) -> None:
     on_store.naming = TitleWriter(on_store.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
     talk = on_store.new()
     changes = on_store.changes()
@@ -170,7 +170,7 @@ def served() -> Iterator[Served]:
         yield served
 
 
-async def test_a_chat_in_which_nothing_was_answered_is_not_left_behind(served: Served) -> None:
+async def test_chat_without_an_answer_is_deleted_when_a_server_session_closes(served: Served) -> None:
     place = open_server(served.url, None, None)
     empty, used = place.new(), place.new()
     with pytest.raises(ModelUnavailable):
@@ -183,7 +183,7 @@ async def test_a_chat_in_which_nothing_was_answered_is_not_left_behind(served: S
     await left.close()
 
 
-async def test_a_chat_stays_whose_first_turn_is_left_or_taken_back(served: Served) -> None:
+async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(served: Served) -> None:
     place = open_server(served.url, None, None)
     left, undone = place.new(), place.new()
     answering = left.ask(wish("/stall", "k"))
@@ -201,7 +201,7 @@ async def test_a_chat_stays_whose_first_turn_is_left_or_taken_back(served: Serve
     await later.close()
 
 
-async def test_chats_of_one_scope(served: Served) -> None:
+async def test_chat_list_on_a_server_is_limited_to_the_scope(served: Served) -> None:
     place = open_server(served.url, None, "mine")
     talk = place.new()
     await told(talk, wish("Hello"))

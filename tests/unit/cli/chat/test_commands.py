@@ -1,4 +1,4 @@
-"""Slash commands: how a line is read, and what each command does to a chat of two turns."""
+"""Slash commands: parsing of a line, and the effect of each command on a chat of two turns."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ from turnledger.server.models.models import Models, ResolvedModel
         ("/", "", ""),
     ],
 )
-def test_a_line_that_begins_with_a_slash_is_a_command(typed: str, name: str, rest: str) -> None:
+def test_slash_line_is_read_as_a_command(typed: str, name: str, rest: str) -> None:
     given = command_in(typed)
     assert given is not None
     assert (given.name, given.rest) == (name, rest)
 
 
 @pytest.mark.parametrize("typed", ["Hello", "//help", "/usr/bin/env is what?", "a /help", "\\/help"])
-def test_any_other_line_is_said(typed: str) -> None:
+def test_line_without_a_command_is_read_as_a_message(typed: str) -> None:
     assert command_in(typed) is None
 
 
 @pytest.mark.parametrize("text", ["Hello", "/help", "//help", "/usr/bin/env is what?"])
-def test_whatever_is_to_be_said_can_be_typed(text: str) -> None:
+def test_any_message_can_be_typed_by_escaping_the_slash(text: str) -> None:
     typed = typed_for(text)
     assert command_in(typed) is None
     assert said_in(typed) == text
 
 
-def test_a_misspelt_one_is_told_what_comes_near() -> None:
+def test_misspelt_command_suggests_the_nearest() -> None:
     for typed, nearest in (("/renam x", "rename"), ("/xyzzy", None)):
         given = command_in(typed)
         assert given is not None
         assert given.nearest == nearest
 
 
-def test_every_command_is_done_by_something_and_no_name_is_taken_twice() -> None:
+def test_every_command_has_a_handler_and_a_unique_name() -> None:
     names = [name for command in COMMANDS for name in (command.name, *command.also)]
     assert len(names) == len(set(names))
     assert [c.name for c in COMMANDS if c.name != "quit" and not hasattr(Commands, f"_{c.name}")] == []
@@ -119,12 +119,12 @@ async def terminal() -> AsyncIterator[Terminal]:
     await place.close()
 
 
-async def test_help_names_everything(terminal: Terminal) -> None:
+async def test_help_lists_every_command(terminal: Terminal) -> None:
     told = "\n".join(await terminal.do("/help"))
     assert [command.name for command in COMMANDS if f"/{command.name}" not in told] == []
 
 
-async def test_an_edit_goes_on_from_there_and_both_versions_stay(terminal: Terminal) -> None:
+async def test_edit_continues_from_the_turn_and_keeps_both_versions(terminal: Terminal) -> None:
     terminal.person.writes = "One and a half"
     assert (await terminal.do("/edit 1"))[-1] == "Version 2 of 2; /prev shows the one before."
     assert terminal.person.edits == [("1 edit › ", "One")]
@@ -143,7 +143,7 @@ async def test_an_edit_goes_on_from_there_and_both_versions_stay(terminal: Termi
     assert await terminal.asked() == ["One", "Two"]
 
 
-async def test_an_edit_that_is_left_or_fails_changes_nothing(terminal: Terminal) -> None:
+async def test_edit_that_is_cancelled_or_fails_changes_no_turn(terminal: Terminal) -> None:
     assert await terminal.do("/edit") == ["Nothing was changed."]
     terminal.person.writes = "/fail"
     assert (await terminal.do("/edit"))[-1] == "Nothing has changed. /edit has your text again."
@@ -153,7 +153,7 @@ async def test_an_edit_that_is_left_or_fails_changes_nothing(terminal: Terminal)
     assert await terminal.asked() == ["One", "Two"]
 
 
-async def test_lines_are_numbered_for_each_chat(terminal: Terminal) -> None:
+async def test_branch_numbers_are_those_of_the_current_chat(terminal: Terminal) -> None:
     await terminal.do("/branches")
     await terminal.do("/new")
     await terminal.talker.say("Another")
@@ -162,7 +162,7 @@ async def test_lines_are_numbered_for_each_chat(terminal: Terminal) -> None:
     assert await terminal.asked() == ["Another"]
 
 
-async def test_undo_and_fork(terminal: Terminal) -> None:
+async def test_undo_and_fork_change_the_current_chat(terminal: Terminal) -> None:
     first = terminal.talker.talk.id
     await terminal.do("/fork 1")
     assert await terminal.asked() == ["One"]
@@ -174,7 +174,7 @@ async def test_undo_and_fork(terminal: Terminal) -> None:
     assert terminal.talker.label == "2 › "
 
 
-async def test_chats_are_listed_and_opened_by_number_or_picked(terminal: Terminal) -> None:
+async def test_chats_are_listed_and_opened_by_number_or_from_the_picker(terminal: Terminal) -> None:
     first = terminal.talker.talk.id
     await terminal.do("/new")
     await terminal.talker.say("Something else")
@@ -189,14 +189,14 @@ async def test_chats_are_listed_and_opened_by_number_or_picked(terminal: Termina
     assert await terminal.do("/list nowhere") == ["Nothing was found."]
 
 
-async def test_where_nothing_can_be_written_anew_a_list_is_all_there_is_to_pick_from(
+async def test_open_without_a_rewritable_screen_prints_a_list(
     terminal: Terminal,
 ) -> None:
     terminal.talker.screen.can_rewrite = False
     assert (await terminal.do("/open"))[-1] == "/open N goes on with one."
 
 
-async def test_what_is_known_of_a_chat_and_its_turns(terminal: Terminal) -> None:
+async def test_info_shows_the_chat_and_a_turn(terminal: Terminal) -> None:
     told = await terminal.do("/info")
     assert told[0] == "One"
     assert told[1].startswith(f"{terminal.talker.talk.id}, 2 turns, ")
@@ -204,7 +204,7 @@ async def test_what_is_known_of_a_chat_and_its_turns(terminal: Terminal) -> None
     assert (await terminal.do("/info 1"))[2].startswith("Turn 1: small, ")
 
 
-async def test_what_is_said_of_a_chat(terminal: Terminal) -> None:
+async def test_rename_pin_model_and_delete_change_the_chat(terminal: Terminal) -> None:
     await terminal.do("/rename The order of May")
     await terminal.do("/pin")
     assert terminal.talker.chat is not None
@@ -219,7 +219,7 @@ async def test_what_is_said_of_a_chat(terminal: Terminal) -> None:
     assert terminal.talker.talk.id is None
 
 
-async def test_a_chat_is_written_to_a_new_file(terminal: Terminal, tmp_path: Path) -> None:
+async def test_export_writes_a_new_file_and_never_overwrites(terminal: Terminal, tmp_path: Path) -> None:
     for name, beginning in (("chat.md", "# One"), ("chat.jsonl", '{"type":"chat"')):
         await terminal.do(f"/export {tmp_path / name}")
         assert (tmp_path / name).read_text().startswith(beginning)
@@ -227,7 +227,7 @@ async def test_a_chat_is_written_to_a_new_file(terminal: Terminal, tmp_path: Pat
         await terminal.do(f"/export {tmp_path / 'chat.md'}")
 
 
-async def test_half_a_chat_is_not_written(terminal: Terminal, tmp_path: Path) -> None:
+async def test_export_that_fails_leaves_no_file(terminal: Terminal, tmp_path: Path) -> None:
     async def export(*, is_markdown: bool) -> AsyncIterator[bytes]:
         yield b"half of it"
         raise ServerUnavailable("It is not there.")
@@ -255,13 +255,13 @@ async def test_half_a_chat_is_not_written(terminal: Terminal, tmp_path: Path) ->
         "/prev",
     ],
 )
-async def test_what_cannot_be_done_is_told(terminal: Terminal, typed: str) -> None:
+async def test_invalid_command_raises_invalid_input(terminal: Terminal, typed: str) -> None:
     with pytest.raises(InvalidInput):
         await terminal.do(typed)
 
 
 @pytest.mark.parametrize("typed", ["/again", "/edit", "/undo", "/fork", "/history", "/rename x", "/export x"])
-async def test_where_nothing_was_said_that_is_told(terminal: Terminal, typed: str) -> None:
+async def test_command_on_an_empty_chat_reports_that_it_has_no_turns(terminal: Terminal, typed: str) -> None:
     await terminal.do("/new")
     with pytest.raises(TurnledgerError, match="This chat has no turns yet"):
         await terminal.do(typed)

@@ -1,4 +1,4 @@
-"""The prompt, the list of chats and the loop around them, driven by the keys that a person presses."""
+"""The prompt, the chat picker and the chat loop, driven by key presses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.ledger import Ledger
 
 
-def test_what_was_typed_is_kept_for_its_user_alone(tmp_path: Path) -> None:
+def test_input_history_is_stored_privately_without_repetitions(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     history = history_in(folder)
     for typed in ("one", "two\nlines", "two\nlines", " "):
@@ -41,13 +41,13 @@ def test_what_was_typed_is_kept_for_its_user_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+def test_input_history_file_readable_by_others_is_made_private(tmp_path: Path) -> None:
     (tmp_path / "chat_history").touch(mode=0o644)
     history_in(tmp_path)
     assert stat.S_IMODE((tmp_path / "chat_history").stat().st_mode) == 0o600
 
 
-def test_a_long_history_loses_its_older_half(tmp_path: Path) -> None:
+def test_input_history_above_its_limit_drops_the_older_half(tmp_path: Path) -> None:
     history = history_in(tmp_path)
     history.append_string("the first")
     with (tmp_path / "chat_history").open("a") as file:
@@ -59,7 +59,7 @@ def test_a_long_history_loses_its_older_half(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "chat_history").stat().st_mode) == 0o600
 
 
-def test_without_a_place_for_it_there_is_none(tmp_path: Path) -> None:
+def test_input_history_without_a_folder_stays_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert isinstance(history_in(tmp_path / "file"), InMemoryHistory)
 
@@ -75,7 +75,7 @@ def test_without_a_place_for_it_there_is_none(tmp_path: Path) -> None:
         ("/e\nx", []),
     ],
 )
-def test_commands_and_models_are_completed(typed: str, offered: list[str]) -> None:
+def test_completer_offers_commands_and_models(typed: str, offered: list[str]) -> None:
     commands = [("edit", "change"), ("export", "write"), ("model", "ask")]
     completer = CommandCompleter(commands, lambda name: ["large", "small"] if name == "model" else [])
     found = completer.get_completions(Document(typed), CompleteEvent())
@@ -83,7 +83,7 @@ def test_commands_and_models_are_completed(typed: str, offered: list[str]) -> No
 
 
 @pytest.mark.parametrize("columns", range(14))
-def test_a_line_fits(columns: int) -> None:
+def test_fitted_line_never_exceeds_the_columns(columns: int) -> None:
     line = fitted("日本語 and\nmore", columns)
     assert get_cwidth(line) <= columns
     assert line in ("日本語 and more", "") or line.endswith("…")
@@ -123,7 +123,7 @@ async def picked(chats: Chats, *keys: str) -> SeenChat | None:
         return await Picker(chats.search, "", lambda: 0.0).pick()
 
 
-async def test_who_goes_down_comes_to_all_chats() -> None:
+async def test_picker_loads_more_chats_while_scrolling_down() -> None:
     chats = Chats()
     down = PAGE_DOWN * (PAGE // (MOST_ROWS - 1) + 1)
     chosen = await picked(chats, down, down, down, UP + ENTER)
@@ -131,13 +131,13 @@ async def test_who_goes_down_comes_to_all_chats() -> None:
     assert [most for _, most in chats.sought] == [PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE]
 
 
-async def test_enter_behind_a_word_opens_what_is_found_by_it() -> None:
+async def test_picker_opens_the_first_search_result_on_enter() -> None:
     chats = Chats()
     assert await picked(chats, "7" + ENTER) == CHATS[7]
     assert chats.sought == [("", PAGE), ("7", PAGE)]
 
 
-async def test_enter_where_nothing_is_found_opens_nothing() -> None:
+async def test_picker_without_results_opens_no_chat_on_enter() -> None:
     assert await picked(Chats(), "no such" + ENTER, ESCAPE) is None
 
 
@@ -183,7 +183,7 @@ async def person() -> AsyncIterator[Person]:
     await place.close()
 
 
-async def test_a_chat_that_others_delete_is_told_and_the_next_one_is_watched_as_well(person: Person) -> None:
+async def test_chat_deleted_elsewhere_is_reported_and_the_next_chat_is_watched(person: Person) -> None:
     person.types("Hello" + ENTER)
     await person.sees("nothing before that")
     await person.until(lambda: person.talker.label == "2 › ")
@@ -200,7 +200,7 @@ async def test_a_chat_that_others_delete_is_told_and_the_next_one_is_watched_as_
     await person.leaves()
 
 
-async def test_what_others_do_right_before_a_prompt_is_told_there(person: Person) -> None:
+async def test_change_made_elsewhere_just_before_a_prompt_is_reported_there(person: Person) -> None:
     catch_up = person.talker.catch_up
 
     async def late(own: str | None = None) -> Any:
@@ -216,7 +216,7 @@ async def test_what_others_do_right_before_a_prompt_is_told_there(person: Person
     await person.leaves()
 
 
-async def test_who_is_told_to_end_leaves_the_screen_in_order(person: Person) -> None:
+async def test_cancelled_session_leaves_a_clean_screen(person: Person) -> None:
     person.types("//stall after 2" + ENTER)
     await person.sees("You said")
     person.talking.cancel()
@@ -225,7 +225,7 @@ async def test_who_is_told_to_end_leaves_the_screen_in_order(person: Person) -> 
     assert [line for line in person.paper.lines if line] == ["You said"]
 
 
-async def test_who_waits_for_a_command_is_told_so_and_can_leave_off(
+async def test_waiting_command_shows_its_wait_and_ctrl_c_abandons_it(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repl, "TICK", 0.01)

@@ -1,4 +1,4 @@
-"""The screen: sanitized text, Markdown, and what stays on a terminal while the rest changes."""
+"""The screen: sanitized text, Markdown, and the changing block below the printed lines."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from turnledger.cli.chat.screen import is_light
         ("\ud800", r"\ud800"),
     ],
 )
-def test_what_commands_is_written_out(text: str, shown: str) -> None:
+def test_harmless_escapes_control_sequences(text: str, shown: str) -> None:
     assert harmless(text) == shown
 
 
-def test_nothing_is_left_that_is_not_printable() -> None:
+def test_harmless_output_is_always_printable() -> None:
     everything = "".join(map(chr, (*range(0x20000), *range(0xE0000, 0xE1000), 0xFFFFF, sys.maxunicode)))
     assert harmless(everything).replace("\n", "").isprintable()
 
 
-def test_harmless_text_stays_as_it_is() -> None:
+def test_harmless_leaves_harmless_text_unchanged() -> None:
     text = 'Übermäßig: "日本語", 😀 and\nsome lines\n'
     assert harmless(text) == text
     assert harmless(harmless("\x1b\u202e")) == harmless("\x1b\u202e")
 
 
-def test_a_name_has_one_line() -> None:
+def test_title_is_reduced_to_one_line() -> None:
     assert on_one_line(" a\n b\tc\x1b ") == r"a b c\x1b"
 
 
-def test_programs_get_the_text_but_nothing_that_controls() -> None:
+def test_piped_text_keeps_everything_but_control_characters() -> None:
     assert uncontrolled("a\tb\r\nc\u00a0\u202e\n") == "a\tb\nc\u00a0\u202e\n"
     assert uncontrolled("\x1b]0;x\x07\x9b\x7f\r") == r"\x1b]0;x\x07\x9b\x7f\r"
 
@@ -71,7 +71,7 @@ def shown(text: str, columns: int = 60) -> list[str]:
     return paper.lines
 
 
-def test_blocks_stand_apart_and_items_together() -> None:
+def test_markdown_blocks_are_separated_and_list_items_are_not() -> None:
     text = "# One\n\nTwo *and* `three`\nfour\n\n- a\n- b\n  1. c\n\n9. d\n10. e\n\n> f\n\n---\n"
     assert shown(text) == [
         "One",
@@ -92,7 +92,7 @@ def test_blocks_stand_apart_and_items_together() -> None:
     ]
 
 
-def test_code_stands_between_its_fences_as_it_is() -> None:
+def test_markdown_code_is_shown_verbatim_between_its_fences() -> None:
     assert shown("```python title\ndef f():\n\n    return '[x]'\n```") == [
         "```python title",
         "def f():",
@@ -102,7 +102,7 @@ def test_code_stands_between_its_fences_as_it_is() -> None:
     ]
 
 
-def test_tables_have_columns() -> None:
+def test_markdown_tables_are_aligned_in_columns() -> None:
     assert [line.split() for line in shown("| a | b |\n|---|--:|\n| 1 | 22 |")] == [
         ["a", "b"],
         ["─" * 5],
@@ -124,11 +124,11 @@ def test_tables_have_columns() -> None:
         ("&#x202e;&#27;", "\\u202e\ufffd"),
     ],
 )
-def test_links_and_tags_are_told_and_nothing_is_hidden(text: str, line: str) -> None:
+def test_markdown_links_and_tags_are_shown_in_full(text: str, line: str) -> None:
     assert shown(text) == [line]
 
 
-def test_no_escape_but_colours_leaves_for_a_terminal_whatever_is_said() -> None:
+def test_markdown_output_contains_no_escapes_but_colours() -> None:
     chance = random.Random(7)
     for _ in range(100):
         words = [f"w{number}x" for number in range(12)]
@@ -141,7 +141,7 @@ def test_no_escape_but_colours_leaves_for_a_terminal_whatever_is_said() -> None:
         assert [word for word in words if word not in letters] == [], text
 
 
-def test_blocks_are_found_without_looking_into_them() -> None:
+def test_markdown_splitter_finds_the_blocks_of_the_parser() -> None:
     chance = random.Random(8)
     for _ in range(50):
         text = "".join(chance.choice(MARKS) * chance.randint(0, 2) + "word" for _ in range(12))
@@ -152,7 +152,7 @@ def test_blocks_are_found_without_looking_into_them() -> None:
         assert not any(token.children for token in found)
 
 
-def test_what_is_nested_too_deep_or_too_large_is_shown_as_it_is() -> None:
+def test_markdown_nested_too_deep_or_too_large_is_shown_verbatim() -> None:
     assert shown("> " * 15 + "deep", 30) == ["> > > > > > > > > > > > > > >", "deep"]
     for mark in ("> ", "- ", "1. "):
         for depth in (8, 9, 10, 18, 19, 20, 21, 1000):
@@ -163,7 +163,7 @@ def test_what_is_nested_too_deep_or_too_large_is_shown_as_it_is() -> None:
     assert "*word* *word*" in paper.lines[0]
 
 
-def test_what_is_said_stays_and_empty_lines_do_not_add_up() -> None:
+def test_screen_keeps_lines_and_collapses_blank_ones() -> None:
     paper = Paper()
     paper.screen.blank()
     paper.screen.say(Text("[bold]one[/bold]\x1b[31m"))
@@ -173,7 +173,7 @@ def test_what_is_said_stays_and_empty_lines_do_not_add_up() -> None:
     assert paper.lines == ["[bold]one[/bold]\\x1b[31m", "", "two"]
 
 
-def test_what_changes_is_written_over_and_gone_in_the_end() -> None:
+def test_screen_overwrites_the_changing_block_and_removes_it() -> None:
     paper = Paper()
     paper.screen.say(Text("before"))
     paper.screen.blocks((), MarkdownBlock("A *li"), "status")
@@ -185,7 +185,7 @@ def test_what_changes_is_written_over_and_gone_in_the_end() -> None:
     assert paper.lines == ["before", "", "A little more"]
 
 
-def test_a_line_that_the_terminal_shows_wider_than_was_thought_takes_one_row() -> None:
+def test_screen_line_wider_than_computed_takes_one_row() -> None:
     paper = Paper(10, 12)
     paper.screen.say(Text("before"))
     paper.screen.blocks((), MarkdownBlock("123456789\u2764"), "status")  # nine columns, and one or two
@@ -198,7 +198,7 @@ def test_a_line_that_the_terminal_shows_wider_than_was_thought_takes_one_row() -
     assert [line.rstrip() for line in window.display][3] == "status"
 
 
-def test_of_a_block_higher_than_the_window_the_end_is_shown() -> None:
+def test_screen_shows_the_end_of_a_block_taller_than_the_window() -> None:
     paper = Paper(20, 8)
     block = MarkdownBlock("\n".join(f"line {number}" for number in range(30)))
     paper.screen.blocks((), block, "status")
@@ -207,7 +207,7 @@ def test_of_a_block_higher_than_the_window_the_end_is_shown() -> None:
     assert paper.lines == [f"line {number}" for number in range(30)]
 
 
-def test_lines_that_a_narrower_window_has_broken_are_not_written_over() -> None:
+def test_screen_does_not_overwrite_lines_rewrapped_by_a_narrower_window() -> None:
     paper = Paper(40, 12)
     paper.screen.say(Text("before"))
     paper.screen.blocks((), MarkdownBlock("words that fill most of this line"), "status")
@@ -223,7 +223,7 @@ def test_lines_that_a_narrower_window_has_broken_are_not_written_over() -> None:
     ]
 
 
-def test_code_is_coloured_for_the_window_that_there_is() -> None:
+def test_code_theme_follows_the_terminal_background() -> None:
     assert [is_light(told) for told in ("0;15", "15;0", "0;default;15", None, "")] == [
         True,
         False,

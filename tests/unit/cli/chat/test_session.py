@@ -1,4 +1,4 @@
-"""The current chat: what is on its screen, what is said there, and one turn from a pipe."""
+"""The chat session: its screen, its messages, and one turn from a pipe."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def said_elsewhere(place: OnStore, talker: Session, *texts: str) -> Stored
     return talk
 
 
-async def test_what_is_said_and_answered_counts(talker: Session, paper: Paper) -> None:
+async def test_session_message_prints_the_answer_and_counts_on(talker: Session, paper: Paper) -> None:
     assert talker.label == "1 › "
     await talker.say("Hello")
     assert paper.lines == ['You said "Hello". I remember nothing before that.']
@@ -58,7 +58,7 @@ async def test_what_is_said_and_answered_counts(talker: Session, paper: Paper) -
     assert talker.chat.title == "Hello"
 
 
-async def test_others_are_seen_once(place: OnStore, talker: Session, paper: Paper) -> None:
+async def test_session_shows_turns_made_elsewhere_once(place: OnStore, talker: Session, paper: Paper) -> None:
     await talker.say("Hello")
     await said_elsewhere(place, talker, "From there")
     await talker.catch_up()
@@ -72,7 +72,7 @@ async def test_others_are_seen_once(place: OnStore, talker: Session, paper: Pape
     assert talker.label == "2 › "
 
 
-async def test_who_was_not_the_next_is_told_which_turn_it_is(
+async def test_session_reports_the_number_of_a_turn_that_came_later(
     place: OnStore, talker: Session, paper: Paper
 ) -> None:
     await talker.say("Hello")
@@ -83,7 +83,7 @@ async def test_who_was_not_the_next_is_told_which_turn_it_is(
     assert talker.label == "4 › "
 
 
-async def test_a_chat_that_is_opened_shows_its_end_and_keeps_its_model(
+async def test_session_open_shows_the_last_turns_and_adopts_the_model(
     place: OnStore, talker: Session, paper: Paper
 ) -> None:
     talk = await said_elsewhere(place, talker, *(f"message {number}" for number in range(1, LAST + 3)))
@@ -97,14 +97,14 @@ async def test_a_chat_that_is_opened_shows_its_end_and_keeps_its_model(
     assert talker.label == f"{LAST + 3} › "
 
 
-async def test_what_cannot_be_said_is_in_the_prompt_again(talker: Session) -> None:
+async def test_session_returns_an_unsendable_message_to_the_prompt(talker: Session) -> None:
     talker.model = "unknown"
     with pytest.raises(InvalidInput):
         await talker.say("/path is what?")
     assert talker.unsent == "//path is what?"
 
 
-async def test_a_failed_turn_is_tried_again_under_its_name(talker: Session, paper: Paper) -> None:
+async def test_session_retries_a_failed_turn_under_its_idempotency_key(talker: Session, paper: Paper) -> None:
     asked: list[NewTurn] = []
     ask = talker.talk.ask
 
@@ -144,7 +144,7 @@ class Talking:
     ("is_terminal", "written"),
     [(False, "a \u202eb\u202c\n\tc\nd\n"), (True, "a \\u202eb\\u202c\n    c\nd\n")],
 )
-async def test_a_terminal_is_told_nothing_that_misleads_its_reader(is_terminal: bool, written: str) -> None:
+async def test_piped_answer_escapes_bidi_controls_only_on_a_terminal(is_terminal: bool, written: str) -> None:
     out = Out(is_terminal=is_terminal)
     talk = Talking("a \u202eb\u202c\r", "\n\tc\r\nd")
     await run_piped(talk, "demo", "Hello", out)  # type: ignore[arg-type]

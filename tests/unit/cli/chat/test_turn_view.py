@@ -1,4 +1,4 @@
-"""Turns on the screen: finished ones as they are printed, running ones as they are followed and stopped."""
+"""Turns on the screen: printed when finished, followed and stopped while running."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOW = 1_800_000_000
         (400 * 24 * 3600, "2025-12-"),
     ],
 )
-def test_it_is_told_as_people_say_it(seconds: int, told: str) -> None:
+def test_age_is_described_in_words(seconds: int, told: str) -> None:
     assert age_of((NOW - seconds) * 1000, NOW).startswith(told)
 
 
@@ -52,13 +52,13 @@ def turn(asked: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **detai
     return SeenTurn(id="turn_1", number=12, kind=kind, asked=asked, output=output, details=dict(details))
 
 
-def test_what_was_asked_stands_behind_its_number_and_the_answer_below() -> None:
+def test_turn_view_shows_the_numbered_question_above_the_answer() -> None:
     paper = Paper()
     show_turn(paper.screen, turn("one\ntwo\x1b[2J", message("assistant", "# Three\n\n*four*")))
     assert paper.lines == ["12 › one", "     two\\x1b[2J", "", "Three", "", "four"]
 
 
-def test_calls_and_results_are_lines_between_the_texts() -> None:
+def test_turn_view_shows_calls_and_results_between_texts() -> None:
     call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'})
     result = Item.of({"type": "function_call_output", "call_id": "c", "output": "a\ncat"})
     paper = Paper()
@@ -66,7 +66,7 @@ def test_calls_and_results_are_lines_between_the_texts() -> None:
     assert paper.lines == ["12 › (no message)", "", '⚙ look({"at": 1})', "→ a cat", "", "A cat."]
 
 
-def test_a_long_call_is_cut_and_other_items_are_not_shown() -> None:
+def test_turn_view_truncates_long_calls_and_hides_other_items() -> None:
     call = Item.of({"type": "custom_tool_call", "call_id": "c", "name": "write", "input": "x" * 10_000})
     told = told_item(call)
     assert told is not None
@@ -75,7 +75,7 @@ def test_a_long_call_is_cut_and_other_items_are_not_shown() -> None:
     assert told_item(Item.of({"type": "reasoning", "summary": []})) is None
 
 
-def test_thoughts_are_a_line_that_commands_nothing() -> None:
+def test_turn_view_shows_reasoning_as_one_sanitized_line() -> None:
     thought = {
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": "First\n\x1b[2J"}, {"text": "then"}],
@@ -85,7 +85,7 @@ def test_thoughts_are_a_line_that_commands_nothing() -> None:
     assert told.plain == "∴ First \\x1b[2J then"
 
 
-def test_time_and_tokens_are_told_by_whatever_names_they_have() -> None:
+def test_turn_view_shows_time_and_tokens_of_either_api() -> None:
     answered = replace(turn("Hi"), took_ms=1234)
     assert about(answered) == "1.2 s"
     chat = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
@@ -96,7 +96,7 @@ def test_time_and_tokens_are_told_by_whatever_names_they_have() -> None:
     assert about(replace(answered, details={"usage": responses})) == "1.2 s, 1 tokens read"
 
 
-def test_how_it_ended_is_said_where_it_did_not_end_well() -> None:
+def test_turn_view_notes_an_interrupted_or_truncated_answer() -> None:
     for kind, details, note in (
         (TurnKind.INTERRUPTED, {}, "■ Stopped: this is as far as it got."),
         (TurnKind.COMPLETED, {"finish_reason": "length"}, "■ The model had no room left: the answer is cut."),
@@ -179,7 +179,7 @@ def at_once(answer: str, columns: int, rows: int) -> list[str]:
     return paper.lines
 
 
-def test_however_it_is_cut_the_screen_ends_the_same() -> None:
+def test_streamed_turn_looks_the_same_however_it_is_split() -> None:
     chance = random.Random(3)
     for answer, longest, columns, rows in (
         (ANSWER, 3, 60, 30),
@@ -190,13 +190,13 @@ def test_however_it_is_cut_the_screen_ends_the_same() -> None:
         assert streamed(answer, pieces, columns, rows).lines == at_once(ANSWER, columns, rows)
 
 
-def test_a_paragraph_higher_than_the_window_is_whole_in_the_end() -> None:
+def test_streamed_paragraph_taller_than_the_window_is_complete_at_the_end() -> None:
     words = " ".join(f"word{number}" for number in range(120))
     shown = streamed(words, pieces_of(words, random.Random(5), 9), 40, 6).lines
     assert " ".join(shown).split() == words.split()
 
 
-def test_long_code_is_finished_in_pieces() -> None:
+def test_streamed_long_code_is_finished_in_pieces() -> None:
     code = [f"line {number}\n" for number in range(3 * CODE_LINES)]
     coming = StreamedMarkdown()
     coming.feed("```text\n")
@@ -211,7 +211,7 @@ def test_long_code_is_finished_in_pieces() -> None:
     assert shown == ["Before", "", "```text", *map(str.rstrip, code), "```", "", "Behind"]
 
 
-def test_a_block_without_end_is_not_held_for_ever() -> None:
+def test_streamed_block_without_end_is_held_only_up_to_the_limit() -> None:
     coming = StreamedMarkdown()
     held = 0
     for _ in range(100):
@@ -271,7 +271,7 @@ def said(*texts: str) -> list[TurnUpdate]:
     return [TurnStarted(1), *deltas]
 
 
-async def test_text_calls_and_what_was_not_told_by_its_text() -> None:
+async def test_turn_view_shows_text_calls_and_items_without_deltas() -> None:
     paper = Paper()
     call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "\x1b"}'})
     told = await follow(
@@ -289,14 +289,14 @@ async def test_text_calls_and_what_was_not_told_by_its_text() -> None:
     assert paper.lines == ["Some text", '⚙ look({"at": "\\x1b"})', "→ a b", "", "A refusal."]
 
 
-async def test_ctrl_c_stops_it() -> None:
+async def test_ctrl_c_stops_the_running_turn() -> None:
     paper, answering = Paper(), Scripted(*said("As far"))
     told = await follow(answering, paper, press=1)
     assert (told.state, told.is_there, answering.is_left) == (AttemptState.KEPT, True, False)
     assert paper.lines == ["As far"]
 
 
-async def test_one_that_does_not_stop_is_left_at_the_second_press() -> None:
+async def test_second_ctrl_c_abandons_a_turn_that_does_not_stop() -> None:
     paper, answering = Paper(), Scripted(*said("On and on"))
     answering.cannot_stop = ServerUnavailable("It is not there.")
     presses = Interrupts()
@@ -311,7 +311,7 @@ async def test_one_that_does_not_stop_is_left_at_the_second_press() -> None:
     assert (told.state, told.may_go_on, told.is_there) == (None, True, False)
 
 
-async def test_one_that_was_not_asked_for_is_left_at_once() -> None:
+async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
     paper, answering = Paper(), Scripted(turn=None)
     presses = Interrupts()
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
@@ -322,7 +322,7 @@ async def test_one_that_was_not_asked_for_is_left_at_once() -> None:
     assert (answering.stops, answering.is_left, following.result().may_go_on) == (0, True, True)
 
 
-async def test_what_went_wrong_is_told_with_what_was_said() -> None:
+async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
     paper = Paper()
     failed = TurnFinished(3, AttemptState.FAILED, Failure("model_unavailable", "It is gone."))
     told = await follow(Scripted(*said("Half a"), failed), paper)
@@ -332,7 +332,7 @@ async def test_what_went_wrong_is_told_with_what_was_said() -> None:
     assert paper.lines == ["Half a", "", "Half a"]
 
 
-async def test_an_answer_that_begins_anew_says_so() -> None:
+async def test_turn_view_announces_a_restarted_answer() -> None:
     paper = Paper()
     told = await follow(
         Scripted(*said("Half a"), Restarted(), *said("A whole."), TurnFinished(3, AttemptState.COMPLETED)),

@@ -1,4 +1,4 @@
-"""`turnledger chats`: what it prints of a store, and what it changes there."""
+"""`turnledger chats`: its output, and its changes to the store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def say(url: str, conversation_key: str, *said: tuple[str, str], owner: str = "l
     return asked(url, talk)
 
 
-def test_show_prints_what_was_said(url: str) -> None:
+def test_show_prints_the_messages_of_a_chat(url: str) -> None:
     id = say(url, "k", ("Hello", "Hi.\nHow are you?"), ("Well", "Good."))
     done = run("show", "k", "--store", url)
     assert done.exit_code == 0, done.output
@@ -67,7 +67,7 @@ def test_show_prints_what_was_said(url: str) -> None:
     assert "Hello" not in last.split("\n\n", 1)[1]
 
 
-def test_show_as_json_has_the_items_as_they_are(url: str) -> None:
+def test_show_as_json_contains_the_stored_items(url: str) -> None:
     id = say(url, "k", ("Hello", "Hi."))
     told: dict[str, Any] = json.loads(run("show", id, "--json", "--store", url).stdout)
     assert (told["id"], told["conversation_key"]) == (id, "k")
@@ -77,20 +77,20 @@ def test_show_as_json_has_the_items_as_they_are(url: str) -> None:
     ]
 
 
-def test_what_was_indented_by_tabs_still_is(url: str) -> None:
+def test_show_keeps_tab_indentation(url: str) -> None:
     say(url, "k", ("Hello", "if x:\n\ty\n\t\tz"))
     shown = run("show", "k", "--store", url).stdout
     assert "  assistant: if x:\n        y\n            z\n" in shown
 
 
-def test_more_turns_than_a_page_come_in_order(url: str) -> None:
+def test_show_prints_more_turns_than_a_page_in_order(url: str) -> None:
     say(url, "k", *((f"question {number}", "Yes.") for number in range(120)))
     shown = run("show", "k", "--turns", "110", "--store", url).stdout
     said = [line for line in shown.splitlines() if "user:" in line]
     assert said == [f"  user: question {number}" for number in range(10, 120)]
 
 
-def test_what_is_shown_is_of_one_branch(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_stays_on_one_branch_during_an_edit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     say(url, "k", *((f"question {number}", "Yes.") for number in range(5)))
     meanwhile(monkeypatch, Chat, "turns", lambda: edit(url, "k", 2))
     monkeypatch.setattr("turnledger.cli.backend.store.PAGE", 2)
@@ -125,7 +125,7 @@ def edit(url: str, conversation_key: str, number: int) -> None:
     asked(url, ask)
 
 
-def test_calls_and_results_are_shown_and_what_is_hidden_is_not(url: str) -> None:
+def test_show_prints_calls_and_results_and_omits_hidden_items(url: str) -> None:
     async def talk(ledger: Ledger) -> None:
         chat = await ledger.conversation(conversation_key="k")
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a":1}'}
@@ -144,7 +144,7 @@ def test_calls_and_results_are_shown_and_what_is_hidden_is_not(url: str) -> None
     assert "Psst" not in shown
 
 
-def test_what_has_no_words_is_named(url: str) -> None:
+def test_show_names_content_without_text(url: str) -> None:
     async def talk(ledger: Ledger) -> None:
         chat = await ledger.conversation(conversation_key="k")
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
@@ -159,7 +159,7 @@ def test_what_has_no_words_is_named(url: str) -> None:
     assert "  user: [input_image]a bird\n  look({})\n  result: a bird[input_image]\n" in shown
 
 
-def test_spaces_and_joiners_of_all_languages_are_read_as_such(url: str) -> None:
+def test_show_list_and_search_render_unicode_spaces_and_joiners_as_plain_text(url: str) -> None:
     said = (
         "Es sind 5\u202fkg\u00a0: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f467"
     )
@@ -174,7 +174,7 @@ def test_spaces_and_joiners_of_all_languages_are_read_as_such(url: str) -> None:
     assert found == f"{id}  {read}\n  {read}\n"
 
 
-def test_nothing_that_was_said_reaches_the_terminal_unprinted(url: str) -> None:
+def test_show_prints_only_printable_characters(url: str) -> None:
     say(url, "k", ("\x1b[2J\x1b]0;owned\x07 hi\r[9] not a turn", "\u202egnihton\u2028[9] nor this"))
     shown = run("show", "k", "--store", url).stdout
     assert all(line.isprintable() for line in shown.split("\n"))
@@ -182,7 +182,7 @@ def test_nothing_that_was_said_reaches_the_terminal_unprinted(url: str) -> None:
 
 
 @pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",), ("restore",)])
-def test_of_another_owner_there_is_nothing(url: str, command: tuple[str, ...]) -> None:
+def test_command_on_a_chat_of_another_owner_is_not_found(url: str, command: tuple[str, ...]) -> None:
     id = say(url, "k", ("Hello", "Hi."), owner="ada")
     name, *more = command
     done = run(name, id, *more, "--store", url)
@@ -191,14 +191,14 @@ def test_of_another_owner_there_is_nothing(url: str, command: tuple[str, ...]) -
     assert run(name, id, *more, "--owner", "ada", "--store", url).exit_code == 0
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_show_does_not_create_a_missing_store(tmp_path: Path) -> None:
     done = run("show", "k", "--store", f"sqlite:///{tmp_path}/none.db")
     assert done.exit_code == 2
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in done.output
 
 
-def test_list_shows_the_last_used_first_and_how_to_go_on(url: str) -> None:
+def test_list_shows_the_last_used_first_with_a_cursor(url: str) -> None:
     ids = [say(url, f"k{number}", (f"Question {number}", "Yes.")) for number in range(3)]
     done = run("list", "--store", url)
     head, *rows = done.stdout.splitlines()
@@ -217,7 +217,7 @@ def test_list_shows_the_last_used_first_and_how_to_go_on(url: str) -> None:
     assert told["next"] == cursor
 
 
-def test_list_chooses(url: str) -> None:
+def test_list_filters_by_state_tag_scope_and_owner(url: str) -> None:
     ids = [say(url, f"k{number}", ("Hello", "Yes.")) for number in range(4)]
 
     async def mark(ledger: Ledger) -> None:
@@ -243,7 +243,7 @@ def test_list_chooses(url: str) -> None:
     assert (none.exit_code, none.stdout, none.stderr) == (0, "", "There are no such chats here.\n")
 
 
-def test_search_finds_by_words(url: str) -> None:
+def test_search_prints_matching_chats_with_snippets(url: str) -> None:
     id = say(url, "k", ("How is the weather in Rome?", "It rains in Rome."))
     say(url, "other", ("And in Oslo?", "It snows."))
     done = run("search", "rains", "rome", "--store", url)
@@ -259,7 +259,7 @@ def test_search_finds_by_words(url: str) -> None:
     assert run("search", "rome", "--owner", "ada", "--store", url).stdout == ""
 
 
-def test_rename_gives_a_name(url: str) -> None:
+def test_rename_changes_the_title(url: str) -> None:
     id = say(url, "k", ("Hello", "Hi."))
     done = run("rename", "k", "Über uns", "--store", url)
     assert (done.exit_code, done.stdout) == (0, f"{id} is called 'Über uns'.\n")
@@ -271,7 +271,7 @@ async def _title(ledger: Ledger, id: str) -> str | None:
     return (await (await ledger.conversation(id)).info()).title
 
 
-def test_delete_tells_what_went_and_what_did_not(url: str) -> None:
+def test_delete_reports_deleted_and_failed_chats(url: str) -> None:
     one, other = say(url, "one", ("Hello", "Hi.")), say(url, "other", ("Hello", "Hi."))
     done = run("delete", "one", UNKNOWN, "nobody", "conv_x", other, "--store", url)
     assert done.exit_code == 2
@@ -286,7 +286,7 @@ def test_delete_tells_what_went_and_what_did_not(url: str) -> None:
     assert run("show", one, "--store", url).stderr.startswith("conversation_deleted: ")
 
 
-def test_what_is_deleted_comes_back_or_goes_for_good(url: str) -> None:
+def test_deleted_chat_can_be_restored_or_purged(url: str) -> None:
     ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
     assert run("delete", *ids, "--store", url).exit_code == 0
     again = say(url, "k1", ("Hello", "Hi."))
@@ -304,7 +304,7 @@ def test_what_is_deleted_comes_back_or_goes_for_good(url: str) -> None:
     assert lost.stderr.startswith("conversation_deleted: ")
 
 
-def test_what_is_deleted_can_be_restored_as_long_as_the_servers_file_says(url: str, tmp_path: Path) -> None:
+def test_delete_uses_restore_for_of_the_settings_file(url: str, tmp_path: Path) -> None:
     ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
     config = tmp_path / "turnledger.toml"
     config.write_text(f"[server]\nstore = '{url}'\n[chats]\nrestore_for = 3600\n")
@@ -318,7 +318,7 @@ def test_what_is_deleted_can_be_restored_as_long_as_the_servers_file_says(url: s
 
 
 @pytest.mark.parametrize(("command", "word"), [("pin", "pinned"), ("archive", "archived")])
-def test_chats_are_marked_and_not_any_more(url: str, command: str, word: str) -> None:
+def test_pin_and_archive_can_be_set_and_removed(url: str, command: str, word: str) -> None:
     ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(3)]
 
     def marked() -> list[str]:
@@ -337,7 +337,7 @@ def test_chats_are_marked_and_not_any_more(url: str, command: str, word: str) ->
     assert done.stderr.startswith("conversation_not_found: nobody: ")
 
 
-def test_programs_are_told_each_chat_on_a_line_as_http_does(url: str) -> None:
+def test_delete_and_restore_print_json_lines_in_the_http_shape(url: str) -> None:
     ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
     deleted = [json.loads(line) for line in run("delete", *ids, "--json", "--store", url).stdout.splitlines()]
     assert [(each["id"], each["state"]) for each in deleted] == [(id, "deleted") for id in ids]
@@ -350,14 +350,14 @@ def test_programs_are_told_each_chat_on_a_line_as_http_does(url: str) -> None:
     assert told == [(ids[0], "k0", None), (ids[1], None, "k1")]
 
 
-def test_an_empty_name_names_no_chat(url: str) -> None:
+def test_rename_with_an_empty_chat_name_is_refused(url: str) -> None:
     say(url, "k", ("Hello", "Hi."))
     done = run("rename", "", "Mine", "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("invalid_input: A chat is named by its id")
 
 
-def test_what_was_wrong_before_is_told_if_something_else_ends_it(
+def test_restore_reports_earlier_failures_before_a_fatal_one(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(url, "k", ("Hello", "Hi."))

@@ -1,4 +1,4 @@
-"""`turnledger check` and `backup`: what they print, how they exit, and that a check writes nothing."""
+"""`turnledger check` and `backup`: output, exit codes, and no writes by a check."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def change(path: Path, statement: str, *bindings: object) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--store"], []])
-def test_a_sound_store_is_told_in_one_line(lived_in: Path, arguments: list[str]) -> None:
+def test_check_reports_a_sound_store_in_one_line(lived_in: Path, arguments: list[str]) -> None:
     done = run(app, ["check", *arguments, f"sqlite:///{lived_in}"])
     assert done.exit_code == 0, done.output
     assert done.output.count("\n") == 1
@@ -52,7 +52,7 @@ def test_a_sound_store_is_told_in_one_line(lived_in: Path, arguments: list[str])
     assert done.output.endswith("nothing is wrong.\n")
 
 
-def test_damage_is_told_line_by_line_and_cannot_reach_the_terminal(lived_in: Path) -> None:
+def test_check_reports_damage_line_by_line_in_printable_text(lived_in: Path) -> None:
     change(
         lived_in,
         "UPDATE claim SET conversation = randomblob(16), idempotency_key = ? WHERE idempotency_key = 'two'",
@@ -70,7 +70,7 @@ def test_damage_is_told_line_by_line_and_cannot_reach_the_terminal(lived_in: Pat
     assert lines[-1].endswith("2 things wrong.")
 
 
-def test_programs_are_told_the_same(lived_in: Path) -> None:
+def test_check_reports_damage_as_json(lived_in: Path) -> None:
     change(lived_in, "UPDATE branch SET length = length + 1 WHERE ref = 1")
     done = run(app, ["check", f"sqlite:///{lived_in}", "--json"])
     told = json.loads(done.output)
@@ -80,7 +80,7 @@ def test_programs_are_told_the_same(lived_in: Path) -> None:
     ]
 
 
-def test_turns_without_a_checksum_are_counted_and_no_damage(lived_in: Path) -> None:
+def test_check_counts_turns_without_a_checksum_as_sound(lived_in: Path) -> None:
     change(lived_in, "UPDATE turn SET checksum = NULL WHERE rowid IN (SELECT rowid FROM turn LIMIT 3)")
     done = run(app, ["check", f"sqlite:///{lived_in}"])
     assert done.exit_code == 0
@@ -89,7 +89,7 @@ def test_turns_without_a_checksum_are_counted_and_no_damage(lived_in: Path) -> N
     assert (told["ok"], told["turns_without_checksum"]) == (True, 3)
 
 
-def test_there_can_be_enough(lived_in: Path) -> None:
+def test_check_stops_at_the_limit_of_findings(lived_in: Path) -> None:
     change(lived_in, "UPDATE branch SET length = length + 1")
     done = run(app, ["check", f"sqlite:///{lived_in}", "--limit", "2"])
     assert done.exit_code == 1
@@ -106,7 +106,7 @@ def test_there_can_be_enough(lived_in: Path) -> None:
         ("postgresql://u:secret@h/d", "not_a_store: This URL does not name a store"),
     ],
 )
-def test_what_cannot_be_opened_is_told_without_a_traceback(tmp_path: Path, url: str, said: str) -> None:
+def test_check_of_an_unopenable_store_prints_one_error(tmp_path: Path, url: str, said: str) -> None:
     done = run(app, ["check", "--store", url.format(tmp_path)])
     assert done.exit_code == 2
     assert done.stderr.startswith(said)
@@ -115,7 +115,7 @@ def test_what_cannot_be_opened_is_told_without_a_traceback(tmp_path: Path, url: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_name_it_is_the_store_of_the_server(
+def test_check_without_a_store_uses_that_of_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "HOME"):
@@ -132,27 +132,27 @@ def test_without_a_name_it_is_the_store_of_the_server(
     assert run(app, ["check", "--store", ""]).stderr.startswith("not_a_store: This URL does not name a store")
 
 
-def test_two_names_are_one_too_many() -> None:
+def test_check_with_two_stores_is_refused() -> None:
     done = run(app, ["check", "sqlite:///a.db", "--store", "sqlite:///b.db"])
     assert done.exit_code == 2
     assert "name the store once" in done.stderr
 
 
-def test_what_is_at_work_is_told_and_is_no_failure() -> None:
+def test_check_of_a_store_in_use_passes() -> None:
     note = Finding(rule=Rule.NOT_AT_REST, message="It runs.")
     report = Report(findings=[note], conversations=1, branches=1, turns=2, attempts=1, is_whole=True)
     assert summary_of(report).endswith(": nothing is wrong; the store is not at rest.")
     assert line_of(note) == "not_at_rest: It runs."
 
 
-def test_it_is_a_module_as_well() -> None:
+def test_check_runs_as_a_python_module() -> None:
     command = [sys.executable, "-m", "turnledger", "check", "memory:"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("not_a_store: ")
 
 
-def test_without_typer_it_says_how_to_install_it() -> None:
+def test_command_without_typer_prints_how_to_install_it() -> None:
     code = "import sys; sys.modules['typer'] = None; from turnledger.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -160,7 +160,7 @@ def test_without_typer_it_says_how_to_install_it() -> None:
     assert "turnledger[cli]" in NEEDS_TYPER
 
 
-def test_backup_names_the_copy_and_how_to_check_it(tmp_path: Path) -> None:
+def test_backup_prints_the_copy_and_how_to_check_it(tmp_path: Path) -> None:
     prepare(str(tmp_path / "chats.db"))
     copy = tmp_path / "copy.db"
     done = run(app, ["backup", str(copy), "--store", f"sqlite:///{tmp_path / 'chats.db'}"])
@@ -172,7 +172,7 @@ def test_backup_names_the_copy_and_how_to_check_it(tmp_path: Path) -> None:
     assert run(app, ["check", f"sqlite:///{copy}"]).exit_code == 0
 
 
-def test_backup_onto_a_file_that_exists_exits_with_2(tmp_path: Path) -> None:
+def test_backup_onto_an_existing_file_exits_with_2(tmp_path: Path) -> None:
     prepare(str(tmp_path / "chats.db"))
     (tmp_path / "copy.db").write_text("mine")
     done = run(app, ["backup", str(tmp_path / "copy.db"), "--store", f"sqlite:///{tmp_path / 'chats.db'}"])

@@ -1,4 +1,4 @@
-"""`turnledger doctor`: what it prints, and how it exits."""
+"""`turnledger doctor`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def enough_open_files(own_folders: None, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor, "allowed_files", lambda wanted: wanted)  # as few as there may be here
 
 
-def test_a_fresh_machine_is_well() -> None:
+def test_doctor_on_a_fresh_machine_finds_no_problem() -> None:
     done = run(app, ["doctor", "--port", "0"])
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.endswith("All is well.\n")
     assert all(line.startswith("OK  ") for line in done.stdout.splitlines()[:-1])
 
 
-def test_what_fails_is_told_with_the_remedy_and_the_exit_code(tmp_path: Path) -> None:
+def test_doctor_prints_a_failure_and_exits_with_1(tmp_path: Path) -> None:
     (tmp_path / "chats.db").write_text("this is not a database" * 100)
     done = run(app, ["doctor", "--port", "0", "--store", f"sqlite:///{tmp_path}/chats.db"])
     assert done.exit_code == 1
@@ -40,7 +40,7 @@ def test_what_fails_is_told_with_the_remedy_and_the_exit_code(tmp_path: Path) ->
     assert done.stdout.endswith("1 failure.\n")
 
 
-def test_a_mistake_in_the_file_is_told_with_its_line(tmp_path: Path) -> None:
+def test_doctor_names_the_line_of_a_settings_error(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text("[server]\nprot = 1\n")
     done = run(app, ["doctor", "--config", str(config)])
@@ -48,7 +48,7 @@ def test_a_mistake_in_the_file_is_told_with_its_line(tmp_path: Path) -> None:
     assert f"{config}, line 2: `prot`" in done.stdout
 
 
-def test_programs_are_told_in_json_and_never_the_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_prints_json_without_the_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "sk-very-secret")
     flags = ["--upstream", "http://127.0.0.1:9/v1", "--api-key-env", "SOME_KEY", "--port", "0"]
     done = run(app, ["doctor", "--json", *flags])
@@ -59,7 +59,7 @@ def test_programs_are_told_in_json_and_never_the_api_key(monkeypatch: pytest.Mon
     assert "sk-very-secret" not in done.stdout
 
 
-def test_lines_stand_under_each_other_and_hold_nothing_that_a_terminal_obeys() -> None:
+def test_doctor_lines_are_aligned_and_sanitized() -> None:
     found = [ok("a", "fine"), warn("longer", "odd \x1b[31m", "Look.")]
     assert as_lines(found).splitlines() == [
         "OK    a       fine",
@@ -70,7 +70,7 @@ def test_lines_stand_under_each_other_and_hold_nothing_that_a_terminal_obeys() -
     assert summary_of([fail("a", "b", "c")] * 2 + found) == "2 failures and 1 warning."
 
 
-async def test_beyond_this_machine_it_asks_for_a_token(tmp_path: Path) -> None:
+async def test_doctor_on_a_public_address_requires_a_token(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/chats.db"
     flags = ["doctor", "--host", "0.0.0.0", "--port", "0", "--store", store, "--json"]
     async with await Ledger.open(store) as ledger:

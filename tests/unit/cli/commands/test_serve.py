@@ -1,4 +1,4 @@
-"""`turnledger serve`: what it prints, where it keeps things, how it exits."""
+"""`turnledger serve`: output, data folder and exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ run = CliRunner().invoke
 pytestmark = pytest.mark.usefixtures("own_folders")
 
 
-def test_without_flags_it_serves_the_demo_model_from_the_data_folder(tmp_path: Path) -> None:
+def test_serve_without_flags_serves_the_demo_model_from_the_data_folder(tmp_path: Path) -> None:
     with started("turnledger", "serve", "--port", "0") as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert "models: demo" in server.announced
@@ -34,7 +34,7 @@ def test_without_flags_it_serves_the_demo_model_from_the_data_folder(tmp_path: P
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_a_file_and_flags_are_heard(tmp_path: Path) -> None:
+def test_serve_reads_the_settings_file_and_flags(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text('[server]\nport = 0\nstore = "memory:"\nlog_format = "console"\n')
     with started("turnledger", "serve", "--config", str(config), "--log-level", "warning") as server:
@@ -42,7 +42,7 @@ def test_a_file_and_flags_are_heard(tmp_path: Path) -> None:
         assert server.end(signal.SIGINT) == (0, "", "")
 
 
-def test_a_mistake_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_serve_reports_a_settings_error_without_a_traceback(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text("[server]\nprot = 1\n")
     done = run(app, ["serve", "--config", str(config)])
@@ -50,13 +50,13 @@ def test_a_mistake_is_told_without_a_traceback(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"invalid_settings: {config}, line 2: `prot` is not a setting of [server].")
 
 
-def test_beyond_this_machine_it_must_be_told_that_everybody_may_come() -> None:
+def test_serve_on_a_public_address_without_tokens_is_refused() -> None:
     done = run(app, ["serve", "--host", "0.0.0.0"])
     assert done.exit_code == 2
     assert "--insecure" in done.stderr
 
 
-def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_serve_reports_an_unopenable_store(tmp_path: Path) -> None:
     (tmp_path / "chats.db").write_text("this is not a database" * 100)
     done = run(app, ["serve", "--port", "0", "--store", f"sqlite:///{tmp_path}/chats.db"])
     assert done.exit_code == 2
@@ -64,7 +64,7 @@ def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])
-def test_where_nothing_is_installed_the_first_word_is_how_to_install_all_of_it(command: str) -> None:
+def test_serve_and_doctor_without_packages_print_how_to_install_them(command: str) -> None:
     code = "import sys; sys.modules['typer'] = None; from turnledger.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "--plain", command, "--port", "0"],
@@ -75,7 +75,7 @@ def test_where_nothing_is_installed_the_first_word_is_how_to_install_all_of_it(c
     assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", NEEDS_SERVER)
 
 
-def test_the_library_needs_none_of_these_packages() -> None:
+def test_library_import_loads_no_server_package() -> None:
     packages = ["starlette", "uvicorn", "uvloop", "prometheus_client", "httptools", "typer"]
     code = f"import sys, turnledger; print([name for name in {packages!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`turnledger tokens`: what it prints where, and what it leaves in the store."""
+"""`turnledger tokens`: output on each stream, and changes to the store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made(url: str, *arguments: str) -> dict[str, Any]:
     return told
 
 
-def test_the_text_of_a_new_token_stands_alone_on_the_output(url: str) -> None:
+def test_create_prints_only_the_token_on_stdout(url: str) -> None:
     done = run("create", "--store", url)
     assert done.exit_code == 0, done.output
     text = done.stdout.removesuffix("\n")
@@ -62,7 +62,7 @@ def test_the_text_of_a_new_token_stands_alone_on_the_output(url: str) -> None:
     assert run("create", "--store", url).stderr.count("\n") == 1
 
 
-def test_everything_that_can_be_said_of_a_token_is_heard(url: str) -> None:
+def test_create_accepts_every_option(url: str) -> None:
     told = made(
         url,
         *("--owner", "ann", "--scopes", "admin, turns:run", "--name", "phone", "--chat-scope", "shop"),
@@ -114,7 +114,7 @@ def test_everything_that_can_be_said_of_a_token_is_heard(url: str) -> None:
         (["--config", "none.toml"], "invalid_settings: none.toml cannot be read"),
     ],
 )
-def test_a_mistake_is_told_on_one_line(url: str, arguments: list[str], said: str) -> None:
+def test_create_reports_an_invalid_option_on_one_line(url: str, arguments: list[str], said: str) -> None:
     named = [] if {"--store", "--config"} & {*arguments} else ["--store", url]
     done = run("create", *named, *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -123,7 +123,7 @@ def test_a_mistake_is_told_on_one_line(url: str, arguments: list[str], said: str
     assert "secret" not in done.stderr
 
 
-def test_tokens_are_listed_with_what_they_allow(url: str) -> None:
+def test_list_shows_the_permissions_of_tokens(url: str) -> None:
     ann = made(url, "--owner", "ann", "--name", "\x1b[2J", "--chat-scope", "shop", "--models", "fast")
     ben = made(url, "--owner", "ben", "--scopes", "admin", "--expires", "30d")
     done = run("list", "--store", url)
@@ -141,7 +141,7 @@ def test_tokens_are_listed_with_what_they_allow(url: str) -> None:
     assert json.loads(run("list", "--store", url, "--json", "--owner", "ann").stdout) == {"data": [ann]}
 
 
-def test_visitors_are_listed_with_the_link_they_came_by(url: str) -> None:
+def test_list_shows_the_share_link_of_visitors(url: str) -> None:
     async def visit() -> tuple[str, str]:
         async with await Ledger.open(url) as ledger:
             chat = await ledger.for_owner("ann").conversation()
@@ -154,7 +154,7 @@ def test_visitors_are_listed_with_the_link_they_came_by(url: str) -> None:
     assert f"chats:read, only {chat}, by {share}" in line
 
 
-def test_a_list_of_none_says_how_to_make_one(url: str) -> None:
+def test_list_without_tokens_prints_how_to_create_one(url: str) -> None:
     made(url, "--owner", "ann")
     done = run("list", "--store", url, "--owner", "eve")
     assert (done.exit_code, done.stdout) == (0, "")
@@ -162,14 +162,14 @@ def test_a_list_of_none_says_how_to_make_one(url: str) -> None:
     assert run("list", "--store", url, "--owner", "eve", "--json").stdout == '{"data":[]}\n'
 
 
-def test_a_list_can_be_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_more_tokens_than_a_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnledger.cli.backend.inspection.TOKENS", 2)
     ids = [made(url)["id"] for _ in range(5)]
     listed = json.loads(run("list", "--store", url, "--json").stdout)["data"]
     assert [each["id"] for each in listed] == ids[::-1]
 
 
-def test_what_has_ended_is_listed_when_asked_for(url: str) -> None:
+def test_list_shows_ended_tokens_only_on_request(url: str) -> None:
     told = made(url)
     assert run("revoke", told["id"], "--store", url).exit_code == 0
     assert run("list", "--store", url).stdout == ""
@@ -192,7 +192,7 @@ def test_what_has_ended_is_listed_when_asked_for(url: str) -> None:
     )
 
 
-def test_a_token_is_revoked_with_what_it_made(url: str) -> None:
+def test_revoke_includes_the_tokens_made_by_a_token(url: str) -> None:
     parent, other = made(url, "--scopes", "admin"), made(url)
     child, text = asked(url, lambda ledger: Host(ledger).tokens.create(scopes=["admin"], parent=parent["id"]))
     done = run("revoke", parent["id"], "--store", url)
@@ -206,7 +206,7 @@ def test_a_token_is_revoked_with_what_it_made(url: str) -> None:
     assert [each["id"] for each in told] == [parent["id"], child.id]
 
 
-def test_a_token_that_leaked_is_revoked_by_its_text_which_is_not_repeated(url: str) -> None:
+def test_revoke_by_token_text_does_not_print_the_text(url: str) -> None:
     told = made(url)
     done = run("revoke", told["token"], "--store", url)
     assert (done.exit_code, done.stdout) == (0, f"Revoked {told['id']}.\n")
@@ -216,7 +216,7 @@ def test_a_token_that_leaked_is_revoked_by_its_text_which_is_not_repeated(url: s
     assert done.stderr == "token_not_found: a text: No token has this text.\n"
 
 
-def test_what_can_be_revoked_is(url: str) -> None:
+def test_revoke_continues_after_an_unknown_id(url: str) -> None:
     told = made(url)
     done = run("revoke", UNKNOWN, told["id"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, f"Revoked {told['id']}.\n")
@@ -224,7 +224,7 @@ def test_what_can_be_revoked_is(url: str) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_what_has_ended_is_told_if_something_comes_between(
+def test_revoke_prints_revoked_tokens_before_a_fatal_error(
     url: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
     told, revoke = made(url), StorePlace.revoke_token
@@ -243,20 +243,20 @@ def test_what_has_ended_is_told_if_something_comes_between(
     assert (done.exit_code, done.stdout) == (2, "")
 
 
-def test_the_first_one_is_told_of_to_programs_as_well(url: str) -> None:
+def test_create_as_json_announces_the_first_token(url: str) -> None:
     assert run("create", "--json", "--store", url).stderr.startswith("It is the first token: ")
     assert run("create", "--json", "--store", url).stderr == ""
 
 
 @pytest.mark.parametrize("command", [["list"], ["revoke", UNKNOWN]])
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, url: str, command: list[str]) -> None:
+def test_command_does_not_create_a_missing_store(tmp_path: Path, url: str, command: list[str]) -> None:
     done = run(*command, "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("not_a_store: No store at ")
     assert not (tmp_path / "mine.db").exists()
 
 
-def test_an_id_that_is_none_changes_nothing(url: str) -> None:
+def test_revoke_with_an_invalid_id_revokes_no_token(url: str) -> None:
     told = made(url)
     done = run("revoke", told["id"], "tok_1", "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -264,7 +264,7 @@ def test_an_id_that_is_none_changes_nothing(url: str) -> None:
     assert json.loads(run("list", "--store", url, "--json").stdout)["data"][0]["id"] == told["id"]
 
 
-def test_without_a_name_it_is_the_store_of_the_server(tmp_path: Path) -> None:
+def test_command_without_a_store_uses_that_of_the_server(tmp_path: Path) -> None:
     told = json.loads(run("create", "--json").stdout)
     [file] = tmp_path.rglob("turnledger/chats.db")
     assert found(f"sqlite:///{file}", told["token"]).token is not None
@@ -272,9 +272,7 @@ def test_without_a_name_it_is_the_store_of_the_server(tmp_path: Path) -> None:
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_the_servers_file_names_the_store_also_where_the_server_would_not_start(
-    tmp_path: Path, url: str
-) -> None:
+def test_create_reads_the_store_from_settings_that_could_not_start_a_server(tmp_path: Path, url: str) -> None:
     config = tmp_path / "my.toml"
     config.write_text(f'[server]\nhost = "0.0.0.0"\nstore = "{url}"\napi_key_env = "UNSET"\n')
     done = run("create", "--config", str(config))

@@ -1,4 +1,4 @@
-"""`turnledger chats export` and `import`: what is written, and what becomes of it elsewhere."""
+"""`turnledger chats export` and `import`: files, output and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def urls(tmp_path: Path) -> tuple[str, str]:
     return f"sqlite:///{tmp_path}/mine.db", f"sqlite:///{tmp_path}/other.db"
 
 
-def test_a_file_of_all_chats_makes_the_same_store(urls: tuple[str, str], tmp_path: Path) -> None:
+def test_export_of_all_chats_imports_into_an_identical_store(urls: tuple[str, str], tmp_path: Path) -> None:
     here, there = urls
     ids = [say(here, name, ("Hello", "Hi.")) for name in ("a", "b")]
     file = tmp_path / "chats.jsonl"
@@ -46,7 +46,7 @@ def test_a_file_of_all_chats_makes_the_same_store(urls: tuple[str, str], tmp_pat
     assert "2 unchanged" in done.stderr
 
 
-def test_one_chat_is_named_by_its_key_and_read_as_markdown(urls: tuple[str, str]) -> None:
+def test_export_of_one_chat_by_key_as_json_lines_or_markdown(urls: tuple[str, str]) -> None:
     say(urls[0], "a", ("Hello <b>", "Hi."))
     lines = run("export", "a", "--store", urls[0]).stdout.splitlines()
     assert [json.loads(line)["type"] for line in lines] == ["chat", "turn"]
@@ -54,7 +54,7 @@ def test_one_chat_is_named_by_its_key_and_read_as_markdown(urls: tuple[str, str]
     assert "## User\n\n```text\nHello <b>\n```" in told
 
 
-def test_what_is_not_taken_is_told_and_counts(urls: tuple[str, str]) -> None:
+def test_import_reports_refused_lines_and_exits_with_2(urls: tuple[str, str]) -> None:
     say(urls[0], "a", ("Hello", "Hi."))
     done = run("import", "-", "--store", urls[0], input=b'{"type": "odd", "schema_version": 1}\nnothing')
     assert done.exit_code == 2
@@ -74,7 +74,7 @@ def test_what_is_not_taken_is_told_and_counts(urls: tuple[str, str]) -> None:
         (["export", "--all", "--output", "/nowhere/at/all"], "cannot be written"),
     ],
 )
-def test_what_cannot_be_done_is_told_on_one_line(
+def test_invalid_transfer_is_reported_on_one_line(
     urls: tuple[str, str], arguments: list[str], words: str
 ) -> None:
     say(urls[0], "a", ("Hello", "Hi."))
@@ -84,7 +84,7 @@ def test_what_cannot_be_done_is_told_on_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_import_into_a_new_store_is_whole(urls: tuple[str, str]) -> None:
+def test_import_into_a_new_store_passes_check(urls: tuple[str, str]) -> None:
     here, there = urls
     say(here, "a", ("Hello", "Hi."), ("And", "So."))
     file = run("export", "--all", "--store", here).stdout_bytes
@@ -96,7 +96,7 @@ def test_an_import_into_a_new_store_is_whole(urls: tuple[str, str]) -> None:
     assert asked(there, checked) == []
 
 
-def test_a_dash_is_the_standard_output(
+def test_export_to_a_dash_writes_to_stdout(
     urls: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_dash_is_the_standard_output(
     assert not Path("-").exists()
 
 
-def test_streams_that_were_closed_are_no_mistake_of_ours(
+def test_closed_standard_streams_raise_no_internal_error(
     urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(urls[0], "a", ("Hello", "Hi."))

@@ -1,4 +1,4 @@
-"""Output to streams is printable and its JSON unchanged; an output file is whole, or as it was."""
+"""Output is printable and its JSON equivalent; an output file is complete or unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from turnledger.model.item import Item
 HOSTILE = "\x1b[2J \x9b31m \u202e \u2028 \x7f \U000e0041 漢字 é"
 
 
-def test_json_says_the_same_in_letters_that_can_be_printed() -> None:
+def test_json_output_is_printable_and_equal_after_decoding() -> None:
     text = json_of({"said": HOSTILE})
     assert text.isprintable()
     assert "漢字 é" in text
@@ -31,7 +31,7 @@ def test_json_says_the_same_in_letters_that_can_be_printed() -> None:
 @pytest.mark.parametrize(
     "raw", ['{"type":"message",\n\t"role":"user",\r\n"content":"a\\nb\x7f\x9b"}', '{"type" : "x"}']
 )
-def test_an_item_is_told_as_it_was_given_on_one_line(raw: str) -> None:
+def test_json_output_of_an_item_is_on_one_line(raw: str) -> None:
     text = json_of([Item(raw.encode())])
     assert text.isprintable()
     assert json.loads(text) == [json.loads(raw)]
@@ -39,18 +39,18 @@ def test_an_item_is_told_as_it_was_given_on_one_line(raw: str) -> None:
 
 @repeatable
 @given(st.dictionaries(st.text(), st.text()))
-def test_whatever_json_says_it_says_in_print(value: dict[str, str]) -> None:
+def test_printable_json_of_any_value_decodes_to_the_same(value: dict[str, str]) -> None:
     for raw in (json.dumps(value, ensure_ascii=False), json.dumps(value, ensure_ascii=False, indent=1)):
         text = printable_json(raw)
         assert text.isprintable()
         assert json.loads(text) == value
 
 
-def test_what_can_be_printed_is_left_alone() -> None:
+def test_printable_json_leaves_printable_text_unchanged() -> None:
     assert printable_json('{"a":"漢字"}') == '{"a":"漢字"}'
 
 
-def test_rows_are_whole_and_below_each_other() -> None:
+def test_aligned_rows_are_complete_and_in_columns() -> None:
     assert aligned([("A", "BB"), ("long", "\x1b"), ("", "x")]) == ["A     BB", "long  \\x1b", "      x"]
     assert aligned([("A", "B"), ("漢字", "x"), ("é", "y")]) == ["A     B", "漢字  x", "é     y"]
 
@@ -61,7 +61,7 @@ def write(output: Path, *pieces: bytes) -> None:
             writing(piece)
 
 
-def test_a_file_is_replaced_by_a_whole_one_and_keeps_its_mode(tmp_path: Path) -> None:
+def test_output_file_is_replaced_when_complete_and_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "chats"
     file.write_bytes(b"before")
     file.chmod(0o600)
@@ -72,7 +72,7 @@ def test_a_file_is_replaced_by_a_whole_one_and_keeps_its_mode(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_file_that_did_not_become_whole_is_as_it_was(tmp_path: Path) -> None:
+def test_output_file_interrupted_while_written_is_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "chats"
     file.write_bytes(b"before")
     with pytest.raises(KeyboardInterrupt), writing_to(file) as writing:
@@ -81,7 +81,7 @@ def test_a_file_that_did_not_become_whole_is_as_it_was(tmp_path: Path) -> None:
     assert (file.read_bytes(), list(tmp_path.iterdir())) == (b"before", [file])
 
 
-def test_two_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
+def test_output_file_written_twice_at_once_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "chats"
     with writing_to(file) as first, writing_to(file) as second:
         first(b"first")
@@ -90,14 +90,14 @@ def test_two_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_output_to_a_symlink_writes_its_target(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
     write(tmp_path / "link", b"one")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "elsewhere").read_bytes() == b"one"
 
 
-def test_a_pipe_stays_one_and_gets_all(tmp_path: Path) -> None:
+def test_output_to_a_pipe_is_complete(tmp_path: Path) -> None:
     pipe, got = tmp_path / "pipe", list[bytes]()
     os.mkfifo(pipe)
     reading = Thread(target=lambda: got.append(pipe.read_bytes()))
@@ -108,14 +108,14 @@ def test_a_pipe_stays_one_and_gets_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only some systems have a full device")
-def test_a_full_disk_is_told_and_the_device_stays(tmp_path: Path) -> None:
+def test_output_to_a_full_device_is_reported_and_keeps_the_device(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/dev/full")  # a link: who may make files in /dev shall lose nothing there
     with pytest.raises(InvalidInput, match=r"link cannot be written: No space left on device\."):
         write(tmp_path / "link", b"one")
     assert Path("/dev/full").is_char_device()
 
 
-def test_only_what_is_wrong_with_the_file_is_said_of_it(tmp_path: Path) -> None:
+def test_output_file_reports_only_its_own_errors(tmp_path: Path) -> None:
     with pytest.raises(ConnectionResetError), writing_to(tmp_path / "chats"):
         raise ConnectionResetError("the store, or the server")
     with pytest.raises(InvalidInput, match="Is a directory"):

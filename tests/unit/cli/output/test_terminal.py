@@ -1,4 +1,4 @@
-"""Tables, progress bars and colours in windows of all widths, on a pseudo-terminal; and what a pipe gets."""
+"""Tables, progress bars and colours in windows of any width, and piped output."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ COLUMNS = (Column("WHEN"), Column("ID"), Column("TITLE", least=10), Column("TEXT
         (47, None),
     ],
 )
-def test_the_widest_gives_first_and_what_is_copied_never(window: int, widths: list[int] | None) -> None:
+def test_column_widths_shrink_the_widest_first_and_never_ids(window: int, widths: list[int] | None) -> None:
     rows = [["w" * 10, "i" * 12, "t" * 30, "x" * 50], ["w", "i", "t", "x"]]
     assert widths_of(COLUMNS, rows, window) == widths
 
 
-def test_short_texts_need_no_more_room_than_they_have() -> None:
+def test_column_widths_of_short_texts_are_minimal() -> None:
     assert widths_of(COLUMNS, [["w", "i", "t", "x"]], 200) == [4, 2, 5, 4]
     assert widths_of(COLUMNS, [["w", "i", "t", "x"]], 21) == [4, 2, 5, 4]
 
 
-def test_a_wide_letter_takes_two_places() -> None:
+def test_column_width_counts_a_wide_character_as_two() -> None:
     assert widths_of((Column("T", least=1),), [["漢字"]], 3) == [3]
 
 
@@ -54,7 +54,7 @@ def test_a_wide_letter_takes_two_places() -> None:
     rows=st.lists(st.tuples(*[st.text("ab ", max_size=60)] * 4), min_size=1, max_size=5),
     window=st.integers(1, 300),
 )
-def test_a_table_never_leaves_its_window(rows: list[tuple[str, ...]], window: int) -> None:
+def test_table_never_exceeds_its_window(rows: list[tuple[str, ...]], window: int) -> None:
     widths = widths_of(COLUMNS, rows, window)
     if widths is not None:
         assert sum(widths) + GAP * (len(widths) - 1) <= window
@@ -85,7 +85,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, stream: str = "stderr") -> Termin
     return seen
 
 
-def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_short_work_prints_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
     with Progress("Working", 2, clock=clock) as progress:
         clock.now = PATIENCE / 2
@@ -93,7 +93,7 @@ def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue() == ""
 
 
-def test_long_work_shows_how_far_it_is_and_cleans_up(
+def test_progress_of_long_work_shows_a_bar_and_removes_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
@@ -109,7 +109,7 @@ def test_long_work_shows_how_far_it_is_and_cleans_up(
     assert capsys.readouterr().out == "done\n"
 
 
-def test_a_line_comes_above_the_bar_where_both_are_one_window(
+def test_progress_prints_lines_above_its_bar(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, terminal, output = Clock(), looked_at(monkeypatch), looked_at(monkeypatch, "stdout")
@@ -122,7 +122,7 @@ def test_a_line_comes_above_the_bar_where_both_are_one_window(
     assert "a line [red]that is long enough to go on below the end\n" in terminal.getvalue()
 
 
-def test_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_a_terminal_prints_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     output, clock = io.StringIO(), Clock()
     monkeypatch.setattr(sys, "stderr", output)
     with Progress("Working", 2, clock=clock) as progress:
@@ -132,7 +132,7 @@ def test_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output.getvalue() == ""
 
 
-def test_where_a_bar_would_be_in_the_way_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_that_is_hidden_prints_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
     with Progress("Working", in_bytes=True, is_shown=False, clock=clock) as progress:
         clock.now = 60
@@ -140,7 +140,7 @@ def test_where_a_bar_would_be_in_the_way_there_is_none(monkeypatch: pytest.Monke
     assert terminal.getvalue() == ""
 
 
-def test_where_the_end_is_not_known_it_says_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_a_total_shows_the_amount_done(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
     with Progress("Working", in_bytes=True, clock=clock) as progress:
         clock.now = PATIENCE
@@ -150,9 +150,7 @@ def test_where_the_end_is_not_known_it_says_how_much_is_done(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("columns", [34, 40, 80])
-def test_a_bar_is_one_line_also_when_ctrl_c_is_written_behind_it(
-    monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
+def test_progress_bar_leaves_room_for_ctrl_c(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress("Importing", 67_100_000, in_bytes=True, clock=clock) as progress:
@@ -223,7 +221,7 @@ def id_of(url: str, conversation_key: str) -> str:
 
 @pytest.mark.parametrize("columns", [20, 40, 120])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_nothing_is_sent_to_a_terminal_but_lines_and_how_they_stand_out(
+def test_terminal_output_contains_only_lines_and_styles(
     look: Look, command: tuple[str, ...], columns: int
 ) -> None:
     screen = look(command, columns)
@@ -233,7 +231,7 @@ def test_nothing_is_sent_to_a_terminal_but_lines_and_how_they_stand_out(
     assert screen.code == (2 if command == WRONG else 0)
 
 
-def test_a_wide_window_has_a_table(look: Look, url: str) -> None:
+def test_list_in_a_wide_window_is_a_table(look: Look, url: str) -> None:
     screen = look(LIST, 120)
     head, hostile, weather = screen.lines
     assert head.split() == ["LAST", "USED", "TURNS", "ID", "TITLE"]
@@ -244,13 +242,13 @@ def test_a_wide_window_has_a_table(look: Look, url: str) -> None:
     assert b"\x1b[1mLAST USED\x1b[0m" in screen.sent
 
 
-def test_a_window_of_eighty_makes_room_for_titles(look: Look) -> None:
+def test_list_in_eighty_columns_drops_the_turn_count(look: Look) -> None:
     head, _, weather = look(LIST, 80, TERM="xterm").lines
     assert head.split() == ["LAST", "USED", "ID", "TITLE"]
     assert "[pinned] How is the" in weather
 
 
-def test_a_narrow_window_has_lines_for_each_and_whole_ids(look: Look, url: str) -> None:
+def test_list_in_a_narrow_window_has_lines_per_chat_with_whole_ids(look: Look, url: str) -> None:
     lines = look(LIST, 40).lines
     at = lines.index(f"  {id_of(url, 'weather')}")
     assert " ".join(lines[at - 2 : at]).startswith("[pinned] How is the weather in Rome,")
@@ -258,7 +256,7 @@ def test_a_narrow_window_has_lines_for_each_and_whole_ids(look: Look, url: str) 
 
 
 @pytest.mark.parametrize("columns", [40, 120])
-def test_a_chat_is_read_in_any_window(look: Look, url: str, columns: int) -> None:
+def test_show_wraps_a_chat_in_any_window(look: Look, url: str, columns: int) -> None:
     lines = look(SHOW, columns).lines
     text = " ".join(" ".join(lines).split())
     assert text.startswith(LONG[:30])
@@ -270,37 +268,37 @@ def test_a_chat_is_read_in_any_window(look: Look, url: str, columns: int) -> Non
 
 
 @pytest.mark.parametrize("columns", [40, 120])
-def test_what_was_said_is_written_out(look: Look, columns: int) -> None:
+def test_show_escapes_hostile_text_in_any_window(look: Look, columns: int) -> None:
     lines = look(SHOW_HOSTILE, columns).lines
     assert r"\x1b[2J\x1b]0;owned\x07\x9b31m" in "".join(line.strip() for line in lines)
 
 
-def test_what_was_sought_stands_out(look: Look, url: str) -> None:
+def test_search_highlights_matches(look: Look, url: str) -> None:
     screen = look(SEARCH, 40)
     assert screen.lines[0] == id_of(url, "weather")
     assert COLOURS.search(screen.sent)
 
 
-def test_who_wants_no_colours_gets_none(look: Look) -> None:
+def test_output_without_colours_has_no_colour_sequences(look: Look) -> None:
     for command in COLOURED:
         assert not COLOURS.search(look(command, 80, NO_COLOR="1").sent)
         assert b"\x1b" not in look(command, 80, TERM="dumb").sent
     assert b"\x1b[1mrains" in look(SEARCH, 80, NO_COLOR="1").sent
 
 
-def test_a_terminal_that_can_do_nothing_else_has_a_width(look: Look) -> None:
+def test_dumb_terminal_output_respects_the_width(look: Look) -> None:
     assert look(LIST, 40, TERM="dumb").lines == look(LIST, 40).lines
 
 
 @pytest.mark.parametrize("columns", [40, 120])
-def test_tokens_fit(look: Look, columns: int) -> None:
+def test_tokens_list_fits_any_window(look: Look, columns: int) -> None:
     text = " ".join(" ".join(look(TOKENS, columns).lines).split())
     assert re.search(r"\btok_[0-9a-f]{32}\b", text)
     words = {word.strip("',") for word in text.split()}
     assert {"ann", "phone", "chats:read", "chats:write", "turns:run", "never"} <= words
 
 
-def test_a_pipe_gets_whole_lines_however_narrow_the_window_is(look: Look) -> None:
+def test_piped_output_has_whole_lines_in_any_window(look: Look) -> None:
     listed = look(LIST, 40, pipes=True)
     head, _, weather = listed.piped.splitlines()
     assert (listed.lines, listed.code) == ([], 0)
@@ -312,17 +310,17 @@ def test_a_pipe_gets_whole_lines_however_narrow_the_window_is(look: Look) -> Non
     assert "\x9b" in look(EXPORT, 40, pipes=True).piped  # a file is as it was said
 
 
-def test_json_is_the_same_json(look: Look) -> None:
+def test_json_output_on_a_terminal_is_unchanged(look: Look) -> None:
     told = json.loads(look(JSON, 120).sent)
     assert told["turns"][0]["input"][0]["content"][0]["text"] == HOSTILE
 
 
-def test_a_mistake_is_one_line_and_no_more(look: Look) -> None:
+def test_error_output_is_one_line(look: Look) -> None:
     [line] = look(WRONG, 120).lines
     assert line.startswith("conversation_not_found: ")
 
 
-def test_long_work_has_a_bar_that_is_gone_when_it_is_done(tmp_path: Path) -> None:
+def test_long_command_shows_a_bar_and_removes_it(tmp_path: Path) -> None:
     url, other = (f"sqlite:///{tmp_path}/{name}.db" for name in ("mine", "yours"))
     ids = [say(url, key, ("Hello", "Hi.")) for key in ("one", "two")]
     file = str(tmp_path / "chats.jsonl")

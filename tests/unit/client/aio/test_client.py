@@ -1,4 +1,4 @@
-"""The awaiting client on scripted answers and on a real socket."""
+"""The async client on scripted answers and on a real socket."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def client_of(served: Served, **options: Any) -> AsyncClient:
     return AsyncClient(AT, "tlt_x", http=served.async_http, **{**served.options, **options})
 
 
-async def test_a_turn_is_streamed_and_heals() -> None:
+async def test_async_turn_stream_recovers_from_cuts_and_returns_the_answer() -> None:
     served = Served(begun(*WHOLE[:1], end=CUT), UNREACHED, reading(*WHOLE[1:]), ANSWER)
     stream = await client_of(served).chats.open(CHAT).send("Hi", stream=True)
     assert stream.turn_id == TURN
@@ -48,18 +48,18 @@ async def test_a_turn_is_streamed_and_heals() -> None:
     assert (await stream.answer()).turn.number == 1
 
 
-async def test_a_turn_is_answered() -> None:
+async def test_async_send_returns_the_answer() -> None:
     served = Served(begun(*WHOLE), ANSWER)
     answer = await client_of(served).chats.open(CHAT).send("Hi")
     assert (answer.turn.id, answer.chat.id) == (TURN, CHAT)
 
 
-async def test_what_stands_in_the_way_is_raised_where_it_is_asked() -> None:
+async def test_async_send_raises_the_error_of_a_refused_request() -> None:
     with pytest.raises(errors.ConversationBusy):
         await client_of(Served(refused(409, "conversation_busy"))).chats.open(CHAT).send("Hi", stream=True)
 
 
-async def test_a_cancelled_reader_lets_go_of_the_connection() -> None:
+async def test_async_send_cancelled_between_retries_closes_its_response() -> None:
     served = Served(begun(*WHOLE[:1], end=CUT))
     retries = Retries(first=3600, most=3600, patience=9999)
     client = client_of(served, retries=retries, pacing=type(served.pacing)())
@@ -71,7 +71,7 @@ async def test_a_cancelled_reader_lets_go_of_the_connection() -> None:
         await sending
 
 
-async def test_who_waits_is_woken_when_the_client_is_closed() -> None:
+async def test_async_client_close_ends_a_waiting_retry() -> None:
     served = Served(UNREACHED)
     retries = Retries(first=3600, most=3600, patience=9999)
     client = client_of(served, retries=retries, pacing=type(served.pacing)())
@@ -86,7 +86,7 @@ async def test_who_waits_is_woken_when_the_client_is_closed() -> None:
         await client.models()
 
 
-async def test_lists_exports_imports_and_changes() -> None:
+async def test_async_lists_exports_imports_and_events_work() -> None:
     page = told({"data": [INFO], "next": None, "as_of": "here"})
     lines = file(b"one\n", b"two\n")
     change = reading(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
@@ -105,7 +105,7 @@ async def test_lists_exports_imports_and_changes() -> None:
 WAIT = 30
 
 
-async def test_a_connection_is_used_for_one_stream_after_the_other() -> None:
+async def test_async_connection_is_reused_for_consecutive_streams() -> None:
     with loopback(*WHOLE) as server:
         async with AsyncClient(server.url, model="demo") as client:
             for _ in range(5):
@@ -115,7 +115,7 @@ async def test_a_connection_is_used_for_one_stream_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("closes_client", [False, True])
-async def test_a_reader_is_woken_from_another_task(closes_client: bool) -> None:
+async def test_async_reader_ends_when_stream_or_client_is_closed_elsewhere(closes_client: bool) -> None:
     with loopback(*WHOLE[:2], holds=True) as server:
         async with AsyncClient(server.url, model="demo") as client:
             stream = await client.chats.open(CHAT).send("Hi", stream=True)
@@ -141,7 +141,7 @@ async def test_a_reader_is_woken_from_another_task(closes_client: bool) -> None:
             assert await asyncio.to_thread(server.left.wait, WAIT)
 
 
-async def test_a_cancelled_reader_lets_go_of_its_connection() -> None:
+async def test_async_send_cancelled_while_reading_closes_its_connection() -> None:
     with loopback(*WHOLE[:2], holds=True) as server:
         async with AsyncClient(server.url, model="demo") as client:
             sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
@@ -153,7 +153,7 @@ async def test_a_cancelled_reader_lets_go_of_its_connection() -> None:
             assert await asyncio.to_thread(server.left.wait, WAIT)
 
 
-async def test_a_stream_that_nobody_read_and_nobody_has_any_more_lets_go_of_its_connection() -> None:
+async def test_async_stream_that_is_dropped_unread_closes_its_connection() -> None:
     with loopback(*WHOLE[:2], holds=True) as server:
         async with AsyncClient(server.url, model="demo") as client:
             await client.chats.open(CHAT).send("Hi", stream=True)
@@ -161,7 +161,7 @@ async def test_a_stream_that_nobody_read_and_nobody_has_any_more_lets_go_of_its_
             assert not client._wire._http._transport._pool.connections  # type: ignore[attr-defined]
 
 
-async def test_a_task_that_reads_what_another_one_reads_does_it_no_harm() -> None:
+async def test_async_stream_read_by_two_tasks_raises_in_the_second_only() -> None:
     with loopback(*WHOLE[:2], holds=True) as server:
         async with AsyncClient(server.url, model="demo") as client:
             stream = await client.chats.open(CHAT).send("Hi", stream=True)

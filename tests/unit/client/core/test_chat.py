@@ -1,4 +1,4 @@
-"""What is done with one chat: by its id, or by the conversation_key that names it."""
+"""Operations on one chat, opened by its id or by its conversation_key."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ def asked(script: Script) -> list[str]:
 
 
 @pytest.mark.parametrize("wrong", ["", "conv_", "conv_x", TURN, CHAT + "0", CHAT.upper()])
-def test_an_id_that_cannot_be_one_is_refused_where_it_is_named(wrong: str) -> None:
+def test_invalid_chat_id_is_refused_when_the_chat_is_opened(wrong: str) -> None:
     with pytest.raises(errors.InvalidId):
         chat(Script(), wrong)
 
 
-def test_a_chat_is_named_by_one_thing() -> None:
+def test_chat_is_opened_by_either_id_or_conversation_key() -> None:
     with pytest.raises(errors.InvalidInput, match="Name the chat"):
         chat(Script(), None)
     with pytest.raises(errors.InvalidInput, match="by its id alone"):
         chat(Script(), CHAT, conversation_key="key")
 
 
-def test_a_turn_of_a_chat() -> None:
+def test_send_to_a_chat_posts_model_chat_and_input() -> None:
     script = Script(begun(*WHOLE))
     script.play(chat(script).send("Hi", {}).steps())
     assert body(script) == {"model": "demo", "chat": CHAT, "input": "Hi", "stream": True}
 
 
-def test_a_turn_by_a_conversation_key_goes_where_the_key_leads_each_time() -> None:
+def test_send_by_conversation_key_repeats_the_key_each_time() -> None:
     script = Script(begun(*WHOLE), begun(*WHOLE))
     named = by_key(script, "support")
     assert named.id is None
@@ -82,7 +82,7 @@ def test_a_turn_by_a_conversation_key_goes_where_the_key_leads_each_time() -> No
     assert body(script)["scope"] == "support"
 
 
-def test_edits_and_regenerations() -> None:
+def test_edit_and_regenerate_name_the_turn_they_replace() -> None:
     script = Script(begun(*WHOLE), begun(*WHOLE), begun(*WHOLE))
     this = chat(script)
     script.play(this.edit(OTHER_TURN, "Hi", {}).steps())
@@ -95,12 +95,12 @@ def test_edits_and_regenerations() -> None:
         this.edit("turn_1", "Hi", {})
 
 
-def test_what_cannot_be_sent_is_refused_where_it_is_said() -> None:
+def test_unencodable_input_is_refused_before_sending() -> None:
     with pytest.raises(errors.InvalidInput):
         chat(Script()).send([object()], {})  # type: ignore[list-item]
 
 
-def test_the_answer_is_the_turn_as_it_was_committed() -> None:
+def test_answer_is_read_from_the_committed_turn() -> None:
     script = Script(
         begun(*WHOLE, replayed=True),
         told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH}),
@@ -119,14 +119,14 @@ def test_the_answer_is_the_turn_as_it_was_committed() -> None:
     assert asked(script)[1] == "GET /api/turns/T"
 
 
-def test_without_its_end_there_is_no_answer() -> None:
+def test_answer_of_an_unfinished_stream_raises() -> None:
     script = Script()
     this = chat(script)
     with pytest.raises(errors.RequestFailed, match="closed before the turn ended"):
         script.play(this.answer(this.send("Hi", {})))
 
 
-def test_a_stop_names_its_turn_or_stops_what_runs() -> None:
+def test_stop_names_a_turn_or_stops_the_running_one() -> None:
     ended = told({"state": "kept", "committed": True, "failure": None})
     script = Script(ended, ended, told({"state": None, "committed": False, "failure": None}))
     this = chat(script)
@@ -141,7 +141,7 @@ def test_a_stop_names_its_turn_or_stops_what_runs() -> None:
         script.play(this.stop(None, "drop"))
 
 
-def test_a_stop_before_the_turn_began_is_kept_for_it() -> None:
+def test_stop_before_the_turn_began_is_sent_once_it_has() -> None:
     nothing = told({"data": [], "next": None})
     script = Script(
         nothing, begun(*WHOLE[:2], finished(3, "kept")), told({"state": "kept", "committed": True})
@@ -153,7 +153,7 @@ def test_a_stop_before_the_turn_began_is_kept_for_it() -> None:
     assert asked(script) == ["GET /api/chats", "POST /api/turns", "POST /api/turns/T/stop"]
 
 
-def test_a_chat_by_key_is_looked_up_once_where_its_id_is_needed() -> None:
+def test_chat_by_conversation_key_is_looked_up_once() -> None:
     script = Script(FOUND, told({**INFO, "title": "X"}), told(INFO))
     named = by_key(script)
     script.play(named.update(title="X"))
@@ -163,7 +163,7 @@ def test_a_chat_by_key_is_looked_up_once_where_its_id_is_needed() -> None:
         (empty := Script(told({"data": [], "next": None}))).play(by_key(empty).info())
 
 
-def test_pages_of_turns_go_backwards() -> None:
+def test_turn_pages_go_backwards() -> None:
     turns = [{**COMMITTED, "number": number} for number in (2, 3)]
     script = Script(
         told({**INFO, "turns": turns, "before": 2, "attempts": []}),
@@ -178,7 +178,7 @@ def test_pages_of_turns_go_backwards() -> None:
     assert dict(script.asked[1].query) == {"before": "2", "limit": "2"}
 
 
-def test_pages_of_turns_stay_on_the_branch_of_the_first() -> None:
+def test_turn_pages_stay_on_the_branch_of_the_first_page() -> None:
     script = Script(
         told({**INFO, "turns": [{**COMMITTED, "number": 2}], "before": 2, "attempts": []}),
         told({**INFO, "branch": OTHER_BRANCH, "turns": [COMMITTED], "before": None, "attempts": []}),
@@ -190,7 +190,7 @@ def test_pages_of_turns_stay_on_the_branch_of_the_first() -> None:
     assert dict(script.asked[1].query) == {"before": "2", "limit": "1", "branch": BRANCH}
 
 
-def test_pages_of_turns_go_on_where_the_branch_is_not_for_who_reads() -> None:
+def test_turn_pages_continue_without_the_branch_if_it_is_not_found() -> None:
     turns = [{**COMMITTED, "number": 2}]
     script = Script(
         refused(404, "branch_not_found"),
@@ -206,7 +206,7 @@ def test_pages_of_turns_go_on_where_the_branch_is_not_for_who_reads() -> None:
         named.play(chat(named).turns_page("3", 1, branch=BRANCH))
 
 
-def test_what_is_not_in_the_history_is_read_beside_it() -> None:
+def test_chat_page_includes_failed_attempts() -> None:
     attempt = {
         "id": TURN,
         "state": "failed",
@@ -232,7 +232,7 @@ CHANGES: dict[str, Any] = {"title": "New", "tags": ["b", "a"], "pinned": True}
 AS_ASKED = {"title": "New", "tags": ["a", "b"], "pinned": True}
 
 
-def test_a_change_that_was_made_before_its_answer_was_lost_is_done() -> None:
+def test_update_whose_answer_was_lost_succeeds_if_the_conflict_shows_it_was_applied() -> None:
     script = Script(CUT, conflict(**AS_ASKED, revision=4))
     assert script.play(chat(script).update(**CHANGES, revision=3)).title == "New"
     assert script.asked[0].headers["if-match"] == '"3"'
@@ -247,14 +247,14 @@ def test_a_change_that_was_made_before_its_answer_was_lost_is_done() -> None:
         (CUT, {**AS_ASKED, "tags": ["a"], "revision": 4}),
     ],
 )
-def test_a_change_by_somebody_else_is_a_conflict(first: Broken | None, values: dict[str, Any]) -> None:
+def test_update_overtaken_by_another_change_raises(first: Broken | None, values: dict[str, Any]) -> None:
     script = Script(*([first] if first else []), conflict(**values))
     with pytest.raises(errors.RevisionConflict) as raised:
         script.play(chat(script).update(**CHANGES, revision=3))
     assert raised.value.current == values["revision"]
 
 
-def test_what_was_emptied_is_known_again() -> None:
+def test_update_that_cleared_fields_is_recognized_after_a_lost_answer() -> None:
     script = Script(CUT, conflict(title="First words", named_by="words", metadata={}, tags=[], revision=4))
     script.play(chat(script).update(title=None, metadata=None, tags=None, revision=3))
     assert body(script) == {"title": None, "metadata": None, "tags": None}
@@ -263,7 +263,7 @@ def test_what_was_emptied_is_known_again() -> None:
 # Moves and deletions.
 
 
-def test_moves_carry_one_idempotency_key_for_all_their_tries() -> None:
+def test_fork_switch_and_undo_use_one_idempotency_key_for_all_retries() -> None:
     script = Script(CUT, told(INFO, 201), told(INFO), told(INFO))
     this = chat(script)
     script.play(this.fork(TURN, "Fork", {}))
@@ -279,7 +279,7 @@ def test_moves_carry_one_idempotency_key_for_all_their_tries() -> None:
     ]
 
 
-def test_gone_behind_a_lost_answer_is_deleted() -> None:
+def test_delete_whose_answer_was_lost_succeeds_if_the_chat_is_gone() -> None:
     gone = refused(404, "conversation_not_found")
     script = Script(CUT, gone)
     assert script.play(chat(script).delete(True)).state == "purged"

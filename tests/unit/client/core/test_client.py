@@ -1,4 +1,4 @@
-"""The client's own verbs: one request each, pages as they are needed, secrets shown once."""
+"""Operations of the client: one request each, pages fetched on demand, secrets returned once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def models(*names: str) -> Any:
     return told({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 
-def test_a_chat_is_made_once_however_often_it_is_asked_for() -> None:
+def test_create_chat_is_retried_with_one_idempotency_key() -> None:
     script = Script(CUT, told(INFO, 201))
     made = script.play(core(script).create(title="A chat", metadata={"a": "b"}, tags=["x"]))
     assert (made.id, made.title, made.turn_count) == (CHAT, "A chat", 0)
@@ -44,7 +44,7 @@ def test_a_chat_is_made_once_however_often_it_is_asked_for() -> None:
     }
 
 
-def test_two_chats_have_two_idempotency_keys() -> None:
+def test_create_chat_uses_a_new_idempotency_key_each_time() -> None:
     script = Script(told(INFO, 201), told(INFO, 201))
     asking = core(script)
     script.play(asking.create())
@@ -53,7 +53,7 @@ def test_two_chats_have_two_idempotency_keys() -> None:
     assert first != second
 
 
-def test_a_chat_is_found_by_its_conversation_key() -> None:
+def test_find_looks_up_a_chat_by_conversation_key_and_scope() -> None:
     script = Script(told({"data": [INFO], "next": None}), told({"data": [], "next": None}))
     asking = core(script)
     found = script.play(asking.find("key", None))
@@ -63,7 +63,7 @@ def test_a_chat_is_found_by_its_conversation_key() -> None:
     assert query(script) == {"conversation_key": "key", "scope": "support"}
 
 
-def test_a_key_is_reset_only_from_a_valid_id() -> None:
+def test_reset_with_an_invalid_chat_id_is_refused_before_sending() -> None:
     script = Script(told(INFO))
     with pytest.raises(errors.InvalidId):
         script.play(core(script).reset("key", replaces="conv_1"))
@@ -73,7 +73,7 @@ def test_a_key_is_reset_only_from_a_valid_id() -> None:
     assert body == {"conversation_key": "key", "replaces": CHAT, "scope": "support"}
 
 
-def test_lists_ask_for_what_is_wanted() -> None:
+def test_list_sends_its_filters_as_query_parameters() -> None:
     script = Script(told({"data": [INFO], "next": "n", "as_of": "here"}))
     look = core(script).list_page
     page = script.play(look("c", 5, scope="s", tag="t", archived=None, pinned=True, deleted=True))
@@ -89,7 +89,7 @@ def test_lists_ask_for_what_is_wanted() -> None:
     }
 
 
-def test_what_a_search_finds_is_listed_with_the_reason() -> None:
+def test_list_by_search_returns_snippets_and_filters_archived_chats() -> None:
     hits = [
         {
             "chat": {**INFO, "archived": archived},
@@ -106,41 +106,41 @@ def test_what_a_search_finds_is_listed_with_the_reason() -> None:
     assert (chat.snippet, chat.marks, chat.archived) == ("so it is", ((0, 2),), False)
 
 
-def test_fields_from_the_future_are_passed_over() -> None:
+def test_unknown_answer_fields_are_ignored() -> None:
     script = Script(told({**INFO, "mood": "good"}))
     assert script.play(core(script).create()).title == "A chat"
 
 
-def test_what_makes_no_sense_is_told_so() -> None:
+def test_unreadable_answer_raises_with_a_version_hint() -> None:
     script = Script(told({"data": [INFO], "next": None}))  # chats where hits should be
     with pytest.raises(errors.RequestFailed, match="versions of client and server"):
         script.play(core(script).search_page(None, 5, q="", scope=None))
 
 
-def test_the_model_that_is_named_answers() -> None:
+def test_model_is_taken_from_the_call_before_the_client() -> None:
     script = Script()
     assert script.play(core(script, "mine").model_for({"model": "other"})) == "other"
     assert script.play(core(script, "mine").model_for({})) == "mine"
 
 
-def test_the_only_model_is_asked_for_once() -> None:
+def test_model_is_looked_up_once_if_the_server_has_only_one() -> None:
     script = Script(models("demo"))
     asking = core(script)
     assert [script.play(asking.model_for({})) for _ in range(2)] == ["demo", "demo"]
     assert len(script.asked) == 1
 
 
-def test_of_several_models_one_must_be_named() -> None:
+def test_model_must_be_named_if_the_server_has_several() -> None:
     with pytest.raises(errors.InvalidInput, match="fast, smart"):
         (script := Script(models("fast", "smart"))).play(core(script).model_for({}))
 
 
-def test_lookups_are_repeated() -> None:
+def test_model_lookup_is_retried() -> None:
     script = Script(CUT, refused(503, "shutting_down"), models("demo"))
     assert [model.id for model in script.play(core(script).models())] == ["demo"]
 
 
-def test_text_that_cannot_be_sent_is_refused_here() -> None:
+def test_text_that_is_not_valid_utf8_is_refused_before_sending() -> None:
     """Half of a pair of UTF-16: it comes from JavaScript, or from names of files."""
     script = Script()
     core = ClientCore("demo", script.retries, script.pacing)
@@ -176,13 +176,13 @@ async def run_awaited(doing: Steps[Any]) -> Any:
     return run(doing)
 
 
-def test_all_of_them() -> None:
+def test_pages_iterate_over_all_entries() -> None:
     shelf = Shelf()
     assert list(Pages(run, shelf.look)) == list(range(120))
     assert shelf.asked == [(None, 50), ("50", 50), ("100", 50)]
 
 
-def test_no_page_is_read_before_it_is_needed() -> None:
+def test_pages_are_fetched_only_when_needed() -> None:
     shelf = Shelf()
     entries = iter(Pages(run, shelf.look))
     assert shelf.asked == []
@@ -191,26 +191,26 @@ def test_no_page_is_read_before_it_is_needed() -> None:
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(3, [3]), (50, [50]), (60, [50, 10]), (500, [50, 50, 50])])
-def test_at_most_so_many(limit: int, asked: list[int]) -> None:
+def test_pages_stop_at_the_limit(limit: int, asked: list[int]) -> None:
     shelf = Shelf()
     assert list(Pages(run, shelf.look, limit)) == list(range(min(limit, 120)))
     assert [each for _, each in shelf.asked] == asked
 
 
-def test_they_can_be_read_anew_and_page_by_page() -> None:
+def test_pages_can_be_iterated_again_and_page_by_page() -> None:
     pages = Pages(run, Shelf().look, 60)
     assert [len(page) for page in pages.pages()] == [50, 10]
     assert [page.complete for page in pages.pages()] == [False, False]
 
 
-async def test_the_same_awaited() -> None:
+async def test_async_pages_iterate_over_entries_and_pages() -> None:
     pages = AsyncPages(run_awaited, Shelf().look, 60)
     assert [entry async for entry in pages] == list(range(60))
     assert [len(page) async for page in pages.pages()] == [50, 10]
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_is_one_at_least(limit: int) -> None:
+def test_pages_limit_below_one_is_refused(limit: int) -> None:
     with pytest.raises(InvalidInput):
         Pages(run, Shelf().look, limit)
 
@@ -235,7 +235,7 @@ def access(script: Script) -> AccessCore:
     return AccessCore(ClientCore(None, script.retries, script.pacing))
 
 
-def test_a_token_is_made() -> None:
+def test_create_token_returns_a_secret_hidden_from_repr() -> None:
     script = Script(told({**TOKEN, "token": "tlt_secret"}, 201))
     made = script.play(access(script).create_token(scopes=["chats:read"], **{**NOTHING, "chat": CHAT}))
     assert (made.id, made.token) == (TOKEN_ID, "tlt_secret")
@@ -247,7 +247,7 @@ def test_a_token_is_made() -> None:
     }
 
 
-def test_a_secret_that_may_have_been_made_is_not_asked_for_again() -> None:
+def test_create_token_or_share_whose_answer_was_lost_is_not_retried() -> None:
     script = Script(CUT)
     with pytest.raises(errors.ServerUnavailable, match=r"its secret was lost.*revoke it"):
         script.play(access(script).create_token(scopes=["chats:read"], **NOTHING))
@@ -257,7 +257,7 @@ def test_a_secret_that_may_have_been_made_is_not_asked_for_again() -> None:
         share.play(access(share).create_share(**made))
 
 
-def test_pages_go_on_behind_the_last_one() -> None:
+def test_token_and_share_pages_continue_after_the_last_id() -> None:
     script = Script(told({"data": [TOKEN]}), told({"data": [SHARE]}), told({"data": []}))
     assert script.play(access(script).tokens_page(None, 1, owner="me")).next == TOKEN_ID
     assert script.play(access(script).shares_page(None, 2)).next is None
@@ -269,7 +269,7 @@ def test_pages_go_on_behind_the_last_one() -> None:
     ]
 
 
-def test_who_asks() -> None:
+def test_own_token_is_returned_or_none_without_a_token() -> None:
     script = Script(told({**TOKEN, "keeps": True}), told({"id": None, "owner": "local", "scopes": []}))
     own = script.play(access(script).own_token(scope="shop"))
     assert own is not None
@@ -278,7 +278,7 @@ def test_who_asks() -> None:
     assert script.play(access(script).own_token()) is None
 
 
-def test_revoking_may_be_repeated() -> None:
+def test_revoke_is_retried_and_refuses_token_texts() -> None:
     script = Script(CUT, told({"data": [TOKEN]}), told(SHARE), told({"data": []}))
     assert [token.id for token in script.play(access(script).revoke_token(TOKEN_ID))] == [TOKEN_ID]
     assert script.play(access(script).revoke_share(SHARE_ID)).id == SHARE_ID

@@ -1,4 +1,4 @@
-"""Requests: what httpx2 is given, how answers are read whole, and which requests are repeated."""
+"""HTTP requests: their arguments, bounded answers, and retries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def address(base_url: str) -> Address:
         (httpx2.StreamClosed(), True),
     ],
 )
-def test_what_may_have_arrived_is_told_from_what_cannot_have(
+def test_connection_error_reports_whether_the_request_may_have_arrived(
     problem: Exception, may_have_arrived: bool
 ) -> None:
     assert isinstance(problem, PROBLEMS)
@@ -68,7 +68,7 @@ def test_token_is_not_sent_over_plain_http_to_another_machine() -> None:
         Client(url, "tlt_secret").close()
 
 
-def test_a_certificate_that_is_not_trusted_is_hopeless() -> None:
+def test_untrusted_certificate_is_not_worth_a_retry() -> None:
     problem = httpx2.ConnectError("certificate verify failed")
     problem.__cause__ = OSError()
     problem.__cause__.__context__ = ssl.SSLCertVerificationError()
@@ -86,18 +86,18 @@ def test_a_certificate_that_is_not_trusted_is_hopeless() -> None:
         ("http://server.test", True),
     ],
 )
-def test_a_server_of_this_machine_is_asked_directly(base_url: str, asks_proxies: bool) -> None:
+def test_local_server_is_reached_without_a_proxy(base_url: str, asks_proxies: bool) -> None:
     options = address(base_url).http_options
     assert options["trust_env"] is asks_proxies
     assert asks_proxies is ("verify" not in options)  # all authorities are, by default
 
 
-def test_for_a_server_without_tls_no_certificates_are_read() -> None:
+def test_plain_http_client_loads_no_certificates() -> None:
     trusted = address("http://localhost").http_options["verify"]
     assert (trusted.cert_store_stats()["x509"], trusted.verify_mode) == (0, ssl.CERT_REQUIRED)
 
 
-def test_a_request_carries_what_was_said() -> None:
+def test_request_is_built_with_base_path_query_and_headers() -> None:
     request = Request(
         method="GET", path="/api/chats", query=[("q", "a b"), ("tag", "x")], headers={"accept": "y"}
     )
@@ -109,12 +109,12 @@ def test_a_request_carries_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("port", [0, 65536, 99999])
-def test_a_port_that_there_is_not_is_refused_at_once(port: int) -> None:
+def test_port_out_of_range_in_the_base_url_is_refused(port: int) -> None:
     with pytest.raises(InvalidInput, match="port"):
         address(f"http://127.0.0.1:{port}")
 
 
-def test_a_server_that_points_elsewhere_is_not_followed() -> None:
+def test_redirect_is_not_followed() -> None:
     asked: list[str] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -164,7 +164,7 @@ class Endless(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 @pytest.mark.parametrize("status", [200, 404, 503])
-def test_an_answer_without_end_is_not_read_to_it(status: int, little_room: None) -> None:
+def test_endless_answer_is_read_only_up_to_the_limit(status: int, little_room: None) -> None:
     body = Endless()
     transport = httpx2.MockTransport(lambda _: httpx2.Response(status, stream=body))
     with (
@@ -180,7 +180,7 @@ def test_an_answer_without_end_is_not_read_to_it(status: int, little_room: None)
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_an_awaited_answer_without_end_is_not_read_to_it(status: int, little_room: None) -> None:
+async def test_async_endless_answer_is_read_only_up_to_the_limit(status: int, little_room: None) -> None:
     body = Endless()
     transport = httpx2.MockTransport(lambda _: httpx2.Response(status, stream=body))
     async with httpx2.AsyncClient(transport=transport) as http, AsyncClient(http=http) as client:
@@ -190,7 +190,7 @@ async def test_an_awaited_answer_without_end_is_not_read_to_it(status: int, litt
     assert body.is_closed
 
 
-def test_a_refusal_of_a_stream_without_end_is_not_read_to_it(little_room: None) -> None:
+def test_endless_error_body_of_a_stream_is_read_only_up_to_the_limit(little_room: None) -> None:
     body = Endless()
     transport = httpx2.MockTransport(lambda _: httpx2.Response(404, stream=body))
     with (
@@ -202,7 +202,7 @@ def test_a_refusal_of_a_stream_without_end_is_not_read_to_it(little_room: None) 
     assert body.read == ROOM + 100
 
 
-def test_what_has_room_is_taken_whole(little_room: None) -> None:
+def test_answer_at_the_size_limit_is_read_whole(little_room: None) -> None:
     whole = Whole(httpx2.Response(200))
     assert whole.add(b"x" * ROOM)
     assert whole.outcome == Reply(200, httpx2.Headers(), b"x" * ROOM)
@@ -217,14 +217,14 @@ def exchanged(script: Script, **options: Any) -> Any:
     return script.play(RepeatedExchange(script.trying(), **options).ask(ASKED)).body
 
 
-def test_a_good_answer_is_returned() -> None:
+def test_exchange_returns_the_body_of_a_successful_answer() -> None:
     assert exchanged(Script(told({"a": 1}, 201))) == b'{"a":1}'
 
 
 @pytest.mark.parametrize(
     "passing", [CUT, UNREACHED, refused(503, "shutting_down"), refused(500, "internal_error")]
 )
-def test_what_may_be_repeated_is_repeated(passing: Any) -> None:
+def test_exchange_retries_a_repeatable_request_after_transient_failures(passing: Any) -> None:
     script = Script(passing, passing, told({}))
     assert exchanged(script) == b"{}"
     assert script.asked == [ASKED] * 3
@@ -234,11 +234,11 @@ def test_what_may_be_repeated_is_repeated(passing: Any) -> None:
 @pytest.mark.parametrize(
     "nothing_done", [UNREACHED, refused(503, "admission_moved"), refused(429, "too_many_requests")]
 )
-def test_what_happens_once_is_repeated_where_nothing_was_done(nothing_done: Any) -> None:
+def test_exchange_retries_an_unrepeatable_request_that_was_not_executed(nothing_done: Any) -> None:
     assert exchanged(Script(nothing_done, told({})), is_repeatable=False) == b"{}"
 
 
-def test_what_happens_once_is_not_repeated_where_it_may_have_been_done() -> None:
+def test_exchange_does_not_retry_an_unrepeatable_request_that_may_have_been_executed() -> None:
     script = Script(CUT)
     with pytest.raises(errors.ServerUnavailable, match="Look at the list"):
         exchanged(script, is_repeatable=False, once="Look at the list.")
@@ -247,7 +247,7 @@ def test_what_happens_once_is_not_repeated_where_it_may_have_been_done() -> None
     assert raised.value.code == "internal_error"
 
 
-def test_an_error_that_stays_is_raised_and_its_answer_can_be_looked_at() -> None:
+def test_exchange_raises_a_permanent_error_and_keeps_its_answer() -> None:
     script = Script(CUT, refused(412, "revision_conflict"))
     exchanging = RepeatedExchange(script.trying())
     with pytest.raises(errors.RevisionConflict):
@@ -257,7 +257,7 @@ def test_an_error_that_stays_is_raised_and_its_answer_can_be_looked_at() -> None
     assert exchanging.refusal.status == 412
 
 
-def test_what_never_arrived_is_not_done() -> None:
+def test_exchange_of_a_request_that_never_arrived_is_not_marked_as_possibly_done() -> None:
     script = Script(UNREACHED, refused(404, "conversation_not_found"))
     exchanging = RepeatedExchange(script.trying())
     with pytest.raises(errors.ConversationNotFound):
@@ -265,7 +265,7 @@ def test_what_never_arrived_is_not_done() -> None:
     assert not exchanging.may_be_done
 
 
-def test_in_the_end_it_is_given_up() -> None:
+def test_exchange_gives_up_after_the_last_retry_with_its_idempotency_key() -> None:
     with pytest.raises(errors.ServerUnavailable, match="after 5 tries: the connection was cut") as raised:
         exchanged(Script(*[CUT] * 5), idempotency_key="k")
     assert raised.value.idempotency_key == "k"
@@ -273,7 +273,7 @@ def test_in_the_end_it_is_given_up() -> None:
         exchanged(Script(UNREACHED, retries=Retries(times=0)))
 
 
-def test_what_is_hopeless_is_given_up_at_once() -> None:
+def test_exchange_gives_up_on_a_hopeless_failure_immediately() -> None:
     with pytest.raises(errors.ServerUnavailable):
         exchanged(Script(Broken("no", may_have_arrived=False, is_hopeless=True)))
 
@@ -295,41 +295,41 @@ def trying(chance: float = 1.0, now: Now | None = None, **retries: float) -> Ret
     )
 
 
-def test_each_pause_is_twice_as_long_up_to_the_longest_and_then_there_is_none() -> None:
+def test_retry_pause_doubles_up_to_the_maximum_and_ends_after_the_last_retry() -> None:
     counted = trying()
     assert [counted.pause() for _ in range(6)] == [1.0, 2.0, 4.0, 6.0, 6.0, None]
 
 
-def test_chance_makes_pauses_shorter_but_never_by_more_than_half() -> None:
+def test_retry_jitter_shortens_a_pause_by_at_most_half() -> None:
     assert trying(chance=0.0).pause() == 0.5
     assert trying(chance=0.5).pause() == 0.75
 
 
-def test_progress_begins_the_count_anew() -> None:
+def test_retry_count_restarts_after_progress() -> None:
     counted = trying()
     assert [counted.pause(), counted.pause()] == [1.0, 2.0]
     counted.failed = 0
     assert counted.pause() == 1.0
 
 
-def test_what_the_server_asks_for_is_waited() -> None:
+def test_retry_pause_is_at_least_the_retry_after_of_the_server() -> None:
     assert trying().pause(30.0) == 30.0
     assert trying().pause(0.0) == 1.0
 
 
-def test_those_who_are_told_the_same_time_do_not_come_back_at_the_same_time() -> None:
+def test_retry_after_is_jittered_upwards() -> None:
     assert trying(chance=0.5).pause(4.0) == 5.0
     assert trying(chance=0.0).pause(4.0) == 6.0
     assert trying(chance=0.0).pause(80.0) == 86.0
 
 
-def test_who_waits_for_ever_waits_as_long_as_the_longest_pause_and_comes_by_chance() -> None:
+def test_endless_retry_waits_the_jittered_maximum_pause() -> None:
     assert trying().longest() == 6.0
     assert trying(chance=0.0).longest() == 3.0
     assert trying().longest(40.0) == 40.0
 
 
-def test_patience_ends_before_a_pause_that_would_outlast_it() -> None:
+def test_retry_ends_before_a_pause_that_exceeds_the_patience() -> None:
     now = Now()
     counted = trying(now=now, patience=10.0)
     assert counted.pause() == 1.0
@@ -338,7 +338,7 @@ def test_patience_ends_before_a_pause_that_would_outlast_it() -> None:
     assert trying(patience=10.0).pause(11.0) is None
 
 
-def test_patience_counts_from_the_first_failure_since_there_was_progress() -> None:
+def test_retry_patience_restarts_after_progress() -> None:
     now = Now()
     counted = trying(now=now, patience=10.0)
     counted.pause()
@@ -347,17 +347,17 @@ def test_patience_counts_from_the_first_failure_since_there_was_progress() -> No
     assert counted.pause() == 1.0
 
 
-def test_without_retries_there_is_one_try() -> None:
+def test_retry_with_zero_times_gives_no_pause() -> None:
     assert trying(times=0).pause() is None
 
 
 @pytest.mark.parametrize("wrong", [{"times": -1}, {"first": -0.1}, {"patience": -1.0}, {"most": nan}])
-def test_retries_below_zero_are_refused(wrong: dict[str, float]) -> None:
+def test_retries_with_negative_or_nan_values_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         Retries(**wrong)  # type: ignore[arg-type]
 
 
-def test_timeouts_are_above_zero() -> None:
+def test_timeouts_that_are_not_positive_are_refused() -> None:
     with pytest.raises(InvalidInput):
         Timeouts(silence=0)
     with pytest.raises(InvalidInput):
@@ -365,6 +365,6 @@ def test_timeouts_are_above_zero() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b'{"id":5}', b'{"id":"conv_1"}', b"[" * 5000])
-def test_answer_that_makes_no_sense_is_an_error(raw: bytes) -> None:
+def test_answer_that_cannot_be_decoded_raises_request_failed(raw: bytes) -> None:
     with pytest.raises(errors.RequestFailed, match="Unexpected answer"):
         decoded(ChatInfo, raw)

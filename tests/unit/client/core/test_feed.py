@@ -1,4 +1,4 @@
-"""Server-sent events are parsed however they are cut; a listener hears every change once."""
+"""Server-sent events are parsed across any chunk boundary; the feed yields every change once."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ def events_of(pieces: list[bytes]) -> list[SentEvent]:
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
 @repeatable
 @given(cuts=st.lists(st.integers(0, 2 * len(STREAM)), max_size=12))
-def test_cuts_and_line_ends_change_nothing(line_end: bytes, cuts: list[int]) -> None:
+def test_event_parser_ignores_chunk_boundaries_and_line_endings(line_end: bytes, cuts: list[int]) -> None:
     stream = STREAM.replace(b"\n", line_end)
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
     pieces = [stream[start:end] for start, end in pairwise(places) if start < end]
     assert events_of(pieces) == EVENTS
 
 
-def test_every_byte_by_itself() -> None:
+def test_event_parser_accepts_single_bytes() -> None:
     assert events_of([STREAM[at : at + 1] for at in range(len(STREAM))]) == EVENTS
 
 
-def test_an_event_without_its_end_is_none() -> None:
+def test_event_parser_drops_an_incomplete_event() -> None:
     assert events_of([b"id: 1\nevent: text.delta\ndata: {}\n"]) == []
 
 
-def test_an_event_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_parser_refuses_an_endless_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MOST_BYTES", 1000)
     parser = EventParser()
     whole = b"data: " + b"x" * 90 + b"\n\n"
@@ -92,7 +92,7 @@ def positions(script: Script) -> list[str | None]:
     return [each.headers.get("last-event-id") for each in script.asked]
 
 
-def test_it_goes_on_behind_the_last_change_that_was_heard() -> None:
+def test_feed_resumes_after_the_last_received_change() -> None:
     script = Script(
         reading(change("a", "start"), change("b", "chat.created")[:20], end=CUT),
         CUT,
@@ -103,19 +103,19 @@ def test_it_goes_on_behind_the_last_change_that_was_heard() -> None:
     assert positions(script) == [None, "a", "a", "b"]
 
 
-def test_a_comment_that_tells_a_position_is_where_it_goes_on() -> None:
+def test_feed_resumes_at_the_position_of_a_comment() -> None:
     script = Script(reading(change("a", "start"), b": \nid: c\n\n", end=CUT), GONE)
     assert heard(script) == [("start", "a")]
     assert positions(script) == [None, "c"]
 
 
-def test_one_may_begin_behind_a_position() -> None:
+def test_feed_starts_after_a_given_position() -> None:
     script = Script(GONE)
     heard(script, "p")
     assert positions(script) == ["p"]
 
 
-def test_a_server_that_ends_is_waited_for_for_ever_once_it_was_heard() -> None:
+def test_feed_waits_forever_for_a_server_it_has_reached_once() -> None:
     script = Script(
         reading(change("a", "start"), error_event("shutting_down")),
         *[UNREACHED] * 30,
@@ -126,7 +126,7 @@ def test_a_server_that_ends_is_waited_for_for_ever_once_it_was_heard() -> None:
     assert script.pauses[-20:] == [5.0] * 20
 
 
-def test_a_server_that_was_never_heard_is_given_up() -> None:
+def test_feed_gives_up_on_a_server_it_never_reached() -> None:
     script = Script(*[UNREACHED] * 5)
     with pytest.raises(errors.ServerUnavailable, match="did not answer"):
         script.play(FeedFollower(script.trying(), script.retries, None).steps())
@@ -136,33 +136,33 @@ def test_a_server_that_was_never_heard_is_given_up() -> None:
     "answer",
     [refused(401, "invalid_api_key"), reading(change("a", "start"), error_event("token_ended", "x"))],
 )
-def test_what_is_said_for_good_is_raised(answer: Any) -> None:
+def test_feed_raises_permanent_errors(answer: Any) -> None:
     script = Script(answer)
     with pytest.raises(errors.TurnledgerError) as raised:
         script.play(FeedFollower(script.trying(), script.retries, None).steps())
     assert raised.value.code in ("invalid_api_key", "token_ended")
 
 
-def test_without_retries_the_first_break_is_the_end() -> None:
+def test_feed_without_retries_raises_at_the_first_break() -> None:
     script = Script(reading(change("a", "start"), end=CUT), retries=Retries(times=0))
     with pytest.raises(errors.ServerUnavailable):
         script.play(FeedFollower(script.trying(), script.retries, None).steps())
 
 
-def test_those_who_wait_for_one_server_do_not_come_all_at_once() -> None:
+def test_feed_reconnects_with_jitter() -> None:
     script = Script(reading(change("a", "start"), end=CUT), *[UNREACHED] * 9, GONE, retries=Retries(times=3))
     script.pacing = Pacing(now=lambda: 0.0, chance=lambda: 0.5)
     assert heard(script) == [("start", "a")]
     assert script.pauses[-5:] == [3.75] * 5
 
 
-def test_a_position_that_no_header_can_have_is_none() -> None:
+def test_feed_ignores_a_position_that_no_header_can_carry() -> None:
     script = Script(reading(change("a", "start"), b'id: \xff\ndata: {"type":"start"}\n\n', end=CUT), GONE)
     heard(script)
     assert positions(script) == [None, "a"]
 
 
 @pytest.mark.parametrize("after", ["ä", "a\nb"])
-def test_one_cannot_begin_behind_it_either(after: str) -> None:
+def test_feed_refuses_to_start_after_a_position_that_no_header_can_carry(after: str) -> None:
     with pytest.raises(errors.InvalidInput, match="position"):
         FeedFollower(Script().trying(), Retries(), after)

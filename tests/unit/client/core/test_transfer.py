@@ -1,4 +1,5 @@
-"""Exports arrive line by line, whole or not at all; imports are sent again only if they can be read again."""
+"""Exports are read line by line and raise if cut off; imports are retried only if their source can be read
+again."""
 
 from __future__ import annotations
 
@@ -24,23 +25,23 @@ def lines(script: Script) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_lines_come_whole_however_they_are_cut(size: int) -> None:
+def test_export_lines_are_whole_wherever_the_stream_is_split(size: int) -> None:
     whole = b"one\ntwo\n\nthree"
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
     assert lines(Script(file(*pieces))) == [b"one\n", b"two\n", b"\n", b"three"]
 
 
-def test_an_empty_file_has_none() -> None:
+def test_export_of_an_empty_file_has_no_lines() -> None:
     assert lines(Script(file())) == []
 
 
-def test_before_the_first_line_it_is_asked_for_again() -> None:
+def test_export_is_retried_before_its_first_line() -> None:
     script = Script(CUT, refused(503, "shutting_down"), file(b"on", end=CUT), file(b"one\n"))
     assert lines(script) == [b"one\n"]
     assert len(script.asked) == 4
 
 
-def test_a_file_that_is_cut_off_is_not_whole() -> None:
+def test_export_cut_off_after_a_line_raises() -> None:
     script = Script(file(b"one\n", b"tw", end=CUT))
     with pytest.raises(errors.ServerUnavailable, match="broke off after 1 lines"):
         lines(script)
@@ -48,26 +49,26 @@ def test_a_file_that_is_cut_off_is_not_whole() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"content-type": "text/html; charset=utf-8"}, {}])
-def test_a_page_of_what_stands_between_is_no_file(headers: dict[str, str]) -> None:
+def test_export_with_a_foreign_content_type_is_refused(headers: dict[str, str]) -> None:
     script = Script(Streamed(headers, [b"<p>Log in</p>\n"], b""))
     with pytest.raises(errors.RequestFailed, match="not a Turnledger export"):
         lines(script)
     assert script.given == []
 
 
-def test_what_is_refused_is_raised() -> None:
+def test_export_raises_the_error_of_a_refused_request() -> None:
     with pytest.raises(errors.ConversationDeleted):
         lines(Script(refused(410, "conversation_deleted")))
 
 
-def test_in_the_end_it_is_given_up() -> None:
+def test_export_gives_up_after_the_last_retry() -> None:
     with pytest.raises(errors.ServerUnavailable):
         lines(Script(*[CUT] * 5))
     with pytest.raises(errors.ServerUnavailable):
         lines(Script(*[refused(503, "shutting_down")] * 5))
 
 
-def test_a_line_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_refuses_an_endless_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "MOST_BYTES", 1000)
     script = Script(file(b"one\n", *[b"x" * 400] * 3))
     with pytest.raises(errors.RequestFailed, match="endless"):
@@ -100,20 +101,20 @@ def sent(script: Script) -> list[bytes]:
     return [b"".join(each.pieces()) for each in script.asked if each.pieces is not None]
 
 
-def test_reports_are_told_line_by_line() -> None:
+def test_import_returns_one_report_per_line() -> None:
     (report,) = (script := Script(DONE)).play(import_chats(script.trying(), FILE, "support"))
     assert (report.line, report.did, report.chat, report.turns) == (1, Did.IMPORTED, "c", 1)
     assert script.asked[0].query == (("scope", "support"),)
 
 
 @pytest.mark.parametrize("source", AGAIN)
-def test_what_can_be_read_again_is_sent_again(source: Callable[[], Source]) -> None:
+def test_import_of_a_rereadable_source_is_retried(source: Callable[[], Source]) -> None:
     script = Reading(CUT, DONE)
     assert len(script.play(import_chats(script.trying(), source(), None))) == 1
     assert script.bodies == [FILE, FILE]
 
 
-def test_a_file_is_read_from_where_it_was() -> None:
+def test_import_reads_a_file_from_its_current_position() -> None:
     file = io.BytesIO(b"header\n" + FILE)
     file.readline()
     script = Script(DONE)
@@ -121,7 +122,7 @@ def test_a_file_is_read_from_where_it_was() -> None:
     assert sent(script) == [FILE]
 
 
-def test_what_can_be_read_once_is_sent_once() -> None:
+def test_import_of_a_one_time_source_is_retried_only_if_it_never_arrived() -> None:
     script = Script(CUT)
     with pytest.raises(errors.ServerUnavailable, match="Import the same file again"):
         script.play(import_chats(script.trying(), iter([FILE]), None))
@@ -129,28 +130,28 @@ def test_what_can_be_read_once_is_sent_once() -> None:
     assert len(unreached.play(import_chats(unreached.trying(), iter([FILE]), None))) == 1
 
 
-def test_the_rest_of_what_can_be_read_once_is_not_sent_for_the_whole() -> None:
+def test_import_never_sends_the_rest_of_a_half_read_source() -> None:
     script = Reading(refused(503, "shutting_down"), DONE)
     with pytest.raises(errors.ServerUnavailable, match="Import the same file again"):
         script.play(import_chats(script.trying(), iter([FILE]), None))
     assert script.bodies == [FILE]
 
 
-def test_an_error_behind_some_reports_is_raised() -> None:
+def test_import_raises_an_error_that_follows_reports() -> None:
     error = error_event("store_full").split(b"data: ")[1].strip()
     reply = Reply(200, {}, DONE.body.splitlines()[0] + b"\n" + error)
     with pytest.raises(errors.StoreFull):
         (script := Script(reply)).play(import_chats(script.trying(), FILE, None))
 
 
-def test_a_report_without_its_end_is_not_whole() -> None:
+def test_import_report_without_its_end_raises() -> None:
     reply = Reply(200, {}, DONE.body.splitlines()[0])
     with pytest.raises(errors.ServerUnavailable, match="broke off"):
         (script := Script(reply)).play(import_chats(script.trying(), FILE, None))
 
 
 @pytest.mark.parametrize("text", ["text", ["text"]])
-def test_text_is_not_bytes(text: Any) -> None:
+def test_import_of_text_instead_of_bytes_is_refused(text: Any) -> None:
     script = Script(DONE)
     with pytest.raises(TypeError, match="bytes"):
         script.play(import_chats(script.trying(), text, None))

@@ -1,4 +1,4 @@
-"""The request for a turn is made once, and says what was asked for."""
+"""The turn request: body, headers and validation of options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def request(options: AskOptions | None = None, key: str = "k", **said: Any) -> A
     return turn_request("demo", {"input": "Hello", **said}, {"chat": "c"}, options or {}, key)
 
 
-def test_the_body() -> None:
+def test_turn_request_body_contains_all_options() -> None:
     options: AskOptions = {"instructions": "Be kind.", "primer": ["Hi"], "settings": {"temperature": 0}}
     assert msgspec.json.decode(request(options).body) == {
         "model": "demo",
@@ -31,12 +31,12 @@ def test_the_body() -> None:
     }
 
 
-def test_items_stand_in_it_as_they_were_given() -> None:
+def test_turn_request_body_contains_items_byte_for_byte() -> None:
     item = Item(b'{"type": "message",  "role":"user","content":"Hi"}')
     assert item.raw in request(input=[item]).body
 
 
-def test_the_headers() -> None:
+def test_turn_request_headers_carry_the_policies() -> None:
     options: AskOptions = {
         "on_busy": "reject",
         "on_stop": "discard",
@@ -54,7 +54,7 @@ def test_the_headers() -> None:
     }
 
 
-def test_the_server_understands_it() -> None:
+def test_turn_request_is_understood_by_the_server() -> None:
     options: AskOptions = {"on_busy": "reject", "must_exist": True, "settings": {"temperature": 0}}
     asked = request(options, "käse/1")
     headers = [(name.encode(), value.encode()) for name, value in asked.headers.items()]
@@ -64,21 +64,21 @@ def test_the_server_understands_it() -> None:
 
 
 @pytest.mark.parametrize("key", ["a b", "ünlich", "100%", "a\r\nx-evil: 1", "%41"])
-def test_any_text_can_be_an_idempotency_key(key: str) -> None:
+def test_turn_request_quotes_any_text_as_idempotency_key(key: str) -> None:
     header = request(key=key).headers["idempotency-key"]
     assert header.isascii()
     assert "\n" not in header
     assert unquote(header) == key
 
 
-def test_without_one_each_request_has_its_own() -> None:
+def test_turn_request_without_an_idempotency_key_gets_a_unique_one() -> None:
     assert idempotency_key_of({}) != idempotency_key_of({})
     assert idempotency_key_of({"idempotency_key": "mine"}) == "mine"
     with pytest.raises(InvalidInput):
         idempotency_key_of({"idempotency_key": " "})
 
 
-def test_what_is_misspelt_is_refused_with_what_there_is() -> None:
+def test_turn_request_with_a_misspelt_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="one of interrupt, queue, reject, rollback"):
         check({"on_busy": "wait"})
     with pytest.raises(TypeError, match="on_bussy"):
@@ -86,6 +86,6 @@ def test_what_is_misspelt_is_refused_with_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("wrong", [object(), float, "\ud800"])
-def test_what_is_no_json_is_refused(wrong: Any) -> None:
+def test_turn_request_with_input_that_is_not_json_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="cannot be sent as JSON"):
         request(input=[wrong])

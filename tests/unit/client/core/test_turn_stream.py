@@ -1,4 +1,4 @@
-"""A turn is followed to its end, whatever breaks: every event once and in order, and never a turn twice."""
+"""The turn stream recovers from any break: every event once and in order, and never a second turn."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def paths(script: Script) -> list[str]:
     return [f"{each.method} {each.headers.get('last-event-id', '')}".strip() for each in script.asked]
 
 
-def test_an_undisturbed_turn() -> None:
+def test_turn_stream_without_faults_yields_every_event() -> None:
     script = Script(begun(*WHOLE))
     following = asked(script)
     assert followed(script, following) == TOLD
@@ -86,51 +86,51 @@ def test_an_undisturbed_turn() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_it_does_not_matter_how_the_bytes_are_cut(size: int) -> None:
+def test_turn_stream_ignores_chunk_boundaries(size: int) -> None:
     whole = b"".join(WHOLE)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
     assert followed(Script(begun(*pieces))) == TOLD
 
 
-def test_cut_off_within_an_event_it_reads_on_behind_the_last_whole_one() -> None:
+def test_turn_stream_cut_within_an_event_resumes_after_the_last_whole_one() -> None:
     script = Script(begun(*WHOLE[:2], WHOLE[2][:9], end=CUT), reading(*WHOLE[2:]))
     assert followed(script) == TOLD
     assert paths(script) == ["POST", "GET 2"]
     assert script.asked[1].path == f"/api/turns/{TURN}/events"
 
 
-def test_cut_off_anywhere_every_event_comes_once() -> None:
+def test_turn_stream_cut_anywhere_yields_every_event_once() -> None:
     whole = b"".join(WHOLE)
     for cut_at in range(len(whole) + 1):
         assert followed(Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))) == TOLD, cut_at
 
 
-def test_events_that_come_twice_are_told_once() -> None:
+def test_turn_stream_drops_duplicate_events() -> None:
     assert followed(Script(begun(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == TOLD
 
 
-def test_a_missing_event_is_a_broken_stream() -> None:
+def test_turn_stream_with_a_missing_event_resumes_before_the_gap() -> None:
     script = Script(begun(WHOLE[0], WHOLE[2]), reading(*WHOLE[1:]))
     assert followed(script) == TOLD
     assert paths(script) == ["POST", "GET 1"]
 
 
-def test_garbled_data_is_a_broken_stream() -> None:
+def test_turn_stream_with_garbled_data_resumes_before_it() -> None:
     garbled = b"id: 2\nevent: text.delta\ndata: {\xff\n\n"
     script = Script(begun(WHOLE[0], garbled), reading(*WHOLE[1:]))
     assert followed(script) == TOLD
 
 
-def test_heartbeats_are_no_events() -> None:
+def test_turn_stream_ignores_heartbeats() -> None:
     assert followed(Script(begun(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == TOLD
 
 
-def test_a_kind_of_event_from_the_future_is_passed_over() -> None:
+def test_turn_stream_skips_unknown_event_types() -> None:
     script = Script(begun(started(), event(2, "mood.changed", mood="good"), text(3, "Hello"), finished(4)))
     assert followed(script) == ["started", "Hello", "completed"]
 
 
-def test_a_request_that_got_no_answer_is_sent_again_as_it_was() -> None:
+def test_turn_request_without_an_answer_is_sent_again_unchanged() -> None:
     script = Script(CUT, UNREACHED, begun(*WHOLE))
     assert followed(script) == TOLD
     assert script.asked == [ASKED, ASKED, ASKED]
@@ -145,7 +145,7 @@ def test_a_request_that_got_no_answer_is_sent_again_as_it_was() -> None:
         refused(500, "internal_error", retry_after="3"),
     ],
 )
-def test_a_server_that_says_later_is_asked_later(passing: Reply) -> None:
+def test_turn_request_refused_with_retry_after_is_retried_then(passing: Reply) -> None:
     script = Script(passing, begun(*WHOLE))
     assert followed(script) == TOLD
     assert script.pauses == [3.0]
@@ -163,7 +163,7 @@ def test_a_server_that_says_later_is_asked_later(passing: Reply) -> None:
         (refused(401, "invalid_api_key"), errors.NotAdmitted),
     ],
 )
-def test_what_is_said_for_good_is_raised_at_once(answer: Reply, kind: type[Exception]) -> None:
+def test_turn_request_with_a_permanent_error_raises_immediately(answer: Reply, kind: type[Exception]) -> None:
     script = Script(answer)
     with pytest.raises(kind) as raised:
         followed(script)
@@ -172,7 +172,7 @@ def test_what_is_said_for_good_is_raised_at_once(answer: Reply, kind: type[Excep
     assert script.pauses == []
 
 
-def test_progress_counts_the_tries_anew() -> None:
+def test_turn_stream_progress_resets_the_retry_count() -> None:
     words = [text(number, str(number)) for number in range(2, 12)]
     cut = [reading(word, end=CUT) for word in words]
     script = Script(
@@ -182,7 +182,7 @@ def test_progress_counts_the_tries_anew() -> None:
     assert set(script.pauses) == {1.0}
 
 
-def test_without_progress_there_is_an_end_which_says_how_it_stands() -> None:
+def test_turn_stream_without_progress_gives_up_and_names_the_running_turn() -> None:
     script = Script(begun(started(), end=CUT), CUT, CUT, CUT, CUT)
     with pytest.raises(
         errors.ServerUnavailable, match=f"{TURN} may still be running.*same idempotency_key"
@@ -193,36 +193,36 @@ def test_without_progress_there_is_an_end_which_says_how_it_stands() -> None:
     assert heard(script) == ["started"]
 
 
-def test_what_never_arrived_ran_nothing() -> None:
+def test_turn_request_that_never_arrived_reports_that_no_turn_ran() -> None:
     with pytest.raises(errors.ServerUnavailable, match="never reached it: nothing was run"):
         followed(Script(*[UNREACHED] * 5))
 
 
-def test_what_may_have_arrived_may_run() -> None:
+def test_turn_request_that_may_have_arrived_reports_a_possibly_running_turn() -> None:
     with pytest.raises(errors.ServerUnavailable, match="may have begun, and may still be running"):
         followed(Script(UNREACHED, CUT, *[UNREACHED] * 3))
 
 
-def test_without_retries_one_try_is_all() -> None:
+def test_turn_stream_without_retries_makes_one_try() -> None:
     script = Script(CUT, retries=Retries(times=0))
     with pytest.raises(errors.ServerUnavailable):
         followed(script)
     assert script.pauses == []
 
 
-def test_what_cannot_go_better_is_not_tried_again() -> None:
+def test_turn_stream_does_not_retry_a_hopeless_failure() -> None:
     with pytest.raises(errors.ServerUnavailable, match="certificate"):
         followed(Script(Broken("the certificate is not trusted", may_have_arrived=False, is_hopeless=True)))
 
 
-def test_the_last_word_of_the_server_is_what_is_raised_in_the_end() -> None:
+def test_turn_request_that_exhausts_its_retries_raises_the_last_server_error() -> None:
     script = Script(*[refused(503, "store_unavailable")] * 5)
     with pytest.raises(errors.StoreUnavailable):
         followed(script)
     assert script.is_over
 
 
-def test_a_server_that_keeps_ending_is_unavailable_under_its_own_word() -> None:
+def test_turn_request_to_a_server_that_keeps_shutting_down_raises_its_code() -> None:
     with pytest.raises(errors.ServerUnavailable, match="same idempotency_key") as raised:
         followed(Script(*[refused(503, "shutting_down")] * 5))
     assert (raised.value.code, raised.value.status, raised.value.request_id) == (
@@ -232,12 +232,12 @@ def test_a_server_that_keeps_ending_is_unavailable_under_its_own_word() -> None:
     )
 
 
-def test_an_error_in_the_stream_that_passes_is_read_over() -> None:
+def test_turn_stream_retries_after_a_transient_error_event() -> None:
     script = Script(begun(*WHOLE[:2], error_event("shutting_down")), CUT, reading(*WHOLE[2:]))
     assert followed(script) == TOLD
 
 
-def test_an_error_in_the_stream_that_stays_is_raised() -> None:
+def test_turn_stream_raises_a_permanent_error_event() -> None:
     error = error_event("token_ended", "invalid_request_error")
     for pieces in ((*WHOLE[:2], error), (b"".join((*WHOLE[:2], error)),)):
         script = Script(begun(*pieces))
@@ -247,7 +247,7 @@ def test_an_error_in_the_stream_that_stays_is_raised() -> None:
         assert script.noted[-1].startswith("keep k")
 
 
-def test_a_turn_that_another_request_runs_after_all_is_asked_for_again() -> None:
+def test_turn_stream_of_a_moved_turn_asks_again() -> None:
     script = Script(
         begun(error_event("turn_moved")),
         refused(404, "turn_not_found"),
@@ -258,13 +258,13 @@ def test_a_turn_that_another_request_runs_after_all_is_asked_for_again() -> None
     assert (following.turn, script.asked[2]) == (OTHER_TURN, ASKED)
 
 
-def test_a_turn_whose_wait_ends_is_told_so_and_not_asked_for_again() -> None:
+def test_turn_stream_whose_wait_ended_raises_and_does_not_ask_again() -> None:
     script = Script(begun(error_event("wait_ended", "invalid_request_error")))
     with pytest.raises(errors.WaitEnded):
         followed(script, asked(script))
 
 
-def test_a_turn_that_was_lost_with_its_store_is_asked_for_again() -> None:
+def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
     script = Script(
         begun(started(), text(2, "He"), end=CUT),
         refused(404, "turn_not_found"),
@@ -287,7 +287,7 @@ def test_a_turn_that_was_lost_with_its_store_is_asked_for_again() -> None:
 @pytest.mark.parametrize(
     "code", ["process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"]
 )
-def test_a_turn_that_failed_with_its_process_is_asked_for_again(code: str) -> None:
+def test_turn_stream_of_a_turn_that_failed_with_its_process_restarts(code: str) -> None:
     script = Script(
         begun(started(), text(2, "He"), finished(3, "failed", code)), begun(*WHOLE, turn=OTHER_TURN)
     )
@@ -295,7 +295,7 @@ def test_a_turn_that_failed_with_its_process_is_asked_for_again(code: str) -> No
     assert script.asked == [ASKED, ASKED]
 
 
-def test_a_turn_that_died_behind_what_was_written_down_is_asked_for_again() -> None:
+def test_turn_stream_of_a_turn_that_died_after_its_last_stored_event_restarts() -> None:
     # It had told two events, of which one was written down: its last one is the second, which was heard.
     script = Script(
         begun(started(), text(2, "He"), end=CUT), reading(), begun(*WHOLE, turn=OTHER_TURN, replayed=True)
@@ -304,7 +304,7 @@ def test_a_turn_that_died_behind_what_was_written_down_is_asked_for_again() -> N
     assert paths(script) == ["POST", "GET 2", "POST"]
 
 
-def test_of_a_turn_that_was_kept_shorter_than_it_was_told_all_is_told_again() -> None:
+def test_turn_stream_ahead_of_a_kept_turn_restarts_with_its_events() -> None:
     kept = (started(), text(2, "Hel"), finished(3, "kept"))
     script = Script(begun(*WHOLE[:3], end=CUT), reading(kept[2]), begun(*kept, replayed=True))
     following = asked(script)
@@ -313,7 +313,7 @@ def test_of_a_turn_that_was_kept_shorter_than_it_was_told_all_is_told_again() ->
     assert paths(script) == ["POST", "GET 3", "POST"]
 
 
-def test_of_a_turn_that_was_discarded_where_it_was_told_beyond_the_end_is_raised() -> None:
+def test_turn_stream_ahead_of_a_discarded_turn_restarts_and_raises() -> None:
     gone = (started(), finished(2, "discarded"))
     script = Script(begun(*WHOLE[:3], end=CUT), reading(gone[1]), begun(*gone))
     with pytest.raises(errors.TurnStopped):
@@ -321,7 +321,7 @@ def test_of_a_turn_that_was_discarded_where_it_was_told_beyond_the_end_is_raised
     assert heard(script)[3:] == ["again 1", "started", "discarded"]
 
 
-def test_a_turn_that_failed_where_it_was_told_beyond_is_asked_for_again() -> None:
+def test_turn_stream_ahead_of_a_turn_that_failed_with_its_process_restarts() -> None:
     script = Script(
         begun(*WHOLE[:3], end=CUT),
         reading(finished(2, "failed", "process_died")),
@@ -330,12 +330,12 @@ def test_a_turn_that_failed_where_it_was_told_beyond_is_asked_for_again() -> Non
     assert followed(script) == ["started", "Hello", " there", "again 2", *TOLD]
 
 
-def test_the_same_turn_again_is_no_restart() -> None:
+def test_turn_stream_that_resumes_the_same_turn_reports_no_restart() -> None:
     script = Script(begun(*WHOLE[:2]), begun(*WHOLE, replayed=True))
     assert followed(script) == TOLD
 
 
-def test_a_turn_that_ends_its_process_each_time_is_not_asked_for_for_ever() -> None:
+def test_turn_stream_of_a_turn_that_keeps_killing_its_process_gives_up() -> None:
     turns = [f"turn_0189000000007000800000000000000{number}" for number in range(9)]
     deaths = [begun(started(), finished(2, "failed", "process_died"), turn=turn) for turn in turns]
     script = Script(*deaths, retries=Retries(times=3))
@@ -354,32 +354,32 @@ def test_a_turn_that_ends_its_process_each_time_is_not_asked_for_for_ever() -> N
     ]
 
 
-def test_without_retries_a_death_is_a_failure() -> None:
+def test_turn_stream_without_retries_raises_when_the_process_died() -> None:
     script = Script(begun(started(), finished(2, "failed", "process_died")), retries=Retries(times=0))
     with pytest.raises(errors.TurnFailed):
         followed(script)
     assert heard(script) == ["started", "failed"]
 
 
-def test_a_failure_of_the_model_is_raised_behind_its_last_event() -> None:
+def test_turn_stream_raises_a_model_failure_after_its_last_event() -> None:
     script = Script(begun(started(), finished(2, "failed", "model_timeout")))
     with pytest.raises(errors.ModelTimeout, match="model_timeout happened"):
         followed(script)
     assert heard(script) == ["started", "failed"]
 
 
-def test_a_stop_that_kept_the_turn_is_an_answer() -> None:
+def test_turn_stream_of_a_stopped_and_kept_turn_ends_normally() -> None:
     assert followed(Script(begun(started(), finished(2, "kept")))) == ["started", "kept"]
 
 
-def test_a_stop_that_discarded_the_turn_is_raised() -> None:
+def test_turn_stream_of_a_stopped_and_discarded_turn_raises() -> None:
     script = Script(begun(started(), finished(2, "discarded")))
     with pytest.raises(errors.TurnStopped, match="discarded"):
         followed(script)
     assert heard(script) == ["started", "discarded"]
 
 
-def test_a_turn_that_was_settled_has_failed() -> None:
+def test_turn_stream_of_a_settled_turn_raises_its_failure() -> None:
     with pytest.raises(errors.ModelTimeout):
         followed(Script(begun(started(), finished(2, "settled", "model_timeout"))))
     with pytest.raises(errors.TurnFailed):
@@ -388,32 +388,32 @@ def test_a_turn_that_was_settled_has_failed() -> None:
         followed(Script(begun(started(), finished(2, "settled"))))
 
 
-def test_an_attempt_that_another_took_up_is_left_for_that() -> None:
+def test_turn_stream_of_a_resumed_attempt_follows_its_successor() -> None:
     script = Script(begun(started(), finished(2, "resumed", "process_died")), begun(*WHOLE, turn=OTHER_TURN))
     assert followed(script) == ["started", "again 2", *TOLD]
 
 
-def test_what_broke_behind_the_last_event_does_not_matter() -> None:
+def test_turn_stream_ignores_a_cut_after_the_last_event() -> None:
     script = Script(begun(*WHOLE, end=CUT))
     assert followed(script) == TOLD
     assert script.pauses == []
 
 
-def test_a_replay_says_so() -> None:
+def test_turn_stream_of_a_replayed_turn_is_marked_as_replayed() -> None:
     script = Script(begun(*WHOLE, replayed=True))
     following = asked(script)
     followed(script, following)
     assert following.is_replayed
 
 
-def test_an_answer_to_a_key_of_its_own_is_no_replay() -> None:
+def test_turn_stream_retried_under_a_generated_key_is_not_marked_as_replayed() -> None:
     script = Script(CUT, begun(*WHOLE, replayed=True))
     made = TurnFollower(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
     followed(script, made)
     assert not made.is_replayed
 
 
-def test_where_a_chat_was_made_is_told_by_the_answer_that_made_it() -> None:
+def test_turn_stream_keeps_the_chat_state_of_its_first_answer() -> None:
     again = begun(*WHOLE, turn=OTHER_TURN)
     again.headers["x-conversation-state"] = "continued"
     script = Script(begun(started(), finished(2, "failed", "process_died")), again)
@@ -429,12 +429,12 @@ def test_where_a_chat_was_made_is_told_by_the_answer_that_made_it() -> None:
         Streamed({"content-type": "text/event-stream"}, []),
     ],
 )
-def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
+def test_turn_stream_from_a_foreign_server_is_refused(strange: Streamed) -> None:
     with pytest.raises(errors.RequestFailed, match="not a Turnledger server"):
         followed(Script(strange))
 
 
-def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() -> None:
+def test_turn_stream_without_read_scope_is_continued_by_asking_again() -> None:
     script = Script(
         begun(*WHOLE[:2], end=CUT),
         refused(403, "insufficient_scope"),
@@ -466,14 +466,14 @@ LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
         ((Reply(407, {}, b"<html>"),), ["record k", "keep k as tried"]),
     ],
 )
-def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:
+def test_turn_request_is_recorded_until_it_has_an_outcome(answers: tuple[Any, ...], notes: list[str]) -> None:
     script = Script(*answers)
     with suppress(errors.TurnledgerError):
         followed(script)
     assert script.noted == notes
 
 
-def test_attempts_are_counted_also_if_nothing_was_told_of_one() -> None:
+def test_turn_stream_counts_attempts_that_yielded_no_event() -> None:
     died = finished(3, "failed", "process_died")
     third = "turn_01a1e29c3b807c3685c9ed1e24fc7aaa"
     script = Script(
@@ -493,12 +493,12 @@ def test_attempts_are_counted_also_if_nothing_was_told_of_one() -> None:
     ],
     ids=["deep", "long"],
 )
-def test_nonsense_in_a_stream_is_as_good_as_a_cut(nonsense: bytes) -> None:
+def test_turn_stream_with_unreadable_events_resumes_before_them(nonsense: bytes) -> None:
     script = Script(begun(WHOLE[0], nonsense), begun(*WHOLE))
     assert followed(script) == TOLD
 
 
-def test_a_stop_that_fails_leaves_the_turn_to_be_read() -> None:
+def test_turn_stream_continues_if_a_pending_stop_fails() -> None:
     def stop(turn: TurnId) -> Steps[None]:
         yield from ()
         raise errors.NotAdmitted
@@ -509,7 +509,7 @@ def test_a_stop_that_fails_leaves_the_turn_to_be_read() -> None:
     assert followed(script, following) == TOLD
 
 
-def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> None:
+def test_turn_stream_sends_a_pending_stop_once_the_turn_began() -> None:
     stopped: list[str] = []
 
     def stop(turn: TurnId) -> Steps[None]:
@@ -527,28 +527,28 @@ def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
     return lambda script: TurnFollower(script.trying(), script.retries, turn=TurnId(TURN), after=after)
 
 
-def test_a_reader_goes_on_where_it_was_cut_off() -> None:
+def test_turn_reader_resumes_where_it_was_cut_off() -> None:
     script = Script(reading(*WHOLE[:2], end=CUT), reading(*WHOLE[2:]))
     assert followed(script, reader()(script)) == TOLD
     assert paths(script) == ["GET 0", "GET 2"]
 
 
-def test_a_reader_is_told_of_a_failure_and_nothing_is_raised() -> None:
+def test_turn_reader_yields_a_failure_without_raising() -> None:
     script = Script(reading(started(), finished(2, "failed", "process_died")))
     assert followed(script, reader()(script)) == ["started", "failed"]
 
 
-def test_a_reader_of_what_it_has_heard_before_hears_nothing() -> None:
+def test_turn_reader_at_the_end_yields_no_events() -> None:
     script = Script(reading())
     assert followed(script, reader(4)(script)) == []
 
 
-def test_a_reader_beyond_the_last_event_hears_nothing() -> None:
+def test_turn_reader_beyond_the_last_event_yields_no_events() -> None:
     script = Script(reading(finished(2)))
     assert followed(script, reader(4)(script)) == []
 
 
-def test_a_reader_that_was_told_more_than_was_kept_is_told_all_again() -> None:
+def test_turn_reader_ahead_of_the_stored_events_restarts() -> None:
     script = Script(
         reading(*WHOLE[:3], end=CUT),
         reading(finished(2, "failed", "process_died")),
@@ -558,25 +558,25 @@ def test_a_reader_that_was_told_more_than_was_kept_is_told_all_again() -> None:
     assert paths(script) == ["GET 0", "GET 3", "GET 0"]
 
 
-def test_a_reader_hears_of_a_death_behind_what_was_written_down() -> None:
+def test_turn_reader_ahead_of_a_dead_turn_restarts_and_yields_the_failure() -> None:
     died = reading(started(), finished(2, "failed", "process_died"))
     script = Script(reading(*WHOLE[:3], end=CUT), reading(), died, died)
     assert followed(script, reader()(script)) == [*TOLD[:3], "again 1", "started", "failed"]
     assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
 
 
-def test_a_reader_of_what_was_withdrawn_looks_back_once() -> None:
+def test_turn_reader_of_withdrawn_events_reads_from_the_start_once() -> None:
     script = Script(reading(*WHOLE[:2], end=CUT), reading(), reading(*WHOLE[:2]))
     assert followed(script, reader()(script)) == TOLD[:2]
 
 
-def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
+def test_turn_reader_of_an_unknown_turn_raises() -> None:
     script = Script(refused(404, "turn_not_found"))
     with pytest.raises(errors.TurnNotFound):
         followed(script, reader()(script))
 
 
-def test_a_stream_that_ends_too_soon_is_read_on() -> None:
+def test_turn_reader_resumes_a_stream_that_ends_early() -> None:
     script = Script(reading(*WHOLE[:2]), reading(*WHOLE[2:]))
     assert followed(script, reader()(script)) == TOLD
 
@@ -648,7 +648,7 @@ class Anything(Script):
 
 @settings(repeatable, max_examples=2 * EXAMPLES)
 @given(faults=st.lists(FAULTS, max_size=12))
-def test_every_event_once_and_in_order_since_the_last_restart(faults: list[tuple[str, int]]) -> None:
+def test_turn_stream_under_random_faults_yields_every_event_once(faults: list[tuple[str, int]]) -> None:
     script = Anything(faults)
     following = asked(script)
     script.play(following.steps())
@@ -671,7 +671,7 @@ def _between_restarts(told: list[Any]) -> list[list[Any]]:
     return parts
 
 
-def test_what_was_tried_here_includes_restarts() -> None:
+def test_random_fault_scenario_includes_restarts() -> None:
     script = Anything([("die", 1), ("cut", 40), ("lose", 0), ("none", 0)])
     following = asked(script)
     script.play(following.steps())

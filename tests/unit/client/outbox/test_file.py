@@ -1,4 +1,4 @@
-"""The file of unsent messages: durable, private, bounded, and shared by living processes."""
+"""The outbox file: durable, private, bounded, and shared by running processes."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from turnledger.errors import (
 )
 
 
-def test_those_of_this_process_are_alive() -> None:
+def test_claimants_of_this_process_are_alive() -> None:
     one, other = Claimant(), Claimant()
     assert one.name != other.name
     assert one.is_alive(other.name)
     assert one.is_alive(one.name)
 
 
-def test_one_that_has_retired_is_not() -> None:
+def test_claimant_that_retired_is_not_alive() -> None:
     one, other = Claimant(), Claimant()
     other.retire()
     assert not one.is_alive(other.name)
 
 
-def test_one_of_an_earlier_process_of_the_same_number_is_not() -> None:
+def test_claimant_of_an_earlier_process_with_the_same_pid_is_not_alive() -> None:
     assert not Claimant().is_alive(f"{os.getpid()}:of-another-life")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="it cannot be asked there")
-def test_a_process_that_has_ended_is_dead() -> None:
+def test_claimant_of_an_ended_process_is_not_alive() -> None:
     program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     name = f"{program.pid}:whoever"
     assert Claimant().is_alive(name)
@@ -61,7 +61,7 @@ def test_a_process_that_has_ended_is_dead() -> None:
     assert not Claimant().is_alive(name)
 
 
-def test_what_is_no_name_is_given_the_benefit_of_the_doubt() -> None:
+def test_claimant_with_a_malformed_name_is_assumed_alive() -> None:
     assert Claimant().is_alive("whoever")
 
 
@@ -140,7 +140,7 @@ def claimed(file: OutboxFile) -> list[str]:
     return found
 
 
-def test_what_was_recorded_is_there_for_the_next_program(path: Path, clock: Clock) -> None:
+def test_outbox_file_returns_recorded_messages_to_the_next_program(path: Path, clock: Clock) -> None:
     opened(path, clock).record("k", body(), HEADERS)
     [unsent] = opened(path, clock).pending()
     assert (unsent.idempotency_key, unsent.base_url, unsent.body) == ("k", URL, body())
@@ -148,7 +148,7 @@ def test_what_was_recorded_is_there_for_the_next_program(path: Path, clock: Cloc
     assert (unsent.recorded_at, unsent.first_tried_at, unsent.is_uncertain) == (clock.now, clock.now, False)
 
 
-def test_what_has_ended_and_what_is_forgotten_is_there_no_more(path: Path, clock: Clock) -> None:
+def test_outbox_file_removes_done_and_forgotten_messages(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     for key in "abc":
         file.record(key, body(), HEADERS)
@@ -157,7 +157,7 @@ def test_what_has_ended_and_what_is_forgotten_is_there_no_more(path: Path, clock
     assert keys(file) == ["c"]
 
 
-def test_a_message_that_is_sent_again_keeps_the_time_of_its_first_try(path: Path, clock: Clock) -> None:
+def test_outbox_file_keeps_the_first_try_time_of_a_message_sent_again(path: Path, clock: Clock) -> None:
     file, first = opened(path, clock), clock.now
     file.record("k", body(), HEADERS)
     clock.now += 1000
@@ -166,7 +166,7 @@ def test_a_message_that_is_sent_again_keeps_the_time_of_its_first_try(path: Path
     assert (unsent.first_tried_at, unsent.recorded_at, unsent.body) == (first, first, body())
 
 
-def test_what_cannot_have_arrived_counts_as_not_tried(path: Path, clock: Clock) -> None:
+def test_outbox_file_marks_a_message_that_cannot_have_arrived_as_untried(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body(), HEADERS)
     file.keep("k", may_have_arrived=False)
@@ -175,9 +175,7 @@ def test_what_cannot_have_arrived_counts_as_not_tried(path: Path, clock: Clock) 
     assert [each.is_uncertain for each in file.pending()] == [False]
 
 
-def test_what_may_have_arrived_once_stays_tried_whatever_becomes_of_later_tries(
-    path: Path, clock: Clock
-) -> None:
+def test_outbox_file_keeps_a_message_that_may_have_arrived_as_tried(path: Path, clock: Clock) -> None:
     first = clock.now
     opened(path, clock).record("crashed", body(), HEADERS)
     file = opened(path, clock)
@@ -190,7 +188,7 @@ def test_what_may_have_arrived_once_stays_tried_whatever_becomes_of_later_tries(
     assert [each.first_tried_at for each in file.pending()] == [first, first]
 
 
-def test_two_tries_at_once_of_which_one_did_not_arrive_count_as_tried(path: Path, clock: Clock) -> None:
+def test_outbox_file_with_one_of_two_tries_unarrived_counts_as_tried(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body(), HEADERS)
     file.record("k", body(), HEADERS)
@@ -202,7 +200,7 @@ def test_two_tries_at_once_of_which_one_did_not_arrive_count_as_tried(path: Path
     ("later", "is_uncertain"),
     [(0, False), (23 * 3600_000, False), (23 * 3600_000 + 1, True), (-SKEW_MS, False), (-SKEW_MS - 1, True)],
 )
-def test_what_was_tried_too_long_ago_or_in_the_future_is_uncertain(
+def test_outbox_file_marks_old_or_future_tries_as_uncertain(
     path: Path, clock: Clock, later: int, is_uncertain: bool
 ) -> None:
     file = opened(path, clock)
@@ -214,7 +212,7 @@ def test_what_was_tried_too_long_ago_or_in_the_future_is_uncertain(
     assert (unsent.is_uncertain, found and found.is_uncertain) == (is_uncertain, is_uncertain)
 
 
-def test_a_message_is_claimed_by_one_of_many_for_a_while(path: Path, clock: Clock) -> None:
+def test_outbox_file_claim_is_exclusive_until_it_expires(path: Path, clock: Clock) -> None:
     one, other = opened(path, clock), opened(path, clock)
     one.record("sending", body(), HEADERS)
     one.record("left", body(chat="conv_2"), HEADERS)
@@ -224,14 +222,14 @@ def test_a_message_is_claimed_by_one_of_many_for_a_while(path: Path, clock: Cloc
     assert claimed(one) == ["sending", "left"]
 
 
-def test_the_dead_hold_no_claims(path: Path, clock: Clock) -> None:
+def test_outbox_file_ignores_claims_of_dead_processes(path: Path, clock: Clock) -> None:
     dead = Claimant()
     opened(path, clock, claimant=dead).record("k", body(), HEADERS)
     assert claimed(opened(path, clock, claimant=Others())) == []
     assert claimed(opened(path, clock, claimant=Others(dead.name))) == ["k"]
 
 
-def test_messages_to_one_chat_keep_their_order(path: Path, clock: Clock) -> None:
+def test_outbox_file_keeps_the_order_of_messages_to_one_chat(path: Path, clock: Clock) -> None:
     one, other = opened(path, clock), opened(path, clock)
     for key, chat in [("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b")]:
         one.record(key, body(chat=chat), HEADERS)
@@ -244,7 +242,7 @@ def test_messages_to_one_chat_keep_their_order(path: Path, clock: Clock) -> None
     assert claimed(other) == ["a2"]
 
 
-def test_behind_a_message_that_stays_the_others_of_its_chat_do(path: Path, clock: Clock) -> None:
+def test_outbox_file_holds_back_messages_behind_an_unsent_one_of_their_chat(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     for key, chat in [("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b")]:
         file.record(key, body(chat=chat), HEADERS)
@@ -260,7 +258,7 @@ def test_behind_a_message_that_stays_the_others_of_its_chat_do(path: Path, clock
     assert found == ["a1", "b1", "b2"]
 
 
-def test_a_message_that_was_passed_over_is_not_overtaken_either(path: Path, clock: Clock) -> None:
+def test_outbox_file_claim_does_not_overtake_a_skipped_message(path: Path, clock: Clock) -> None:
     one, other = opened(path, clock), opened(path, clock)
     for key, chat in [("a1", "conv_a"), ("a2", "conv_a"), ("b1", "conv_b"), ("a3", "conv_a")]:
         one.record(key, body(chat=chat), HEADERS)
@@ -272,7 +270,7 @@ def test_a_message_that_was_passed_over_is_not_overtaken_either(path: Path, cloc
     assert other.claim(passed.id) is None
 
 
-def test_what_may_be_too_old_holds_nothing_up(path: Path, clock: Clock) -> None:
+def test_outbox_file_does_not_hold_back_messages_behind_an_uncertain_one(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("old", body(), HEADERS)
     file.keep("old", may_have_arrived=True)
@@ -282,12 +280,12 @@ def test_what_may_be_too_old_holds_nothing_up(path: Path, clock: Clock) -> None:
     assert claimed(file) == ["old", "new"]
 
 
-def test_a_place_is_the_same_however_the_body_is_written() -> None:
+def test_outbox_place_depends_on_the_chat_and_not_on_the_encoding() -> None:
     assert place_of(b'{"chat":"c","input":"a"}') == place_of(b'{"input":[1], "scope":null,"chat":"c"}')
     assert place_of(b'{"conversation_key":"c"}') != place_of(b'{"chat":"c"}')
 
 
-def test_each_sender_and_each_server_has_messages_of_its_own(path: Path, clock: Clock) -> None:
+def test_outbox_file_separates_senders_and_servers(path: Path, clock: Clock) -> None:
     files = [
         opened(path, clock),
         opened(path, clock, api_key="other"),
@@ -304,14 +302,14 @@ def test_each_sender_and_each_server_has_messages_of_its_own(path: Path, clock: 
     assert keys(opened(path, clock, sender="ada", api_key="a new one")) == ["4"]
 
 
-def test_no_secret_is_written(path: Path, clock: Clock) -> None:
+def test_outbox_file_contains_no_secret(path: Path, clock: Clock) -> None:
     file = opened(path, clock, api_key="tl-very-secret")
     file.record("k", body(), {**HEADERS, "Authorization": "Bearer tl-very-secret"})
     assert b"secret" not in path.read_bytes()
     assert b"Hello" in path.read_bytes()
 
 
-def test_what_was_said_does_not_stay_in_the_file(path: Path, clock: Clock) -> None:
+def test_outbox_file_erases_the_text_of_sent_messages(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body("marzipan " * 1000), HEADERS)
     file.done("k")
@@ -320,14 +318,14 @@ def test_what_was_said_does_not_stay_in_the_file(path: Path, clock: Clock) -> No
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no modes")
-def test_the_file_is_for_its_owner_alone(path: Path, clock: Clock) -> None:
+def test_outbox_file_is_private_to_its_owner(path: Path, clock: Clock) -> None:
     path.touch(mode=0o666)
     path.chmod(0o666)
     opened(path, clock).record("k", body(), HEADERS)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_it_has_room_for_so_many_messages_and_bytes(path: Path, clock: Clock) -> None:
+def test_outbox_file_limits_messages_and_bytes_per_sender(path: Path, clock: Clock) -> None:
     file = opened(path, clock, most_messages=2)
     file.record("a", body(), HEADERS)
     file.record("b", body(), HEADERS)
@@ -342,7 +340,7 @@ def test_it_has_room_for_so_many_messages_and_bytes(path: Path, clock: Clock) ->
     assert keys(file) == ["b", "c"]
 
 
-def test_a_file_of_another_program_is_left_alone(path: Path, clock: Clock) -> None:
+def test_outbox_file_refuses_and_preserves_a_file_of_another_program(path: Path, clock: Clock) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE theirs (a)")
     with pytest.raises(NotAStore, match="another program"):
@@ -354,7 +352,7 @@ def test_a_file_of_another_program_is_left_alone(path: Path, clock: Clock) -> No
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no modes")
-def test_of_a_file_of_another_program_not_even_the_mode_is_changed(path: Path, clock: Clock) -> None:
+def test_outbox_file_does_not_change_the_mode_of_a_foreign_file(path: Path, clock: Clock) -> None:
     path.write_bytes(b"# Notes\n" * 1000)
     path.chmod(0o664)
     with pytest.raises(NotAStore):
@@ -378,7 +376,7 @@ class Overtaken(sqlite3.Connection):
     path: Path
 
 
-def test_two_programs_that_make_it_at_once_share_it(path: Path, clock: Clock) -> None:
+def test_outbox_file_created_by_two_programs_at_once_is_shared(path: Path, clock: Clock) -> None:
     with closing(sqlite3.connect(path, factory=Overtaken, isolation_level=None)) as db:
         db.path = path
         prepare(db, path)
@@ -397,7 +395,7 @@ except sqlite3.OperationalError as problem:
 """
 
 
-def test_another_client_of_the_program_does_not_take_the_lock_away(path: Path, clock: Clock) -> None:
+def test_outbox_file_lock_survives_another_client_closing_the_file(path: Path, clock: Clock) -> None:
     """Whoever closes a file takes all locks from it that his process has there."""
     file = opened(path, clock)
     with file._writing():
@@ -407,7 +405,7 @@ def test_another_client_of_the_program_does_not_take_the_lock_away(path: Path, c
     assert told.stdout == "database is locked\n"
 
 
-def test_a_file_that_cannot_be_written_is_told_at_once(
+def test_outbox_file_that_is_read_only_is_refused_on_open(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(path, clock).close()
@@ -417,7 +415,7 @@ def test_a_file_that_cannot_be_written_is_told_at_once(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked there")
-def test_a_child_leaves_the_connection_alone_that_it_inherits(path: Path, clock: Clock) -> None:
+def test_outbox_file_connection_inherited_by_a_child_is_left_open(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body(), HEADERS)
     first = file._opened
@@ -432,7 +430,7 @@ def test_a_child_leaves_the_connection_alone_that_it_inherits(path: Path, clock:
         each.close()
 
 
-def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: Clock) -> None:
+def test_outbox_file_of_a_newer_version_is_refused(path: Path, clock: Clock) -> None:
     opened(path, clock).close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 2")
@@ -440,25 +438,25 @@ def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: Clock) -> No
         opened(path, clock)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path, clock: Clock) -> None:
+def test_outbox_file_in_a_missing_folder_is_refused(tmp_path: Path, clock: Clock) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
         opened(tmp_path / "none" / "unsent.db", clock)
 
 
-def test_an_outbox_without_room_or_name_is_refused() -> None:
+def test_outbox_with_invalid_options_is_refused() -> None:
     for options in ({"most_messages": 0}, {"most_bytes": 0}, {"safe_for": 0}, {"sender": " "}):
         with pytest.raises(InvalidInput):
             Outbox(path="unsent.db", **options)  # type: ignore[arg-type]
 
 
-def test_a_closed_one_opens_again(path: Path, clock: Clock) -> None:
+def test_outbox_file_opens_again_after_close(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body(), HEADERS)
     file.close()
     assert keys(file) == ["k"]
 
 
-def test_a_file_that_was_taken_away_is_made_anew(path: Path, clock: Clock) -> None:
+def test_outbox_file_that_was_deleted_is_recreated(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("lost", body(), HEADERS)
     path.unlink()
@@ -466,7 +464,7 @@ def test_a_file_that_was_taken_away_is_made_anew(path: Path, clock: Clock) -> No
     assert keys(file) == keys(opened(path, clock)) == ["k"]
 
 
-def test_a_damaged_file_is_told(path: Path, clock: Clock) -> None:
+def test_outbox_file_that_is_damaged_raises_store_corrupt(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body(), HEADERS)
     file.close()
@@ -477,7 +475,7 @@ def test_a_damaged_file_is_told(path: Path, clock: Clock) -> None:
         file.pending()
 
 
-def test_threads_share_it(path: Path, clock: Clock) -> None:
+def test_outbox_file_can_be_used_by_several_threads(path: Path, clock: Clock) -> None:
     file, barrier = opened(path, clock), threading.Barrier(8)
 
     def work(name: str) -> None:
@@ -510,7 +508,7 @@ while (unsent := file.claim(after)) is not None:
 """
 
 
-def test_processes_that_send_at_once_send_each_message_once(path: Path) -> None:
+def test_outbox_file_claimed_by_two_processes_gives_each_message_to_one(path: Path) -> None:
     file = OutboxFile(Outbox(path=path), URL, "secret")
     OPENED.append(file)
     for number in range(20):

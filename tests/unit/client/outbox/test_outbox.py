@@ -1,4 +1,4 @@
-"""Unsent messages are recorded before they leave, and sent once later, by either client."""
+"""The outbox: messages are recorded before sending and sent once later, by either client."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def inputs(client: Client) -> list[object]:
     return [each.asked["input"] for each in client.outbox.pending()]
 
 
-def test_a_message_is_on_disk_before_it_leaves_and_gone_when_it_was_answered(
+def test_outbox_records_a_message_before_sending_and_removes_it_after_the_answer(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     client, other = open_client(), open_client()
@@ -73,7 +73,7 @@ def test_a_message_is_on_disk_before_it_leaves_and_gone_when_it_was_answered(
     assert (answer.text, seen, inputs(client)) == ("Yes.", [["Hello"]], [])
 
 
-def test_what_found_no_server_is_sent_later_by_another_program(
+def test_outbox_message_that_reached_no_server_is_sent_later_by_another_program(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     first = open_client()
@@ -88,7 +88,7 @@ def test_what_found_no_server_is_sent_later_by_another_program(
     assert (first.outbox.pending(), first.outbox.send_all()) == ([], [])
 
 
-def test_what_was_answered_unheard_is_given_its_answer_and_not_carried_out_twice(
+def test_outbox_message_whose_answer_was_lost_gets_it_later_without_a_second_turn(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     client = open_client()
@@ -117,7 +117,7 @@ def test_what_was_answered_unheard_is_given_its_answer_and_not_carried_out_twice
         (503, "shutting_down", ServerUnavailable, True),
     ],
 )
-def test_what_is_refused_for_good_is_gone_and_what_may_be_taken_later_stays(
+def test_outbox_drops_permanently_refused_messages_and_keeps_the_others(
     server: ScriptedServer,
     open_client: Callable[..., Client],
     status: int,
@@ -132,7 +132,7 @@ def test_what_is_refused_for_good_is_gone_and_what_may_be_taken_later_stays(
     assert inputs(client) == (["Hello"] if is_kept else [])
 
 
-def test_they_are_sent_in_order_until_there_is_no_server(
+def test_outbox_sends_messages_in_order_until_the_server_is_unreachable(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     client = open_client()
@@ -147,7 +147,7 @@ def test_they_are_sent_in_order_until_there_is_no_server(
     assert (server.heard, inputs(client)) == (["one", "two", "three"], ["three", "four"])
 
 
-def test_what_was_not_read_to_its_end_can_be_sent_again_at_once(
+def test_outbox_message_of_an_abandoned_stream_can_be_sent_again_at_once(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     client = open_client()
@@ -161,7 +161,7 @@ def test_what_was_not_read_to_its_end_can_be_sent_again_at_once(
     assert inputs(client) == []
 
 
-def test_with_the_last_event_of_a_stream_its_end_is_known(
+def test_outbox_removes_a_message_with_the_last_event_of_its_stream(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     client = open_client()
@@ -174,7 +174,7 @@ def test_with_the_last_event_of_a_stream_its_end_is_known(
     assert inputs(client) == []
 
 
-def test_a_message_whose_token_ended_while_it_was_answered_stays(
+def test_outbox_keeps_a_message_whose_token_expired_during_the_answer(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     told = b'event: error\ndata: {"error":{"message":"No.","type":"t","code":"token_expired"}}\n\n'
@@ -189,7 +189,7 @@ def test_a_message_whose_token_ended_while_it_was_answered_stays(
     assert inputs(client) == ["Hello"]
 
 
-def test_behind_a_message_that_found_no_room_the_others_of_its_chat_wait(
+def test_outbox_holds_back_messages_of_a_chat_behind_a_full_queue(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     client = open_client()
@@ -205,7 +205,7 @@ def test_behind_a_message_that_found_no_room_the_others_of_its_chat_wait(
     assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["Answer", "Answer"]
 
 
-def test_a_message_that_is_not_allowed_any_more_does_not_hold_up_other_chats(
+def test_outbox_sends_other_chats_past_a_message_that_is_no_longer_allowed(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     client = open_client()
@@ -220,7 +220,7 @@ def test_a_message_that_is_not_allowed_any_more_does_not_hold_up_other_chats(
     assert inputs(client) == [CHAT]
 
 
-def test_what_may_be_too_old_is_told_and_not_sent(
+def test_outbox_reports_an_uncertain_message_without_sending_it(
     server: ScriptedServer, open_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = open_client()
@@ -240,7 +240,7 @@ def test_what_may_be_too_old_is_told_and_not_sent(
     assert (client.outbox.forget(unsent.id), client.outbox.pending()) == (True, [])
 
 
-def test_what_cannot_be_recorded_is_not_sent(
+def test_outbox_message_that_cannot_be_recorded_is_not_sent(
     server: ScriptedServer, open_client: Callable[..., Client], tmp_path: Path
 ) -> None:
     client = open_client(outbox=Outbox(path=tmp_path / "small.db", most_bytes=100))
@@ -249,7 +249,7 @@ def test_what_cannot_be_recorded_is_not_sent(
     assert server.heard == []
 
 
-def test_an_answer_is_not_kept_back_because_the_record_cannot_be_updated(
+def test_outbox_update_failure_is_logged_and_the_answer_returned(
     open_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = open_client()
@@ -262,7 +262,7 @@ def test_an_answer_is_not_kept_back_because_the_record_cannot_be_updated(
     assert "The disk is full." in caplog.text
 
 
-def test_the_model_is_named_so_that_nothing_need_be_asked_before_it_is_recorded(
+def test_outbox_requires_a_model_to_be_named(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
     chat = open_client(model=None).chats.open(CHAT)
@@ -271,7 +271,7 @@ def test_the_model_is_named_so_that_nothing_need_be_asked_before_it_is_recorded(
     assert chat.send("Hello", model="m").text == "Yes."
 
 
-def test_without_an_outbox_nothing_is_recorded_and_there_is_nothing_to_send(
+def test_client_without_an_outbox_sends_and_refuses_outbox_calls(
     open_client: Callable[..., Client],
 ) -> None:
     client = open_client(outbox=None)
@@ -295,7 +295,7 @@ async def client_of(server: ScriptedServer, folder: Path) -> AsyncIterator[Async
         yield client
 
 
-async def test_what_was_not_answered_is_sent_later_once(tmp_path: Path) -> None:
+async def test_async_outbox_sends_unanswered_messages_once(tmp_path: Path) -> None:
     server = ScriptedServer()
     async with client_of(server, tmp_path) as client:
         chat = client.chats.open(CHAT)
@@ -318,7 +318,7 @@ async def test_what_was_not_answered_is_sent_later_once(tmp_path: Path) -> None:
     assert len(server.turns) == 3
 
 
-async def test_the_loop_never_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_async_outbox_never_blocks_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, threads = threading.get_ident(), set[int]()
 
     @contextmanager
@@ -341,7 +341,7 @@ async def test_the_loop_never_waits_for_the_disk(tmp_path: Path, monkeypatch: py
     assert loop not in threads
 
 
-async def test_what_is_wrong_with_the_file_is_told_before_anything_is_said(tmp_path: Path) -> None:
+async def test_async_outbox_with_an_invalid_file_raises_when_the_client_opens(tmp_path: Path) -> None:
     (tmp_path / "unsent.db").write_bytes(b"# Notes\n" * 1000)
     with pytest.raises(NotAStore):
         async with client_of(ScriptedServer(), tmp_path):

@@ -41,7 +41,7 @@ def client_of(served: Served, **options: Any) -> Client:
     return Client(AT, "tlt_x", http=served.http, **{**served.options, **options})
 
 
-def test_a_turn_is_streamed() -> None:
+def test_turn_stream_yields_events_and_closes_its_response() -> None:
     served = Served(begun(*WHOLE))
     chat = client_of(served).chats.open(CHAT)
     stream = chat.send("Hi", stream=True)
@@ -53,14 +53,14 @@ def test_a_turn_is_streamed() -> None:
     assert served.asked[0].headers["authorization"] == "Bearer tlt_x"
 
 
-def test_what_stands_in_the_way_is_raised_where_it_is_asked() -> None:
+def test_send_raises_the_error_of_a_refused_request() -> None:
     served = Served(refused(409, "conversation_busy"))
     with pytest.raises(errors.ConversationBusy) as raised:
         client_of(served).chats.open(CHAT).send("Hi", stream=True)
     assert (raised.value.status, raised.value.request_id) == (409, "req_1")
 
 
-def test_a_failure_comes_behind_the_last_event() -> None:
+def test_turn_stream_raises_a_failure_after_the_last_event() -> None:
     served = Served(begun(started(), finished(2, "failed", "model_timeout")))
     stream = client_of(served).chats.open(CHAT).send("Hi", stream=True)
     heard = []
@@ -73,7 +73,7 @@ def test_a_failure_comes_behind_the_last_event() -> None:
     assert [next(told_of).number for _ in range(2)] == [1, 2]  # type: ignore[union-attr]
 
 
-def test_leaving_the_block_lets_go_of_the_connection() -> None:
+def test_turn_stream_context_exit_closes_the_connection() -> None:
     served = Served(begun(*WHOLE))
     with client_of(served).chats.open(CHAT).send("Hi", stream=True) as stream:
         next(stream)
@@ -83,7 +83,7 @@ def test_leaving_the_block_lets_go_of_the_connection() -> None:
         stream.answer()
 
 
-def test_a_broken_reader_lets_go_of_the_connection() -> None:
+def test_turn_stream_interrupted_while_waiting_closes_its_response() -> None:
     class Interrupted(BaseException):
         pass
 
@@ -103,7 +103,7 @@ def test_a_broken_reader_lets_go_of_the_connection() -> None:
     assert list(stream) == []
 
 
-def test_a_closed_client_asks_nothing_more() -> None:
+def test_closed_client_sends_no_requests() -> None:
     served = Served(begun(*WHOLE))
     with client_of(served) as client:
         stream = client.chats.open(CHAT).send("Hi", stream=True)
@@ -114,7 +114,7 @@ def test_a_closed_client_asks_nothing_more() -> None:
     assert len(served.asked) == 1
 
 
-def test_who_waits_is_woken_when_the_client_is_closed() -> None:
+def test_client_close_ends_a_waiting_retry() -> None:
     served = Served(UNREACHED, UNREACHED)
     waits = threading.Event()
 
@@ -139,7 +139,7 @@ def test_who_waits_is_woken_when_the_client_is_closed() -> None:
     assert [type(problem) for problem in outcome] == [errors.RequestFailed]
 
 
-def test_a_client_that_is_closed_while_it_asks_says_so() -> None:
+def test_client_closed_during_a_request_raises_client_closed() -> None:
     served = Served(told({"data": []}), told({"data": []}))
     client = Client(AT, model="demo")
     client._wire._http = served.http
@@ -155,7 +155,7 @@ def test_a_client_that_is_closed_while_it_asks_says_so() -> None:
     served.http.event_hooks = {"request": []}
 
 
-def test_what_was_given_stays_open() -> None:
+def test_client_close_leaves_a_given_http_client_open() -> None:
     served = Served()
     client_of(served).close()
     assert not served.http.is_closed
@@ -165,35 +165,35 @@ def test_what_was_given_stays_open() -> None:
     "address",
     ["", "server.test", "ftp://server.test", "http://", "http://u:p@server.test", "http://server.test/?a=1"],
 )
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_invalid_base_url_is_refused(address: str) -> None:
     with pytest.raises(errors.InvalidInput, match="base_url"):
         Client(address)
 
 
 @pytest.mark.parametrize("api_key", ["", " ", "a\nb", "clé", "a b"])
-def test_an_api_key_that_is_none_is_refused_and_not_repeated(api_key: str) -> None:
+def test_invalid_api_key_is_refused_without_its_text(api_key: str) -> None:
     with pytest.raises(errors.InvalidInput, match="copied completely"):
         Client(AT, api_key)
 
 
-def test_a_client_does_not_show_its_api_key() -> None:
+def test_client_repr_hides_its_api_key() -> None:
     assert "tlt_x" not in repr(client_of(Served()))
 
 
-def test_below_a_path() -> None:
+def test_base_url_with_a_path_prefixes_every_request() -> None:
     served = Served(told({"data": [{"id": "demo"}]}))
     Client(f"{AT}/below/", http=served.http).models()
     assert str(served.asked[0].url) == f"{AT}/below/v1/models"
 
 
-def test_timeouts_are_those_that_were_given() -> None:
+def test_timeouts_are_passed_to_every_request() -> None:
     served = Served(told({"data": []}))
     client_of(served, timeouts=Timeouts(connect=1, silence=2, write=3)).models()
     timeout = served.asked[0].extensions["timeout"]
     assert (timeout["connect"], timeout["read"], timeout["write"]) == (1, 2, 3)
 
 
-def test_chats_that_are_made() -> None:
+def test_create_fork_and_reset_return_chats() -> None:
     served = Served(told(INFO, 201), told({**INFO, "title": "Fork"}, 201), told(INFO))
     client = client_of(served)
     made = client.chats.create(title="A chat")
@@ -202,7 +202,7 @@ def test_chats_that_are_made() -> None:
     assert client.chats.reset("key", replaces=CHAT).id == CHAT
 
 
-def test_deleted_chats_are_not_searched() -> None:
+def test_search_of_deleted_chats_is_refused() -> None:
     with pytest.raises(errors.InvalidInput):
         client_of(Served()).chats.list(q="x", deleted=True)
 
@@ -210,14 +210,14 @@ def test_deleted_chats_are_not_searched() -> None:
 WAIT = 30
 
 
-def test_a_connection_is_used_for_one_stream_after_the_other() -> None:
+def test_connection_is_reused_for_consecutive_streams() -> None:
     with loopback(*WHOLE) as server, Client(server.url, model="demo") as client:
         for _ in range(5):
             assert len(list(client.chats.open(CHAT).send("Hi", stream=True))) == 3
         assert server.connections == 1
 
 
-def test_a_stream_that_is_left_lets_go_of_its_connection() -> None:
+def test_turn_stream_that_is_abandoned_closes_its_connection() -> None:
     with loopback(*WHOLE[:2], holds=True) as server, Client(server.url, model="demo") as client:
         for _ in client.chats.open(CHAT).send("Hi", stream=True):
             break
@@ -232,7 +232,7 @@ def test_a_stream_that_is_left_lets_go_of_its_connection() -> None:
     ],
     ids=["stream", "client"],
 )
-def test_a_reader_is_woken_from_another_thread(
+def test_reader_ends_when_stream_or_client_is_closed_elsewhere(
     end: Callable[[Client, TurnStream], None], kind: type[Exception] | None
 ) -> None:
     with loopback(*WHOLE[:2], holds=True) as server, Client(server.url, model="demo") as client:
@@ -259,7 +259,7 @@ def test_a_reader_is_woken_from_another_thread(
         assert server.left.wait(WAIT)
 
 
-def test_a_stream_that_nobody_read_and_nobody_has_any_more_lets_go_of_its_connection() -> None:
+def test_turn_stream_that_is_dropped_unread_closes_its_connection() -> None:
     with loopback(*WHOLE[:2], holds=True) as server, Client(server.url, model="demo") as client:
         client.chats.open(CHAT).send("Hi", stream=True)
         assert server.left.wait(WAIT)
@@ -267,7 +267,7 @@ def test_a_stream_that_nobody_read_and_nobody_has_any_more_lets_go_of_its_connec
         assert not client._wire._http._transport._pool.connections  # type: ignore[attr-defined]
 
 
-def test_a_stream_may_be_closed_while_another_thread_decides_what_comes_next() -> None:
+def test_stream_closed_while_another_thread_computes_the_next_event_ends() -> None:
     decides, is_closed = threading.Event(), threading.Event()
 
     def steps() -> Steps[None]:
@@ -285,7 +285,7 @@ def test_a_stream_may_be_closed_while_another_thread_decides_what_comes_next() -
         assert reading.result(WAIT) == []
 
 
-def test_a_stream_may_be_closed_before_what_was_heard_is_taken() -> None:
+def test_stream_closed_before_a_received_event_is_taken_ends() -> None:
     class Emptied(deque[int]):
         """Closed by another thread between the look and the taking."""
 
@@ -301,7 +301,7 @@ def test_a_stream_may_be_closed_before_what_was_heard_is_taken() -> None:
         assert list(stream) == []
 
 
-def test_threads_that_read_one_stream_get_each_event_once() -> None:
+def test_stream_read_by_several_threads_yields_each_event_once() -> None:
     with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(4) as pool:
         stream = Stream[int](client._wire, iter_of(*(Give((number,)) for number in range(2000))))
         heard = [

@@ -1,4 +1,4 @@
-"""Tries of a request: what a later one takes up, and how it is noted what became of an answer."""
+"""Tries of a request: which attempt a later try resumes, and how deliveries are recorded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def claim_in(tables: MemoryTables) -> Claim:
     return found
 
 
-def test_a_claim_names_its_try_and_is_forgotten_in_time_by_itself() -> None:
+def test_claim_records_its_try_and_expires() -> None:
     assert (CLAIM.idempotency_key, CLAIM.retries, CLAIM.is_lost) == (DERIVED + b"digest".hex(), 0, False)
     assert (CLAIM.attempt, CLAIM.sender, CLAIM.expires_at) == (ID, ID, 1 + CLAIM_KEPT_MS)
 
@@ -73,7 +73,7 @@ def test_a_claim_names_its_try_and_is_forgotten_in_time_by_itself() -> None:
         (AttemptState.RESUMED, FAILURE, True, False),
     ],
 )
-def test_what_did_not_commit_is_taken_up_if_it_failed_and_nobody_was_told(
+def test_failed_attempt_is_resumed_by_a_later_try_only_if_its_failure_was_not_delivered(
     state: AttemptState, failure: Failure | None, is_lost: bool, is_taken_up: bool
 ) -> None:
     row = attempt(1, state, failure=failure)
@@ -84,25 +84,25 @@ def test_what_did_not_commit_is_taken_up_if_it_failed_and_nobody_was_told(
     assert claim_in(tables) == before
 
 
-def test_what_is_not_known_any_more_is_begun_again() -> None:
+def test_lost_attempt_without_a_row_is_begun_afresh() -> None:
     assert drive(look_up(claimed(is_lost=True), ANN, SECOND, SENDER, 0)) == Fresh()
 
 
 @pytest.mark.parametrize(
     "retry", [Retry(b""), Retry(b"x" * 65), Retry(b"x", -1), Retry(b"x", 2**31), (b"x", 1), 5]
 )
-def test_what_is_no_count_of_a_request_is_refused(retry: Any) -> None:
+def test_invalid_retry_is_refused(retry: Any) -> None:
     with pytest.raises(InvalidInput, match="retry is"):
         check_retry(retry)
 
 
-async def test_no_idempotency_key_can_be_taken_for_a_request() -> None:
+async def test_idempotency_key_that_looks_like_a_retry_name_is_refused() -> None:
     async with await Ledger.open() as ledger:
         with pytest.raises(InvalidInput, match="control character"):
             ledger.turn("q", idempotency_key=FIRST.name)
 
 
-def test_who_sees_one_scope_only_finds_tries_of_their_own() -> None:
+def test_retry_names_of_different_scopes_are_distinct() -> None:
     assert retry_within(SECOND, Within()) is SECOND
     tries = [retry_within(SECOND, Within(within)) for within in (None, "", "shop", "shop ")]
     assert len({each.name for each in tries}) == 4
@@ -140,7 +140,7 @@ async def written(ledger: Ledger) -> None:
     await task
 
 
-async def test_what_comes_at_once_is_noted_together_and_by_itself(
+async def test_delivery_notes_made_at_once_are_written_in_one_transaction(
     ledger: Ledger, store: GatedStore, database: Database
 ) -> None:
     blocks = [await answered(ledger, name) for name in "abcd"]
@@ -154,7 +154,7 @@ async def test_what_comes_at_once_is_noted_together_and_by_itself(
     assert (left.sender, left.is_lost) == (blocks[3].id, True)
 
 
-async def test_what_comes_while_others_are_noted_is_not_forgotten(
+async def test_delivery_note_made_during_a_write_is_written_next(
     ledger: Ledger, store: GatedStore, database: Database
 ) -> None:
     first, second = await answered(ledger, "a"), await answered(ledger, "b")
@@ -167,7 +167,7 @@ async def test_what_comes_while_others_are_noted_is_not_forgotten(
     assert store.operations.count("note") == 2
 
 
-async def test_what_cannot_be_noted_comes_with_the_next_note(
+async def test_delivery_note_that_failed_is_written_with_the_next(
     ledger: Ledger, store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = await answered(ledger, "a"), await answered(ledger, "b")
@@ -180,7 +180,7 @@ async def test_what_cannot_be_noted_comes_with_the_next_note(
     assert database.claims == {}
 
 
-async def test_damaged_row_of_one_request_keeps_no_other_from_being_noted(
+async def test_damaged_row_of_one_request_does_not_block_other_delivery_notes(
     ledger: Ledger, store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocks = [await answered(ledger, name) for name in "abc"]
@@ -195,7 +195,7 @@ async def test_damaged_row_of_one_request_keeps_no_other_from_being_noted(
     assert store.operations == []
 
 
-async def test_notes_that_cannot_be_written_are_kept_up_to_a_bound(
+async def test_delivery_notes_that_cannot_be_written_are_kept_up_to_a_limit(
     ledger: Ledger, store: GatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_retries, "MOST_NOTES", 2)
@@ -208,7 +208,7 @@ async def test_notes_that_cannot_be_written_are_kept_up_to_a_bound(
     await written(ledger)
 
 
-async def test_a_flush_that_is_cancelled_forgets_nothing(
+async def test_cancelled_flush_of_delivery_notes_loses_none(
     ledger: Ledger, store: GatedStore, database: Database
 ) -> None:
     block = await answered(ledger, "a")
@@ -224,13 +224,13 @@ async def test_a_flush_that_is_cancelled_forgets_nothing(
     assert database.claims == {}
 
 
-async def test_a_ledger_that_is_closed_notes_what_it_knows(store: GatedStore, database: Database) -> None:
+async def test_closing_ledger_writes_its_delivery_notes(store: GatedStore, database: Database) -> None:
     async with await Ledger.over(store) as ledger:
         Host(ledger).delivered(await answered(ledger, "a"))
     assert database.claims == {}
 
 
-async def test_a_ledger_that_cannot_note_it_closes_all_the_same(
+async def test_ledger_closes_though_its_delivery_notes_cannot_be_written(
     store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with await Ledger.over(store) as ledger:
@@ -241,7 +241,7 @@ async def test_a_ledger_that_cannot_note_it_closes_all_the_same(
     assert "is not noted: store_full" in caplog.text
 
 
-async def test_a_lost_answer_is_taken_up_on_disk_before_it_is_given_again() -> None:
+async def test_lost_answer_is_claimed_on_disk_before_it_is_returned_again() -> None:
     """Power loss must not bring back that it was lost once it has been delivered."""
     synced: list[tuple[str, Sync]] = []
 

@@ -1,4 +1,4 @@
-"""What a request finds under its idempotency_key, by how the attempt it stands for fares."""
+"""Claims of an idempotency_key, by the state of the attempt they name."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,7 @@ def test_fingerprints_are_equal_for_equal_requests_only(
     assert (fingerprint(one) == fingerprint(other)) == (one == other)
 
 
-def test_a_fingerprint_sees_order_and_target() -> None:
+def test_fingerprint_depends_on_order_and_item_boundaries() -> None:
     prints = [
         fingerprint([user("a"), user("b")]),
         fingerprint([user("b"), user("a")]),
@@ -62,7 +62,7 @@ def test_a_fingerprint_sees_order_and_target() -> None:
     assert len(set(prints)) == len(prints)
 
 
-def test_a_failed_attempt_that_is_gone_is_begun_afresh_where_it_was() -> None:
+def test_claim_whose_failed_attempt_is_gone_is_begun_afresh() -> None:
     assert drive(look_up(claimed(), ANN, KEY, None)) == Fresh(CLAIM)
 
 
@@ -75,27 +75,27 @@ def test_a_failed_attempt_that_is_gone_is_begun_afresh_where_it_was() -> None:
         (ticket(2, claimed=ID), False),
     ],
 )
-def test_an_attempt_began_while_waiting_if_it_was_not_there_before(
+def test_attempt_counts_as_begun_while_waiting_if_its_ticket_did_not_name_it(
     waiting: Ticket | None, began: bool
 ) -> None:
     assert began_while_waiting(waiting, CLAIM) is began
 
 
-def test_a_claim_in_a_conversation_nobody_knows_any_more_is_reported() -> None:
+def test_claim_in_an_unknown_conversation_raises_conversation_deleted() -> None:
     tables = claimed()
     drive(tables.save_claim(replace(CLAIM, conversation=some_id(ConversationId, 9))))
     with pytest.raises(ConversationDeleted):
         drive(look_up(tables, ANN, KEY, None))
 
 
-def test_a_replay_after_expiry_is_reported() -> None:
+def test_claim_in_an_expired_conversation_raises_conversation_expired() -> None:
     tables = claimed(attempt(1))
     drive(tables.save_conversation(replace(conversation(), state=ConversationState.EXPIRED)))
     with pytest.raises(ConversationExpired):
         drive(look_up(tables, ANN, KEY, None))
 
 
-def test_who_sees_one_scope_only_claims_under_names_of_their_own() -> None:
+def test_claim_names_of_different_scopes_are_distinct() -> None:
     assert claimed_as("i", Within()) == "i"
     names = {
         claimed_as("i", Within()),
@@ -109,6 +109,6 @@ def test_who_sees_one_scope_only_claims_under_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     "within", [Within(), Within(""), Within("shop"), Within(chat=some_id(ConversationId, 9))]
 )
-def test_a_name_tells_who_claimed_it(within: Within) -> None:
+def test_claim_name_leads_back_to_its_scope(within: Within) -> None:
     assert claimed_within(claimed_as("i", within)) == within
     assert claimed_within(claimed_as("a\x02b", within)) == within

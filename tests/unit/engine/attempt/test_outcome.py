@@ -1,4 +1,4 @@
-"""What became of a turn is told truthfully, whenever somebody asks, and so that a model accepts it."""
+"""The outcome of a turn, and the well-formed output of a kept, settled or resumed attempt."""
 
 from __future__ import annotations
 
@@ -51,29 +51,29 @@ def tables(state: ConversationState = ConversationState.LIVE) -> MemoryTables:
     return made
 
 
-def test_an_attempt_that_was_removed_with_its_conversation_was_deleted() -> None:
+def test_outcome_of_an_attempt_removed_with_its_deleted_conversation_is_deleted() -> None:
     for gone in (tables(ConversationState.DELETED), MemoryTables(Database())):
         assert drive(outcome(gone, REQUEST)) == Ended(AttemptState.FAILED, failure=DELETED)
 
 
-def test_an_attempt_that_was_removed_with_its_conversation_may_have_expired() -> None:
+def test_outcome_of_an_attempt_removed_with_its_expired_conversation_raises_expired() -> None:
     with pytest.raises(ConversationExpired):
         drive(outcome(tables(ConversationState.EXPIRED), REQUEST))
 
 
-def test_who_waited_for_it_is_told_as_who_ran_it() -> None:
+def test_committed_raises_the_error_that_the_failure_records() -> None:
     with pytest.raises(ConversationDeleted):
         committed(Ended(AttemptState.FAILED, failure=DELETED))
     with pytest.raises(TurnFailed, match="it broke"):
         committed(Ended(AttemptState.FAILED, failure=Failure("boom", "it broke")))
 
 
-def test_of_a_live_conversation_nobody_can_tell() -> None:
+def test_outcome_of_an_unknown_attempt_in_a_live_conversation_raises_superseded() -> None:
     with pytest.raises(Superseded):
         drive(outcome(tables(), REQUEST))
 
 
-async def test_a_committed_turn_comes_with_its_chat_as_it_is_then() -> None:
+async def test_standing_of_a_committed_turn_carries_its_current_conversation() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         async with chat.turn("Hello") as turn:
@@ -84,7 +84,7 @@ async def test_a_committed_turn_comes_with_its_chat_as_it_is_then() -> None:
         assert (found.state, found.turn.id, found.chat.turns) == (AttemptState.COMPLETED, turn.id, 2)
 
 
-async def test_one_that_runs_and_one_that_waits_have_no_turn_yet() -> None:
+async def test_standing_of_a_running_or_queued_turn_has_no_turn_yet() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         async with chat.turn("Hello") as turn:
@@ -104,7 +104,7 @@ async def test_one_that_runs_and_one_that_waits_have_no_turn_yet() -> None:
         assert (second.state, second.turn) == (QUEUED, None)
 
 
-async def test_one_that_failed_says_why_and_one_that_was_discarded_does_not() -> None:
+async def test_standing_of_a_failed_turn_has_a_failure_and_of_a_discarded_one_none() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         with pytest.raises(ZeroDivisionError):
@@ -118,7 +118,7 @@ async def test_one_that_failed_says_why_and_one_that_was_discarded_does_not() ->
         assert (other.state, other.turn, other.failure) == (AttemptState.DISCARDED, None, None)
 
 
-async def test_a_turn_of_another_chat_is_not_there() -> None:
+async def test_standing_of_a_turn_of_another_conversation_raises_turn_not_found() -> None:
     async with await Ledger.open() as ledger:
         chat, other = await ledger.conversation(), await ledger.conversation()
         async with other.turn("Hello") as turn:
@@ -142,7 +142,7 @@ def request(owner: str = "ann", chunk: int = 0, item: int = 0) -> LookRequest:
     return LookRequest(owner, CONVERSATION, TURN, chunk, item, 1)
 
 
-def test_a_running_turn_is_read_in_steps() -> None:
+def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
     made = told_tables()
     drive(made.add_attempt(attempt(1, journaled=2)))
     drive(made.add_records(TURN, 0, [finished(call("a")), finished(call("b"))]))
@@ -164,7 +164,7 @@ def items_of(log: bytes, journal: Journal, partial: str) -> list[bytes]:
     return [bytes(event.item) for event in events if isinstance(event, ItemDone)]
 
 
-def test_reasoning_that_was_told_and_is_not_kept_stays_told() -> None:
+def test_event_log_of_a_kept_turn_keeps_reasoning_that_was_sent() -> None:
     journal = Journal([assistant("so"), reasoning()])
     log = kept_turn_log(
         SentLog(bytes([ITEM, ITEM]), 2, ""), journal, unfinished.kept_output(journal, ""), None
@@ -172,14 +172,14 @@ def test_reasoning_that_was_told_and_is_not_kept_stays_told() -> None:
     assert items_of(log, journal, "") == [assistant("so").raw, reasoning().raw]
 
 
-def test_an_attempt_that_told_nothing_leaves_no_log() -> None:
+def test_attempt_without_events_leaves_no_log() -> None:
     tables = MemoryTables(Database())
     drive(tables.add_log_chunk(TURN, 0, b"chunk"))
     drive(store_attempt_log(tables, TURN, Journal(), SentLog(b"", 0, "")))
     assert drive(tables.log_chunks(TURN, 0, 9)) == []
 
 
-def test_untold_is_the_rest_of_the_output() -> None:
+def test_unsent_output_is_every_item_not_yet_sent_as_an_event() -> None:
     told = [assistant("a"), reasoning(), call()]
     assert unsent_items(told, [assistant("a"), call(), result()]) == [result()]
     assert unsent_items([], [call()]) == [call()]
@@ -207,14 +207,14 @@ def results(items: tuple[Item, ...] | list[Item]) -> list[Item]:
 
 @generated
 @given(journals)
-def test_what_is_kept_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
+def test_kept_output_is_well_formed_and_leaves_no_call_open(journal: Journal) -> None:
     assert open_calls((user(), *kept_output(journal, "so f"))) == ()
     assert open_calls((user(), *kept_output(journal, ""))) == ()
 
 
 @generated
 @given(journals)
-def test_what_is_kept_is_all_that_was_finished_in_order(journal: Journal) -> None:
+def test_kept_output_holds_every_finished_item_in_order(journal: Journal) -> None:
     output = kept_output(journal, "")
     finished = [item for item in journal.items if not item.is_reasoning]
     assert [item for item in output if not item.is_reasoning][: len(finished)] == finished
@@ -223,7 +223,7 @@ def test_what_is_kept_is_all_that_was_finished_in_order(journal: Journal) -> Non
 
 @generated
 @given(journals)
-def test_what_is_kept_invents_a_result_for_unanswered_calls_only(journal: Journal) -> None:
+def test_kept_output_adds_results_only_for_unanswered_calls(journal: Journal) -> None:
     invented = Counter(results(kept_output(journal, ""))) - Counter(results(journal.items))
     assert sorted(item.call_id or "" for item in invented.elements()) == sorted(
         journal.items[place].call_id or "" for place in journal.unanswered()
@@ -232,12 +232,12 @@ def test_what_is_kept_invents_a_result_for_unanswered_calls_only(journal: Journa
 
 @generated
 @given(journals)
-def test_keeping_what_was_kept_changes_nothing(journal: Journal) -> None:
+def test_kept_output_kept_again_is_unchanged(journal: Journal) -> None:
     output = kept_output(journal, "so f")
     assert kept_output(Journal(list(output), {}), "") == output
 
 
-def test_an_unanswered_call_is_told_as_not_started_or_of_unknown_outcome() -> None:
+def test_kept_output_states_unanswered_calls_as_not_started_or_of_unknown_outcome() -> None:
     journal = Journal([call("a"), call("b"), call("c")], {0: STARTED, 2: READ_ONLY})
     assert kept_output(journal, "")[3:] == (
         told("a", OUTCOME_UNKNOWN),
@@ -246,7 +246,7 @@ def test_an_unanswered_call_is_told_as_not_started_or_of_unknown_outcome() -> No
     )
 
 
-def test_the_words_say_what_is_known_and_never_cancelled() -> None:
+def test_stated_results_name_the_known_state_and_never_cancellation() -> None:
     assert NOT_STARTED.startswith("Not started")
     assert "no effect" in NOT_STARTED
     assert OUTCOME_UNKNOWN.startswith("Started, outcome unknown")
@@ -254,27 +254,27 @@ def test_the_words_say_what_is_known_and_never_cancelled() -> None:
     assert "cancel" not in (NOT_STARTED + OUTCOME_UNKNOWN).lower()
 
 
-def test_partial_text_comes_last_and_is_marked_incomplete() -> None:
+def test_kept_output_ends_with_the_partial_text_marked_incomplete() -> None:
     output = kept_output(Journal([call("a")]), "so f")
     assert output[-1] == message("assistant", "so f", status="incomplete")
 
 
-def test_without_partial_text_there_is_no_empty_message() -> None:
+def test_kept_output_without_partial_text_has_no_empty_message() -> None:
     assert kept_output(Journal(), "") == ()
     assert kept_output(Journal([assistant()]), "") == (assistant(),)
 
 
-def test_each_call_of_a_repeated_id_is_judged_by_itself() -> None:
+def test_kept_output_states_each_call_of_a_repeated_id_separately() -> None:
     journal = Journal([call("a"), result("a"), call("a")], {0: STARTED})
     assert kept_output(journal, "") == (call("a"), result("a"), call("a"), told("a", NOT_STARTED))
 
 
-def test_results_have_the_type_of_their_call() -> None:
+def test_kept_output_gives_a_stated_result_the_type_of_its_call() -> None:
     output = kept_output(Journal([call("a", "custom_tool_call")]), "")
     assert output[1].type == "custom_tool_call_output"
 
 
-def test_reasoning_stays_with_the_text_it_led_to() -> None:
+def test_kept_output_keeps_reasoning_before_the_partial_text() -> None:
     assert kept_output(Journal([reasoning()]), "so f")[0] == reasoning()
 
 
@@ -283,20 +283,20 @@ def test_reasoning_stays_with_the_text_it_led_to() -> None:
 
 @generated
 @given(journals)
-def test_what_is_settled_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
+def test_settled_output_is_well_formed_and_leaves_no_call_open(journal: Journal) -> None:
     assert open_calls((user(), *settled_output(journal, FAILURE))) == ()
 
 
 @generated
 @given(journals)
-def test_what_is_settled_shows_each_call_that_may_have_acted_and_no_other(journal: Journal) -> None:
+def test_settled_output_shows_exactly_the_calls_that_may_have_acted(journal: Journal) -> None:
     acted = [journal.items[place] for place in sorted(journal.started) if not journal.started[place]]
     assert calls(settled_output(journal, FAILURE)) == acted
 
 
 @generated
 @given(journals)
-def test_what_is_settled_has_the_recorded_results_and_states_the_others(journal: Journal) -> None:
+def test_settled_output_has_recorded_results_and_states_the_others_as_unknown(journal: Journal) -> None:
     acted = [place for place, read_only in journal.started.items() if not read_only]
     answers = [journal.answers().get(place) for place in acted]
     shown = Counter(item.fields["output"] for item in results(settled_output(journal, FAILURE)))
@@ -305,7 +305,7 @@ def test_what_is_settled_has_the_recorded_results_and_states_the_others(journal:
 
 @generated
 @given(journals)
-def test_what_is_settled_keeps_no_text_of_the_draft(journal: Journal) -> None:
+def test_settled_output_keeps_no_text_of_the_draft(journal: Journal) -> None:
     output = settled_output(journal, FAILURE)
     assert [item.role for item in output if item.type == "message"] == ["developer"]
     assert output[-1].role == "developer"
@@ -313,19 +313,19 @@ def test_what_is_settled_keeps_no_text_of_the_draft(journal: Journal) -> None:
 
 @generated
 @given(journals)
-def test_what_is_settled_keeps_reasoning_only_before_a_call_it_shows(journal: Journal) -> None:
+def test_settled_output_keeps_reasoning_only_before_a_call_it_shows(journal: Journal) -> None:
     output = settled_output(journal, FAILURE)
     for item, after in pairwise(output):
         assert not item.is_reasoning or after.is_reasoning or after.is_call
 
 
-def test_the_note_gives_the_reason() -> None:
+def test_settled_note_gives_the_reason() -> None:
     journal = Journal([call("a"), result("a")], {0: STARTED})
     assert "did not finish: it broke. The" in settled_output(journal, FAILURE)[-1].text
     assert "did not finish: it was stopped. The" in settled_output(journal, None)[-1].text
 
 
-def test_the_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
+def test_settled_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
     output = settled_output(Journal([call("a")], {0: STARTED}), FAILURE)
     assert output[1] == told("a", OUTCOME_UNKNOWN)
     assert "did run" not in output[-1].text
@@ -336,7 +336,7 @@ def test_the_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
 
 @generated
 @given(journals_not_thinking)
-def test_a_resumed_journal_is_well_formed_and_leaves_only_what_was_not_started(journal: Journal) -> None:
+def test_resumed_journal_is_well_formed_and_leaves_only_unstarted_calls_open(journal: Journal) -> None:
     left = open_calls((user(), *journal.items, *resume_results(journal)))
     not_started = [place for place in journal.unanswered() if place not in journal.started]
     assert list(left) == [journal.items[place] for place in not_started]
@@ -344,7 +344,7 @@ def test_a_resumed_journal_is_well_formed_and_leaves_only_what_was_not_started(j
 
 @generated
 @given(journals)
-def test_a_resumed_journal_states_each_started_call_once(journal: Journal) -> None:
+def test_resumed_journal_states_each_started_call_once(journal: Journal) -> None:
     stated = resume_results(journal)
     started = [journal.items[place] for place in journal.unanswered() if place in journal.started]
     assert [item.call_id for item in stated] == [item.call_id for item in started]
@@ -354,14 +354,16 @@ def test_a_resumed_journal_states_each_started_call_once(journal: Journal) -> No
 
 
 @pytest.mark.parametrize("start", [STARTED, READ_ONLY])
-def test_a_journal_that_ends_in_reasoning_can_be_resumed(start: bool) -> None:
+def test_resumed_journal_that_ends_in_reasoning_is_well_formed(start: bool) -> None:
     # A tool started while the model went on: the stated result must not stand behind the reasoning.
     journal = Journal.taken_up(Journal([call("a"), reasoning()], {0: start}).records)
     steps = [*journal.items, *resume_results(journal)]
     assert open_calls((user(), *steps, assistant())) == ()
 
 
-def test_attempt_with_a_result_of_no_call_is_not_kept_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_attempt_with_a_result_without_a_call_is_not_kept_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stranded = attempt(1, input=(answer_to("c1", "42"),))
     assert not is_well_formed((), stranded, Journal())
     assert f"{stranded.id} cannot be kept" in caplog.text

@@ -1,4 +1,4 @@
-"""The check: clean where nothing is wrong; damage to a row, lane, attempt or token is found and named."""
+"""The check finds nothing in a sound store and reports damage to rows, lanes, attempts and tokens."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await made.close()
 
 
-async def test_nothing_is_wrong_with_a_new_store(store: Store) -> None:
+async def test_check_of_a_new_store_finds_nothing(store: Store) -> None:
     report = await store.read(check, CheckRequest(at_rest=True))
     assert (report.findings, report.conversations, report.is_whole) == ([], 0, True)
 
 
-async def test_nothing_is_wrong_whatever_has_happened(store: Store) -> None:
+async def test_check_of_a_store_after_every_operation_finds_nothing(store: Store) -> None:
     lived = await live_in(store)
     assert await lived.ledger.check(at_rest=True) == []
     report = await store.read(check, CheckRequest())
@@ -67,7 +67,7 @@ async def test_nothing_is_wrong_whatever_has_happened(store: Store) -> None:
         assert await lived.ledger.check(at_rest=True) == []
 
 
-async def test_what_is_at_work_is_no_damage_and_told_only_where_there_should_be_rest(store: Store) -> None:
+async def test_check_reports_running_and_queued_turns_only_at_rest_and_not_as_damage(store: Store) -> None:
     ledger = await Ledger.over(store)
     chat = await ledger.conversation()
     gate = Gate()
@@ -85,7 +85,7 @@ async def test_what_is_at_work_is_no_damage_and_told_only_where_there_should_be_
     assert await findings(store, at_rest=True) == []
 
 
-async def test_a_line_of_several_pages_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_check_follows_lines_and_lists_over_several_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("audit", "check", "lines"):
         monkeypatch.setattr(f"turnledger.engine.check.{module}.PAGE", 2)
     store = MemoryStore()
@@ -190,13 +190,15 @@ ROW_DAMAGES = [
 ]
 
 
-async def test_damage_to_a_row_is_seen_and_named(lived: Lived, database: Database) -> None:
+async def test_check_reports_damage_to_each_kind_of_row(lived: Lived, database: Database) -> None:
     await expect_found(lived, database, ROW_DAMAGES)
     lost = (lose_conversation_of_branch, Rule.ORPHAN, "Its conversation is not there: nobody can reach it")
     await expect_found(lived, database, [lost], owner=None)
 
 
-async def test_a_ticket_must_wait_for_something_and_be_found(lived: Lived, database: Database) -> None:
+async def test_check_reports_a_ticket_with_an_unknown_conversation_branch_or_lease(
+    lived: Lived, database: Database
+) -> None:
     gate = Gate()
     held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
     await gate.arrived()
@@ -219,9 +221,7 @@ async def test_a_ticket_must_wait_for_something_and_be_found(lived: Lived, datab
     await asyncio.gather(held, queued)
 
 
-async def test_a_ticket_for_a_conversation_that_has_ended_waits_in_vain(
-    lived: Lived, database: Database
-) -> None:
+async def test_check_reports_a_ticket_for_an_expired_conversation(lived: Lived, database: Database) -> None:
     gate = Gate()
     held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
     await gate.arrived()
@@ -240,7 +240,7 @@ async def test_a_ticket_for_a_conversation_that_has_ended_waits_in_vain(
     del database.tickets[id]
 
 
-async def test_only_so_many_findings_are_reported(lived: Lived, database: Database) -> None:
+async def test_check_reports_findings_up_to_its_limit(lived: Lived, database: Database) -> None:
     for name, claim in database.claims.items():
         database.claims[name] = replace(claim, conversation=ConversationId("conv_" + raw_id(9)))
     assert len(await lived.ledger.check()) == len(database.claims) > 2
@@ -248,7 +248,7 @@ async def test_only_so_many_findings_are_reported(lived: Lived, database: Databa
     assert (len(report.findings), report.is_whole) == (2, False)
 
 
-async def test_what_a_damaged_store_said_of_itself_is_told_even_if_it_breaks_down(lived: Lived) -> None:
+async def test_check_of_a_damaged_store_that_fails_still_reports_its_findings(lived: Lived) -> None:
     store = MemoryStore(Database())
 
     async def broken(tables: Tables, request: CheckRequest) -> object:
@@ -268,7 +268,7 @@ async def test_what_a_damaged_store_said_of_itself_is_told_even_if_it_breaks_dow
     assert not report.is_whole  # type: ignore[attr-defined]
 
 
-async def test_a_store_that_only_fails_is_not_called_damaged() -> None:
+async def test_check_of_an_unreadable_store_without_damage_raises_the_error() -> None:
     async def unreachable(tables: Tables, request: CheckRequest) -> object:
         async def all_branches(after: object, limit: int) -> list[object]:
             raise OSError("cut off")
@@ -280,7 +280,7 @@ async def test_a_store_that_only_fails_is_not_called_damaged() -> None:
         await MemoryStore(Database()).read(unreachable, CheckRequest())
 
 
-async def test_a_turn_that_was_stopped_while_it_waited_is_no_damage(lived: Lived, database: Database) -> None:
+async def test_check_of_a_turn_stopped_in_the_queue_finds_nothing(lived: Lived, database: Database) -> None:
     gate = Gate()
     held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
     await gate.arrived()
@@ -310,7 +310,7 @@ def audit() -> Audit:
         (KeyError("x"), "It cannot be read: KeyError('x')"),
     ],
 )
-def test_what_cannot_be_read_is_noted(audit: Audit, problem: Exception, said: str) -> None:
+def test_audit_records_an_unreadable_row(audit: Audit, problem: Exception, said: str) -> None:
     with audit.noting(HERE):
         raise problem
     assert [(each.rule, each.owner, each.message) for each in audit.findings] == [
@@ -318,13 +318,13 @@ def test_what_cannot_be_read_is_noted(audit: Audit, problem: Exception, said: st
     ]
 
 
-def test_what_is_passed_over_is_not_noted(audit: Audit) -> None:
+def test_audit_does_not_record_an_error_that_it_passes_over(audit: Audit) -> None:
     with audit.passing_over():
         raise StoreCorrupt
     assert audit.findings == []
 
 
-def test_a_store_out_of_reach_is_no_damage(audit: Audit) -> None:
+def test_audit_raises_store_unavailable_and_records_no_damage(audit: Audit) -> None:
     for block in (audit.noting(HERE), audit.passing_over()):
         with pytest.raises(StoreUnavailable), block:
             raise StoreUnavailable
@@ -333,7 +333,7 @@ def test_a_store_out_of_reach_is_no_damage(audit: Audit) -> None:
     assert audit.findings == []
 
 
-def test_there_can_be_enough(audit: Audit) -> None:
+def test_audit_beyond_its_limit_raises_enough(audit: Audit) -> None:
     audit.found(Rule.CHAIN, HERE, "One.")
     audit.found(Rule.CHAIN, HERE, "Two.")
     with pytest.raises(Enough):
@@ -341,7 +341,7 @@ def test_there_can_be_enough(audit: Audit) -> None:
     assert len(audit.findings) == 2
 
 
-def test_settled_turns_are_remembered_of_so_many_branches(audit: Audit) -> None:
+def test_audit_remembers_settled_turns_of_a_bounded_number_of_branches(audit: Audit) -> None:
     assert audit.settled_on(some_id(BranchId, 1)) is None
     for number in range(REMEMBERED + 1):
         audit.remember_settled(some_id(BranchId, number), (number,))
@@ -478,7 +478,7 @@ LANE_DAMAGES = [
 ]
 
 
-async def test_damage_to_lanes_and_effects_is_seen_and_named(lived: Lived, database: Database) -> None:
+async def test_check_reports_damage_to_lanes_and_effects(lived: Lived, database: Database) -> None:
     await fail(lived.plain, "one that fails without effects")
     await expect_found(lived, database, LANE_DAMAGES)
 
@@ -506,7 +506,7 @@ async def running(lived: Lived, database: Database) -> Attempt:
     return database.attempts[attempt.id]
 
 
-async def test_damage_around_a_running_attempt_is_seen_and_named(
+async def test_check_reports_damage_around_a_running_attempt(
     lived: Lived, database: Database, running: Attempt
 ) -> None:
     [note] = await lived.ledger.check(at_rest=True)
@@ -547,7 +547,7 @@ async def test_damage_around_a_running_attempt_is_seen_and_named(
     await expect_found(lived, database, damages)
 
 
-async def test_what_waits_on_a_conversation_that_has_ended_waits_no_more(
+async def test_check_of_unsettled_effects_in_a_purged_conversation_finds_nothing(
     lived: Lived, database: Database
 ) -> None:
     attempt = waiting(database, lived)
@@ -559,7 +559,7 @@ async def test_what_waits_on_a_conversation_that_has_ended_waits_no_more(
     assert await lived.ledger.check() == []
 
 
-async def test_what_waits_on_a_conversation_that_can_be_restored_waits_on(
+async def test_check_reports_lost_effects_of_a_restorable_conversation(
     lived: Lived, database: Database
 ) -> None:
     attempt = waiting(database, lived)
@@ -570,7 +570,9 @@ async def test_what_waits_on_a_conversation_that_can_be_restored_waits_on(
     assert "what its tools did is lost" in finding.message
 
 
-async def test_nothing_runs_on_a_conversation_that_is_deleted(lived: Lived, database: Database) -> None:
+async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
+    lived: Lived, database: Database
+) -> None:
     gate = Gate()
     held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
     await gate.arrived()
@@ -599,7 +601,7 @@ def change_token(database: Database, id: TokenId, **changes: Any) -> None:
     database.tokens[id] = replace(database.tokens[id], **changes)
 
 
-async def test_tokens_in_every_state_are_sound(lived: Lived) -> None:
+async def test_check_of_tokens_in_every_state_finds_nothing(lived: Lived) -> None:
     parent, child = await family(lived)
     assert await lived.ledger.check() == []
     await Host(lived.ledger).tokens.revoke(child.id)
@@ -609,7 +611,7 @@ async def test_tokens_in_every_state_are_sound(lived: Lived) -> None:
     assert await lived.ledger.check() == []
 
 
-async def test_damage_to_tokens_and_links_is_seen_and_named(lived: Lived, database: Database) -> None:
+async def test_check_reports_damage_to_tokens_and_share_links(lived: Lived, database: Database) -> None:
     parent, child = await family(lived)
     share, code = await Host(lived.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
     guest = (await Host(lived.ledger).shares.exchange(code, "n" * 22)).token
@@ -645,7 +647,7 @@ async def test_damage_to_tokens_and_links_is_seen_and_named(lived: Lived, databa
     assert await lived.ledger.check() == []
 
 
-async def test_a_token_may_outlast_the_row_of_its_maker_when_both_have_expired(
+async def test_check_of_an_expired_token_without_its_parent_row_finds_nothing(
     lived: Lived, database: Database
 ) -> None:
     parent, child = await family(lived)
@@ -654,7 +656,9 @@ async def test_a_token_may_outlast_the_row_of_its_maker_when_both_have_expired(
     assert await lived.ledger.check() == []
 
 
-async def test_a_token_that_outlives_its_maker_or_link_is_seen(lived: Lived, database: Database) -> None:
+async def test_check_reports_a_valid_token_of_a_revoked_parent_or_link(
+    lived: Lived, database: Database
+) -> None:
     parent, child = await family(lived)
     share, code = await Host(lived.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
     guest = (await Host(lived.ledger).shares.exchange(code, "n" * 22)).token

@@ -1,7 +1,4 @@
-"""What is kept beside a turn: a log that cannot be told and a flag that hides nothing are seen.
-
-Lines: a gap, a wrong parent, a broken pair, an origin that leads elsewhere; each is seen where it is.
-"""
+"""The check reports damage to event logs, flags and lines at the turn or branch concerned."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ LOGS = [
 ]
 
 
-async def test_a_log_that_cannot_be_told_is_seen(lived: Lived, database: Database) -> None:
+async def test_check_reports_an_unreadable_event_log_of_a_turn(lived: Lived, database: Database) -> None:
     turn = (await lived.plain.turns())[1]
     for kept, said in LOGS:
         with repaired(database):
@@ -63,7 +60,9 @@ async def test_a_log_that_cannot_be_told_is_seen(lived: Lived, database: Databas
         assert said in finding.message
 
 
-async def test_the_log_of_a_settled_turn_is_looked_at_as_well(lived: Lived, database: Database) -> None:
+async def test_check_reports_an_unreadable_event_log_of_a_settled_turn(
+    lived: Lived, database: Database
+) -> None:
     turn = next(each for each in await lived.settled.turns() if each.kind is TurnKind.SETTLED)
     torn = WholeLog(log=bytes([ITEM]), text="", state=AttemptState.FAILED)
     database.turn_logs[turn.id] = event_log.encode_whole(torn)
@@ -73,7 +72,7 @@ async def test_the_log_of_a_settled_turn_is_looked_at_as_well(lived: Lived, data
         [event async for event in lived.settled.events(turn.id)]
 
 
-async def test_the_log_of_an_attempt_that_was_set_aside_is_looked_at(
+async def test_check_reports_an_unreadable_event_log_of_an_ended_attempt(
     lived: Lived, database: Database
 ) -> None:
     [attempt] = [each.attempt for each in await lived.waiting.attempts()]
@@ -84,9 +83,7 @@ async def test_the_log_of_an_attempt_that_was_set_aside_is_looked_at(
     assert "refers to missing text" in finding.message
 
 
-async def test_a_flag_at_a_place_that_its_turn_does_not_have_is_seen(
-    lived: Lived, database: Database
-) -> None:
+async def test_check_reports_a_flag_on_an_item_that_its_turn_lacks(lived: Lived, database: Database) -> None:
     turn = (await lived.plain.turns())[1]
     await lived.plain.flag(turn.id, to_user=False)
     assert await lived.ledger.check() == []
@@ -250,14 +247,12 @@ DAMAGES = [
 ]
 
 
-async def test_damage_to_a_line_is_seen_and_named(lived: Lived, database: Database) -> None:
+async def test_check_reports_damage_to_each_part_of_a_line(lived: Lived, database: Database) -> None:
     await lived.settled.fork()
     await expect_found(lived, database, DAMAGES)
 
 
-async def test_a_call_without_a_result_is_seen_at_the_turn_that_passed_it_over(
-    lived: Lived, database: Database
-) -> None:
+async def test_check_reports_an_open_call_at_the_turn_after_it(lived: Lived, database: Database) -> None:
     leave_a_call_open(database, lived)
     [finding] = await lived.ledger.check()
     assert finding.rule is Rule.PAIRS
@@ -265,7 +260,7 @@ async def test_a_call_without_a_result_is_seen_at_the_turn_that_passed_it_over(
     assert "The call open of the turn before it has no result" in finding.message
 
 
-async def test_a_branch_that_is_shorter_than_what_it_shares_hides_turns(
+async def test_check_reports_a_branch_shorter_than_the_turns_it_shares(
     lived: Lived, database: Database
 ) -> None:
     branch = next(each for each in database.branches.values() if each.length == each.start > 1)
@@ -274,7 +269,7 @@ async def test_a_branch_that_is_shorter_than_what_it_shares_hides_turns(
     assert "it hides some" in finding.message
 
 
-async def test_turns_of_an_ended_conversation_stay_only_while_somebody_needs_them(
+async def test_check_reports_a_missing_turn_of_a_purged_conversation_that_a_fork_needs(
     lived: Lived, database: Database
 ) -> None:
     origin = database.origins[shown(database, lived.forked).id]
@@ -286,7 +281,7 @@ async def test_turns_of_an_ended_conversation_stay_only_while_somebody_needs_the
     assert "Turn 1 is not there" in finding.message
 
 
-async def test_a_settled_turn_is_found_however_many_branches_came_between(
+async def test_check_finds_settled_turns_across_more_branches_than_it_remembers(
     lived: Lived, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnledger.engine.check.audit.REMEMBERED", 1)
@@ -301,7 +296,7 @@ async def test_a_settled_turn_is_found_however_many_branches_came_between(
     assert (finding.rule, finding.branch) == (Rule.SETTLED, last.id)
 
 
-async def test_what_was_settled_on_a_branch_later_is_no_matter_to_those_made_before(
+async def test_check_of_a_fork_made_after_a_settled_turn_finds_nothing(
     lived: Lived, database: Database
 ) -> None:
     chat = lived.waiting
@@ -311,14 +306,14 @@ async def test_what_was_settled_on_a_branch_later_is_no_matter_to_those_made_bef
     assert await lived.ledger.check() == []
 
 
-async def test_a_gap_as_wide_as_the_sea_is_told_once(lived: Lived, database: Database) -> None:
+async def test_check_reports_a_gap_of_many_turns_once(lived: Lived, database: Database) -> None:
     branch = shown(database, lived.plain)
     change_branch(database, branch, length=10**15)
     [finding] = await lived.ledger.check()
     assert "Turns 4 to 1000000000000000 are not there" in finding.message
 
 
-async def test_deep_edits_are_sound_beyond_the_stretches_that_an_origin_lists(lived: Lived) -> None:
+async def test_check_of_more_edits_than_an_origin_lists_finds_nothing(lived: Lived) -> None:
     chat = await lived.ledger.for_owner("ann").conversation()
     await say(chat, "start")
     for count in range(70):
@@ -338,7 +333,7 @@ async def instruct(chat: Chat) -> None:
     await say(chat, "five", instructions="")
 
 
-async def test_a_turn_that_changes_what_is_in_force_without_saying_so_is_seen(
+async def test_check_reports_a_turn_that_changes_the_instructions_in_force_silently(
     lived: Lived, database: Database
 ) -> None:
     chat = await lived.ledger.for_owner("ann").conversation()
@@ -353,7 +348,9 @@ async def test_a_turn_that_changes_what_is_in_force_without_saying_so_is_seen(
     assert "the instructions of turn 1 in force, but found those of turn 2 so" in found[0].message
 
 
-async def test_a_branch_that_has_lost_its_instructions_is_seen(lived: Lived, database: Database) -> None:
+async def test_check_reports_a_branch_that_records_wrong_instructions_in_force(
+    lived: Lived, database: Database
+) -> None:
     chat = await lived.ledger.for_owner("ann").conversation()
     await instruct(chat)
     fork = await chat.fork((await chat.turns())[3].id)
@@ -370,7 +367,7 @@ async def test_a_branch_that_has_lost_its_instructions_is_seen(lived: Lived, dat
     assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, own.id)
 
 
-async def test_turns_of_a_conversation_that_can_be_restored_have_to_be_there(
+async def test_check_reports_a_missing_turn_of_a_restorable_conversation(
     lived: Lived, database: Database
 ) -> None:
     await lived.plain.delete()

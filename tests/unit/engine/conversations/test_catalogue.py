@@ -1,4 +1,4 @@
-"""Lists and search: pages are bounded and without gaps, and show what is there by now."""
+"""Lists and search: pages are bounded, without gaps, and current."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def titles(ledger: Chats, **wanted: object) -> tuple[str, bool]:
     return "".join(each.conversation.title or "" for each in page.chats), page.next is not None
 
 
-async def test_what_has_lapsed_leaves_no_gap_and_no_page_that_is_not_there(
+async def test_list_leaves_out_expired_chats_without_gaps_or_empty_pages(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     for title in "abcdef":
@@ -51,7 +51,7 @@ async def test_what_has_lapsed_leaves_no_gap_and_no_page_that_is_not_there(
     assert await titles(ledger, limit=2, cursor=page.next) == ("da", False)
 
 
-async def test_what_runs_does_not_lapse(ledger: Ledger, clock: FakeClock) -> None:
+async def test_list_keeps_a_chat_past_its_expiry_while_a_turn_runs(ledger: Ledger, clock: FakeClock) -> None:
     chat = await ledger.conversation(title="a", expires_after=60)
     async with chat.turn("q") as turn:
         clock.advance(100)
@@ -61,7 +61,7 @@ async def test_what_runs_does_not_lapse(ledger: Ledger, clock: FakeClock) -> Non
     assert await titles(ledger) == ("", False)
 
 
-async def test_who_may_see_one_chat_is_listed_that_one(ledger: Ledger) -> None:
+async def test_list_within_one_chat_returns_only_that_chat(ledger: Ledger) -> None:
     chats = {
         title: await ledger.for_owner("local", scope="shop").conversation(title=title, tags=[title])
         for title in "abc"
@@ -81,7 +81,7 @@ async def test_who_may_see_one_chat_is_listed_that_one(ledger: Ledger) -> None:
     assert await titles(one, archived=None) == ("b", False)
 
 
-async def test_what_is_handed_out_is_nobodys_but_the_callers(ledger: Ledger) -> None:
+async def test_listed_metadata_changed_by_the_caller_is_not_changed_in_the_store(ledger: Ledger) -> None:
     await ledger.conversation(title="a", metadata={"a": "b"})
     (listed,) = (await ledger.list()).chats
     listed.conversation.metadata["a"] = "changed"
@@ -102,13 +102,13 @@ def conversation(**details: object) -> Conversation:
         ({"internal": True, "is_listed": False}, True),
     ],
 )
-def test_a_chat_that_is_listed_and_has_a_title_needs_no_more(
+def test_chat_is_entered_in_the_catalogue_if_internal_or_listed_with_a_title(
     details: dict[str, object], entered: bool
 ) -> None:
     assert is_entered(conversation(**details)) is entered
 
 
-def test_what_has_no_words_is_named_by_nobody() -> None:
+def test_title_by_words_is_removed_when_there_are_no_words() -> None:
     named = named_by_words(conversation(), "Words")
     assert (named.title, named.named_by) == ("Words", NamedBy.WORDS)
     unnamed = named_by_words(named, None)
@@ -121,17 +121,19 @@ async def say(ledger: Ledger, text: str, conversation_key: str = "chat") -> None
 
 
 @pytest.mark.parametrize("place", [1, 255, TITLES, TITLES + 1, 2 * TITLES - 1])
-def test_a_cursor_names_its_place(place: int) -> None:
+def test_search_cursor_leads_back_to_its_place(place: int) -> None:
     assert place_of(cursor_at(place)) == place
 
 
 @pytest.mark.parametrize("cursor", ["", "0", "g", "A", "+1", "1_0", "٣", "f" * 16, "1" * 17])
-def test_other_cursors_are_refused(cursor: str) -> None:
+def test_invalid_search_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidInput, match="next"):
         place_of(cursor)
 
 
-async def test_one_long_chat_does_not_hold_a_page_up(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_page_is_not_filled_by_one_long_chat(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search_module, "MOST_EFFORT", 3)
     monkeypatch.setattr(search_module, "MORE_AT_ONCE", 2)
     await say(ledger, "heron", "other")
@@ -145,7 +147,7 @@ async def test_one_long_chat_does_not_hold_a_page_up(ledger: Ledger, monkeypatch
     assert (found, pages) == (["long", "long", "other"], 2)
 
 
-async def test_an_expired_chat_is_not_found(ledger: Ledger, clock: FakeClock) -> None:
+async def test_search_does_not_find_an_expired_chat(ledger: Ledger, clock: FakeClock) -> None:
     chat = await ledger.conversation(title="A heron", expires_after=60)
     async with chat.turn("heron") as turn:
         turn.emit("Yes.")
@@ -154,7 +156,7 @@ async def test_an_expired_chat_is_not_found(ledger: Ledger, clock: FakeClock) ->
     assert (await ledger.search("heron")).hits == ()
 
 
-async def test_places_that_do_not_hold_any_more_are_passed_over(
+async def test_search_skips_index_entries_that_are_stale(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await say(ledger, "A heron?")
@@ -182,7 +184,7 @@ async def test_places_that_do_not_hold_any_more_are_passed_over(
     assert (page.hits, page.next) == ((), None)
 
 
-async def test_what_is_found_belongs_to_its_finder(ledger: Ledger) -> None:
+async def test_found_metadata_changed_by_the_caller_is_not_changed_in_the_store(ledger: Ledger) -> None:
     await ledger.conversation(title="A heron", metadata={"a": "b"})
     [hit] = (await ledger.search("heron")).hits
     hit.conversation.metadata["a"] = "changed"
@@ -190,7 +192,7 @@ async def test_what_is_found_belongs_to_its_finder(ledger: Ledger) -> None:
     assert again.conversation.metadata == {"a": "b"}
 
 
-async def test_a_search_without_words_asks_no_store() -> None:
+async def test_search_without_words_makes_no_trip_to_the_store() -> None:
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store) as ledger:
         before = len(store.operations)
@@ -213,7 +215,7 @@ class Behind(MemoryTables):
         return limit
 
 
-async def test_what_is_not_findable_is_made_so_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_indexes_outstanding_turns_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnledger.stores.memory.store.MemoryTables", Behind)
     monkeypatch.setattr(search_module, "OTHERS_STEPS", 3)
     store = GatedStore(MemoryStore())
@@ -225,7 +227,7 @@ async def test_what_is_not_findable_is_made_so_in_bounded_steps(monkeypatch: pyt
     assert store.operations.count(index_some.__name__) == 5
 
 
-async def test_a_search_finds_by_its_current_branch(ledger: Ledger) -> None:
+async def test_search_hit_names_the_current_branch_where_that_has_the_turn(ledger: Ledger) -> None:
     chat = await ledger.conversation()
     for text in ("heron", "egret"):
         async with chat.turn(text) as turn:
@@ -238,7 +240,7 @@ async def test_a_search_finds_by_its_current_branch(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 5])
-async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
+async def test_search_within_one_chat_reveals_nothing_of_other_chats(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(search_module, "MOST_EFFORT", 6)

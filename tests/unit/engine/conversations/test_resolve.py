@@ -1,4 +1,4 @@
-"""A conversation lives by its interactions, and shows its user the items that are not hidden from them."""
+"""Resolving a target to a conversation, and the items that its user is shown."""
 
 from collections.abc import AsyncIterator
 from random import Random
@@ -56,12 +56,14 @@ async def chat(clock: HandClock) -> AsyncIterator[Chat]:
         (conversation(expires_after=1), ConversationExpired),
     ],
 )
-def test_what_cannot_be_continued_says_why(found: Conversation | None, problem: type[Exception]) -> None:
+def test_check_live_raises_the_reason_for_a_missing_deleted_or_expired_conversation(
+    found: Conversation | None, problem: type[Exception]
+) -> None:
     with pytest.raises(problem):
         drive(check_live(MemoryTables(Database()), found, 1_000))
 
 
-def test_a_target_may_mean_what_it_names_and_nothing_else() -> None:
+def test_target_may_mean_only_the_conversation_that_it_names() -> None:
     row = conversation(conversation_key="k")
     other = some_id(ConversationId, 99)
     assert Target("ann", row.id).may_mean(row)
@@ -73,7 +75,7 @@ def test_a_target_may_mean_what_it_names_and_nothing_else() -> None:
     assert not Target("ann", None, "k", row).may_mean(conversation(conversation_key=None))
 
 
-def test_a_target_means_nothing_of_another_scope_but_by_its_id() -> None:
+def test_target_means_a_conversation_of_another_scope_only_by_id() -> None:
     row = conversation(conversation_key="k", scope="shop")
     other = some_id(ConversationId, 99)
     assert Target("ann", row.id).may_mean(row)
@@ -84,7 +86,7 @@ def test_a_target_means_nothing_of_another_scope_but_by_its_id() -> None:
     assert not Target("ann").may_mean(row)
 
 
-def test_a_narrowed_target_sees_one_scope_and_goes_on_so() -> None:
+def test_target_confined_to_a_scope_sees_only_conversations_of_that_scope() -> None:
     row = conversation(scope="shop")
     assert Target("ann").sees(row)
     assert Target("ann", within=Within("shop")).sees(row)
@@ -92,7 +94,7 @@ def test_a_narrowed_target_sees_one_scope_and_goes_on_so() -> None:
     assert not Target("ann", within=Within("desk")).at(row.id).sees(row)
 
 
-def test_a_key_that_was_given_to_another_by_a_reset_may_still_mean_the_old_one() -> None:
+def test_target_by_key_may_mean_the_conversation_that_a_reset_took_the_key_from() -> None:
     row = conversation(conversation_key=None, former_conversation_key="k")
     assert Target("ann", None, "k", row).may_mean(row)
     assert Target("ann", some_id(ConversationId, 99), "k").may_mean(row)
@@ -119,7 +121,7 @@ FRESH = some_id(ConversationId, 99)
 @pytest.mark.parametrize(
     "who", ["a running turn", "a system write", "who may not create", "who names the id", "a lost answer"]
 )
-def test_these_find_a_conversation_that_is_over_by_policy_as_it_is(who: str) -> None:
+def test_conversation_due_for_a_reset_is_returned_unchanged_where_no_reset_may_happen(who: str) -> None:
     tables, target = keyed(Database())
     if who == "a running turn":
         drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
@@ -135,7 +137,7 @@ def test_these_find_a_conversation_that_is_over_by_policy_as_it_is(who: str) -> 
         assert drive(resolve_settled(tables, ResolveRequest(target, LATER))) == found
 
 
-def test_a_policy_that_is_given_is_the_policy_of_the_key_from_now_on() -> None:
+def test_reset_policy_given_with_a_key_replaces_the_policy_of_the_key() -> None:
     tables, target = keyed(Database())
     for policy in (ResetPolicy.daily(3), ResetPolicy.never()):
         given = replace(target, reset_policy=policy)
@@ -163,13 +165,13 @@ def tables() -> MemoryTables:
     return made
 
 
-def test_a_hidden_half_takes_the_other_along_over_turns() -> None:
+def test_item_hidden_from_the_user_hides_its_call_or_result_in_another_turn() -> None:
     assert shown_to_user([ONE, TWO], {}) == [user(), call("a"), result("a"), assistant()]
     assert shown_to_user([ONE, TWO], {TWO.id: {0: Flags(to_user=False)}}) == [user(), assistant()]
     assert len(shown_to_user([ONE, TWO], {TWO.id: {0: Flags(to_model=False)}})) == 4
 
 
-def test_a_page_brings_the_flags_of_its_turns() -> None:
+def test_page_of_turns_carries_the_flags_of_those_turns() -> None:
     made = tables()
     flags = {0: Flags(to_user=False)}
     request = TurnPageRequest("ann", conversation().id, None, 1, 1)
@@ -180,7 +182,7 @@ def test_a_page_brings_the_flags_of_its_turns() -> None:
     assert (page.turns, page.flags) == ([TWO], {TWO.id: flags})
 
 
-def test_pages_are_those_of_the_line_that_the_first_one_showed() -> None:
+def test_page_of_turns_follows_the_branch_of_the_first_page() -> None:
     made = tables()
     first = drive(flagged_page(made, PageOfLine(TurnPageRequest("ann", conversation().id, None, 1, 1))))
     drive(made.add_branch(branch(id=OTHER)))

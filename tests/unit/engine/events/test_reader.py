@@ -1,4 +1,4 @@
-"""Events in this process: one emitted text, and readers elsewhere that writes wake up."""
+"""The live log of a running turn, and readers in this and other processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def two_ledgers() -> tuple[Ledger, GatedStore, Ledger, GatedStore]:
 
 
 @pytest.mark.parametrize("seed", range(generated.max_examples // 5))
-def test_a_reader_elsewhere_hears_within_a_tenth_of_a_second_of_a_flush(seed: int) -> None:
+def test_reader_in_another_process_receives_text_within_a_tenth_of_a_second_of_a_flush(seed: int) -> None:
     async def main() -> None:
         here, _, there, _ = await two_ledgers()
         chat = await here.conversation()
@@ -67,7 +67,7 @@ def test_a_reader_elsewhere_hears_within_a_tenth_of_a_second_of_a_flush(seed: in
     run(seed, main)
 
 
-def test_a_reader_who_waits_does_not_look_all_the_time() -> None:
+def test_waiting_reader_reads_the_store_only_on_hints() -> None:
     async def main() -> None:
         here, _, there, store = await two_ledgers()
         chat = await here.conversation()
@@ -90,7 +90,7 @@ def test_a_reader_who_waits_does_not_look_all_the_time() -> None:
     run(0, main)
 
 
-def test_a_reader_is_moved_along_with_a_queued_turn_in_its_own_process() -> None:
+def test_reader_of_a_queued_turn_follows_it_into_the_live_log() -> None:
     async def main() -> None:
         here, _, there, _ = await two_ledgers()
         chat = await here.conversation()
@@ -123,7 +123,7 @@ def test_a_reader_is_moved_along_with_a_queued_turn_in_its_own_process() -> None
     run(0, main)
 
 
-async def test_a_reader_that_stops_early_leaves_nothing_behind() -> None:
+async def test_reader_closed_early_releases_its_place_in_the_log() -> None:
     async with await Ledger.open("memory:") as ledger:
         chat = await ledger.conversation()
         async with chat.turn("q") as turn:
@@ -146,7 +146,9 @@ async def test_a_reader_that_stops_early_leaves_nothing_behind() -> None:
         max_size=40,
     )
 )
-def test_any_stretch_is_what_was_appended(steps: list[tuple[str, tuple[float, float] | None]]) -> None:
+def test_emitted_text_returns_any_range_as_appended(
+    steps: list[tuple[str, tuple[float, float] | None]],
+) -> None:
     text, plain = EmittedText(), ""
     for piece, asked in steps:
         text.append(piece)
@@ -159,7 +161,7 @@ def test_any_stretch_is_what_was_appended(steps: list[tuple[str, tuple[float, fl
     assert text.between(0, text.length) == plain
 
 
-def test_many_small_pieces_are_held_as_few() -> None:
+def test_emitted_text_holds_many_small_pieces_as_few() -> None:
     text = EmittedText()
     for _ in range(100_000):
         text.append("ab")
@@ -187,7 +189,7 @@ def wire(events: list[Event]) -> list[bytes]:
 
 @generated
 @given(st.lists(st.integers(0, 300), max_size=60), st.integers(0, 60), st.integers(1, 70))
-def test_any_reader_gets_what_the_sink_was_told(lengths: list[int], joins: int, limit: int) -> None:
+def test_live_log_returns_the_events_sent_to_the_sink(lengths: list[int], joins: int, limit: int) -> None:
     async def play() -> None:
         told: list[Event] = []
         live = live_log(told.append)
@@ -209,7 +211,7 @@ def test_any_reader_gets_what_the_sink_was_told(lengths: list[int], joins: int, 
     asyncio.run(play())
 
 
-async def test_a_long_log_is_read_from_near_the_place_that_is_asked_for() -> None:
+async def test_live_log_is_read_from_the_checkpoint_nearest_to_the_asked_number() -> None:
     live = live_log()
     for number in range(4 * STRIDE):
         say(live, str(number % 10))
@@ -219,7 +221,7 @@ async def test_a_long_log_is_read_from_near_the_place_that_is_asked_for() -> Non
     assert live.since(0, 1) == [TurnStarted(number=1)]
 
 
-async def test_what_is_at_hand_is_bounded_in_number_and_bytes() -> None:
+async def test_live_log_bounds_its_recent_events_in_number_and_bytes() -> None:
     live = live_log()
     live.attach()
     for _ in range(100):
@@ -234,7 +236,7 @@ async def test_what_is_at_hand_is_bounded_in_number_and_bytes() -> None:
     assert getattr(last, "text", "") == "x" * 1_000
 
 
-async def test_nothing_is_at_hand_while_nobody_reads() -> None:
+async def test_live_log_without_readers_holds_no_recent_events() -> None:
     live = live_log()
     say(live, "x")
     live.attach()
@@ -246,7 +248,7 @@ async def test_nothing_is_at_hand_while_nobody_reads() -> None:
     assert not live.has_listeners
 
 
-async def test_readers_are_woken_once_for_all_that_is_told_in_one_go() -> None:
+async def test_live_log_wakes_its_readers_once_for_events_sent_together() -> None:
     live = live_log()
     live.attach()
     woken: list[int] = []
@@ -267,7 +269,7 @@ async def test_readers_are_woken_once_for_all_that_is_told_in_one_go() -> None:
     assert woken == [51, 51, 51]
 
 
-async def test_readers_that_took_their_time_wait_for_the_next_wave() -> None:
+async def test_live_log_delays_the_next_wake_up_after_slow_readers_but_not_the_end() -> None:
     live = live_log()
     live.attach()
     loop = asyncio.get_running_loop()
@@ -281,7 +283,7 @@ async def test_readers_that_took_their_time_wait_for_the_next_wave() -> None:
     assert not isinstance(live._pending_wake, asyncio.TimerHandle)
 
 
-async def test_who_is_asked_for_during_a_wave_comes_after_it() -> None:
+async def test_live_log_notified_during_a_wake_up_wakes_its_readers_again() -> None:
     live = live_log()
     live.attach()
     live.wake_soon()
@@ -292,7 +294,7 @@ async def test_who_is_asked_for_during_a_wave_comes_after_it() -> None:
     assert live._pending_wake is not None
 
 
-async def test_chunks_are_the_log_in_parts() -> None:
+async def test_live_log_chunks_join_to_the_whole_log() -> None:
     live = live_log()
     assert live.next_chunk() is None
     say(live, "Hel")
@@ -306,7 +308,7 @@ async def test_chunks_are_the_log_in_parts() -> None:
     assert event_log.count_items(first.log) == 1
 
 
-async def test_a_sink_that_breaks_at_the_end_keeps_nobody_from_the_rest(
+async def test_live_log_whose_sink_raises_at_the_end_still_sends_every_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[Event] = []

@@ -1,4 +1,4 @@
-"""The branch cache: bounded, without forgotten turns, and never with those of another line."""
+"""The branch cache: bounded, never stale, and never mixed with the turns of another line."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def cached(cache: BranchCache, branch: BranchId, length: int = 6) -> tuple[Turn,
     return tuple(cache.prefix(branch, TURNS[length - 1].id if length else None, length))
 
 
-def test_a_cached_history_that_ends_with_another_turn_is_not_used() -> None:
+def test_cached_history_that_ends_with_another_turn_is_not_used() -> None:
     cache = BranchCache(10**6)
     keep(cache, A, TURNS)
     assert list(cache.prefix(A, some_id(TurnId, 99), 6)) == []
 
 
-def test_of_a_cached_history_that_has_gone_on_only_the_beginning_is_shown() -> None:
+def test_cached_history_longer_than_asked_returns_its_beginning() -> None:
     cache = BranchCache(10**6)
     keep(cache, A, TURNS)
     assert cached(cache, A, 4) == TURNS[:4]
@@ -58,7 +58,7 @@ def test_of_a_cached_history_that_has_gone_on_only_the_beginning_is_shown() -> N
     assert cached(cache, A) == TURNS
 
 
-def test_the_history_used_longest_ago_is_forgotten_first() -> None:
+def test_cached_history_least_recently_used_is_evicted_first() -> None:
     cache = room(2, 2)
     keep(cache, A, TURNS[:1])
     keep(cache, B, TURNS[:1])
@@ -67,7 +67,7 @@ def test_the_history_used_longest_ago_is_forgotten_first() -> None:
     assert [bool(cached(cache, branch, 1)) for branch in (A, B, C)] == [True, False, True]
 
 
-def test_branch_in_use_stays_however_large_and_goes_when_another_is_used() -> None:
+def test_cached_branch_beyond_the_bound_stays_until_another_is_used() -> None:
     cache = room(1, 5)
     keep(cache, A, TURNS)
     assert cached(cache, A) == TURNS
@@ -76,7 +76,7 @@ def test_branch_in_use_stays_however_large_and_goes_when_another_is_used() -> No
     assert cached(cache, B, 1) == TURNS[:1]
 
 
-def test_forms_of_one_branch_share_the_bound_and_are_forgotten_together() -> None:
+def test_cached_forms_of_one_branch_share_the_bound_and_are_evicted_together() -> None:
     conversation = some_id(ConversationId, 1)
     made = Conversation(
         id=conversation, owner="me", branch=A, conversation_key="k", created_at=0, touched_at=0
@@ -106,7 +106,7 @@ def test_forms_of_one_branch_share_the_bound_and_are_forgotten_together() -> Non
     assert forgotten._bytes == 0
 
 
-def test_name_that_a_conversation_lost_is_forgotten_with_it() -> None:
+def test_cached_key_that_a_conversation_lost_is_forgotten() -> None:
     cache = BranchCache(10**6)
     conversation = some_id(ConversationId, 1)
     made = Conversation(
@@ -118,7 +118,7 @@ def test_name_that_a_conversation_lost_is_forgotten_with_it() -> None:
     assert (cache.line(("me", "", "k")), cache.line(("me", "", conversation))) == (None, line)
 
 
-def test_a_forgotten_history_makes_room() -> None:
+def test_cached_history_that_is_forgotten_frees_its_bytes() -> None:
     cache = room(1, 6)
     keep(cache, A, TURNS)
     cache.forget(A)
@@ -128,7 +128,7 @@ def test_a_forgotten_history_makes_room() -> None:
     assert cached(cache, B) == TURNS
 
 
-def test_a_history_that_went_on_after_it_was_evicted_counts_whole() -> None:
+def test_cached_history_extended_after_its_eviction_counts_whole() -> None:
     cache = room(1, 6)
     keep(cache, A, TURNS[:5])
     history = cache.prefix(A, TURNS[4].id, 5)
@@ -137,7 +137,7 @@ def test_a_history_that_went_on_after_it_was_evicted_counts_whole() -> None:
     assert (cached(cache, A), cached(cache, B, 5)) == (TURNS, ())
 
 
-def test_a_history_kept_twice_counts_once() -> None:
+def test_cached_history_kept_twice_counts_once() -> None:
     cache = room(2, 8)
     keep(cache, A, TURNS[:5])  # two readers missed it at the same time
     keep(cache, A, TURNS[:5])
@@ -146,7 +146,7 @@ def test_a_history_kept_twice_counts_once() -> None:
     assert cached(cache, B, 3) == TURNS[:3]
 
 
-def test_what_is_cached_of_other_branches_is_shared_with_a_line_that_goes_through_them() -> None:
+def test_cached_turns_are_shared_with_a_line_that_runs_through_their_branch() -> None:
     cache = BranchCache(10**6)
     keep(cache, A, TURNS[:5])
     line = (Stretch(B, 3, 4), Stretch(A, 0, 3))
@@ -162,7 +162,7 @@ def test_what_is_cached_of_other_branches_is_shared_with_a_line_that_goes_throug
 
 @generated
 @given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 3), st.booleans()), max_size=20))
-def test_a_cache_used_as_the_engine_does_stays_within_its_bytes(
+def test_cache_used_like_the_engine_does_stays_within_its_bytes(
     steps: list[tuple[BranchId, int, bool]],
 ) -> None:
     limit = 3 * ENTRY_BYTES + 5 * SIZE
@@ -187,7 +187,7 @@ def test_a_cache_used_as_the_engine_does_stays_within_its_bytes(
 # Flags.
 
 
-def test_what_was_read_is_found_under_the_same_number() -> None:
+def test_cached_flags_are_found_under_the_same_version() -> None:
     cache = BranchCache(10**6)
     assert cache.flags(A, 1, TURNS) is None
     cache.keep_flags(A, 1, TURNS, FLAGS)
@@ -195,7 +195,7 @@ def test_what_was_read_is_found_under_the_same_number() -> None:
     assert cache.flags(B, 1, TURNS) is None
 
 
-def test_another_number_means_that_it_must_be_read_again() -> None:
+def test_cached_flags_of_another_version_are_not_used() -> None:
     cache = BranchCache(10**6)
     cache.keep_flags(A, 1, TURNS, FLAGS)
     assert cache.flags(A, 2, TURNS) is None
@@ -203,13 +203,13 @@ def test_another_number_means_that_it_must_be_read_again() -> None:
     assert cache.flags(A, 2, TURNS) == {}
 
 
-def test_turns_that_were_added_behind_are_known_to_have_none() -> None:
+def test_cached_flags_hold_for_turns_added_later() -> None:
     cache = BranchCache(10**6)
     cache.keep_flags(A, 1, TURNS[:4], FLAGS)
     assert cache.flags(A, 1, TURNS) == FLAGS
 
 
-def test_turns_before_those_that_were_read_are_not_known() -> None:
+def test_cached_flags_do_not_hold_for_turns_before_those_read() -> None:
     cache = BranchCache(10**6)
     cache.keep_flags(A, 1, TURNS[2:], FLAGS)
     assert cache.flags(A, 1, TURNS[1:]) is None
@@ -217,7 +217,7 @@ def test_turns_before_those_that_were_read_are_not_known() -> None:
     assert cache.flags(A, 1, TURNS[3:]) == FLAGS
 
 
-def test_nothing_is_remembered_of_no_turns() -> None:
+def test_cached_flags_of_no_turns_are_not_kept() -> None:
     cache = BranchCache(10**6)
     cache.keep_flags(A, 1, [], {})
     assert cache.flags(A, 1, TURNS) is None
@@ -236,7 +236,9 @@ def talk(*texts: str) -> list[dict[str, Any]]:
     return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
 
 
-async def test_the_next_request_is_read_without_asking_the_store(ledger: Ledger, monkeypatch: Any) -> None:
+async def test_resent_history_of_a_known_conversation_is_matched_without_reading_the_store(
+    ledger: Ledger, monkeypatch: Any
+) -> None:
     reads: list[Any] = []
     read = ledger._process.store.read
 
@@ -253,7 +255,7 @@ async def test_the_next_request_is_read_without_asking_the_store(ledger: Ledger,
     assert reads.count(current) == 1
 
 
-async def test_flags_that_changed_since_count(ledger: Ledger) -> None:
+async def test_resent_history_is_matched_with_flags_changed_since_the_last_turn(ledger: Ledger) -> None:
     async with ledger.resent(talk("q1"), conversation_key="k") as turn:
         turn.emit("a1")
     async with ledger.resent(talk("q1", "a1", "q2"), conversation_key="k") as turn:
@@ -268,7 +270,9 @@ async def test_flags_that_changed_since_count(ledger: Ledger) -> None:
     assert len(await chat.turns()) == 3
 
 
-async def test_an_error_about_an_old_line_is_not_raised(ledger: Ledger) -> None:
+async def test_resent_results_refused_against_the_cached_line_are_matched_against_the_stored_one(
+    ledger: Ledger,
+) -> None:
     async with ledger.resent(talk("q1"), conversation_key="k") as turn:
         turn.emit("a1")
     chat = await ledger.conversation(conversation_key="k")
@@ -280,7 +284,7 @@ async def test_an_error_about_an_old_line_is_not_raised(ledger: Ledger) -> None:
         turn.emit("a3")
 
 
-async def test_a_key_that_was_freed_names_a_new_conversation(ledger: Ledger) -> None:
+async def test_resent_history_under_a_freed_key_creates_a_new_conversation(ledger: Ledger) -> None:
     async with ledger.resent(talk("q1"), conversation_key="k") as turn:
         turn.emit("a1")
     chat = await ledger.conversation(conversation_key="k")
@@ -290,7 +294,7 @@ async def test_a_key_that_was_freed_names_a_new_conversation(ledger: Ledger) -> 
         turn.emit("b1")
 
 
-def test_those_used_last_are_remembered() -> None:
+def test_cached_lines_least_recently_used_are_evicted_first() -> None:
     lines = BranchCache(2 * (ENTRY_BYTES + LINE_BYTES))
     conversations = [
         Conversation(
@@ -316,7 +320,7 @@ def test_those_used_last_are_remembered() -> None:
     assert known == [False, True, False]
 
 
-def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
+def test_cached_line_is_found_only_within_its_scope() -> None:
     lines = BranchCache(1_000_000)
     shop = Conversation(
         id=some_id(ConversationId, 1),
@@ -336,7 +340,9 @@ def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
     assert guess_line(lines, Target("me", shop.id, within=Within("desk"))) is None
 
 
-async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledger, monkeypatch: Any) -> None:
+async def test_resent_history_within_a_scope_is_matched_without_reading_the_store(
+    ledger: Ledger, monkeypatch: Any
+) -> None:
     chat = await ledger.for_owner("local", within=Within("shop")).conversation()
     async with chat.resent(talk("q1")) as turn:
         turn.emit("a1")
@@ -352,7 +358,9 @@ async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledge
         turn.emit("a2")
 
 
-async def test_a_key_that_was_given_to_another_since_is_followed(ledger: Ledger) -> None:
+async def test_resent_history_under_a_key_moved_by_a_reset_goes_to_the_new_conversation(
+    ledger: Ledger,
+) -> None:
     async with ledger.resent(talk("q1"), conversation_key="k") as turn:
         turn.emit("a1")
     before = turn.conversation.id
@@ -363,7 +371,7 @@ async def test_a_key_that_was_given_to_another_since_is_followed(ledger: Ledger)
     assert [each.text for each in await (await ledger.conversation(before)).turns()] == ["a1"]
 
 
-async def test_a_key_that_is_over_by_a_policy_given_since_moves_on() -> None:
+async def test_resent_history_under_a_key_due_by_a_new_policy_goes_to_a_new_conversation() -> None:
     clock = FakeClock()
     async with await Ledger.over(MemoryStore(Database()), clock=clock) as ledger:
         async with ledger.resent(talk("q1"), conversation_key="k") as turn:
@@ -390,7 +398,7 @@ def turns(count: int, first: int = 1) -> list[Turn]:
     ]
 
 
-def test_turns_are_the_same_objects_when_the_line_has_grown() -> None:
+def test_shown_turns_of_a_longer_line_are_the_same_objects() -> None:
     kept = BranchCache(1_000_000)
     before = kept.shown(ONE, History(turns(2)))
     after = kept.shown(ONE, History(turns(3)))
@@ -399,7 +407,7 @@ def test_turns_are_the_same_objects_when_the_line_has_grown() -> None:
     assert [each.id for each in after] == [each.id for each in turns(3)]
 
 
-def test_a_line_that_was_rewound_or_replaced_is_read_anew() -> None:
+def test_shown_turns_of_a_rewound_or_replaced_line_are_its_own() -> None:
     kept = BranchCache(1_000_000)
     kept.shown(ONE, History(turns(3)))
     assert [each.id for each in kept.shown(ONE, History(turns(1)))] == [each.id for each in turns(1)]
@@ -408,20 +416,20 @@ def test_a_line_that_was_rewound_or_replaced_is_read_anew() -> None:
     ]
 
 
-def test_what_was_returned_does_not_grow() -> None:
+def test_shown_turns_returned_earlier_do_not_grow() -> None:
     kept = BranchCache(1_000_000)
     before = kept.shown(ONE, History(turns(1)))
     kept.shown(ONE, History(turns(2)))
     assert len(before) == 1
 
 
-def test_a_line_that_is_too_long_is_read_all_the_same() -> None:
+def test_shown_turns_of_a_line_beyond_the_cache_are_complete() -> None:
     kept = BranchCache(1)
     assert len(kept.shown(ONE, History(turns(3)))) == 3
     assert len(kept.shown(OTHER, History(turns(2)))) == 2
 
 
-def test_another_branch_begins_with_the_turns_that_both_have() -> None:
+def test_shown_turns_of_two_branches_share_the_common_beginning() -> None:
     kept = BranchCache(1_000_000)
     line = turns(5)
     before = kept.shown(ONE, History(line))
@@ -434,7 +442,7 @@ def texts(turns: Sequence[Turn]) -> list[list[str]]:
     return [["".join(entry.pieces) for entry in each.shown.entries] for each in turns]
 
 
-def test_what_is_hidden_is_not_shown_and_is_shown_again_afterwards() -> None:
+def test_shown_turns_leave_out_hidden_items_until_they_are_shown_again() -> None:
     kept = BranchCache(1_000_000)
     line = turns(3)
     hidden = kept.shown(ONE, History(line), {line[1].id: (1,)})
@@ -443,7 +451,7 @@ def test_what_is_hidden_is_not_shown_and_is_shown_again_afterwards() -> None:
     assert texts(kept.shown(ONE, History(line))) == [["q1", "a"], ["q2", "a"], ["q3", "a"]]
 
 
-def test_turns_that_hide_something_are_the_same_objects_while_that_is_the_same() -> None:
+def test_shown_turns_with_the_same_hidden_items_are_the_same_objects() -> None:
     kept = BranchCache(1_000_000)
     line = turns(3)
     before = kept.shown(ONE, History(line[:2]), {line[1].id: (1,)})
@@ -453,12 +461,12 @@ def test_turns_that_hide_something_are_the_same_objects_while_that_is_the_same()
     assert kept.shown(ONE, History(line), {line[1].id: (1,)})[1] is not before[1]
 
 
-def test_what_is_hidden_of_other_lines_is_no_matter() -> None:
+def test_shown_turns_ignore_hidden_items_of_other_lines() -> None:
     kept = BranchCache(1_000_000)
     assert texts(kept.shown(ONE, History(turns(1)), {some_id(TurnId, 9): (0, 1)})) == [["q1", "a"]]
 
 
-def test_the_other_half_of_what_is_hidden_may_come_with_a_later_turn() -> None:
+def test_shown_turns_hide_the_other_half_of_a_pair_in_a_later_turn() -> None:
     kept = BranchCache(1_000_000)
     asks = turn(1, input=(user("q"),), output=(call("a"),), id=1)
     answers = turn(2, input=(result("a"),), output=(assistant("done"),), id=2)

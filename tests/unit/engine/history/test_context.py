@@ -1,4 +1,4 @@
-"""What a model is shown is well formed, whatever is cut or hidden, and no more is read than is shown."""
+"""The context of a turn is well formed under every limit and flag, and reads no more than it shows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def shown(
 # Policies.
 
 
-def test_all_of_it_stands_in_order() -> None:
+def test_context_orders_instructions_primer_history_input_and_steps() -> None:
     seen = shown(
         talk(2),
         instructions=(SYSTEM,),
@@ -78,7 +78,7 @@ def test_all_of_it_stands_in_order() -> None:
 
 
 @pytest.mark.parametrize(("turns", "first"), [(0, 4), (1, 3), (3, 1), (9, 1)])
-def test_the_last_turns_are_shown(turns: int, first: int) -> None:
+def test_context_last_shows_that_many_turns(turns: int, first: int) -> None:
     expected = [text for number in range(first, 4) for text in (f"q{number}", f"a{number}")]
     assert shown(talk(3), Context.last(turns)) == [*expected, "q"]
 
@@ -86,29 +86,29 @@ def test_the_last_turns_are_shown(turns: int, first: int) -> None:
 @pytest.mark.parametrize(
     ("tokens", "turns"), [(0, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2), (7, 3), (99, 3)]
 )
-def test_a_budget_is_filled_with_whole_turns(tokens: int, turns: int) -> None:
+def test_context_budget_is_filled_with_whole_turns(tokens: int, turns: int) -> None:
     assert shown(talk(3), Context.budget(tokens, one)) == shown(talk(3), Context.last(turns))
 
 
-def test_what_is_always_shown_counts_and_is_shown_past_the_budget() -> None:
+def test_context_budget_counts_fixed_items_and_shows_them_even_beyond_it() -> None:
     around = {"instructions": (SYSTEM,), "primer": (user("p"), assistant("r")), "steps": (assistant("s"),)}
     assert shown(talk(2), Context.budget(6, one), **around) == ["Be brief.", "p", "r", "q", "s"]
     assert shown(talk(2), Context.budget(7, one), **around)[3:5] == ["q2", "a2"]
     assert shown(talk(2), Context.budget(0, one), **around) == ["Be brief.", "p", "r", "q", "s"]
 
 
-def test_a_turn_that_does_not_fit_ends_the_window() -> None:
+def test_context_budget_ends_at_the_first_turn_that_does_not_fit() -> None:
     history = talk(3)
     history[1] = turn(2, output=[assistant(), assistant(), assistant()])
     assert shown(history, Context.budget(6, one)) == ["q3", "a3", "q"]
 
 
-def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
+def test_token_estimate_is_a_quarter_of_the_bytes_rounded_up() -> None:
     assert estimate(Item(b'{"type":"n"}')) == 3
     assert estimate(Item(b'{"type":"no"}')) == 4
 
 
-def test_nonsense_is_refused() -> None:
+def test_context_with_a_negative_number_is_refused() -> None:
     with pytest.raises(InvalidInput):
         Context.last(-1)
     with pytest.raises(InvalidInput):
@@ -124,29 +124,29 @@ LOOP = [
 ]
 
 
-def test_a_turn_brings_the_one_whose_calls_it_answers_and_no_more() -> None:
+def test_context_last_includes_the_turn_whose_calls_are_answered() -> None:
     assert shown(LOOP, Context.last(1)) == ["reasoning", "function_call", "function_call_output", "a3", "q"]
     assert shown(LOOP, Context.last(2))[0] == "q1"
 
 
-def test_a_budget_is_kept_by_leaving_out_the_pair() -> None:
+def test_context_budget_leaves_out_a_call_and_its_result_together() -> None:
     assert shown(LOOP, Context.budget(3, one)) == ["a3", "q"]
 
 
 @pytest.mark.parametrize("context", [Context.last(0), Context.budget(0, one)])
-def test_the_turn_that_the_input_answers_is_always_shown(context: Context) -> None:
+def test_context_always_shows_the_calls_that_the_input_answers(context: Context) -> None:
     seen = shown(LOOP[:2], context, input=(result("a"),))
     assert seen == ["reasoning", "function_call", "function_call_output"]
 
 
-def test_a_hidden_call_takes_along_the_answer_that_is_just_given() -> None:
+def test_context_without_a_hidden_call_leaves_out_its_new_result() -> None:
     hidden = {LOOP[1].id: {2}}
     seen = shown(LOOP[:2], ALL, hidden, input=(result("a"), user("q")))
     assert seen == ["q1", "reasoning", "function_call", "function_call_output", "q"]
     assert shown(LOOP[:2], Context.last(0), hidden, input=(result("a"), user("q"))) == ["q"]
 
 
-def test_hidden_items_take_nothing_of_the_budget() -> None:
+def test_context_budget_does_not_count_hidden_items() -> None:
     history = talk(3)
     assert shown(history, Context.budget(3, one), {history[2].id: {0, 1}}) == ["q2", "a2", "q"]
 
@@ -159,12 +159,12 @@ def test_hidden_items_take_nothing_of_the_budget() -> None:
     [[call()], [result()], [user(), reasoning()], [reasoning(), user()], [call(), call(), result()]],
     ids=["open", "stray", "thinking", "no answer", "reused"],
 )
-def test_primer_must_be_well_formed(items: list[Item]) -> None:
+def test_primer_that_is_not_well_formed_is_refused(items: list[Item]) -> None:
     with pytest.raises(MalformedItems):
         check_primer(items)
 
 
-def test_a_closed_history_may_prime() -> None:
+def test_primer_with_every_call_answered_is_accepted() -> None:
     check_primer([user(), reasoning(), call(), result(), assistant()])
 
 
@@ -221,7 +221,7 @@ def around_of(history: list[Turn], steps: Sequence[Item]) -> Around:
 
 @settings(generated, max_examples=2 * generated.max_examples)
 @given(conversations(), histories, policies, places)
-def test_what_is_shown_is_well_formed_and_complete(
+def test_context_is_well_formed_and_complete_for_any_history(
     history: list[Turn], draft: list[Item], context: Context, chosen: set[tuple[int, int]]
 ) -> None:
     steps = _from_a_model([item for item in draft if not item.is_user_message])
@@ -255,7 +255,7 @@ def test_what_is_shown_is_well_formed_and_complete(
 
 @settings(generated, max_examples=2 * generated.max_examples)
 @given(conversations(), policies, places)
-def test_the_end_of_a_history_is_enough_to_show_it(
+def test_context_assembled_from_the_end_of_a_history_equals_that_of_the_whole(
     history: list[Turn], context: Context, chosen: set[tuple[int, int]]
 ) -> None:
     around, hidden = around_of(history, ()), hidden_in(history, chosen)
@@ -265,7 +265,7 @@ def test_the_end_of_a_history_is_enough_to_show_it(
         assert assemble(history[cut:], around, context, hidden) == whole
 
 
-def test_steps_that_come_push_out_the_oldest_turns() -> None:
+def test_context_budget_drops_the_oldest_turns_as_steps_are_added() -> None:
     context = Context.budget(5, one)
     assert shown(talk(2), context) == ["q1", "a1", "q2", "a2", "q"]
     assert shown(talk(2), context, steps=(assistant("s"),)) == ["q2", "a2", "q", "s"]
@@ -299,14 +299,14 @@ def as_json(turn: RunningTurn) -> list[dict[str, Any]]:
     return made
 
 
-async def test_messages_as_json_are_the_messages(chat: Chat) -> None:
+async def test_messages_json_equals_messages(chat: Chat) -> None:
     for number in range(6):
         async with chat.turn(f"q{number}", instructions="Be brief." if number == 2 else None) as turn:
             assert as_json(turn) == turn.messages
             turn.emit(f"a{number}")
 
 
-async def test_results_stand_behind_the_message_of_their_call_though_that_is_in_the_turn_before(
+async def test_messages_json_places_results_after_their_call_in_the_turn_before(
     chat: Chat,
 ) -> None:
     await say(chat, "q1")
@@ -322,7 +322,7 @@ async def test_results_stand_behind_the_message_of_their_call_though_that_is_in_
         turn.emit("a4")
 
 
-async def test_a_turn_adds_what_is_new_and_no_more(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_json_encodes_each_turn_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     made = history.said_in
     monkeypatch.setattr(history, "said_in", lambda items: counted.append(1) or made(items))
@@ -333,7 +333,7 @@ async def test_a_turn_adds_what_is_new_and_no_more(chat: Chat, monkeypatch: pyte
     assert len(counted) == 4
 
 
-async def test_a_resumed_step_and_a_limited_context_are_shown(chat: Chat) -> None:
+async def test_messages_json_of_a_limited_context_with_steps_equals_messages(chat: Chat) -> None:
     await say(chat, "q1")
     await say(chat, "q2")
     async with chat.turn("q3", context=Context.last(1)) as turn:
@@ -343,7 +343,7 @@ async def test_a_resumed_step_and_a_limited_context_are_shown(chat: Chat) -> Non
         assert as_json(turn) == turn.messages
 
 
-async def test_what_is_hidden_from_the_model_is_not_in_it(chat: Chat) -> None:
+async def test_messages_json_leaves_out_items_hidden_from_the_model(chat: Chat) -> None:
     await say(chat, "q1")
     async with chat.turn("q2") as turn:
         turn.messages_json  # noqa: B018
@@ -356,7 +356,7 @@ async def test_what_is_hidden_from_the_model_is_not_in_it(chat: Chat) -> None:
         turn.emit("a3")
 
 
-async def test_an_edit_goes_on_from_its_own_place(chat: Chat) -> None:
+async def test_messages_json_of_an_edit_leaves_out_the_replaced_turns(chat: Chat) -> None:
     for number in range(4):
         async with chat.turn(f"q{number}") as turn:
             turn.messages_json  # noqa: B018
@@ -368,7 +368,7 @@ async def test_an_edit_goes_on_from_its_own_place(chat: Chat) -> None:
         turn.emit("b2")
 
 
-async def test_bytes_are_bounded_and_those_used_last_stay(chat: Chat) -> None:
+async def test_messages_json_cache_is_bounded_and_evicts_the_least_recently_used(chat: Chat) -> None:
     for number in range(3):
         await say(chat, f"q{number}")
     turns = await chat.turns()
@@ -394,12 +394,12 @@ async def test_bytes_are_bounded_and_those_used_last_stay(chat: Chat) -> None:
         {"type": "message", "role": "user", "content": []},
     ],
 )
-def test_what_is_said_in_an_item_is_its_message(item: dict[str, Any]) -> None:
+def test_messages_json_of_an_item_equals_its_message(item: dict[str, Any]) -> None:
     items = (Item.of(item), message("assistant", "answer"))
     assert msgspec.json.decode(b"[" + said_in(items) + b"]") == messages_of(items)
 
 
-def test_what_a_settled_turn_without_input_tells_goes_on_with_the_last_message() -> None:
+def test_messages_json_joins_a_settled_turn_without_input_to_the_last_message() -> None:
     """What is settled of an edit may have no input: then a call comes directly behind an answer."""
     turns = [
         Turn.of(
@@ -447,14 +447,16 @@ async def shown_to(counted: Chat, text: str, **options: object) -> list[str]:
     return seen
 
 
-async def test_a_turn_that_needs_nothing_special_reads_nothing(counted: Chat, store: GatedStore) -> None:
+async def test_turn_on_a_cached_history_reads_nothing_from_the_store(
+    counted: Chat, store: GatedStore
+) -> None:
     await shown_to(counted, "q")
     store.operations.clear()
     await shown_to(counted, "q")
     assert store.operations == ["begin", "commit"]
 
 
-async def test_instructions_in_force_are_not_read_again_where_the_history_is_known(
+async def test_instructions_in_force_are_not_read_again_on_a_cached_history(
     counted: Chat, store: GatedStore
 ) -> None:
     await shown_to(counted, "q", instructions="Be brief.")
@@ -463,7 +465,7 @@ async def test_instructions_in_force_are_not_read_again_where_the_history_is_kno
     assert store.operations == ["begin", "commit"]
 
 
-async def test_flags_are_read_once_for_each_change(counted: Chat, store: GatedStore) -> None:
+async def test_flags_are_read_once_after_each_change(counted: Chat, store: GatedStore) -> None:
     await shown_to(counted, "q1")
     turn = (await counted.turns())[0]
     await counted.flag(turn.id, 0, to_model=False)
@@ -477,7 +479,7 @@ async def test_flags_are_read_once_for_each_change(counted: Chat, store: GatedSt
     assert store.operations.count("read_flags") == 2
 
 
-async def test_a_flag_that_changes_nothing_makes_nobody_read_again(counted: Chat, store: GatedStore) -> None:
+async def test_flag_set_to_its_current_value_causes_no_new_read(counted: Chat, store: GatedStore) -> None:
     await shown_to(counted, "q1")
     turn = (await counted.turns())[0]
     await counted.flag(turn.id, 0, to_model=False)
@@ -488,7 +490,7 @@ async def test_a_flag_that_changes_nothing_makes_nobody_read_again(counted: Chat
     assert "read_flags" not in store.operations
 
 
-async def test_flags_of_others_are_not_read(counted: Chat, store: GatedStore) -> None:
+async def test_flags_of_another_owner_cause_no_new_read(counted: Chat, store: GatedStore) -> None:
     await shown_to(counted, "q")
     other = await Ledger(counted._process).for_owner("eve").conversation()
     await shown_to(other, "q")
@@ -540,7 +542,9 @@ async def long_chat(database: Database, reading: Reading) -> AsyncIterator[Chat]
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5, LENGTH - 1, LENGTH, LENGTH + 5])
-async def test_the_last_turns_and_one_more_are_read(long_chat: Chat, reading: Reading, turns: int) -> None:
+async def test_context_last_reads_that_many_turns_and_one_more(
+    long_chat: Chat, reading: Reading, turns: int
+) -> None:
     async with long_chat.turn("q", context=Context.last(turns), instructions_once="") as turn:
         first = max(1, LENGTH - turns)
         assert reading.read_turns == list(range(first, LENGTH + 1))
@@ -549,7 +553,9 @@ async def test_the_last_turns_and_one_more_are_read(long_chat: Chat, reading: Re
         turn.emit("a")
 
 
-async def test_the_turn_that_instructs_is_read_by_itself(long_chat: Chat, reading: Reading) -> None:
+async def test_context_last_reads_the_turn_with_the_instructions_separately(
+    long_chat: Chat, reading: Reading
+) -> None:
     async with long_chat.turn("q", context=Context.last(1)) as turn:
         assert [item.text for item in turn.items] == ["Be brief.", f"q{LENGTH}", f"a{LENGTH}", "q"]
         assert sorted(reading.read_turns) == [3, LENGTH - 1, LENGTH]
@@ -560,7 +566,7 @@ async def test_the_turn_that_instructs_is_read_by_itself(long_chat: Chat, readin
     ("tokens", "pages"),
     [(0, 1), (10, 1), (2 * FIRST_PAGE - 3, 1), (2 * FIRST_PAGE + 1, 2), (90, 2), (100, 3), (999, 3)],
 )
-async def test_a_budget_is_filled_page_by_page(
+async def test_context_budget_is_read_page_by_page(
     long_chat: Chat, reading: Reading, tokens: int, pages: int
 ) -> None:
     async with long_chat.turn("q", context=Context.budget(tokens, one), instructions_once="") as turn:
@@ -572,7 +578,9 @@ async def test_a_budget_is_filled_page_by_page(
         turn.emit("a")
 
 
-async def test_what_is_hidden_by_a_turn_further_back_takes_nothing_of_the_budget(database: Database) -> None:
+async def test_context_budget_does_not_count_a_result_hidden_by_a_call_on_an_earlier_page(
+    database: Database,
+) -> None:
     async with (
         await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(1)) as other,
         await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(2)) as ledger,
@@ -592,7 +600,7 @@ async def test_what_is_hidden_by_a_turn_further_back_takes_nothing_of_the_budget
             last.emit("a")
 
 
-async def test_what_is_cached_is_not_read(long_chat: Chat, reading: Reading) -> None:
+async def test_limited_context_of_a_cached_history_reads_no_turns(long_chat: Chat, reading: Reading) -> None:
     async with long_chat.turn("q") as turn:
         turn.emit("a")
     reading.read_turns.clear()
@@ -603,7 +611,9 @@ async def test_what_is_cached_is_not_read(long_chat: Chat, reading: Reading) -> 
     assert set(reading.read_turns) <= {3}
 
 
-async def test_an_end_that_is_all_there_is_may_be_cached(long_chat: Chat, reading: Reading) -> None:
+async def test_limited_context_that_read_the_whole_history_is_cached(
+    long_chat: Chat, reading: Reading
+) -> None:
     async with long_chat.turn("q", context=Context.last(LENGTH)) as turn:
         turn.emit("a")
     reading.read_turns.clear()
@@ -613,7 +623,7 @@ async def test_an_end_that_is_all_there_is_may_be_cached(long_chat: Chat, readin
     assert reading.read_turns == []
 
 
-async def test_an_end_is_not_cached_as_the_whole(long_chat: Chat) -> None:
+async def test_limited_context_that_read_a_part_is_not_cached_as_the_whole(long_chat: Chat) -> None:
     async with long_chat.turn("q", context=Context.last(2)) as turn:
         turn.emit("a")
     async with long_chat.turn("q") as turn:
@@ -622,7 +632,7 @@ async def test_an_end_is_not_cached_as_the_whole(long_chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("context", [Context.last(1), Context.budget(10, one)])
-async def test_history_with_a_missing_turn_is_damaged(
+async def test_context_with_a_missing_turn_raises_store_corrupt(
     long_chat: Chat, database: Database, context: Context
 ) -> None:
     [branch] = database.branches.values()
@@ -632,7 +642,9 @@ async def test_history_with_a_missing_turn_is_damaged(
             pass
 
 
-async def test_a_head_that_is_another_is_not_taken_for_it(long_chat: Chat, database: Database) -> None:
+async def test_context_whose_last_turn_has_another_id_raises_store_corrupt(
+    long_chat: Chat, database: Database
+) -> None:
     [branch] = database.branches.values()
     line = database.lines[branch.id]
     line[LENGTH] = replace(line[LENGTH], id=line[1].id)

@@ -1,4 +1,4 @@
-"""The line of a branch and its history: any tree of branches reads as the lists that it stands for."""
+"""Lines of branches and history views behave like the plain lists of turns they represent."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def planted(plan: list[tuple[str, int, int]]) -> Tree:
 
 @generated
 @given(plans)
-def test_every_page_of_every_branch_is_that_of_its_list(plan: list[tuple[str, int, int]]) -> None:
+def test_page_of_any_branch_equals_the_slice_of_its_turn_list(plan: list[tuple[str, int, int]]) -> None:
     tree = planted(plan)
     for id, turns in tree.lines.items():
         for after in range(-1, len(turns) + 1):
@@ -136,7 +136,7 @@ def test_every_page_of_every_branch_is_that_of_its_list(plan: list[tuple[str, in
 
 @generated
 @given(plans)
-def test_settled_turns_are_found_wherever_they_stand(plan: list[tuple[str, int, int]]) -> None:
+def test_effects_of_a_line_are_all_settled_turns_after_a_number(plan: list[tuple[str, int, int]]) -> None:
     tree = planted(plan)
     for id, turns in tree.lines.items():
         branch = replace(tree.branch(id), settled=len(turns))
@@ -147,7 +147,7 @@ def test_settled_turns_are_found_wherever_they_stand(plan: list[tuple[str, int, 
 
 @generated
 @given(plans)
-def test_the_last_shared_turn_of_two_lines_is_the_last_that_both_lists_have(
+def test_last_shared_of_two_lines_is_the_last_common_turn(
     plan: list[tuple[str, int, int]],
 ) -> None:
     tree = planted(plan)
@@ -160,7 +160,7 @@ def test_the_last_shared_turn_of_two_lines_is_the_last_that_both_lists_have(
 
 @generated
 @given(plans)
-def test_a_turn_is_on_a_line_exactly_if_its_list_has_it(plan: list[tuple[str, int, int]]) -> None:
+def test_up_to_a_turn_off_the_line_raises_turn_not_found(plan: list[tuple[str, int, int]]) -> None:
     tree = planted(plan)
     everything = {turn.id: turn for turns in tree.lines.values() for turn in turns}
     for id, turns in tree.lines.items():
@@ -188,7 +188,7 @@ def check_stretches(stretches: tuple[Stretch, ...], turns: list[Turn]) -> None:
 
 @generated
 @given(plans, st.integers(0, 12))
-def test_the_turn_of_a_number_is_that_of_the_list(plan: list[tuple[str, int, int]], number: int) -> None:
+def test_turn_at_a_number_equals_that_of_the_turn_list(plan: list[tuple[str, int, int]], number: int) -> None:
     tree = planted(plan)
     for id, turns in tree.lines.items():
         expected = turns[number - 1] if 0 < number <= len(turns) else None
@@ -206,7 +206,7 @@ def deep(tree: Tree, edits: int) -> BranchId:
     return id
 
 
-def test_the_last_page_asks_for_no_more_origins_the_deeper_the_edits() -> None:
+def test_last_page_reads_a_constant_number_of_origins_after_many_edits() -> None:
     asked = []
     for edits in (FEW + 1, 20 * FEW):
         tree = Tree()
@@ -217,7 +217,7 @@ def test_the_last_page_asks_for_no_more_origins_the_deeper_the_edits() -> None:
     assert asked[0] == asked[1] <= 2
 
 
-def test_a_whole_line_is_put_together_from_one_origin_for_so_many_edits() -> None:
+def test_whole_line_after_many_edits_reads_one_origin_per_group_of_edits() -> None:
     tree = Tree()
     id = deep(tree, 10 * FEW)
     before = tree.tables.asked
@@ -231,7 +231,7 @@ TURNS = tuple(chain(*range(1, 7)))
 
 @generated
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=25))
-def test_views_behave_as_lists_whoever_goes_on_from_which(steps: list[tuple[int, int]]) -> None:
+def test_history_views_extended_in_any_order_equal_plain_lists(steps: list[tuple[int, int]]) -> None:
     ids = count(1)
     views: list[History] = [History([])]
     plain: list[list[Turn]] = [[]]
@@ -247,7 +247,7 @@ def test_views_behave_as_lists_whoever_goes_on_from_which(steps: list[tuple[int,
 
 @generated
 @given(st.integers(1, 3 * DEEPEST), st.integers(1, 3 * DEEPEST))
-def test_however_often_it_went_another_way_it_is_the_same_list(forks: int, length: int) -> None:
+def test_history_view_forked_many_times_equals_a_plain_list(forks: int, length: int) -> None:
     view, plain = History(), list[Turn]()
     for number in range(forks):
         view.followed_by(chain(1_000 + number, after=plain))
@@ -264,7 +264,7 @@ def test_however_often_it_went_another_way_it_is_the_same_list(forks: int, lengt
     st.slices(8) | st.builds(slice, *[st.none() | st.integers(-8, 8)] * 2),
     st.integers(-8, 8),
 )
-def test_a_view_is_indexed_as_a_list(length: int, piece: slice, at: int) -> None:
+def test_history_view_is_indexed_like_a_list(length: int, piece: slice, at: int) -> None:
     view, plain = History(TURNS).first(length), list(TURNS[:length])
     assert view[piece] == tuple(plain[piece])
     assert list(reversed(view)) == plain[::-1]
@@ -275,14 +275,14 @@ def test_a_view_is_indexed_as_a_list(length: int, piece: slice, at: int) -> None
             view[at]
 
 
-def test_going_on_does_not_copy() -> None:
+def test_history_view_that_is_extended_shares_its_node() -> None:
     base = History(TURNS[:3])
     longer = base.followed_by(TURNS[3:4])
     assert longer._node is base._node
     assert len(base) == 3
 
 
-def test_a_second_way_on_shares_the_beginning() -> None:
+def test_history_view_extended_twice_shares_the_common_beginning() -> None:
     base = History(TURNS[:2])
     first, second = base.followed_by(TURNS[2:3]), base.followed_by(other := chain(9, after=TURNS[:2]))
     assert (tuple(first), tuple(second)) == (TURNS[:3], (*TURNS[:2], *other))
@@ -290,7 +290,7 @@ def test_a_second_way_on_shares_the_beginning() -> None:
     assert len(second._node.packed) == 1
 
 
-def test_a_view_being_read_does_not_grow() -> None:
+def test_history_view_being_iterated_does_not_grow() -> None:
     base = History(TURNS[:2])
     seen = []
     for each in base:
@@ -299,7 +299,7 @@ def test_a_view_being_read_does_not_grow() -> None:
     assert tuple(seen) == TURNS[:2]
 
 
-def test_reading_turns_asks_for_exactly_the_missing_ones() -> None:
+def test_read_turns_returns_exactly_the_requested_numbers() -> None:
     tables = MemoryTables(Database())
     for each in TURNS:
         drive(tables.add_turn(each))
@@ -307,7 +307,7 @@ def test_reading_turns_asks_for_exactly_the_missing_ones() -> None:
     assert drive(read_turns(tables, TurnsRequest("ann", line, 1, 5))) == [*TURNS[1:5]]
 
 
-def test_missing_turns_are_deleted_with_their_conversation_or_damage() -> None:
+def test_read_turns_with_missing_turns_raises_deleted_or_corrupt() -> None:
     tables, there = MemoryTables(Database()), conversation(branch=A)
     line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
     asked = TurnsRequest(there.owner, line, 1, 5)
@@ -364,14 +364,14 @@ def messages(count: int) -> list[dict[str, str]]:
     return [{"role": role, "content": f"{text} {n}"} for n in range(count) for role, text in said]
 
 
-async def test_long_history_is_read_in_pages(ledger: Ledger, store: GatedStore) -> None:
+async def test_long_history_is_read_in_three_pages(ledger: Ledger, store: GatedStore) -> None:
     async with ledger.turn("more", conversation_key="k") as turn:
         assert len(turn.history) == LENGTH
         turn.emit("yes")
     assert store.operations.count(read_turns.__name__) == 3
 
 
-async def test_long_history_is_decoded_beside_the_loop(
+async def test_long_history_is_decoded_off_the_event_loop(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, _ = threads_of(monkeypatch, history_module, "said_from")
@@ -383,7 +383,7 @@ async def test_long_history_is_decoded_beside_the_loop(
         turn.emit("yes")
 
 
-async def test_resent_long_history_is_compared_beside_the_loop(
+async def test_long_resent_history_is_compared_off_the_event_loop(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, _ = threads_of(monkeypatch, resend, "decide")

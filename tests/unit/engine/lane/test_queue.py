@@ -1,4 +1,4 @@
-"""The lane: the order of its queue, which waiter is woken, and when a lease lapses."""
+"""The lane: the order of its queue, which waiter is woken, and when a lease is dead."""
 
 import asyncio
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def before(
     return [each.number for each in found]
 
 
-def test_only_lower_tickets_are_before_one_that_waits() -> None:
+def test_queue_before_a_ticket_holds_only_lower_tickets() -> None:
     tables = tables_with(ticket(1), ticket(2), ticket(3))
     assert before(tables, 2) == [1]
     _, own = drive(
@@ -55,30 +55,30 @@ def test_only_lower_tickets_are_before_one_that_waits() -> None:
     assert own.number == 2
 
 
-def test_a_front_request_passes_all_but_earlier_front_ones() -> None:
+def test_front_request_overtakes_all_but_earlier_front_requests() -> None:
     tables = tables_with(ticket(1), ticket(2, front=True), ticket(3))
     assert before(tables, 9, front=True) == [2]
     assert before(tables, 9) == [2, 1, 3]
 
 
-def test_a_ticket_past_its_deadline_is_skipped() -> None:
+def test_ticket_past_its_deadline_is_skipped() -> None:
     tables = tables_with(ticket(1, deadline=10), ticket(2, deadline=11))
     assert before(tables, 9, now=9) == [1, 2]
     assert before(tables, 9, now=10) == [2]
 
 
-def test_a_ticket_of_a_dead_process_is_skipped_until_it_beats_again() -> None:
+def test_ticket_of_a_dead_process_is_skipped_until_its_lease_beats_again() -> None:
     tables = tables_with(ticket(1, lease=OTHER), ticket(2))
     assert before(tables, 9, dead=True) == [2]
     drive(tables.beat(OTHER))
     assert before(tables, 9, dead=True) == [1, 2]
 
 
-def test_tickets_of_other_branches_do_not_count() -> None:
+def test_tickets_of_other_branches_are_not_counted() -> None:
     assert before(tables_with(ticket(1, branch=ELSEWHERE)), 9) == []
 
 
-def test_a_lease_is_dead_only_at_the_beat_it_was_found_dead_at() -> None:
+def test_lease_is_dead_only_at_the_beat_of_the_judgement() -> None:
     tables = tables_with()
     assert drive(is_dead(tables, OTHER, {OTHER: 1}))
     assert not drive(is_dead(tables, OTHER, {OTHER: 0}))
@@ -144,7 +144,7 @@ async def test_wait_ends_after_its_timeout() -> None:
     assert await woken([waiter]) == [0]
 
 
-async def test_a_cancelled_wait_is_cancelled() -> None:
+async def test_cancelled_wait_raises_cancelled_error() -> None:
     task = asyncio.create_task(Waiter(CONVERSATION, None).wait(FOREVER))
     await asyncio.sleep(0)
     task.cancel()
@@ -152,7 +152,7 @@ async def test_a_cancelled_wait_is_cancelled() -> None:
         await task
 
 
-async def test_who_has_left_is_not_woken_in_place_of_the_next() -> None:
+async def test_notify_skips_a_waiter_that_has_left_and_wakes_the_next() -> None:
     waiters = Waiters()
     with waiters.enlist(CONVERSATION, (BACK, 2)) as second:
         with waiters.enlist(CONVERSATION, (BACK, 1)):
@@ -170,7 +170,7 @@ async def test_notify_wakes_one_conversation_and_notify_all_every_one() -> None:
         assert await woken([here, there]) == [0, 1]
 
 
-async def test_who_lost_its_place_is_woken_wherever_it_stands() -> None:
+async def test_wake_reaches_the_named_attempt_at_any_place_in_the_queue() -> None:
     waiters = Waiters()
     one, two = some_id(TurnId, 1), some_id(TurnId, 2)
     with (
@@ -187,7 +187,7 @@ async def test_who_lost_its_place_is_woken_wherever_it_stands() -> None:
     assert waiters.queued() == []
 
 
-def test_nothing_is_kept_of_those_who_left() -> None:
+def test_waiter_that_has_left_is_not_kept() -> None:
     waiters = Waiters()
     with pytest.raises(ValueError, match="out"), waiters.enlist(CONVERSATION):
         raise ValueError("out")
@@ -196,14 +196,14 @@ def test_nothing_is_kept_of_those_who_left() -> None:
     waiters.notify_all()
 
 
-def test_where_nobody_ever_waited_no_ticket_is_looked_for() -> None:
+def test_queue_of_a_branch_without_tickets_is_not_read() -> None:
     found, own = drive(
         queue_before(tables_with(ticket(1)), branch(), some_id(TurnId, 2), front=False, dead={}, now=0)
     )
     assert (found, own) == ([], None)
 
 
-def test_who_waits_in_a_lane_is_known_by_where() -> None:
+def test_lane_of_a_queued_attempt_is_known_while_it_waits() -> None:
     waiters, attempt = Waiters(), some_id(TurnId, 1)
     with waiters.enlist(CONVERSATION), waiters.enlist(CONVERSATION, (True, 1), attempt):
         assert (waiters.queued(), waiters.lane_of(attempt)) == ([attempt], CONVERSATION)
@@ -226,27 +226,27 @@ class Watching:
         return self.watch.dead_among(beats)
 
 
-def test_a_lease_that_is_not_in_the_store_lapses_likewise() -> None:
+def test_lease_missing_from_the_store_is_dead_after_the_lease_time() -> None:
     watching = Watching()
     assert watching.after(0, (OTHER, None)) == {}
     assert watching.after(10, (OTHER, None)) == {OTHER: None}
     assert watching.after(0, (OTHER, 1)) == {}
 
 
-def test_the_own_lease_never_lapses() -> None:
+def test_own_lease_is_never_dead() -> None:
     watching = Watching()
     watching.gone.add(OWN)
     watching.after(0, (OWN, 1))
     assert watching.after(1_000, (OWN, 1)) == {}
 
 
-def test_a_process_known_to_be_gone_is_dead_at_once() -> None:
+def test_lease_of_a_process_known_to_be_gone_is_dead_at_once() -> None:
     watching = Watching()
     watching.gone.add(OTHER)
     assert watching.after(0, (OTHER, 5), (THIRD, 5)) == {OTHER: 5}
 
 
-def test_each_lease_is_judged_by_itself() -> None:
+def test_leases_seen_at_different_times_are_judged_separately() -> None:
     watching = Watching()
     watching.after(0, (OTHER, 1))
     watching.after(5, (THIRD, 1))
@@ -254,14 +254,14 @@ def test_each_lease_is_judged_by_itself() -> None:
     assert watching.after(5, (OTHER, 1), (THIRD, 1)) == {OTHER: 1, THIRD: 1}
 
 
-def test_the_wall_clock_plays_no_part() -> None:
+def test_lease_watch_ignores_the_wall_clock() -> None:
     watching = Watching()
     watching.after(0, (OTHER, 1))
     watching.clock.wall += 10**9
     assert watching.after(0, (OTHER, 1)) == {}
 
 
-def test_a_forgotten_lease_is_new_again() -> None:
+def test_lease_that_was_forgotten_is_watched_anew() -> None:
     watching = Watching()
     watching.after(0, (OTHER, 1))
     watching.watch.forget(OTHER)
@@ -271,7 +271,7 @@ def test_a_forgotten_lease_is_new_again() -> None:
 
 @generated
 @given(st.lists(st.tuples(st.floats(0, 12), st.integers(1, 3)), max_size=20))
-def test_a_lease_is_dead_exactly_when_its_beat_stood_still_long_enough(
+def test_lease_is_dead_exactly_when_its_beat_stood_still_for_the_lease_time(
     steps: list[tuple[float, int]],
 ) -> None:
     watching = Watching()
@@ -283,7 +283,7 @@ def test_a_lease_is_dead_exactly_when_its_beat_stood_still_long_enough(
         assert dead == ({OTHER: beat} if watching.clock.elapsed - since >= LEASE_TIME else {})
 
 
-def test_renewing_raises_the_beat() -> None:
+def test_renewal_raises_the_beat_of_a_lease() -> None:
     tables = MemoryTables(Database())
     for beat in (1, 2, 3):
         drive(renew(tables, OWN))

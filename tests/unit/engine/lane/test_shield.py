@@ -1,4 +1,4 @@
-"""Work that was begun is finished, whatever happens to who waits for it."""
+"""Uninterrupted work finishes even if its caller is cancelled."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ class Work:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_cancelled_caller_waits_for_the_end_and_is_cancelled_then(times: int) -> None:
+async def test_cancelled_caller_waits_for_uninterrupted_work_and_is_cancelled_then(times: int) -> None:
     work = Work()
     caller = asyncio.create_task(uninterrupted(work.run()))
     await settle()
@@ -47,7 +47,7 @@ async def test_a_cancelled_caller_waits_for_the_end_and_is_cancelled_then(times:
     assert caller.cancelled()
 
 
-async def test_a_caller_cancelled_before_it_waits_finishes_the_work_too() -> None:
+async def test_caller_cancelled_before_it_waits_finishes_the_uninterrupted_work() -> None:
     work = Work()
 
     async def call() -> None:
@@ -64,7 +64,7 @@ async def test_a_caller_cancelled_before_it_waits_finishes_the_work_too() -> Non
     assert work.has_ended
 
 
-async def test_a_cancellation_that_was_taken_back_is_not_raised() -> None:
+async def test_cancellation_that_is_taken_back_is_not_raised() -> None:
     work = Work()
     caller = asyncio.create_task(uninterrupted(work.run()))
     await settle()
@@ -75,7 +75,7 @@ async def test_a_cancellation_that_was_taken_back_is_not_raised() -> None:
     assert await caller == "done"
 
 
-async def test_one_of_two_cancellations_taken_back_still_cancels() -> None:
+async def test_second_cancellation_is_raised_when_only_the_first_is_taken_back() -> None:
     work = Work()
     caller = asyncio.create_task(uninterrupted(work.run()))
     await settle()
@@ -99,7 +99,7 @@ async def cancel_failing_work() -> None:
         await caller
 
 
-def test_the_cancellation_wins_over_the_exception_and_nothing_is_left_unretrieved() -> None:
+def test_cancellation_hides_the_exception_of_the_work_and_leaves_none_unretrieved() -> None:
     complaints: list[dict[str, Any]] = []
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))
@@ -109,7 +109,7 @@ def test_the_cancellation_wins_over_the_exception_and_nothing_is_left_unretrieve
     assert complaints == []
 
 
-async def test_work_that_cancels_itself_is_raised_as_such() -> None:
+async def test_uninterrupted_work_that_raises_cancelled_error_passes_it_to_the_caller() -> None:
     work = Work(asyncio.CancelledError("inside"))
     work.may_end.set()
     with pytest.raises(asyncio.CancelledError):
@@ -118,7 +118,7 @@ async def test_work_that_cancels_itself_is_raised_as_such() -> None:
     assert current.cancelling() == 0
 
 
-async def test_a_timeout_around_it_ends_after_the_work() -> None:
+async def test_timeout_around_uninterrupted_work_is_raised_after_the_work() -> None:
     work = Work()
     asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, work.may_end.set)
     with pytest.raises(TimeoutError):
@@ -127,7 +127,7 @@ async def test_a_timeout_around_it_ends_after_the_work() -> None:
     assert work.has_ended
 
 
-async def test_a_cleanup_after_a_cancellation_can_be_uninterrupted() -> None:
+async def test_cleanup_after_a_cancellation_can_run_uninterrupted() -> None:
     work = Work()
 
     async def call() -> None:
@@ -147,7 +147,9 @@ async def test_a_cleanup_after_a_cancellation_can_be_uninterrupted() -> None:
 
 
 @pytest.mark.parametrize("kind", [asyncio.Future, Unstoppable])
-async def test_the_work_gets_the_error_of_what_it_waits_for(kind: type[asyncio.Future[None]]) -> None:
+async def test_uninterrupted_work_receives_the_error_of_the_future_it_awaits(
+    kind: type[asyncio.Future[None]],
+) -> None:
     told: list[str] = []
     answer = kind(loop=asyncio.get_running_loop())
 
@@ -163,7 +165,7 @@ async def test_the_work_gets_the_error_of_what_it_waits_for(kind: type[asyncio.F
     assert told == ["refused"]
 
 
-async def test_a_cancelled_caller_waits_for_what_cannot_be_stopped() -> None:
+async def test_cancelled_caller_waits_for_a_future_that_cannot_be_cancelled() -> None:
     answer = Unstoppable(loop=asyncio.get_running_loop())
     heard: list[int] = []
 
@@ -186,7 +188,7 @@ async def uninterrupted_call(work: Callable[[], Coroutine[Any, Any, None]]) -> N
 
 
 @pytest.mark.parametrize("kind", [asyncio.Future, Unstoppable])
-async def test_closed_caller_closes_the_work_and_ends(kind: type[asyncio.Future[None]]) -> None:
+async def test_closed_caller_closes_the_uninterrupted_work(kind: type[asyncio.Future[None]]) -> None:
     """A task that is destroyed with its loop closes its coroutine: no code may wait on from there."""
     answer = kind(loop=asyncio.get_running_loop())
     left: list[str] = []

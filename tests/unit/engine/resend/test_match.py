@@ -1,6 +1,6 @@
-"""A resent history is taken for what its client means: trimmed, edited, split, or partly unknown to it.
+"""Matching a resent history: trimmed, edited, split, or partly unknown to its client.
 
-At the end come the parts: where a request could begin in a line, and how it reads along a turn.
+The last tests cover the parts: where a request may begin in a line, and matching along a turn.
 """
 
 from collections.abc import Sequence
@@ -45,52 +45,52 @@ from turnledger.model.turn import Turn, TurnKind
 # What a request means
 
 
-def test_all_of_it_and_a_new_message_continues() -> None:
+def test_whole_history_with_a_new_message_is_a_continuation() -> None:
     assert decide(LINE, [*ALL, asked("q4")]) == Continuation(6)
 
 
-def test_the_first_request_is_new_altogether() -> None:
+def test_first_request_of_a_conversation_is_all_new_input() -> None:
     assert decide([], [SYSTEM, *chat("hi", "hello", "q1")]) == Continuation(1, instructions=1)
 
 
-def test_without_an_assistant_message_all_of_it_is_new() -> None:
+def test_messages_without_an_assistant_are_all_new_input() -> None:
     assert decide(LINE, [SYSTEM, asked("q1"), asked("q2")]) == Continuation(1, instructions=1)
     assert decide(LINE, [asked("q1"), {"role": "assistant", "content": " "}]) == Continuation(0)
 
 
 @pytest.mark.parametrize("kept", range(1, 6))
-def test_a_trimmed_beginning_is_not_an_edit(kept: int) -> None:
+def test_trimmed_history_with_a_new_message_is_a_continuation(kept: int) -> None:
     assert decide(LINE, [*ALL[-kept:], asked("q4")]) == Continuation(kept)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_what_ends_at_a_question_asks_for_another_answer(depth: int) -> None:
+def test_history_that_ends_at_a_stored_question_is_a_regeneration(depth: int) -> None:
     if depth > 1:
         assert decide(LINE, ALL[: 2 * depth - 1]) == Regeneration(id(depth))
         assert decide(LINE, ALL[2 * depth - 3 : 2 * depth - 1]) == Regeneration(id(depth))
     assert decide(LINE, ALL[: 2 * depth - 1], match.Sent.FULL) == Regeneration(id(depth))
 
 
-def test_an_edited_question_goes_on_from_the_turn_before_it() -> None:
+def test_edited_question_is_an_edit_after_the_turn_before_it() -> None:
     assert decide(LINE, chat("q1", "a1", "other")) == MatchedEdit(id(1), 2)
     assert decide(LINE, chat("q1", "a1", "other", "a2", "q3", "a3", "q4")) == MatchedEdit(id(1), 2)
     assert decide(LINE, chat("other", "a1", "q2")) == MatchedEdit(None, 0)
 
 
-def test_an_edited_answer_goes_on_from_the_turn_before_it() -> None:
+def test_edited_answer_is_an_edit_after_the_turn_before_it() -> None:
     assert decide(LINE, chat("q1", "a1", "q2", "other", "q3")) == MatchedEdit(id(1), 2)
     assert decide(LINE, chat("q1", "other", "q2", "a2", "q3", "a3", "q4")) == MatchedEdit(None, 0)
 
 
-def test_what_has_nothing_in_common_starts_from_the_very_beginning() -> None:
+def test_history_without_common_messages_is_an_edit_at_the_beginning() -> None:
     assert decide(LINE, chat("a summary", "understood", "q3", "a3", "q4")) == MatchedEdit(None, 0)
 
 
-def test_a_deleted_exchange_is_an_edit() -> None:
+def test_deleted_exchange_is_an_edit() -> None:
     assert decide(LINE, chat("q1", "a1", "q3", "a3", "q4")) == MatchedEdit(id(1), 2)
 
 
-def test_an_exchange_that_was_never_stored_is_input() -> None:
+def test_exchange_that_was_never_stored_is_input() -> None:
     assert decide(LINE, [*ALL, *chat("q4", "Error: try again", "q5")]) == Continuation(6)
     assert decide(LINE, [*ALL[2:], *chat("q4", "Error: try again", "q5")]) == Continuation(4)
 
@@ -110,12 +110,12 @@ def test_an_exchange_that_was_never_stored_is_input() -> None:
         [*ALL[:4], {"role": "assistant", "content": "more"}],
     ],
 )
-def test_without_anything_new_it_is_refused(sent: list[dict[str, Any]]) -> None:
+def test_history_without_new_input_is_refused(sent: list[dict[str, Any]]) -> None:
     with pytest.raises(NoNewInput):
         decide(LINE, sent)
 
 
-def test_an_image_or_a_part_of_unknown_kind_is_input() -> None:
+def test_image_or_part_of_unknown_kind_is_new_input() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:x"}}
     assert decide(LINE, [*ALL, {"role": "user", "content": [image]}]) == Continuation(6)
     assert decide(LINE, [*ALL, {"role": "user", "content": [{"type": "hologram"}]}]) == Continuation(6)
@@ -126,13 +126,13 @@ def test_an_image_or_a_part_of_unknown_kind_is_input() -> None:
 # What the client says of its messages
 
 
-def test_all_is_new_if_the_client_says_so() -> None:
+def test_messages_sent_as_new_are_all_input() -> None:
     assert decide(LINE, [SYSTEM, *ALL[:3]], match.Sent.NEW) == Continuation(1, instructions=1)
     with pytest.raises(NoNewInput):
         decide(LINE, ALL[1:2], match.Sent.NEW)
 
 
-def test_a_full_history_is_never_guessed_to_be_new() -> None:
+def test_messages_sent_as_full_are_matched_from_the_beginning() -> None:
     assert decide(LINE, [asked("other")], match.Sent.FULL) == MatchedEdit(None, 0)
     assert decide(LINE, [*ALL, asked("q4")], match.Sent.FULL) == Continuation(6)
     assert decide(LINE, chat("q1", "a1", "other"), match.Sent.FULL) == MatchedEdit(id(1), 2)
@@ -141,12 +141,12 @@ def test_a_full_history_is_never_guessed_to_be_new() -> None:
 
 
 @pytest.mark.parametrize("trimmed", [ALL[1:], ALL[2:], ALL[4:]])
-def test_a_full_history_begins_at_the_beginning_and_is_never_a_window(trimmed: list[dict[str, Any]]) -> None:
+def test_messages_sent_as_full_are_never_taken_for_a_trimmed_history(trimmed: list[dict[str, Any]]) -> None:
     assert decide(LINE, [*trimmed, asked("q4")], match.Sent.FULL) == MatchedEdit(None, 0)
     assert decide(LINE, [*trimmed, asked("q4")]) == Continuation(len(trimmed))
 
 
-def test_a_full_history_is_read_from_the_beginning_where_repeated_messages_leave_a_choice() -> None:
+def test_messages_sent_as_full_that_repeat_are_matched_from_the_beginning() -> None:
     line = plain("yes", "ok", "yes", "ok")
     assert decide(line, chat("yes", "ok", "yes"), match.Sent.FULL) == Regeneration(id(2))
     assert decide(line, chat("yes", "ok", "yes")) == Continuation(2)
@@ -162,7 +162,7 @@ def test_leading_instructions_are_neither_matched_nor_input() -> None:
     assert decide(LINE, [*dated, *chat("q1", "a1", "other")]) == MatchedEdit(id(1), 4, instructions=2)
 
 
-def test_instructions_in_the_middle_are_not_matched_and_are_input_where_they_are_new() -> None:
+def test_instructions_in_the_middle_are_not_matched_and_are_input_where_new() -> None:
     assert decide(LINE, [*ALL[:2], SYSTEM, *ALL[2:], SYSTEM, asked("q4")]) == Continuation(7)
     stored = [turn(1, [message("system", "Be kind."), message("user", "q1")], [message("assistant", "a1")])]
     assert decide(stored, chat("q1", "a1", "q2")) == Continuation(2)
@@ -171,18 +171,18 @@ def test_instructions_in_the_middle_are_not_matched_and_are_input_where_they_are
 # Repeated messages
 
 
-def test_an_old_question_asked_again_is_no_regeneration() -> None:
+def test_old_question_after_the_whole_history_is_a_continuation() -> None:
     assert decide(LINE, [*ALL, asked("q1")]) == Continuation(6)
     assert decide(LINE, [*ALL, asked("q3")]) == Continuation(6)
     assert decide(LINE, [*ALL[-2:], asked("q3")]) == Continuation(2)
 
 
-def test_another_answer_to_a_repeated_question_is_a_regeneration() -> None:
+def test_repeated_question_without_its_answer_is_a_regeneration_of_the_last() -> None:
     line = plain("x", "y", "yes", "ok", "yes", "ok")
     assert decide(line, chat("x", "y", "yes", "ok", "yes")) == Regeneration(id(3))
 
 
-def test_an_edit_is_placed_where_most_agrees() -> None:
+def test_edit_is_placed_where_most_messages_agree() -> None:
     line = plain("hi", "hello", "x", "y", "hi", "hello", "z", "w")
     assert decide(line, chat("hi", "hello", "z", "other", "q")) == MatchedEdit(id(3), 2)
     assert decide(line, chat("hi", "hello", "other")) == MatchedEdit(id(1), 2)
@@ -203,7 +203,7 @@ def test_results_of_pending_calls_are_input() -> None:
     assert decide(PENDING, [CALLS, found("a"), found("b")]) == Continuation(1)
 
 
-def test_other_calls_are_an_edit() -> None:
+def test_calls_that_differ_from_the_stored_ones_are_an_edit() -> None:
     for other in ('{"y":true,"x":1}', '{"y":2,"x":"1"}', '{"y":2}', "nonsense"):
         calls = {"role": "assistant", "tool_calls": [tool_call("a"), tool_call("b", other)]}
         assert decide(PENDING, [asked("q1"), calls, found("a"), found("b")]) == MatchedEdit(None, 0)
@@ -211,7 +211,7 @@ def test_other_calls_are_an_edit() -> None:
     assert decide(PENDING, [asked("q1"), fewer, found("a")]) == MatchedEdit(None, 0)
 
 
-def test_results_are_matched_in_order_or_by_the_calls_they_answer() -> None:
+def test_results_are_matched_in_order_or_by_call_id() -> None:
     three = {"role": "assistant", "content": "3"}
     in_order = [asked("q1"), CALLS, found("x", "1"), found("y", "2"), three, asked("q2")]
     assert decide(ANSWERED, in_order) == Continuation(5)
@@ -221,12 +221,12 @@ def test_results_are_matched_in_order_or_by_the_calls_they_answer() -> None:
     assert decide(ANSWERED, swapped) == MatchedEdit(id(1), 2)
 
 
-def test_a_request_may_begin_among_results() -> None:
+def test_trimmed_history_may_begin_among_results() -> None:
     three = {"role": "assistant", "content": "3"}
     assert decide(ANSWERED, [found("b", "2"), three, asked("q2")]) == Continuation(2)
 
 
-def test_a_result_that_is_left_out_is_an_edit() -> None:
+def test_omitted_result_is_an_edit() -> None:
     three = {"role": "assistant", "content": "3"}
     assert decide(ANSWERED, [asked("q1"), CALLS, found("b", "2"), three, asked("q2")]) == MatchedEdit(
         id(1), 2
@@ -236,12 +236,12 @@ def test_a_result_that_is_left_out_is_an_edit() -> None:
     )
 
 
-def test_results_sent_again_ask_for_another_answer() -> None:
+def test_results_sent_again_are_a_regeneration() -> None:
     sent = [asked("q1"), CALLS, found("a", "1"), found("b", "2")]
     assert decide(ANSWERED, sent) == Regeneration(id(2))
 
 
-def test_results_that_were_stated_for_the_client_may_be_absent() -> None:
+def test_stated_results_may_be_absent_from_the_history() -> None:
     moved_on = [result("a", output="1"), result("b", output=NOT_ANSWERED), message("user", "never mind")]
     line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
     after = [asked("never mind"), {"role": "assistant", "content": "fine"}, asked("q3")]
@@ -252,7 +252,7 @@ def test_results_that_were_stated_for_the_client_may_be_absent() -> None:
     assert decide(line, [asked("q1"), CALLS, *after]) == MatchedEdit(id(1), 2)
 
 
-def test_all_results_of_a_turn_may_have_been_stated_for_the_client() -> None:
+def test_stated_results_of_a_whole_turn_may_be_absent_from_the_history() -> None:
     moved_on = [result("a", output=NOT_ANSWERED), result("b", output=NOT_ANSWERED), message("user", "no")]
     line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
     sent = [asked("q1"), CALLS, *chat("no", "fine", "q3")]
@@ -277,7 +277,7 @@ def test_images_are_compared_only_where_both_sides_have_them() -> None:
     assert decide(plain("look", "a1"), [seen("data:x"), *after]) == Continuation(2)
 
 
-def test_a_message_that_was_only_an_image_may_be_gone() -> None:
+def test_message_with_only_an_image_may_be_absent_from_the_history() -> None:
     image = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
     line = [*plain("q1", "a1"), turn(2, [image], [message("assistant", "a2")])]
     assert decide(line, [*chat("q1", "a1"), *chat("-", "a2")[1:], asked("q3")]) == Continuation(3)
@@ -288,7 +288,7 @@ def test_a_message_that_was_only_an_image_may_be_gone() -> None:
 # Pieces
 
 
-def test_white_space_within_a_message_counts() -> None:
+def test_white_space_within_a_message_is_significant() -> None:
     line = plain("q 1", "a1")
     assert decide(line, chat("q 1 ", "a1", "q2")) == Continuation(2)
     assert decide(line, chat("q  1", "a1", "q2")) == MatchedEdit(None, 0)
@@ -305,14 +305,14 @@ ROWS = [
 
 
 @pytest.mark.parametrize("join", ["", " ", "\n\n"])
-def test_messages_in_a_row_may_be_joined_by_the_client(join: str) -> None:
+def test_consecutive_messages_may_be_joined_by_the_client(join: str) -> None:
     joined = chat("q1", "a1", join.join(["one", "two"]), join.join(["Let me look.", "Found it."]), "q3")
     assert decide(ROWS, joined) == Continuation(4)
     assert decide(ROWS, joined[3:]) == Continuation(1)
 
 
 @pytest.mark.parametrize("begin", range(6))
-def test_a_request_may_begin_in_the_middle_of_messages_in_a_row(begin: int) -> None:
+def test_trimmed_history_may_begin_between_consecutive_messages(begin: int) -> None:
     said = [{"role": "assistant", "content": text} for text in ("Let me look.", "Found it.")]
     sent = [*chat("q1", "a1"), asked("one"), asked("two"), *said][begin:]
     assert decide(ROWS, [*sent, asked("q3")]) == Continuation(len(sent))
@@ -342,7 +342,7 @@ FAILED = [
     "seen",
     [[], [asked("q2")], chat("q2", "It left the"), chat("q2", "It left"), chat("q2", "It left the ware")],
 )
-def test_an_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict[str, Any]]) -> None:
+def test_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict[str, Any]]) -> None:
     sent = [*chat("q1", "a1"), *seen, asked("q3")]
     assert decide(STOPPED, sent) == Continuation(len(sent) - 1)
     later = [*STOPPED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
@@ -350,7 +350,7 @@ def test_an_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict
 
 
 @pytest.mark.parametrize("sent", [None, match.Sent.FULL])
-def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit(sent: match.Sent | None) -> None:
+def test_answer_that_differs_from_an_interrupted_one_is_an_edit(sent: match.Sent | None) -> None:
     copy = chat("q1", "a1", "q2", "Something else", "q3")
     assert decide(STOPPED, copy, sent) == MatchedEdit(id(1), 2)
     later = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3")[2:]]
@@ -359,29 +359,29 @@ def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit(sent: mat
 
 
 @pytest.mark.parametrize("trimmed", [1, 2])
-def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit_though_trimmed(trimmed: int) -> None:
+def test_answer_that_differs_from_an_interrupted_one_is_an_edit_in_a_trimmed_history(trimmed: int) -> None:
     copy = chat("q1", "a1", "q2", "Something else", "q3")[trimmed:]
     assert decide(STOPPED, copy) == MatchedEdit(id(1), 2 - trimmed)
 
 
-def test_an_interrupted_turn_that_was_asked_again_may_be_absent_before_its_other_answer() -> None:
+def test_interrupted_turn_may_be_absent_before_the_second_answer_to_its_question() -> None:
     again = [*STOPPED, turn(3, [message("user", "q2")], [message("assistant", "Something else")])]
     assert decide(again, chat("q1", "a1", "q2", "Something else", "q3")) == Continuation(4)
 
 
-def test_an_answer_to_an_interrupted_turn_without_text_is_input() -> None:
+def test_answer_to_an_interrupted_turn_without_text_is_input() -> None:
     silent = [*plain("q1", "a1"), turn(2, [message("user", "q2")], [], INTERRUPTED)]
     assert decide(silent, chat("q1", "a1", "q2", "(stopped)", "q3")) == Continuation(3)
 
 
-def test_another_answer_than_the_one_that_an_interrupted_turn_was_asked_with_is_an_edit() -> None:
+def test_answer_that_differs_from_the_input_of_an_interrupted_turn_is_an_edit() -> None:
     input = [message("user", "q2"), message("assistant", "rather"), message("user", "q3")]
     line = [*plain("q1", "a1"), turn(2, input, [], INTERRUPTED)]
     assert decide(line, chat("q1", "a1", "q2", "other", "q4")) == MatchedEdit(id(1), 2)
     assert decide(line, chat("q1", "a1", "q2", "rather", "q3", "(stopped)", "q4")) == Continuation(5)
 
 
-def test_other_results_than_those_of_an_interrupted_turn_are_an_edit() -> None:
+def test_results_that_differ_from_those_of_an_interrupted_turn_are_an_edit() -> None:
     line = [
         turn(1, [message("user", "q1")], [call("a")]),
         turn(2, [result("a", output="one")], [message("assistant", "It left the")], INTERRUPTED),
@@ -392,14 +392,14 @@ def test_other_results_than_those_of_an_interrupted_turn_are_an_edit() -> None:
 
 
 @pytest.mark.parametrize("seen", ["It left", "It left the ware"])
-def test_a_trimmed_request_may_begin_with_what_was_seen_of_an_interrupted_answer(seen: str) -> None:
+def test_trimmed_history_may_begin_with_part_of_an_interrupted_answer(seen: str) -> None:
     line = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3", "q4", "a4")[2:]]
     begin = chat("-", seen)[1:]
     assert decide(line, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
     assert decide(line, [*begin, asked("other")]) == MatchedEdit(id(2), 1)
 
 
-def test_the_question_of_an_interrupted_turn_asked_again_is_a_regeneration() -> None:
+def test_question_of_an_interrupted_turn_sent_again_is_a_regeneration() -> None:
     assert decide(STOPPED, chat("q1", "a1", "q2")) == Regeneration(id(2))
     assert decide(STOPPED, chat("q1", "a1", "q2")[1:]) == Regeneration(id(2))
     twice = [*STOPPED, turn(3, [message("user", "q3")], [], INTERRUPTED)]
@@ -407,19 +407,19 @@ def test_the_question_of_an_interrupted_turn_asked_again_is_a_regeneration() -> 
     assert decide(twice, chat("q1", "a1", "q3")) == Regeneration(id(3))
 
 
-def test_an_answer_that_begins_like_a_partial_one_is_still_found() -> None:
+def test_answer_that_begins_like_an_interrupted_one_is_matched() -> None:
     line = [*plain("q1", "It left the house"), STOPPED[1]]
     assert decide(line, chat("q1", "It left the house", "q3")) == Continuation(2)
 
 
-def test_a_turn_followed_only_by_settled_ones_counts_as_the_head() -> None:
+def test_turn_followed_only_by_settled_turns_counts_as_the_head() -> None:
     assert decide(FAILED, chat("q1", "a1", "q3")) == Continuation(2)
     assert decide(FAILED, chat("q1", "a1", "q2")) == Continuation(2)  # a retry is no regeneration
     assert decide(FAILED, [*chat("q1", "a1", "q2"), asked("q3")]) == Continuation(3)
     assert decide(FAILED, [asked("q1")], match.Sent.FULL) == Regeneration(id(1))
 
 
-def test_an_edit_never_leaves_out_a_settled_turn() -> None:
+def test_edit_never_leaves_out_a_settled_turn() -> None:
     line = [*FAILED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
     assert decide(line, chat("q1", "a1", "other")) == MatchedEdit(id(2), 2)
     assert decide(line, chat("q1", "a1", "q2")) == MatchedEdit(id(2), 2)
@@ -437,7 +437,7 @@ def hiding(line: list[Turn], number: int, *places: int) -> list[Turn]:
 
 
 @pytest.mark.parametrize(("number", "place"), [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)])
-def test_what_is_hidden_may_be_absent_and_may_be_held(number: int, place: int) -> None:
+def test_hidden_items_may_be_absent_or_present(number: int, place: int) -> None:
     line = hiding(LINE, number, place)
     at = 2 * (number - 1) + place
     without = [*ALL[:at], *ALL[at + 1 :]]
@@ -447,19 +447,19 @@ def test_what_is_hidden_may_be_absent_and_may_be_held(number: int, place: int) -
     assert decide(line, [*without, asked("q4")], match.Sent.FULL) == Continuation(5)
 
 
-def test_what_is_not_hidden_may_not_be_absent() -> None:
+def test_exchange_with_only_its_question_hidden_may_not_be_absent() -> None:
     assert decide(hiding(LINE, 2, 0), [*ALL[:2], *ALL[4:], asked("q4")]) == MatchedEdit(id(1), 2)
 
 
 @pytest.mark.parametrize("held", [(), (0,), (1,), (0, 1)])
-def test_of_several_hidden_items_a_client_may_hold_any(held: tuple[int, ...]) -> None:
+def test_hidden_items_of_a_turn_may_be_present_in_any_combination(held: tuple[int, ...]) -> None:
     line = hiding(LINE, 2, 0, 1)
     sent = [*ALL[:2], *(ALL[2 + place] for place in held), *ALL[4:], asked("q4")]
     assert decide(line, sent) == Continuation(len(sent) - 1)
     assert decide(line, sent[1:]) == Continuation(len(sent) - 2)
 
 
-def test_of_too_many_hidden_items_a_client_may_hold_all_or_none() -> None:
+def test_hidden_items_beyond_the_limit_may_be_present_only_all_or_none() -> None:
     many = turn(1, [message("user", f"q{at}") for at in range(6)], [message("assistant", "a")])
     line = hiding([many], 1, *range(6))
     answer = {"role": "assistant", "content": "a"}
@@ -469,7 +469,7 @@ def test_of_too_many_hidden_items_a_client_may_hold_all_or_none() -> None:
     assert isinstance(decide(line, [*asks[:2], answer, asked("new")]), MatchedEdit)
 
 
-def test_the_text_around_what_is_hidden_is_one_answer() -> None:
+def test_texts_around_a_hidden_item_are_matched_as_one_answer() -> None:
     parts = [message("assistant", text) for text in ("Let me look.", "Secret.", "Found it.")]
     line = hiding([turn(1, [message("user", "q1")], parts)], 1, 2)
     assert decide(line, chat("q1", "Let me look.Found it.", "q2")) == Continuation(2)
@@ -477,7 +477,7 @@ def test_the_text_around_what_is_hidden_is_one_answer() -> None:
     assert decide(line, chat("q1", "Let me look.Secret.", "q2")) == MatchedEdit(None, 0)
 
 
-def test_the_question_before_what_is_hidden_can_be_asked_again() -> None:
+def test_question_before_a_hidden_answer_sent_again_is_a_regeneration() -> None:
     assert decide(hiding(LINE, 3, 1), ALL[:5]) == Regeneration(id(3))
     assert decide(hiding(LINE, 2, 1), ALL[:3]) == Regeneration(id(2))
     assert decide(hiding(LINE, 2, 0), ALL[:3]) == Regeneration(id(2))
@@ -485,25 +485,25 @@ def test_the_question_before_what_is_hidden_can_be_asked_again() -> None:
     assert decide(hiding(LINE, 3, 0, 1), ALL[:3], match.Sent.FULL) == Regeneration(id(2))
 
 
-def test_the_last_question_that_is_shown_is_the_one_asked_again() -> None:
+def test_regeneration_names_the_last_shown_turn_with_that_question() -> None:
     line = plain(*"abcd", *"xy", *"abcd", *"hi")
     assert decide(hiding(line, 6, 0, 1), chat(*"abc")) == Regeneration(id(5))
 
 
-def test_a_branch_never_leaves_out_a_hidden_turn_before_the_edit() -> None:
+def test_edit_never_leaves_out_a_hidden_turn_before_its_place() -> None:
     line = hiding(LINE, 2, 0, 1)
     assert decide(line, [*ALL[:2], asked("other")]) == MatchedEdit(id(2), 2)
     assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(id(2), 2)
     assert decide(line, [asked("other"), *ALL[1:2], *ALL[4:], asked("q4")]) == MatchedEdit(None, 0)
 
 
-def test_a_turn_that_is_hidden_altogether_counts_as_nothing_behind_the_head() -> None:
+def test_hidden_turn_at_the_end_is_passed_over_by_a_continuation() -> None:
     line = hiding(LINE, 3, 0, 1)
     assert decide(line, [*ALL[:4], asked("q4")]) == Continuation(4)
     assert decide(line, [*ALL[:4], asked("q4")], match.Sent.FULL) == Continuation(4)
 
 
-def test_results_told_anew_take_the_place_of_hidden_ones() -> None:
+def test_results_that_differ_from_hidden_ones_replace_them() -> None:
     asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
     line = [
         turn(1, [message("user", "q1")], [call("a")]).hiding(frozenset({1})),
@@ -514,13 +514,13 @@ def test_results_told_anew_take_the_place_of_hidden_ones() -> None:
     assert decide(line, [asked("q1"), asks, other, *chat("-", "a1", "q3")[1:]]) == MatchedEdit(id(1), 2)
 
 
-def test_what_is_hidden_does_not_come_back_with_what_was_trimmed() -> None:
+def test_hidden_items_are_not_kept_with_the_trimmed_part_of_a_turn() -> None:
     items = [message(each["role"], each["content"]) for each in ALL]
     line = [turn(1, items[:5], items[5:]).hiding(frozenset({0}))]
     assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(None, 0, kept=tuple(items[1:2]))
 
 
-def test_a_client_that_was_never_shown_an_answer_sends_none() -> None:
+def test_history_without_the_hidden_answers_is_a_continuation() -> None:
     line = hiding(hiding(LINE[:2], 1, 1), 2, 1)
     assert decide(line, [asked("q1"), asked("q2"), asked("q3")]) == Continuation(2)
     assert decide(line, [asked("q2"), asked("q3")]) == Continuation(1)
@@ -533,17 +533,17 @@ def test_a_client_that_was_never_shown_an_answer_sends_none() -> None:
     assert decide(hiding(LINE, 3, 1), [asked("q2"), asked("q3"), asked("q4")]) == Continuation(0)
 
 
-def test_a_trimmed_request_with_an_edit_keeps_the_beginning() -> None:
+def test_edit_in_a_trimmed_history_keeps_the_trimmed_turns() -> None:
     assert decide(LINE, chat("q2", "a2", "other")) == MatchedEdit(id(2), 2)
     assert decide(LINE, chat("q2", "other", "q3")) == MatchedEdit(id(1), 0)
     assert decide(LINE, [*ALL[3:4], asked("other")]) == MatchedEdit(id(2), 1)
 
 
-def test_a_trimmed_request_whose_first_question_was_edited_keeps_the_beginning() -> None:
+def test_edited_first_question_of_a_trimmed_history_keeps_the_trimmed_turns() -> None:
     assert decide(LINE, chat("other", "a2", "q3", "a3", "q4")) == MatchedEdit(id(1), 0)
 
 
-def test_a_trimmed_request_with_two_edits_keeps_the_beginning() -> None:
+def test_two_edits_in_a_trimmed_history_keep_the_trimmed_turns() -> None:
     line = plain("q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4")
     assert decide(line, chat("other", "a2", "q3", "a3", "edited")) == MatchedEdit(id(1), 0)
     assert decide(line, chat("-", "other", "q3", "a3", "edited")[1:]) == MatchedEdit(
@@ -554,7 +554,7 @@ def test_a_trimmed_request_with_two_edits_keeps_the_beginning() -> None:
     )
 
 
-def test_a_request_that_shares_one_answer_by_chance_is_a_history_of_its_own() -> None:
+def test_history_that_shares_one_short_answer_is_an_edit_at_the_beginning() -> None:
     assert decide(LINE, chat("other", "a3", "more", "and", "more")) == MatchedEdit(None, 0)
 
 
@@ -562,7 +562,7 @@ CUT = plain("q1", "The first answer", "q2", "The second answer", "q3", "a3", "q4
 
 
 @pytest.mark.parametrize("cut", ["cond answer", "The second ans"])
-def test_an_answer_that_was_cut_by_letters_may_begin_a_trimmed_request(cut: str) -> None:
+def test_trimmed_history_may_begin_in_the_middle_of_an_answers_text(cut: str) -> None:
     begin = chat("-", cut)[1:]
     assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
     assert decide(CUT, [*begin, asked("other")]) == MatchedEdit(id(2), 1)
@@ -570,7 +570,7 @@ def test_an_answer_that_was_cut_by_letters_may_begin_a_trimmed_request(cut: str)
     assert decide(CUT, [*begin, *chat("q3", "a3", "q4", "a4", "q5")]) == Continuation(5)
 
 
-def test_what_follows_a_cut_answer_says_which_one_it_is() -> None:
+def test_answer_cut_in_the_middle_is_placed_by_the_messages_after_it() -> None:
     begin = chat("-", "answer")[1:]
     assert decide(CUT, [*begin, *chat("q2", "The second answer", "other")]) == MatchedEdit(id(2), 3)
     assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
@@ -596,7 +596,7 @@ LATER = [*plain("x", "y"), several(2, "q1", "a1", "q2", "a2", "q3", "a3"), *plai
 
 @pytest.mark.parametrize("line", [[BROUGHT], LATER])
 @pytest.mark.parametrize("begin", range(5))
-def test_an_edit_within_such_a_turn_keeps_what_was_trimmed_of_it(line: list[Turn], begin: int) -> None:
+def test_edit_within_a_turn_of_several_exchanges_keeps_its_trimmed_part(line: list[Turn], begin: int) -> None:
     before, brought = (line[0].id, line[1]) if line is LATER else (None, BROUGHT)
     edited = [*ALL[:4], asked("other")]
     kept = brought.items[: begin if begin < 4 else 0]
@@ -607,19 +607,19 @@ def test_an_edit_within_such_a_turn_keeps_what_was_trimmed_of_it(line: list[Turn
     )
 
 
-def test_its_questions_asked_again_keep_what_was_trimmed_of_it() -> None:
+def test_question_of_a_turn_of_several_exchanges_sent_again_keeps_its_trimmed_part() -> None:
     assert decide([BROUGHT], ALL[1:3]) == MatchedEdit(None, 0, kept=BROUGHT.items[:1])
     assert decide([BROUGHT], ALL[3:5]) == Regeneration(BROUGHT.id)
 
 
-def test_an_edited_answer_or_a_deleted_exchange_keeps_what_was_trimmed_before_it() -> None:
+def test_edited_answer_or_deleted_exchange_keeps_the_part_trimmed_before_it() -> None:
     edited = [{"role": "assistant", "content": "other"}, *ALL[4:], asked("q4")]
     assert decide([BROUGHT], edited) == MatchedEdit(None, 0, kept=BROUGHT.items[:3])
     deleted = [*ALL[1:2], *ALL[4:], asked("q4")]
     assert decide([BROUGHT], deleted) == MatchedEdit(None, 0, kept=BROUGHT.items[:1])
 
 
-def test_an_answer_cut_by_letters_within_such_a_turn_stays_whole() -> None:
+def test_answer_cut_in_a_turn_of_several_exchanges_stays_whole() -> None:
     line = [*plain("x", "y"), several(2, "q1", LONG, "q2", "a2")]
     cut = [{"role": "assistant", "content": "rather long answer to it"}, asked("other")]
     assert decide(line, cut) == MatchedEdit(id(1), 1, kept=line[1].items[:2])
@@ -627,20 +627,20 @@ def test_an_answer_cut_by_letters_within_such_a_turn_stays_whole() -> None:
     assert decide(line, chance) == MatchedEdit(None, 0)
 
 
-def test_a_cut_answer_without_the_calls_behind_it_is_another_one() -> None:
+def test_cut_answer_without_the_calls_after_it_is_an_edit() -> None:
     line = [*plain("x", "y"), turn(2, [message("user", "q")], [message("assistant", LONG), call("a")])]
     cut = [{"role": "assistant", "content": LONG[2:]}, asked("other")]
     assert decide(line, cut) == MatchedEdit(id(1), 0, kept=line[1].input)
 
 
-def test_within_a_turn_what_agrees_counts_more_than_a_question_that_was_settled() -> None:
+def test_edit_is_placed_by_agreeing_messages_before_a_settled_question() -> None:
     failed = turn(1, [message("user", "q2")], [message("developer", "It did not finish.")], SETTLED)
     line = [failed, several(2, "q1", "a1", "q2", "a2", "q3", "a3")]
     sent = [*ALL[2:4], asked("other")]
     assert decide(line, sent) == MatchedEdit(id(1), 0, kept=line[1].items[:2])
 
 
-def test_calls_behind_a_text_may_begin_a_trimmed_request() -> None:
+def test_trimmed_history_may_begin_with_the_calls_after_a_text() -> None:
     tools = [message("user", "q1"), message("assistant", "Let me see."), call("a"), result("a", output="1")]
     line = [
         turn(1, [*tools, message("assistant", "a1"), message("user", "q2")], [message("assistant", "a2")])
@@ -655,12 +655,12 @@ def test_calls_behind_a_text_may_begin_a_trimmed_request() -> None:
 # Edits at the edge
 
 
-def test_an_edited_answer_at_the_edge_keeps_its_question() -> None:
+def test_edited_answer_at_the_start_of_a_trimmed_history_keeps_its_question() -> None:
     edited = [{"role": "assistant", "content": "other"}, *ALL[4:], asked("q4")]
     assert decide(LINE, edited) == MatchedEdit(id(1), 0, kept=LINE[1].input)
 
 
-def test_of_messages_in_a_row_only_the_edited_ones_are_replaced() -> None:
+def test_edited_message_among_consecutive_ones_replaces_only_itself() -> None:
     row = turn(2, [message("user", "one"), message("user", "two")], [message("assistant", "a2")])
     line = [*plain("q1", "a1"), row, *plain(*"----", "q3", "a3")[2:]]
     behind = chat("-", "a2", "q3", "a3", "q4")[1:]
@@ -669,7 +669,7 @@ def test_of_messages_in_a_row_only_the_edited_ones_are_replaced() -> None:
     assert decide(line, [asked("1"), asked("2"), *behind]) == MatchedEdit(id(1), 0)
 
 
-def test_answers_in_a_row_that_a_client_told_are_replaced_one_by_one() -> None:
+def test_edited_answer_among_consecutive_input_answers_replaces_only_itself() -> None:
     answers = [message("assistant", "one"), message("assistant", "two")]
     behind = chat("q2", "a2", "q3")
     told = turn(2, [message("user", "q1"), *answers, message("user", "q2")], [message("assistant", "a2")])
@@ -679,7 +679,7 @@ def test_answers_in_a_row_that_a_client_told_are_replaced_one_by_one() -> None:
     assert decide(here, edited) == MatchedEdit(None, 0, kept=here[0].items[:1])
 
 
-def test_an_edited_result_at_the_edge_keeps_those_before_it() -> None:
+def test_edited_result_at_the_start_of_a_trimmed_history_keeps_the_results_before_it() -> None:
     line = [*ANSWERED, *plain(*"----", "q2", "a2")[2:]]
     sent = [{"role": "tool", "tool_call_id": "b", "content": "other"}, *chat("-", "3", "q2", "a2", "q3")[1:]]
     assert decide(line, sent) == MatchedEdit(id(1), 0, kept=line[1].items[:1])
@@ -690,7 +690,7 @@ def test_edits_of_every_question_are_placed_by_the_answers_between_them() -> Non
     assert decide(line, chat("q2", "a2", "q3", "a3", "[Tuesday] q4")) == MatchedEdit(id(1), 0)
 
 
-def test_edits_around_a_single_answer_are_placed_by_it_if_it_says_enough() -> None:
+def test_edits_around_one_answer_are_placed_by_it_if_it_is_long_enough() -> None:
     line = plain("q1", "a1", "q2", "An answer of some length", "q3", "a3")
     assert decide(line, chat("other", "An answer of some length", "edited")) == MatchedEdit(id(1), 0)
     call_it = [turn(3, [message("user", "q3")], [call("c", name="look", arguments='{"city": "Paris"}')])]
@@ -699,7 +699,7 @@ def test_edits_around_a_single_answer_are_placed_by_it_if_it_says_enough() -> No
     assert decide([*line[:2], *call_it], sent) == MatchedEdit(id(2), 0)
 
 
-def test_an_answer_may_stand_behind_another_because_what_was_between_was_deleted() -> None:
+def test_consecutive_answers_whose_question_was_deleted_are_an_edit() -> None:
     assert decide(LINE, [ALL[1], *ALL[3:], asked("q4")]) == MatchedEdit(id(1), 1)
     brought = several(1, "q1", "a1", "q2", "a2", "q3", "a3")
     assert decide([brought], [ALL[1], *ALL[3:], asked("q4")]) == MatchedEdit(None, 0, kept=brought.items[:1])
@@ -708,7 +708,7 @@ def test_an_answer_may_stand_behind_another_because_what_was_between_was_deleted
     assert decide([greeted], sent) == MatchedEdit(None, 0)
 
 
-def test_an_edit_at_the_edge_of_a_stopped_turn_takes_its_place() -> None:
+def test_edit_at_the_start_of_an_interrupted_turn_replaces_it() -> None:
     told = several(1, "q1", "a1", "q2", "a2")
     line = [
         turn(1, told.input, told.output, INTERRUPTED),
@@ -721,14 +721,14 @@ def test_an_edit_at_the_edge_of_a_stopped_turn_takes_its_place() -> None:
     assert decide(line[:1], [*edited[:3], asked("q3")]) == MatchedEdit(None, 0, kept=told.items[:1])
 
 
-def test_what_a_client_need_not_know_of_does_not_hide_what_was_edited() -> None:
+def test_edit_is_placed_past_an_absent_interrupted_turn() -> None:
     stopped = turn(2, [message("user", "stopped")], [], INTERRUPTED)
     line = [*plain("q1", "a1"), stopped, *plain(*"----", "q3", "a3")[2:]]
     edited = [{"role": "assistant", "content": "other"}, *chat("q3", "a3", "q4")]
     assert decide(line, edited) == MatchedEdit(None, 0, kept=line[0].input)
 
 
-def test_an_edit_before_what_was_seen_of_an_answer_is_placed_by_it() -> None:
+def test_edit_before_part_of_an_interrupted_answer_is_placed_by_it() -> None:
     stopped = turn(
         2, [message("user", "q2")], [message("assistant", "Let me see what there is")], INTERRUPTED
     )
@@ -737,7 +737,7 @@ def test_an_edit_before_what_was_seen_of_an_answer_is_placed_by_it() -> None:
     assert decide(line, seen) == MatchedEdit(id(1), 0)
 
 
-def test_an_edit_before_the_end_of_an_answer_is_placed_by_it() -> None:
+def test_edit_before_the_end_of_an_answer_is_placed_by_it() -> None:
     two = turn(2, [message("user", "q2")], [message("assistant", text) for text in ("One.", "Two.")])
     line = [*plain("q1", "a1"), two, *plain(*"----", "q3", "a3")[2:]]
     assert decide(line, chat("other", "Two.", "q3", "a3", "q4")) == MatchedEdit(id(1), 0)
@@ -756,7 +756,7 @@ PARTS = [message("assistant", text) for text in ("One is here.", "Two is there."
         ["One is here.Two is there.", "Three is nowhere."],
     ],
 )
-def test_a_question_between_the_parts_of_an_answer_is_an_edit_though_the_front_is_trimmed(
+def test_question_inserted_between_parts_of_an_answer_is_an_edit_in_a_trimmed_history(
     behind: list[Turn], tools: bool, texts: list[str]
 ) -> None:
     output = [PARTS[0], *([call("s"), result("s")] if tools else []), *PARTS[1:]]
@@ -771,7 +771,7 @@ def test_a_question_between_the_parts_of_an_answer_is_an_edit_though_the_front_i
 # Long lines
 
 
-def test_more_absent_turns_than_are_looked_at_first_do_not_hide_the_window() -> None:
+def test_trimmed_history_is_found_behind_many_absent_turns() -> None:
     stopped = [
         turn(number, [message("user", f"stopped {number}")], [], INTERRUPTED) for number in range(3, 100)
     ]
@@ -796,7 +796,7 @@ class Looked(Sequence[Turn]):
         return self.turns[at]
 
 
-def test_a_short_request_looks_at_the_end_of_a_long_line_only() -> None:
+def test_short_request_reads_only_the_end_of_a_long_line() -> None:
     line = Looked(plain(*(f"{number}" for number in range(2_000))))
     assert decide(line, [*chat("1996", "1997", "1998", "1999"), asked("new")]) == Continuation(4)
     assert len(line.at) < 100
@@ -811,16 +811,16 @@ def spot(turn: int, place: int, piece: int = 0, form: ClientForm = ClientForm.SE
     return Spot(turn, form, place, piece)
 
 
-def test_the_longest_window_is_where_most_stands_in_a_row() -> None:
+def test_windows_give_the_longest_match_at_each_spot() -> None:
     found = {window.spot: window.length for window in windows(LINE, ClientTranscript(ALL[2:5]))}
     assert found == {spot(0, 0): 0, spot(1, 0): 3}
 
 
-def test_what_stands_at_the_beginning_is_no_other_window() -> None:
+def test_windows_of_a_whole_history_give_only_the_beginning() -> None:
     assert [window.length for window in windows(LINE, ClientTranscript(ALL))] == [6]
 
 
-def test_a_window_may_begin_in_the_middle_of_an_answer() -> None:
+def test_windows_include_a_start_in_the_middle_of_an_answer() -> None:
     rows = [*plain("q1", "a1"), turn(2, [], [message("assistant", text) for text in ("One.", "Two.")])]
     found = [window.spot for window in windows(rows, ClientTranscript([*chat("-", "Two.")[1:], asked("q")]))]
     assert spot(1, 0, 1) in found
@@ -830,7 +830,7 @@ def test_a_window_may_begin_in_the_middle_of_an_answer() -> None:
     assert first == [spot(0, 0), spot(0, 0, 1)]
 
 
-def test_a_window_may_begin_with_the_calls_behind_a_text() -> None:
+def test_windows_include_a_start_at_the_calls_after_a_text() -> None:
     line = [turn(1, [message("user", "q")], [message("assistant", "Let me see."), call("a")])]
     asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
     found = [window.spot for window in windows(line, ClientTranscript([asks]))]
@@ -838,30 +838,30 @@ def test_a_window_may_begin_with_the_calls_behind_a_text() -> None:
     assert spot(0, 1, 1).before(line) == line[0].items[:2]
 
 
-def test_answers_in_a_row_are_tried_as_one_and_apart() -> None:
+def test_consecutive_answers_are_matched_joined_and_separately() -> None:
     sent = ClientTranscript([ALL[1], ALL[3], *ALL[4:]])
     assert {window.spot for window in windows(LINE, sent) if window.length} == {spot(0, 1)}
     assert find(LINE, sent, 0) == spot(0, 1)
 
 
 @pytest.mark.parametrize(("place", "kept"), [(0, 0), (1, 1), (4, 4), (5, 5)])
-def test_what_was_trimmed_of_a_turn_is_what_stands_before_the_spot(place: int, kept: int) -> None:
+def test_spot_before_returns_the_items_of_the_turn_before_it(place: int, kept: int) -> None:
     assert spot(0, place).before(ONE_TURN) == ONE_TURN[0].items[:kept]
 
 
-def test_reasoning_is_not_kept_without_what_it_led_to() -> None:
+def test_spot_before_leaves_out_reasoning_without_its_item() -> None:
     line = [turn(1, [message("user", "q")], [reasoning(), message("assistant", "a")])]
     assert spot(0, 1).before(line) == line[0].items[:1]
 
 
-def test_the_results_of_hidden_calls_keep_these_if_the_client_holds_them() -> None:
+def test_spot_before_a_result_keeps_a_hidden_call_that_the_client_holds() -> None:
     items = [message("user", "q"), call("a"), result("a"), message("assistant", "a"), message("user", "r")]
     line = [turn(1, items, [message("assistant", "b")]).hiding(frozenset({1, 2}))]
     assert spot(0, 2, form=ClientForm.HELD).before(line) == tuple(items[:2])
     assert spot(0, 1, form=ClientForm.SEEN).before(line) == tuple(items[:1])
 
 
-def test_what_is_left_of_a_turn_begins_with_the_spot() -> None:
+def test_spot_cut_returns_the_entries_from_the_spot_on() -> None:
     cut = spot(0, 3).cut(ONE_TURN)
     assert [entry.pieces for entry in cut.input] == [("a2",), ("q3",)]
     assert [entry.pieces for entry in cut.output] == [("a3",)]
@@ -869,19 +869,19 @@ def test_what_is_left_of_a_turn_begins_with_the_spot() -> None:
     assert left.pieces == ("3",)
 
 
-def test_a_message_is_found_by_what_agrees_at_the_same_distance() -> None:
+def test_find_places_a_message_by_agreement_at_the_same_distance() -> None:
     assert find(LINE, ClientTranscript(chat("-", "a1", "x", "a2", "y")[1:]), None) == spot(0, 1)
     assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), None) is None
     assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 0) == spot(0, 1)
     assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 1) is None
 
 
-def test_of_several_places_the_first_is_found() -> None:
+def test_find_returns_the_first_of_several_places() -> None:
     line = plain("q1", "yes", "q2", "no", "q1", "yes", "q2", "no")
     assert find(line, ClientTranscript(chat("-", "yes", "q2")[1:]), None) == spot(0, 1)
 
 
-def test_a_message_that_says_enough_is_no_chance() -> None:
+def test_message_of_sixteen_letters_or_more_is_telling() -> None:
     assert is_telling(ClientTranscript([asked("sixteen letters, or more")]))
     assert not is_telling(ClientTranscript([asked("a few letters.")]))
     assert not is_telling(ClientTranscript([]))
@@ -889,14 +889,14 @@ def test_a_message_that_says_enough_is_no_chance() -> None:
     assert is_telling(ClientTranscript([{"role": "assistant", "tool_calls": calls}]))
 
 
-def test_what_is_hidden_is_found_as_it_was_and_as_it_is() -> None:
+def test_find_matches_hidden_items_as_held_and_as_seen() -> None:
     line = [LINE[0].hiding(frozenset({1})), *LINE[1:]]
     assert [words[1] for words in MessageLine.of(line).words][:2] == ["q1", "q2"]
     assert MessageLine.of(line, ClientForm.HELD).words == MessageLine.of(LINE).words
     assert find(line, ClientTranscript(ALL[1:3]), None) == spot(0, 1, form=ClientForm.HELD)
 
 
-def test_lengths_are_counted_for_each_place() -> None:
+def test_common_lengths_counts_the_match_at_each_place() -> None:
     sent = words_of_request(ClientTranscript(chat("x", "y")))
     line = words_of_request(ClientTranscript(chat("x", "y", "x", "z", "x", "y")))
     assert common_lengths(sent, line) == [2, 0, 1, 0, 2, 0]
@@ -910,7 +910,7 @@ def through(request: ClientTranscript, turn: Turn, place: int, step: int) -> set
     return request.through(turn.kind, turn.shown, place, step)
 
 
-def test_it_begins_behind_its_instructions() -> None:
+def test_client_transcript_begins_after_its_instructions() -> None:
     request = ClientTranscript([SYSTEM, SYSTEM, *chat("q", "a"), SYSTEM])
     assert request.first == 2
     assert request.is_over(2, BACKWARDS)
@@ -919,7 +919,7 @@ def test_it_begins_behind_its_instructions() -> None:
     assert not request.is_over(3, FORWARDS)
 
 
-def test_what_says_nothing_is_passed_over() -> None:
+def test_client_transcript_skips_blank_messages_and_instructions() -> None:
     request = ClientTranscript([asked("q"), SYSTEM, asked(" "), asked("r")])
     assert request.next(1, FORWARDS) == (Said("user", "r"), 4)
     assert request.next(3, BACKWARDS) == (Said("user", "q"), 0)
@@ -930,24 +930,24 @@ def test_what_says_nothing_is_passed_over() -> None:
 @pytest.mark.parametrize(
     "sent", [chat("q", "a"), chat(" q", "a "), [asked("q"), SYSTEM, *chat("-", "a")[1:]]]
 )
-def test_a_turn_leads_from_one_end_to_the_other(sent: list[dict[str, Any]]) -> None:
+def test_matched_turn_leads_from_one_end_of_the_request_to_the_other(sent: list[dict[str, Any]]) -> None:
     request = ClientTranscript(sent)
     assert through(request, TURN, 0, FORWARDS) == {len(sent)}
     assert through(request, TURN, len(sent), BACKWARDS) == {0}
 
 
-def test_what_says_something_else_leads_nowhere() -> None:
+def test_turn_that_does_not_match_leads_to_no_position() -> None:
     for sent in (chat("q", "b"), chat("r", "a"), chat("q", "a")[::-1], [asked("q"), asked("a")]):
         assert through(ClientTranscript(sent), TURN, 0, FORWARDS) == set()
 
 
-def test_only_backwards_may_a_request_begin_within_a_turn() -> None:
+def test_request_may_begin_within_a_turn_only_backwards() -> None:
     request = ClientTranscript(chat("q", "a")[1:])
     assert through(request, TURN, 1, BACKWARDS) == {0}
     assert through(request, TURN, 0, FORWARDS) == set()
 
 
-def test_a_turn_that_did_not_end_well_leads_to_all_that_may_be_held_of_it() -> None:
+def test_interrupted_turn_leads_to_every_position_it_may_be_held_to() -> None:
     cut = turn(
         1, [message("user", "q"), message("user", "r")], [message("assistant", "It left the")], INTERRUPTED
     )
@@ -957,7 +957,7 @@ def test_a_turn_that_did_not_end_well_leads_to_all_that_may_be_held_of_it() -> N
     assert through(ClientTranscript(chat("other", "text")), cut, 0, FORWARDS) == {0}
 
 
-def test_results_are_read_from_the_middle_only_at_the_edge() -> None:
+def test_results_may_be_matched_from_the_middle_only_at_the_start_of_the_request() -> None:
     results = turn(1, [result("a", output="1"), result("b", output="2")], [message("assistant", "3")])
     two = {"role": "tool", "tool_call_id": "x", "content": "2"}
     three = {"role": "assistant", "content": "3"}
@@ -965,7 +965,7 @@ def test_results_are_read_from_the_middle_only_at_the_edge() -> None:
     assert through(ClientTranscript([asked("q"), two, three]), results, 3, BACKWARDS) == set()
 
 
-def test_echoes_are_read_back_as_far_as_they_go() -> None:
+def test_past_echoes_reads_back_over_every_matching_turn() -> None:
     line = plain("q1", "a1", "q2", "a2", "q3", "a3")
     assert ClientTranscript(chat("q1", "a1", "q2", "a2")).past_echoes(line, 2, 4) == (0, 0)
     assert ClientTranscript(chat("q1", "b1", " q2", "a2")).past_echoes(line, 2, 4) == (1, 2)

@@ -1,4 +1,4 @@
-"""Whatever clients do to generated histories, no message is doubled and no beginning lost."""
+"""Generated client copies: matching never duplicates a message or loses a beginning."""
 
 import contextlib
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def has_answer(sent: Sequence[Sent]) -> bool:
 
 @generated
 @given(st.data(), lines(), st.booleans())
-def test_whatever_a_client_does_to_its_copy_a_new_message_continues(
+def test_new_message_after_any_client_copy_is_a_continuation(
     data: st.DataObject, told: list[SentLog], dated: bool
 ) -> None:
     copy = data.draw(copies(told).flatmap(trimmed))
@@ -108,7 +108,7 @@ def test_whatever_a_client_does_to_its_copy_a_new_message_continues(
 
 @generated
 @given(st.data(), lines(at_least=2))
-def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[SentLog]) -> None:
+def test_regeneration_is_recognized_at_any_depth(data: st.DataObject, told: list[SentLog]) -> None:
     depth = data.draw(st.integers(1, len(told) - 1))
     assume(told[depth].turn.kind is not SETTLED)
     copy = data.draw(copies(told[:depth]).flatmap(trimmed))
@@ -119,7 +119,7 @@ def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[Sen
 
 @generated
 @given(st.data(), lines(at_least=2), st.booleans(), st.booleans())
-def test_an_edited_question_or_answer_branches_off_before_it(
+def test_edited_question_or_answer_branches_before_it(
     data: st.DataObject, told: list[SentLog], of_answer: bool, and_all_behind_it: bool
 ) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
@@ -140,7 +140,7 @@ def test_an_edited_question_or_answer_branches_off_before_it(
 
 @generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several", "several", "hidden", "client_tools"]))
-def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject, told: list[SentLog]) -> None:
+def test_edit_within_a_turn_keeps_its_trimmed_part(data: st.DataObject, told: list[SentLog]) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
     end = data.draw(st.integers(0, len(told[depth].input) - 1))
     part = replace(told[depth], input=told[depth].input[:end], output=[])
@@ -151,7 +151,7 @@ def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject,
 
 @generated
 @given(st.data(), lines(kinds=["plain", "server_tools"]), st.booleans())
-def test_a_question_between_the_parts_of_an_answer_doubles_none(
+def test_question_inserted_between_parts_of_an_answer_duplicates_no_message(
     data: st.DataObject, told: list[SentLog], and_all_behind_it: bool
 ) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
@@ -168,7 +168,7 @@ def test_a_question_between_the_parts_of_an_answer_doubles_none(
 
 @generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several"]), st.booleans())
-def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
+def test_edited_question_at_the_start_of_a_trimmed_copy_is_placed_by_its_answer(
     data: st.DataObject, told: list[SentLog], and_all_behind_it: bool
 ) -> None:
     line = [sent for each in told for sent in each.copy if not each.hidden.intersection(sent.tags)]
@@ -184,7 +184,7 @@ def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
 
 @generated
 @given(st.data(), lines(at_least=3))
-def test_a_deleted_exchange_branches_off_before_it(data: st.DataObject, told: list[SentLog]) -> None:
+def test_deleted_exchange_branches_before_it(data: st.DataObject, told: list[SentLog]) -> None:
     first = data.draw(st.integers(1, len(told) - 2))
     last = data.draw(st.integers(first + 1, len(told) - 1))
     before, behind = data.draw(copies(told[:first])), data.draw(copies(told[last:]))
@@ -201,7 +201,7 @@ def test_a_deleted_exchange_branches_off_before_it(data: st.DataObject, told: li
     st.lists(st.sampled_from(["yes", "no"]), min_size=2, max_size=11),
     st.booleans(),
 )
-def test_repeated_messages_never_double_or_lose_anything(
+def test_repeated_messages_are_never_duplicated_or_lost(
     stored: list[str], sent: list[str], begins_with_answer: bool
 ) -> None:
     line = plain(*stored)
@@ -256,7 +256,7 @@ def reads_as(history: Sequence[tuple[tuple[int, str], bool]], copy: Sequence[tup
     ),
     st.lists(st.tuples(st.integers(0, 1), st.sampled_from("xy")), min_size=2, max_size=9),
 )
-def test_repeated_messages_and_turns_that_did_not_end_well_never_double_or_lose_anything(
+def test_repeated_messages_with_unfinished_turns_are_never_duplicated_or_lost(
     stored: list[tuple[str, str, str]], copy: list[tuple[int, str]]
 ) -> None:
     kinds = {"c": COMPLETED, "i": INTERRUPTED, "s": SETTLED}
@@ -300,7 +300,7 @@ odd_messages = st.dictionaries(
 
 @generated
 @given(st.lists(odd_messages, max_size=4), st.sampled_from([None, *match.Sent]))
-def test_what_is_no_message_is_refused_and_never_breaks(
+def test_malformed_messages_raise_only_no_new_input_or_malformed_items(
     odd: list[dict[str, Any]], sent: match.Sent | None
 ) -> None:
     for request in (odd, [*ALL, *odd], [*odd, *ALL, asked("q4")]):

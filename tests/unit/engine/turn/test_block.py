@@ -1,4 +1,4 @@
-"""The block of a turn: entered once, well formed while it runs, and left with what the store decided."""
+"""The block of a turn: begin, items while it runs, and the outcome recorded when it ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ async def answer(turn: RunningTurn) -> None:
     turn.emit("yes")
 
 
-async def test_a_stop_that_the_block_outran_cancels_nothing_later(store: GatedStore, chat: Chat) -> None:
+async def test_stop_that_arrives_after_the_block_ended_cancels_no_later_work(
+    store: GatedStore, chat: Chat
+) -> None:
     async def stopped_turn() -> str:
         try:
             await chat.run(answer, "q")
@@ -83,7 +85,7 @@ async def test_a_stop_that_the_block_outran_cancels_nothing_later(store: GatedSt
     await stopping
 
 
-async def test_closing_turns_back_who_is_on_the_way_in(
+async def test_closing_ledger_refuses_a_turn_whose_begin_is_under_way(
     store: GatedStore, ledger: Ledger, chat: Chat, database: Database
 ) -> None:
     with store.hold(begin, When.AFTER) as gate:
@@ -98,7 +100,7 @@ async def test_closing_turns_back_who_is_on_the_way_in(
     assert database.leases == {}
 
 
-async def test_a_cancelled_close_goes_on_and_a_second_one_waits_for_it(ledger: Ledger) -> None:
+async def test_cancelled_close_continues_and_a_second_close_waits_for_it(ledger: Ledger) -> None:
     first = asyncio.create_task(ledger.close())
     await asyncio.sleep(0)
     first.cancel()
@@ -109,16 +111,14 @@ async def test_a_cancelled_close_goes_on_and_a_second_one_waits_for_it(ledger: L
         await ledger.conversation()
 
 
-async def test_a_begin_that_must_reach_the_disk_is_run_once_more_and_not_twice(
-    store: GatedStore, ledger: Ledger
-) -> None:
+async def test_begin_that_must_reach_the_disk_is_run_exactly_twice(store: GatedStore, ledger: Ledger) -> None:
     with store.hold(begin) as gate:
         gate.release()
         await ledger.run(answer, "q", conversation_key="k")
         assert gate._arrivals == 2
 
 
-async def test_a_move_that_is_stopped_while_it_waits_says_so(database: Database, chat: Chat) -> None:
+async def test_undo_stopped_in_the_queue_raises_turn_stopped(database: Database, chat: Chat) -> None:
     await chat.run(answer, "a")
     async with chat.turn("b") as turn:
         turn.emit("yes")
@@ -131,7 +131,7 @@ async def test_a_move_that_is_stopped_while_it_waits_says_so(database: Database,
     assert len(await chat.turns()) == 2
 
 
-async def test_begin_in_doubt_whose_caller_is_refused_afterwards_leaves_no_lane_taken(
+async def test_begin_in_doubt_whose_caller_is_refused_afterwards_frees_the_lane(
     store: GatedStore, ledger: Ledger, chat: Chat, database: Database
 ) -> None:
     versions = iter([1])  # authorized when it asks, and not when it asks again
@@ -146,7 +146,7 @@ async def test_begin_in_doubt_whose_caller_is_refused_afterwards_leaves_no_lane_
     assert not any(branch.running for branch in database.branches.values())
 
 
-async def test_ticket_in_doubt_of_a_caller_who_is_refused_afterwards_is_withdrawn(
+async def test_ticket_in_doubt_whose_caller_is_refused_afterwards_is_withdrawn(
     store: GatedStore, ledger: Ledger, chat: Chat, database: Database
 ) -> None:
     versions = iter([1])
@@ -163,7 +163,7 @@ async def test_ticket_in_doubt_of_a_caller_who_is_refused_afterwards_is_withdraw
         first.emit("yes")
 
 
-async def test_begin_in_doubt_of_a_ledger_that_closes_leaves_no_lane_taken(
+async def test_begin_in_doubt_when_the_ledger_closes_frees_the_lane(
     store: GatedStore, ledger: Ledger, chat: Chat, database: Database
 ) -> None:
     store.lose_answer(begin, Fate.WRITTEN)
@@ -182,7 +182,7 @@ async def test_begin_in_doubt_of_a_ledger_that_closes_leaves_no_lane_taken(
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_block_that_was_run_cannot_be_run_again() -> None:
+async def test_turn_block_that_was_run_cannot_be_run_again() -> None:
     async with await Ledger.open("memory:") as ledger:
         block = (await ledger.conversation()).turn("q")
         turn = await block.run(answer)
@@ -191,7 +191,7 @@ async def test_a_block_that_was_run_cannot_be_run_again() -> None:
             await block.run(answer)
 
 
-async def test_a_replay_of_another_turn_inside_the_runner_is_not_taken_for_ones_own() -> None:
+async def test_replay_of_another_turn_inside_the_runner_is_raised() -> None:
     async with await Ledger.open("memory:") as ledger:
         other = await ledger.conversation()
         await other.run(answer, "q", idempotency_key="i")
@@ -206,7 +206,7 @@ async def test_a_replay_of_another_turn_inside_the_runner_is_not_taken_for_ones_
         assert await chat.turns() == []
 
 
-def test_it_is_the_same_line_with_the_same_branch_and_head_only() -> None:
+def test_expected_head_matches_only_the_same_branch_and_head() -> None:
     head, other = some_id(TurnId, 1), some_id(TurnId, 2)
     seen = ExpectedHead(BRANCH, head)
     assert seen.is_still(branch(head=head, fence=7))
@@ -215,7 +215,7 @@ def test_it_is_the_same_line_with_the_same_branch_and_head_only() -> None:
     assert not seen.is_still(branch(id=some_id(BranchId, 9), head=head))
 
 
-async def test_a_turn_can_be_stopped_whatever_calls_it_holds(chat: Chat) -> None:
+async def test_stop_of_a_turn_with_calls_of_every_type_states_their_results(chat: Chat) -> None:
     async with chat.turn("Hello") as turn:
         await turn.add(call("a"), call("b", "shell_call"), call("c", "custom_tool_call"))
         turn.stop()
@@ -223,7 +223,7 @@ async def test_a_turn_can_be_stopped_whatever_calls_it_holds(chat: Chat) -> None
 
 
 @pytest.mark.parametrize("call_id", ["", 5])
-async def test_no_call_can_close_the_lane_for_ever(chat: Chat, call_id: str | int) -> None:
+async def test_call_with_an_invalid_id_does_not_block_the_lane(chat: Chat, call_id: str | int) -> None:
     with suppress(MalformedItems):  # it may be refused, at any point
         async with chat.turn("Hello") as turn:
             await turn.add({"type": "shell_call", "call_id": call_id})
@@ -233,7 +233,7 @@ async def test_no_call_can_close_the_lane_for_ever(chat: Chat, call_id: str | in
 
 
 @pytest.mark.parametrize("details", [{"model": object()}, {"long": "x" * 1000}, 5])
-async def test_details_that_cannot_be_kept_fail_the_turn_and_free_the_lane(details: Any) -> None:
+async def test_invalid_details_fail_the_turn_and_free_the_lane(details: Any) -> None:
     limits = Limits(turn_bytes=1000)
     async with await Ledger.over(MemoryStore(), limits=limits) as ledger:
         chat = await ledger.conversation()
@@ -248,7 +248,7 @@ async def test_details_that_cannot_be_kept_fail_the_turn_and_free_the_lane(detai
             turn.emit("Hi")
 
 
-async def test_details_are_kept_with_the_commit_and_only_with_it(chat: Chat) -> None:
+async def test_details_are_stored_with_a_committed_turn_only(chat: Chat) -> None:
     async with chat.turn("Hello") as turn:
         turn.emit("Hi")
         turn.details["model"] = "m"
@@ -263,7 +263,7 @@ async def test_details_are_kept_with_the_commit_and_only_with_it(chat: Chat) -> 
 CALL = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
 
 
-async def test_a_cancelled_add_that_was_written_is_a_step(store: GatedStore, chat: Chat) -> None:
+async def test_cancelled_add_that_was_written_is_recorded_as_a_step(store: GatedStore, chat: Chat) -> None:
     async with chat.turn("q") as turn:
         turn.emit("Let me see. ")
         with store.hold(record) as gate:
@@ -284,7 +284,9 @@ async def test_a_cancelled_add_that_was_written_is_a_step(store: GatedStore, cha
     assert [item.type for item in committed.output] == ["message", "function_call", "function_call_output"]
 
 
-async def test_a_turn_whose_record_is_lost_for_good_can_only_be_left(store: GatedStore, chat: Chat) -> None:
+async def test_turn_whose_record_has_an_unknown_outcome_accepts_no_more_items(
+    store: GatedStore, chat: Chat
+) -> None:
     store.lose_answer(record, *[Fate.WRITTEN] * 5)
     with pytest.raises(OutcomeUnknown):
         async with chat.turn("q", on_failure="keep") as turn:
@@ -307,13 +309,15 @@ async def test_a_turn_whose_record_is_lost_for_good_can_only_be_left(store: Gate
         (["\ud83d"], [""], ""),
     ],
 )
-def test_halves_of_characters_are_joined_or_replaced(emitted: list[str], shown: list[str], text: str) -> None:
+def test_surrogate_halves_in_emitted_text_are_joined_or_replaced(
+    emitted: list[str], shown: list[str], text: str
+) -> None:
     draft = Draft((), (), Journal(), 1000)
     assert [draft.emit(each) for each in emitted] == shown
     assert draft.text == text
 
 
-async def test_one_lost_answer_is_enough_to_be_in_doubt(store: GatedStore, chat: Chat) -> None:
+async def test_record_with_one_lost_answer_raises_outcome_unknown(store: GatedStore, chat: Chat) -> None:
     """The store is out of reach at the last try; what the first one wrote may be there all the same."""
     store.lose_answer(record, Fate.LATE)
     store.refuse(record, times=4)
@@ -322,7 +326,7 @@ async def test_one_lost_answer_is_enough_to_be_in_doubt(store: GatedStore, chat:
             await turn.add(CALL)
 
 
-async def test_what_is_put_comes_behind_everything_and_is_left_to_the_client(chat: Chat) -> None:
+async def test_put_items_come_last_and_leave_their_calls_to_the_client(chat: Chat) -> None:
     async with chat.turn("q") as turn:
         turn.put()
         await turn.add({"role": "assistant", "content": "First."})
@@ -336,7 +340,7 @@ async def test_what_is_put_comes_behind_everything_and_is_left_to_the_client(cha
         turn.emit("Thanks.")
 
 
-async def test_nothing_can_follow_what_is_put(chat: Chat) -> None:
+async def test_items_after_a_put_are_refused(chat: Chat) -> None:
     async with chat.turn("q") as turn:
         await turn.add({**CALL, "call_id": "before"})
         turn.put(CALL)
@@ -352,7 +356,7 @@ async def test_nothing_can_follow_what_is_put(chat: Chat) -> None:
     assert [item.call_id for item in committed.output] == ["before", "c"]
 
 
-async def test_what_would_break_the_history_is_not_put_and_the_answer_goes_on(chat: Chat) -> None:
+async def test_put_of_an_item_that_breaks_the_history_is_refused_and_the_turn_continues(chat: Chat) -> None:
     async with chat.turn("q") as turn:
         with pytest.raises(MalformedItems):
             turn.put({"type": "function_call_output", "call_id": "never asked", "output": ""})
@@ -360,7 +364,7 @@ async def test_what_would_break_the_history_is_not_put_and_the_answer_goes_on(ch
     assert [turn.text for turn in await chat.turns()] == ["Sorry."]
 
 
-async def test_a_turn_that_is_stopped_leaves_nothing_of_what_it_put(chat: Chat) -> None:
+async def test_stopped_turn_leaves_out_its_put_items(chat: Chat) -> None:
     async with chat.turn("q") as turn:
         turn.emit("Let me")
         turn.put(CALL)
@@ -369,7 +373,7 @@ async def test_a_turn_that_is_stopped_leaves_nothing_of_what_it_put(chat: Chat) 
     assert [item.type for item in kept.output] == ["message"]
 
 
-def test_what_is_put_counts_as_much_as_what_is_said() -> None:
+def test_put_items_count_towards_the_turn_size_limit() -> None:
     draft = Draft((), (), Journal(), 100)
     with pytest.raises(MalformedItems, match="grown past 100"):
         draft.end_with((Item.of({**CALL, "arguments": "x" * 100}),))
@@ -386,7 +390,7 @@ async def break_down(turn: RunningTurn) -> None:
     raise ValueError("the model broke")
 
 
-async def test_a_stop_that_comes_during_the_commit_cancels_nobody(store: GatedStore, chat: Chat) -> None:
+async def test_stop_during_the_commit_cancels_no_task(store: GatedStore, chat: Chat) -> None:
     with store.hold(commit) as gate:
         task = asyncio.create_task(chat.run(answer, "q"))
         await gate.arrived()
@@ -399,7 +403,7 @@ async def test_a_stop_that_comes_during_the_commit_cancels_nobody(store: GatedSt
     assert task.cancelling() == 0
 
 
-async def test_a_stop_that_comes_during_a_failing_end_hides_no_error(store: GatedStore, chat: Chat) -> None:
+async def test_stop_during_a_failing_end_leaves_the_error_visible(store: GatedStore, chat: Chat) -> None:
     with store.hold(end) as gate:
         task = asyncio.create_task(chat.run(break_down, "q"))
         await gate.arrived()
@@ -412,7 +416,7 @@ async def test_a_stop_that_comes_during_a_failing_end_hides_no_error(store: Gate
     assert task.cancelling() == 0
 
 
-async def test_a_write_of_another_task_that_is_under_way_belongs_to_the_turn(
+async def test_write_of_another_task_under_way_at_the_end_belongs_to_the_turn(
     store: GatedStore, chat: Chat
 ) -> None:
     """The call is started while the block is left: the turn must not be committed as if it were not."""
@@ -436,7 +440,7 @@ async def test_a_write_of_another_task_that_is_under_way_belongs_to_the_turn(
     assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
 
 
-async def test_after_the_block_nothing_can_be_added(chat: Chat) -> None:
+async def test_items_after_the_block_raise_turn_ended(chat: Chat) -> None:
     async with chat.turn("q") as turn:
         turn.emit("a")
     with pytest.raises(TurnEnded):
@@ -445,7 +449,7 @@ async def test_after_the_block_nothing_can_be_added(chat: Chat) -> None:
         await turn.add(CALL)
 
 
-async def test_an_end_that_is_not_recorded_yet_is_not_told_as_one(
+async def test_turn_finished_is_not_sent_before_the_end_is_recorded(
     store: GatedStore, ledger: Ledger, chat: Chat
 ) -> None:
     told: list[Event] = []
@@ -460,7 +464,7 @@ async def test_an_end_that_is_not_recorded_yet_is_not_told_as_one(
     assert (told[-1].state, turn.state) == (AttemptState.KEPT, AttemptState.KEPT)
 
 
-async def test_a_doubt_that_ends_badly_keeps_the_text_where_policy_says_so(
+async def test_commit_that_was_lost_keeps_the_text_under_on_failure_keep(
     store: GatedStore, ledger: Ledger, chat: Chat
 ) -> None:
     store.lose_answer(commit, Fate.LOST)
@@ -473,7 +477,7 @@ async def test_a_doubt_that_ends_badly_keeps_the_text_where_policy_says_so(
     assert (turn.kind, turn.text) == (TurnKind.INTERRUPTED, "yes")
 
 
-async def test_a_message_that_is_no_unicode_can_be_recorded(chat: Chat) -> None:
+async def test_failure_message_with_invalid_unicode_is_recorded_escaped(chat: Chat) -> None:
     async def fail(turn: RunningTurn) -> None:
         raise ValueError("half a character: \ud83d")
 
@@ -483,7 +487,7 @@ async def test_a_message_that_is_no_unicode_can_be_recorded(chat: Chat) -> None:
     assert aside.attempt.failure.message.endswith("\\ud83d")
 
 
-async def test_cancellation_in_the_tick_in_which_a_stopped_turn_is_left_is_raised(chat: Chat) -> None:
+async def test_cancellation_in_the_tick_a_stopped_turn_ends_is_raised(chat: Chat) -> None:
     async def work() -> None:
         this = asyncio.current_task()
         assert this is not None
@@ -502,7 +506,7 @@ async def test_cancellation_in_the_tick_in_which_a_stopped_turn_is_left_is_raise
 
 @pytest.mark.parametrize("problem", [None, ValueError("broken")])
 @pytest.mark.parametrize("cancelled_too", [False, True])
-async def test_stop_that_arrives_with_the_end_of_the_block_takes_back_its_own_cancellation_only(
+async def test_stop_that_arrives_at_the_end_of_the_block_takes_back_only_its_own_cancellation(
     ledger: Ledger, chat: Chat, problem: Exception | None, cancelled_too: bool
 ) -> None:
     went_on: list[str] = []

@@ -1,4 +1,4 @@
-"""What a resent history asks for: its key, its input, its place, and the line it was read against."""
+"""Reading a resent history: its conversation, its input, its place, and the line it is matched against."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -48,13 +48,17 @@ def key(chat: Chat, messages: Any, **options: Any) -> bytes:
     return made.fingerprint
 
 
-async def test_it_is_read_for_the_conversation_that_begin_found(ledger: Ledger, chat: Chat) -> None:
+async def test_resent_history_is_matched_against_the_conversation_that_begin_found(
+    ledger: Ledger, chat: Chat
+) -> None:
     empty = await ledger.conversation()
     found = await read(request(empty, talk("q1", "a1", "q2", "a2", "q3")), chat.id)
     assert [item.text for item in found.input] == ["q3"]
 
 
-async def test_one_that_begin_will_make_is_empty_and_any_other_is_missing(ledger: Ledger) -> None:
+async def test_resent_history_is_all_input_for_a_new_conversation_and_refused_for_a_missing_one(
+    ledger: Ledger,
+) -> None:
     process = ledger._process
     target = target_of(process, None, "k", "local")
     assert target.fresh is not None
@@ -104,7 +108,7 @@ async def pending(ledger: Ledger) -> Chat:
         [calls("c", "c"), found("c", "one"), found("c", "two")],
     ],
 )
-async def test_results_answer_the_pending_calls_under_whatever_ids_the_client_has(
+async def test_resent_results_answer_the_pending_calls_under_any_client_ids(
     pending: Chat, sent: list[dict[str, Any]]
 ) -> None:
     for messages in ([*talk("q1"), *sent], sent):
@@ -114,19 +118,19 @@ async def test_results_answer_the_pending_calls_under_whatever_ids_the_client_ha
         assert (read_as.diverge, read_as.input[-1].text) == (None, "q2")
 
 
-async def test_results_of_calls_that_are_new_themselves_keep_their_ids(pending: Chat) -> None:
+async def test_resent_results_of_new_calls_keep_their_ids(pending: Chat) -> None:
     later = [*talk("q2"), calls("c1"), found("c1", "three"), *talk("q3")]
     first = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two")]
     read_as = await read(request(pending, [*first, *later]))
     assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2", "c1"]
 
 
-async def test_results_without_their_calls_are_not_guessed_at(pending: Chat) -> None:
+async def test_resent_results_without_their_calls_keep_their_ids(pending: Chat) -> None:
     read_as = await read(request(pending, [found("c1", "one"), found("c2", "two")]))
     assert [item.call_id for item in read_as.input] == ["c1", "c2"]
 
 
-async def test_an_edit_behind_calls_answers_them_under_their_ids(pending: Chat) -> None:
+async def test_resent_edit_after_calls_answers_them_under_the_stored_ids(pending: Chat) -> None:
     async with pending.resent(
         [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two")]
     ) as turn:
@@ -137,7 +141,7 @@ async def test_an_edit_behind_calls_answers_them_under_their_ids(pending: Chat) 
     assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]
 
 
-async def test_what_is_hidden_from_the_user_is_read_as_they_see_it(chat: Chat) -> None:
+async def test_resent_history_with_or_without_items_hidden_from_the_user_continues(chat: Chat) -> None:
     first, second = await chat.turns()
     await chat.flag(first.id, 1, to_user=False)
     for seen in (talk("q1"), talk("q1", "a1")):  # its client may have it still
@@ -151,7 +155,7 @@ async def test_what_is_hidden_from_the_user_is_read_as_they_see_it(chat: Chat) -
     assert ([item.text for item in found.input], found.diverge) == (["q3"], None)
 
 
-async def test_what_is_hidden_from_the_model_only_is_still_seen(chat: Chat) -> None:
+async def test_resent_history_without_items_hidden_only_from_the_model_diverges(chat: Chat) -> None:
     first, _ = await chat.turns()
     await chat.flag(first.id, 1, to_model=False)
     without = [*talk("q1"), *talk("q2", "a2", "q3")]
@@ -159,7 +163,9 @@ async def test_what_is_hidden_from_the_model_only_is_still_seen(chat: Chat) -> N
     assert (await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))).diverge is None
 
 
-async def test_the_flags_of_a_line_are_read_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resent_history_reads_the_flags_of_a_line_once_after_each_change(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, _ = await chat.turns()
     await chat.flag(first.id, 1, to_user=False)
     reads: list[str] = []
@@ -188,21 +194,23 @@ async def brought(ledger: Ledger) -> Chat:
     return chat
 
 
-async def test_an_edit_within_a_turn_begins_with_what_was_trimmed_of_it(brought: Chat) -> None:
+async def test_resent_edit_within_a_turn_keeps_its_trimmed_part(brought: Chat) -> None:
     async with brought.resent(talk("q2", "a2", "other")) as turn:
         turn.emit("a4")
     (only,) = await brought.turns()
     assert [item.text for item in only.items] == ["q1", "a1", "q2", "a2", "other", "a4"]
 
 
-async def test_what_is_hidden_of_a_turn_does_not_come_back_with_what_was_trimmed(brought: Chat) -> None:
+async def test_resent_edit_within_a_turn_does_not_bring_back_hidden_items(brought: Chat) -> None:
     (first,) = await brought.turns()
     await brought.flag(first.id, 0, to_user=False)
     found = await read(request(brought, talk("q2", "a2", "other")), brought.id)
     assert [item.text for item in found.input] == ["a1", "q2", "a2", "other"]
 
 
-async def test_results_stay_with_a_question_asked_again_before_what_was_settled(pending: Chat) -> None:
+async def test_resent_question_after_results_is_regenerated_with_them_next_to_a_settled_turn(
+    pending: Chat,
+) -> None:
     sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two"), *talk("q2")]
     async with pending.resent(sent) as turn:
         turn.emit("a2")
@@ -217,7 +225,7 @@ async def test_results_stay_with_a_question_asked_again_before_what_was_settled(
     assert [item.text for item in asked.items if item.type == "message"] == ["q1", "q2", "another"]
 
 
-async def test_results_told_anew_answer_the_calls_that_a_settled_turn_has_closed(pending: Chat) -> None:
+async def test_resent_results_that_changed_answer_the_calls_that_a_settled_turn_closed(pending: Chat) -> None:
     sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two"), *talk("q2")]
     async with pending.resent(sent) as turn:
         turn.emit("a2")
@@ -234,7 +242,7 @@ async def test_results_told_anew_answer_the_calls_that_a_settled_turn_has_closed
         assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]
 
 
-async def test_inserted_note_that_repeats_replaced_instructions_reaches_the_model(ledger: Ledger) -> None:
+async def test_resent_instruction_that_repeats_replaced_ones_reaches_the_model(ledger: Ledger) -> None:
     def note(text: str) -> dict[str, Any]:
         return {"role": "system", "content": text}
 

@@ -1,4 +1,4 @@
-"""What a caller asks for is checked before anything begins."""
+"""Requests are validated before a turn begins."""
 
 from collections.abc import AsyncIterator, Sequence
 from random import Random
@@ -31,7 +31,7 @@ async def chat() -> AsyncIterator[Chat]:
         yield await ledger.conversation()
 
 
-async def test_everything_is_passed_on(chat: Chat) -> None:
+async def test_turn_request_carries_instructions_primer_context_and_fingerprint(chat: Chat) -> None:
     context = Context.last(3)
     request = turn_request(
         chat._process,
@@ -69,14 +69,14 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
         ({"context": None}, InvalidInput, "give Context.all"),
     ],
 )
-async def test_what_cannot_be_done_is_refused_at_once(
+async def test_turn_with_invalid_options_is_refused_before_it_begins(
     chat: Chat, options: dict[str, Any], error: type[Exception], match: str
 ) -> None:
     with pytest.raises(error, match=match):
         chat.turn(**{"input": "Hello", **options})
 
 
-async def test_requests_differ_by_what_their_caller_asks_for_besides(chat: Chat) -> None:
+async def test_fingerprint_depends_on_the_body_digest(chat: Chat) -> None:
     digests = (b"", b"one", b"other", b"one")
     requests = [
         turn_request(chat._process, chat._target, "Hello", idempotency_key="i", body_digest=digest)
@@ -90,7 +90,7 @@ async def test_requests_differ_by_what_their_caller_asks_for_besides(chat: Chat)
     assert len({plain, one, other}) == 3
 
 
-def test_requests_differ_by_their_instructions_and_primer() -> None:
+def test_fingerprint_depends_on_instructions_and_primer() -> None:
     items = (message("system", "a"),)
     lasting, once = Instructions(items), Instructions(items, is_lasting=False)
     prints = [
@@ -124,7 +124,7 @@ async def process() -> AsyncIterator[Process]:
         ({"id": "conv_1", "reset": NEVER}, "conversation_key"),
     ],
 )
-async def test_what_names_no_conversation_is_refused(
+async def test_target_with_invalid_arguments_is_refused(
     process: Process, arguments: dict[str, Any], reason: str
 ) -> None:
     given = {"id": None, "conversation_key": None, "owner": "ann", **arguments}
@@ -132,7 +132,9 @@ async def test_what_names_no_conversation_is_refused(
         target_of(process, given.pop("id"), given.pop("conversation_key"), given.pop("owner"), **given)
 
 
-async def test_a_policy_is_for_the_key_and_for_what_is_made_under_it(process: Process) -> None:
+async def test_reset_policy_applies_to_the_target_and_the_conversation_created_for_it(
+    process: Process,
+) -> None:
     policy = ResetPolicy.daily(4)
     target = target_of(process, None, "k", "ann", reset=policy)
     assert target.reset_policy == target.fresh.reset_policy == policy
@@ -149,7 +151,7 @@ async def test_a_policy_is_for_the_key_and_for_what_is_made_under_it(process: Pr
         ({"expires_after": 1e10}, "at most"),
     ],
 )
-async def test_details_beyond_their_bounds_are_refused_for_every_new_conversation(
+async def test_conversation_details_beyond_their_limits_are_refused_on_create_and_fork(
     chat: Chat, details: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidInput, match=reason):
@@ -158,17 +160,17 @@ async def test_details_beyond_their_bounds_are_refused_for_every_new_conversatio
         await chat.fork(**details)
 
 
-async def test_who_may_not_create_brings_nothing_to_insert(process: Process) -> None:
+async def test_target_without_create_has_no_new_conversation(process: Process) -> None:
     assert target_of(process, None, "k", "ann", create=False).fresh is None
 
 
-async def test_a_turn_is_an_interaction_unless_it_says_otherwise(process: Process) -> None:
+async def test_turn_is_an_interaction_by_default(process: Process) -> None:
     target = target_of(process, None, "k", "ann")
     assert turn_request(process, target, "q").begin.policy.is_interaction
     assert not turn_request(process, target, "q", interaction=False).begin.policy.is_interaction
 
 
-async def test_a_closed_ledger_is_asked_for_nothing() -> None:
+async def test_target_of_a_closed_ledger_raises_ledger_closed() -> None:
     ledger = await Ledger.open("memory:")
     await ledger.close()
     with pytest.raises(LedgerClosed):
@@ -179,7 +181,9 @@ async def test_a_closed_ledger_is_asked_for_nothing() -> None:
     ("scope", "within", "meant"),
     [("", None, ""), ("shop", None, "shop"), ("", "shop", "shop"), ("shop", "shop", "shop"), ("", "", "")],
 )
-def test_the_scope_that_is_meant(scope: str, within: str | None, meant: str) -> None:
+def test_scope_in_returns_the_scope_given_or_the_one_confined_to(
+    scope: str, within: str | None, meant: str
+) -> None:
     assert scope_in(scope, Within(within)) == meant
 
 
@@ -194,12 +198,14 @@ def test_the_scope_that_is_meant(scope: str, within: str | None, meant: str) -> 
         ("", "a\nb", "within must be"),
     ],
 )
-def test_scopes_that_are_refused(scope: str, within: str | None, match: str) -> None:
+def test_scope_in_refuses_an_invalid_scope_or_one_outside_the_confinement(
+    scope: str, within: str | None, match: str
+) -> None:
     with pytest.raises(InvalidInput, match=match):
         scope_in(scope, Within(within))
 
 
-async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_own(chat: Chat) -> None:
+async def test_request_within_a_scope_claims_under_names_of_that_scope(chat: Chat) -> None:
     options: dict[str, Any] = {"scope": "", "within": Within("shop")}
     target = target_of(chat._process, None, "k", "ann", **options)
     assert (target.scope, target.within) == ("shop", Within("shop"))
@@ -210,13 +216,13 @@ async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_o
     assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
 
 
-async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) -> None:
+async def test_idempotency_key_that_looks_like_one_of_a_scope_is_refused(chat: Chat) -> None:
     with pytest.raises(InvalidInput, match="control character"):
         turn_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))
 
 
 @pytest.mark.parametrize("field", ["input", "primer", "instructions", "instructions_once"])
-async def test_items_beyond_the_bound_are_counted_before_any_is_made(
+async def test_items_beyond_the_limit_are_refused_before_any_is_created(
     field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object) -> None:
@@ -230,7 +236,7 @@ async def test_items_beyond_the_bound_are_counted_before_any_is_made(
                 ledger.turn(**given)
 
 
-async def test_messages_and_calls_beyond_the_bound_are_counted_before_any_is_made(
+async def test_resent_messages_and_calls_beyond_the_limit_are_refused_before_any_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def never(messages: Sequence[object], *_: object) -> tuple[()]:

@@ -1,7 +1,4 @@
-"""What a link gives, and until when.
-
-The code of a link, and the token that a visitor gets for it.
-"""
+"""Share links: the rights and expiry of their visitors, their code, and the visitor token."""
 
 import re
 from random import Random
@@ -31,7 +28,7 @@ def share(**changes: object) -> Share:
     return Share(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def test_a_guest_is_an_owner_of_his_own() -> None:
+def test_scope_link_gives_its_visitor_an_owner_of_its_own() -> None:
     into_scope = share(models=("small",), parent=TOKEN)
     token = into_scope.token_for(TOKEN, b"d", 5)
     assert into_scope.kind is ShareKind.SCOPE
@@ -43,7 +40,7 @@ def test_a_guest_is_an_owner_of_his_own() -> None:
     assert TokenScope.ADMIN not in token.scopes
 
 
-def test_a_reader_has_one_chat_of_its_owner() -> None:
+def test_chat_link_gives_its_visitor_read_access_to_one_chat() -> None:
     to_chat = share(conversation=CHAT, chat_scope="")
     token = to_chat.token_for(TOKEN, b"", 5)
     assert (to_chat.kind, token.owner, token.scopes) == (ShareKind.CHAT, "ann", READS)
@@ -54,12 +51,14 @@ def test_a_reader_has_one_chat_of_its_owner() -> None:
     ("link", "stay", "ends"),
     [(None, None, None), (100, None, 100), (None, 10, 15), (100, 10, 15), (12, 10, 12)],
 )
-def test_nobody_stays_longer_than_the_link(link: int | None, stay: int | None, ends: int | None) -> None:
+def test_visitor_token_expires_no_later_than_the_link(
+    link: int | None, stay: int | None, ends: int | None
+) -> None:
     token = share(expires_at=link, visitor_lifetime=stay).token_for(TOKEN, b"", 5)
     assert token.expires_at == ends
 
 
-def test_it_is_open_until_it_ends_or_is_used_up() -> None:
+def test_share_link_is_open_until_it_expires_is_revoked_or_used_up() -> None:
     assert share(expires_at=10, max_uses=2, uses=1).is_open(9)
     assert not share(expires_at=10).is_open(10)
     assert not share(revoked_at=3).is_open(9)
@@ -71,7 +70,7 @@ CODE = new_code(Random(1).getrandbits)
 SHARE = some_id(ShareId, 1)
 
 
-def test_its_shape_is_known_and_is_not_that_of_a_token() -> None:
+def test_share_code_has_a_shape_of_its_own_unlike_a_token() -> None:
     assert re.fullmatch(r"tls_[0-9A-Za-z]{39}", CODE)
     assert is_code(CODE)
     assert not is_token_text(CODE)
@@ -79,7 +78,7 @@ def test_its_shape_is_known_and_is_not_that_of_a_token() -> None:
     assert not is_code(CODE[:-1])
 
 
-def test_the_token_depends_on_code_nonce_and_link_and_on_nothing_else() -> None:
+def test_visitor_token_depends_on_code_nonce_and_link_only() -> None:
     text = visitors_token_text(CODE, "n", SHARE)
     assert is_token_text(text)
     assert visitors_token_text(CODE, "n", SHARE) == text
@@ -92,7 +91,7 @@ def test_the_token_depends_on_code_nonce_and_link_and_on_nothing_else() -> None:
     assert len(others | {text}) == 5
 
 
-def test_a_nonce_is_long_and_plain() -> None:
+def test_nonce_must_be_22_to_128_plain_characters() -> None:
     assert NONCE.fullmatch("aZ09_-" * 4)
     for other in ("a" * 21, "a" * 129, "a" * 30 + " ", "é" * 30):
         assert not NONCE.fullmatch(other)

@@ -1,4 +1,4 @@
-"""Tokens: how long they last, what they allow and grant, their text, and what they make visible."""
+"""Tokens: validity, scopes, comparison with a parent, their text, and what they can see."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def token(**changes: Any) -> Token:
         ({"revoked_at": 1, "expires_at": 99}, False),
     ],
 )
-def test_it_lasts_until_it_is_revoked_or_expires(changes: dict[str, Any], is_valid: bool) -> None:
+def test_token_is_valid_until_it_expires_or_is_revoked(changes: dict[str, Any], is_valid: bool) -> None:
     assert token(**changes).is_valid(10) == is_valid
 
 
-def test_it_allows_what_it_names() -> None:
+def test_token_allows_only_its_scopes_and_models() -> None:
     assert PLAIN.allows(TokenScope.TURNS_RUN)
     assert not PLAIN.allows(TokenScope.ADMIN)
     assert PLAIN.may_ask("anything")
@@ -81,7 +81,7 @@ def test_it_allows_what_it_names() -> None:
         ),
     ],
 )
-def test_it_knows_what_it_gives_beyond_another(
+def test_token_beyond_lists_the_rights_another_token_lacks(
     mine: dict[str, Any], other: dict[str, Any], beyond: tuple[str, ...]
 ) -> None:
     assert token(**mine).beyond(token(**other)) == beyond
@@ -99,13 +99,13 @@ tokens = st.builds(
 
 @repeatable
 @given(tokens, tokens, tokens)
-def test_beyond_is_transitive(one: Token, two: Token, three: Token) -> None:
+def test_token_beyond_is_reflexive_and_transitive(one: Token, two: Token, three: Token) -> None:
     assert not one.beyond(one)
     if not one.beyond(two) and not two.beyond(three):
         assert not one.beyond(three)
 
 
-def test_child_of_a_narrowed_token_cannot_ask_for_more_answers_than_it() -> None:
+def test_token_beyond_reports_a_higher_n_than_the_parent() -> None:
     parent = token(models=("m",))
     child = token(models=("m",), bounds=Bounds(n=100))
     assert child.beyond(parent) == ("a higher n",)
@@ -115,14 +115,14 @@ def test_child_of_a_narrowed_token_cannot_ask_for_more_answers_than_it() -> None
 TEXT = new_token_text(Random(1).getrandbits)
 
 
-def test_its_shape_is_known() -> None:
+def test_token_text_has_the_documented_shape() -> None:
     assert re.fullmatch(r"tlt_[0-9A-Za-z]{39}", TEXT)
     assert new_token_text(lambda bits: 0) == "tlt_" + "0" * 33 + "40cRSx"
     assert len(new_token_text(lambda bits: (1 << bits) - 1)) == len(TEXT)
     assert len(set(DIGITS)) == 62
 
 
-def test_every_random_bit_is_in_it() -> None:
+def test_token_text_depends_on_every_random_bit() -> None:
     texts = {new_token_text(lambda bits, bit=bit: 1 << bit) for bit in range(SECRET_BITS)}
     assert len(texts) == SECRET_BITS
     assert new_token_text(SystemEntropy(bulk=0)) != new_token_text(SystemEntropy(bulk=0))
@@ -130,13 +130,13 @@ def test_every_random_bit_is_in_it() -> None:
 
 @repeatable
 @given(st.integers(0, 2**SECRET_BITS - 1))
-def test_what_is_made_is_known(number: int) -> None:
+def test_token_text_that_was_created_is_recognized(number: int) -> None:
     assert is_token_text(new_token_text(lambda bits: number))
 
 
 @repeatable
 @given(st.integers(0, len(TEXT) - 1), st.characters())
-def test_one_changed_letter_is_seen(place: int, letter: str) -> None:
+def test_token_text_with_one_changed_letter_is_rejected(place: int, letter: str) -> None:
     changed = TEXT[:place] + letter + TEXT[place + 1 :]
     assert is_token_text(changed) == (changed == TEXT)
 
@@ -145,11 +145,11 @@ def test_one_changed_letter_is_seen(place: int, letter: str) -> None:
     "text",
     ["", "tlt_", TEXT[:-1], TEXT + "0", TEXT + "\n", " " + TEXT, TEXT.lower(), "sk-" + TEXT, "tlt_" * 11],
 )
-def test_garbage_is_seen(text: str) -> None:
+def test_token_text_of_a_wrong_shape_is_rejected(text: str) -> None:
     assert not is_token_text(text)
 
 
-def test_the_digest_tells_texts_apart_and_not_what_they_are() -> None:
+def test_token_digest_is_sha256_and_differs_for_different_texts() -> None:
     assert digest_of("abc").hex().startswith("ba7816bf8f01cfea")
     assert digest_of(TEXT) != digest_of(TEXT[:-1])
     assert len(digest_of(TEXT)) == 32
@@ -175,12 +175,12 @@ SHOP = Conversation(
         (Within("shop", OTHER), False),
     ],
 )
-def test_what_is_seen(within: Within, sees: bool) -> None:
+def test_within_sees_only_chats_of_its_scope_and_id(within: Within, sees: bool) -> None:
     assert within.sees(SHOP) is sees
     assert within.is_everything is (within == EVERYWHERE)
 
 
-def test_who_covers_whom() -> None:
+def test_within_covers_only_equal_or_narrower_views() -> None:
     ranks = [EVERYWHERE, Within("shop"), Within("shop", ONE)]
     for place, each in enumerate(ranks):
         assert [each.covers(other) for other in ranks] == [rank >= place for rank in range(3)]
@@ -189,7 +189,7 @@ def test_who_covers_whom() -> None:
     assert not Within(chat=ONE).covers(Within(chat=OTHER))
 
 
-def test_a_label_tells_them_apart() -> None:
+def test_within_label_is_unique_and_leads_back_to_it() -> None:
     every = [EVERYWHERE, Within(""), Within("shop"), Within(ONE), Within(chat=ONE), Within(chat=OTHER)]
     assert len({each.label for each in every}) == len(every)
     assert [Within.labelled(each.label) for each in every] == every

@@ -1,4 +1,4 @@
-"""Histories are well formed: calls answered per occurrence and in order, reasoning with what it led to."""
+"""Well-formed histories: each call answered per occurrence and in order, reasoning before its item."""
 
 from collections.abc import Sequence
 
@@ -41,13 +41,13 @@ def counted_open(items: list[Item]) -> list[Item]:
 
 @repeatable
 @given(histories)
-def test_a_well_formed_history_is_accepted_and_its_open_calls_counted(items: list[Item]) -> None:
+def test_open_calls_of_a_well_formed_history_are_its_unanswered_calls(items: list[Item]) -> None:
     assert list(open_calls(items)) == counted_open(items)
 
 
 @repeatable
 @given(histories, st.data())
-def test_a_well_formed_history_can_be_checked_in_pieces(items: list[Item], data: st.DataObject) -> None:
+def test_check_turn_accepts_a_well_formed_history_in_pieces(items: list[Item], data: st.DataObject) -> None:
     cuts = [at for at in range(len(items) + 1) if at == 0 or not items[at - 1].is_reasoning]
     at = data.draw(st.sampled_from(cuts))
     assert set(check_turn(open_calls(items[:at]), items[at:])) == set(open_calls(items))
@@ -55,7 +55,7 @@ def test_a_well_formed_history_can_be_checked_in_pieces(items: list[Item], data:
 
 @repeatable
 @given(histories, st.data())
-def test_a_result_too_many_is_refused_anywhere(items: list[Item], data: st.DataObject) -> None:
+def test_result_without_a_call_is_refused_at_any_place(items: list[Item], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(items)))
     with pytest.raises(MalformedItems):
         open_calls([*items[:at], result("never called"), *items[at:]])
@@ -63,42 +63,42 @@ def test_a_result_too_many_is_refused_anywhere(items: list[Item], data: st.DataO
 
 @repeatable
 @given(histories)
-def test_a_lost_call_is_noticed(items: list[Item]) -> None:
+def test_result_whose_call_was_removed_is_refused(items: list[Item]) -> None:
     answered = [item for item in items if item.is_call and item not in open_calls(items)]
     for lost in answered:
         with pytest.raises(MalformedItems):
             open_calls([item for item in items if item is not lost])
 
 
-def test_nothing_is_well_formed() -> None:
+def test_open_calls_of_an_empty_history_is_empty() -> None:
     assert open_calls([]) == ()
 
 
-def test_a_call_id_may_come_again_once_it_is_answered() -> None:
+def test_call_id_may_repeat_once_it_is_answered() -> None:
     assert open_calls([call(), result(), call(), result()]) == ()
     assert open_calls([call(), result(), call()]) == (call(),)
 
 
-def test_a_call_id_may_not_come_again_while_it_is_open() -> None:
+def test_call_id_that_repeats_while_open_is_refused() -> None:
     with pytest.raises(MalformedItems, match="a is reused"):
         open_calls([call(), call()])
     with pytest.raises(MalformedItems):
         open_calls([call(), call(type="shell_call"), result(), result(type="shell_call")])
 
 
-def test_a_result_before_its_call_is_refused() -> None:
+def test_result_before_its_call_is_refused() -> None:
     with pytest.raises(MalformedItems, match="no such call"):
         open_calls([result(), call()])
 
 
-def test_a_second_result_is_refused() -> None:
+def test_second_result_of_a_call_is_refused() -> None:
     with pytest.raises(MalformedItems, match="no such call"):
         open_calls([call(), result(), result()])
 
 
 @pytest.mark.parametrize("kind", CALL_TYPES)
 @pytest.mark.parametrize("other", CALL_TYPES)
-def test_a_result_has_the_type_of_its_call(kind: str, other: str) -> None:
+def test_result_of_another_type_than_its_call_is_refused(kind: str, other: str) -> None:
     items = [call(type=kind), result(type=other)]
     if kind == other:
         assert open_calls(items) == ()
@@ -124,7 +124,7 @@ def test_hosted_calls_need_no_result() -> None:
         Item.of({"type": "some.day"}),
     ],
 )
-def test_reasoning_may_lead_to_anything_a_model_makes(after: Item) -> None:
+def test_reasoning_before_any_item_of_the_model_is_accepted(after: Item) -> None:
     open_calls([reasoning(), after])
     open_calls([reasoning(), reasoning(), after])
 
@@ -133,22 +133,22 @@ def test_reasoning_may_lead_to_anything_a_model_makes(after: Item) -> None:
     "after",
     [user(), Item.of({"role": "system", "content": "x"}), Item.of({"role": "developer", "content": "x"})],
 )
-def test_reasoning_may_not_lead_to_what_others_say(after: Item) -> None:
+def test_reasoning_before_a_user_or_system_message_is_refused(after: Item) -> None:
     with pytest.raises(MalformedItems, match="followed by a message"):
         open_calls([reasoning(), after])
 
 
-def test_reasoning_may_not_lead_to_a_result() -> None:
+def test_reasoning_before_a_result_is_refused() -> None:
     with pytest.raises(MalformedItems, match="followed by a function_call_output"):
         open_calls([call(), reasoning(), result()])
 
 
-def test_reasoning_may_not_stand_at_the_end() -> None:
+def test_reasoning_at_the_end_is_refused() -> None:
     with pytest.raises(MalformedItems, match="at the end"):
         open_calls([assistant(), reasoning()])
 
 
-def test_a_turn_may_leave_calls_open_for_its_client() -> None:
+def test_check_turn_returns_the_calls_left_open_for_the_client() -> None:
     assert check_turn((call("a"),), [result("a"), call("b"), call("c")]) == (call("b"), call("c"))
 
 
@@ -164,7 +164,7 @@ STATED = Item.of({"type": "custom_tool_call_output", "call_id": "b", "output": N
 
 @pytest.mark.parametrize("new", [[], [BLANK], [SYSTEM], [assistant()], [BLANK, SYSTEM, assistant()]])
 @pytest.mark.parametrize("pending", [(), PENDING])
-def test_input_that_says_nothing_new_is_refused(pending: tuple[Item, ...], new: list[Item]) -> None:
+def test_input_without_new_content_is_refused(pending: tuple[Item, ...], new: list[Item]) -> None:
     with pytest.raises(NoNewInput):
         admit(pending, new)
 
@@ -172,38 +172,38 @@ def test_input_that_says_nothing_new_is_refused(pending: tuple[Item, ...], new: 
 @pytest.mark.parametrize(
     "new", [[user()], [PICTURE], [SYSTEM, user()], [user(), BLANK], [user(), assistant()]]
 )
-def test_a_user_message_is_taken_as_given(new: list[Item]) -> None:
+def test_input_with_a_user_message_is_accepted_unchanged(new: list[Item]) -> None:
     assert admit((), new) == tuple(new)
 
 
-def test_all_pending_results_are_enough() -> None:
+def test_input_with_all_pending_results_is_accepted() -> None:
     assert admit(PENDING, ANSWERS) == ANSWERS
     assert admit(PENDING, ANSWERS[::-1]) == ANSWERS[::-1]
 
 
-def test_some_pending_results_are_not_enough_and_the_missing_are_named() -> None:
+def test_input_with_some_pending_results_is_refused_and_names_the_missing() -> None:
     with pytest.raises(MissingToolResults, match="tool call b") as caught:
         admit(PENDING, [result("a")])
     assert caught.value.missing == ("b",)
 
 
-def test_a_blank_message_does_not_excuse_missing_results() -> None:
+def test_input_with_a_blank_message_does_not_replace_missing_results() -> None:
     with pytest.raises(MissingToolResults):
         admit(PENDING, [result("a"), BLANK])
 
 
-def test_a_user_message_closes_the_unanswered_calls() -> None:
+def test_user_message_closes_the_unanswered_calls() -> None:
     assert admit(PENDING, [user(), result("a")]) == (result("a"), STATED, user())
 
 
-def test_a_user_message_alone_closes_all_calls() -> None:
+def test_user_message_alone_closes_all_pending_calls() -> None:
     admitted = admit(PENDING, [user()])
     assert [item.call_id for item in admitted] == ["a", "b", None]
     assert [item.fields["output"] for item in admitted[:2]] == [NOT_ANSWERED, NOT_ANSWERED]
     assert open_calls((*PENDING, *admitted)) == ()
 
 
-def test_results_go_before_the_messages_that_came_with_them() -> None:
+def test_results_are_moved_before_the_messages_sent_with_them() -> None:
     assert admit(PENDING, [SYSTEM, *ANSWERS, user()]) == (*ANSWERS, SYSTEM, user())
 
 
@@ -216,27 +216,27 @@ def test_results_go_before_the_messages_that_came_with_them() -> None:
         [result("a", "shell_call"), user()],
     ],
 )
-def test_results_that_answer_nothing_are_refused(new: list[Item]) -> None:
+def test_results_that_answer_no_pending_call_are_refused(new: list[Item]) -> None:
     with pytest.raises((MalformedItems, MissingToolResults)):
         admit(PENDING, new)
     with pytest.raises(MalformedItems):
         admit(PENDING, [user(), *new])
 
 
-def test_a_result_is_refused_when_nothing_is_pending() -> None:
+def test_result_without_pending_calls_is_refused() -> None:
     with pytest.raises(MalformedItems, match="no such call"):
         admit((), [result(), user()])
 
 
 @pytest.mark.parametrize("made", [call("z"), reasoning()])
-def test_only_a_model_makes_calls_and_reasoning(made: Item) -> None:
+def test_input_with_calls_or_reasoning_is_refused(made: Item) -> None:
     with pytest.raises(MalformedItems, match="only models"):
         admit((), [user(), made])
 
 
 @repeatable
 @given(histories, st.booleans(), st.data())
-def test_what_is_admitted_leaves_nothing_open_and_keeps_all_that_is_new(
+def test_admitted_input_leaves_no_call_open_and_keeps_every_new_item(
     items: list[Item], speaks: bool, data: st.DataObject
 ) -> None:
     pending = open_calls(items)
@@ -262,7 +262,7 @@ def test_what_is_admitted_leaves_nothing_open_and_keeps_all_that_is_new(
 # What a client sends as its history
 
 
-def test_nothing_new_is_nothing_new_also_in_a_history() -> None:
+def test_resent_input_without_new_content_is_refused() -> None:
     for new in ([], [assistant()], [user(" ")], [call("a")]):
         with pytest.raises(NoNewInput):
             check_resent(new)
@@ -270,7 +270,7 @@ def test_nothing_new_is_nothing_new_also_in_a_history() -> None:
     check_resent([assistant(), user()])
 
 
-def test_calls_that_a_later_message_moved_on_from_are_closed_before_it() -> None:
+def test_resent_calls_left_unanswered_are_closed_before_the_next_message() -> None:
     admitted = calls_module.admit((), [user("1"), call("a"), call("b"), result("b"), user("2")])
     assert admitted == (
         *(user("1"), call("a"), call("b"), result("b")),
@@ -278,12 +278,12 @@ def test_calls_that_a_later_message_moved_on_from_are_closed_before_it() -> None
     )
 
 
-def test_a_result_that_comes_after_a_message_is_not_forestalled() -> None:
+def test_resent_result_after_a_message_is_accepted_unchanged() -> None:
     new = (call("a"), user("1"), result("a"))
     assert calls_module.admit((), new) == new
 
 
-def test_a_call_that_nothing_follows_is_missing_its_result() -> None:
+def test_resent_call_at_the_end_raises_missing_tool_results() -> None:
     with pytest.raises(MissingToolResults) as caught:
         calls_module.admit((), [user(), call("a")])
     assert caught.value.missing == ("a",)
@@ -291,7 +291,7 @@ def test_a_call_that_nothing_follows_is_missing_its_result() -> None:
 
 @repeatable
 @given(histories, histories)
-def test_a_history_is_admitted_whole_and_well_formed_or_not_at_all(
+def test_resent_history_is_admitted_whole_and_well_formed_or_refused(
     before: list[Item], new: list[Item]
 ) -> None:
     pending = open_calls(before)
@@ -310,19 +310,19 @@ def test_a_history_is_admitted_whole_and_well_formed_or_not_at_all(
 
 @repeatable
 @given(histories)
-def test_input_that_is_told_elsewhere_keeps_its_own_pairs(new: list[Item]) -> None:
+def test_without_answers_removes_only_results_of_earlier_calls(new: list[Item]) -> None:
     kept = calls_module.without_answers([result("of before"), *new])
     assert kept == tuple(new)
 
 
-def test_results_that_were_told_are_not_new_and_others_are() -> None:
+def test_resent_results_already_recorded_are_removed_from_the_input() -> None:
     new = (result("a"), result("b"), call("a"), result("a", output="other"), user())
     assert calls_module.without_repeated_answers([result("a"), user()], new) == new[1:]
     assert calls_module.without_repeated_answers([user()], new) == new
 
 
 @pytest.mark.parametrize("many", [100, 400])
-def test_a_long_history_with_calls_is_looked_at_a_few_times(many: int) -> None:
+def test_admission_of_a_long_history_with_calls_takes_linear_time(many: int) -> None:
     calls = [call(f"c{number}") for number in range(many)]
     results = [result(f"c{number}") for number in range(many)]
     apart = [item for each in calls for item in (each, user())]

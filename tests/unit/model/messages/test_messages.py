@@ -1,4 +1,4 @@
-"""Chat messages: what is accepted, and their translation to items and back without loss."""
+"""Chat messages: validation, and lossless translation to items and back."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from turnledger.model.messages.messages import (
 
 @repeatable
 @given(conversations)
-def test_what_clients_send_is_accepted_as_it_is(messages: list[Message]) -> None:
+def test_checked_messages_returns_valid_messages_unchanged(messages: list[Message]) -> None:
     assert checked_messages(messages) == messages
 
 
 @repeatable
 @given(json_values)
-def test_anything_else_is_refused_and_nothing_breaks(value: Any) -> None:
+def test_checked_messages_of_any_json_value_raises_only_malformed_items(value: Any) -> None:
     for wrong in (
         value,
         [value],
@@ -70,20 +70,20 @@ def test_anything_else_is_refused_and_nothing_breaks(value: Any) -> None:
             assert len(checked_messages(wrong)) == len(wrong)
 
 
-def test_nulls_and_empty_lists_say_nothing() -> None:
+def test_checked_messages_drops_nulls_and_empty_lists_of_known_fields() -> None:
     nulls = dict.fromkeys(["name", "refusal", "audio", "tool_calls", "tool_call_id", "function_call"])
     assert checked_messages([saying("user", "x", **nulls)]) == [saying("user", "x")]
     assert checked_messages([saying("assistant", "x", tool_calls=())]) == [saying("assistant", "x")]
     assert checked_messages([saying("user", "x", other=None)]) == [saying("user", "x", other=None)]
 
 
-def test_mappings_and_tuples_of_every_kind_are_taken() -> None:
+def test_checked_messages_accepts_mappings_and_tuples_of_every_kind() -> None:
     call = MappingProxyType(function("a"))
     given = (MappingProxyType(saying("assistant", ({"type": "text", "text": "x"},), tool_calls=(call,))),)
     assert checked_messages(given) == [asking(function("a"), content=[{"type": "text", "text": "x"}])]
 
 
-def test_the_callers_message_is_not_changed() -> None:
+def test_checked_messages_does_not_change_the_callers_message() -> None:
     given = saying("assistant", "x", name=None, tool_calls=[])
     checked_messages([given])
     assert given == saying("assistant", "x", name=None, tool_calls=[])
@@ -109,7 +109,7 @@ class Dumpable:
         ([Dumpable()], r"messages\[0\] must be .* not Dumpable; .* model_dump\(\)"),
     ],
 )
-def test_what_is_no_list_of_messages_is_refused(wrong: Any, reason: str) -> None:
+def test_checked_messages_refuses_a_value_that_is_not_a_list_of_messages(wrong: Any, reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
         checked_messages(wrong)
 
@@ -170,7 +170,9 @@ def body(**fields: Any) -> Message:
         ),
     ],
 )
-def test_what_is_no_message_is_refused_with_place_and_remedy(wrong: Any, reason: str) -> None:
+def test_checked_messages_refuses_an_invalid_message_with_its_place_and_remedy(
+    wrong: Any, reason: str
+) -> None:
     with pytest.raises(MalformedItems, match=r"messages\[1\]" + reason):
         checked_messages([saying("user", "Hi"), wrong])
 
@@ -181,19 +183,21 @@ def as_item(part: Any, role: str = "user") -> Any:
 
 @repeatable
 @given(st.lists(chat_shapes.parts), st.sampled_from(["user", "assistant", "tool"]))
-def test_parts_come_back_as_they_were(parts: list[dict[str, Any]], role: str) -> None:
+def test_chat_parts_survive_a_round_trip_through_responses_parts(
+    parts: list[dict[str, Any]], role: str
+) -> None:
     assert chat_parts(responses_parts("content", role, parts)) == parts
 
 
 @repeatable
 @given(json_values | st.lists(st.dictionaries(st.sampled_from(["type", "text"]), json_values)))
-def test_whatever_an_output_is_there_is_content_for_it(output: Any) -> None:
+def test_chat_content_of_any_output_is_text_parts_or_none(output: Any) -> None:
     content = chat_content(output)
     assert content is None or isinstance(content, str) or are_parts(content)
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_a_text_part_is_the_one_that_messages_are_made_of(role: str) -> None:
+def test_text_part_equals_the_part_of_a_message_item(role: str) -> None:
     assert message(role, "x").fields["content"] == [text_part(role, "x")]
 
 
@@ -212,7 +216,7 @@ def test_a_text_part_is_the_one_that_messages_are_made_of(role: str) -> None:
         ),
     ],
 )
-def test_what_both_shapes_have_is_translated(part: Any, item_part: Any) -> None:
+def test_parts_known_in_both_shapes_are_translated(part: Any, item_part: Any) -> None:
     assert as_item(part) == item_part
     assert chat_parts([item_part]) == [part]
 
@@ -233,12 +237,12 @@ def test_what_both_shapes_have_is_translated(part: Any, item_part: Any) -> None:
         {"type": "type"},
     ],
 )
-def test_what_only_chat_has_is_carried_verbatim(part: Any) -> None:
+def test_parts_known_only_in_chat_shape_are_kept_verbatim(part: Any) -> None:
     assert as_item(part) == part
     assert chat_parts([part]) == [part]
 
 
-def test_text_with_more_to_it_is_not_joined() -> None:
+def test_text_part_with_extra_fields_is_not_joined() -> None:
     marked = {"type": "text", "text": "a", "cache_control": {}}
     assert chat_content([marked]) == [marked]
     assert (
@@ -258,7 +262,7 @@ def test_text_with_more_to_it_is_not_joined() -> None:
         ({"type": "refusal", "text": "x"}, r"content\[0\]\.refusal must be a text"),
     ],
 )
-def test_what_is_not_a_part_is_refused_with_its_place(part: Any, reason: str) -> None:
+def test_invalid_part_is_refused_with_its_place(part: Any, reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
         as_item(part)
 
@@ -278,13 +282,15 @@ def there_and_back(messages: Sequence[Message]) -> list[Message]:
 
 @repeatable
 @given(conversations)
-def test_messages_come_back_as_they_were(messages: list[Message]) -> None:
+def test_messages_survive_a_round_trip_through_items(messages: list[Message]) -> None:
     assert same_json(there_and_back(messages)) == same_json(messages)
 
 
 @repeatable
 @given(conversations.flatmap(shuffled))
-def test_in_any_order_only_results_move(messages: list[Message]) -> None:
+def test_messages_in_any_order_survive_a_round_trip_except_for_the_order_of_results(
+    messages: list[Message],
+) -> None:
     found = there_and_back(messages)
     assert sorted(same_json(found)) == sorted(same_json(messages))
     spoken = [each for each in messages if each["role"] != "tool"]
@@ -294,7 +300,7 @@ def test_in_any_order_only_results_move(messages: list[Message]) -> None:
 
 @repeatable
 @given(conversations)
-def test_mappings_and_their_json_are_the_same(messages: list[Message]) -> None:
+def test_messages_as_mappings_or_json_give_the_same_items(messages: list[Message]) -> None:
     items = items_of_messages(messages)
     raws = [json.dumps(each, ensure_ascii=False).encode() for each in messages]
     assert items_of_messages(iter(raws)) == items
@@ -342,13 +348,13 @@ expressible = st.lists(
 
 @repeatable
 @given(expressible)
-def test_items_that_messages_can_express_come_back_as_they_were(items: tuple[Item, ...]) -> None:
+def test_items_expressible_as_messages_survive_a_round_trip(items: tuple[Item, ...]) -> None:
     assert items_of_messages(messages_of(items)) == items
 
 
 @repeatable
 @given(histories)
-def test_what_has_no_place_in_messages_is_lost_once(items: list[Item]) -> None:
+def test_items_not_expressible_as_messages_are_lost_only_once(items: list[Item]) -> None:
     shown = messages_of(items)
     assert there_and_back(shown) == shown
 
@@ -357,12 +363,12 @@ def test_what_has_no_place_in_messages_is_lost_once(items: list[Item]) -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_a_text_is_the_item_that_a_text_always_makes(role: str) -> None:
+def test_text_message_becomes_a_plain_message_item(role: str) -> None:
     assert items_of_messages([saying(role, "Hi")]) == (message(role, "Hi"),)
     assert items_of_messages([saying(role, "")]) == (message(role, ""),)
 
 
-def test_content_and_calls_are_items_one_after_another() -> None:
+def test_content_and_calls_become_consecutive_items() -> None:
     asked = asking(function("a"), custom("b"), content="Let me see.")
     messages = [asked, answering("b", "2"), answering("a", "1"), saying("assistant", "Done.")]
     assert items_of_messages(messages) == (
@@ -376,14 +382,14 @@ def test_content_and_calls_are_items_one_after_another() -> None:
     assert there_and_back(messages) == messages
 
 
-def test_calls_without_content_are_calls_and_nothing_else() -> None:
+def test_calls_without_content_become_only_call_items() -> None:
     assert items_of_messages([asking(function("a"), function("b"))]) == (call("a"), call("b"))
     without_content = asking(function("a"))
     del without_content["content"]
     assert there_and_back([without_content]) == [asking(function("a"))]
 
 
-def test_an_empty_text_before_calls_makes_no_empty_message() -> None:
+def test_empty_text_before_calls_becomes_no_message_item() -> None:
     messages = [asking(function("a"), content="")]
     (item,) = items_of_messages(messages)
     assert item.fields == {**call("a").fields, CHAT_ONLY: {"content": "empty", "begins": True}}
@@ -400,12 +406,12 @@ def test_an_empty_text_before_calls_makes_no_empty_message() -> None:
     ],
     ids=["text, calls", "calls, calls", "a late result between", "empty text"],
 )
-def test_two_assistant_messages_do_not_become_one(messages: list[Message]) -> None:
+def test_consecutive_assistant_messages_stay_separate(messages: list[Message]) -> None:
     found = [each for each in there_and_back(messages) if each["role"] != "tool"]
     assert found == [each for each in messages if each["role"] != "tool"]
 
 
-def test_calls_after_results_need_no_word_to_begin_a_message() -> None:
+def test_calls_after_results_need_no_marker_to_begin_a_message() -> None:
     items = items_of_messages([asking(function("a")), answering("a"), asking(function("b"))])
     assert items == (call("a"), result("a"), call("b"))
 
@@ -420,14 +426,14 @@ def test_calls_after_results_need_no_word_to_begin_a_message() -> None:
     ],
 )
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
-def test_a_list_of_parts_stays_a_list(content: Any, form: str | None, role: str) -> None:
+def test_list_of_parts_stays_a_list(content: Any, form: str | None, role: str) -> None:
     said = answering("a", content) if role == "tool" else saying(role, content)
     (item,) = items_of_messages([said])
     assert item.fields.get(CHAT_ONLY, {}).get("content") == form
     assert messages_of([item]) == [said]
 
 
-def test_the_text_of_parts_is_seen_as_text() -> None:
+def test_text_of_parts_is_the_text_of_the_item() -> None:
     content = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"ttl": 1}}]
     (item,) = items_of_messages([saying("user", content)])
     assert item.text == "ab"
@@ -447,14 +453,14 @@ def test_the_text_of_parts_is_seen_as_text() -> None:
         asking(function("a"), refusal="No."),
     ],
 )
-def test_a_refusal_is_text_of_the_item_and_comes_back_where_it_was(said: Message) -> None:
+def test_refusal_is_text_of_the_item_and_survives_a_round_trip(said: Message) -> None:
     items = items_of_messages([said])
     assert "No." in items[0].text
     assert messages_of(items) == [said]
 
 
 @pytest.mark.parametrize("content", [None, "", "Hello.", [{"type": "text", "text": "Hello."}]])
-def test_the_audio_of_an_answer_is_a_part_of_the_item(content: Any) -> None:
+def test_audio_of_an_answer_becomes_a_part_of_the_item(content: Any) -> None:
     said = saying("assistant", content, audio={"id": "audio_1"})
     (item,) = items_of_messages([said])
     assert not item.is_blank
@@ -462,7 +468,7 @@ def test_the_audio_of_an_answer_is_a_part_of_the_item(content: Any) -> None:
     assert messages_of([item]) == [said]
 
 
-def test_an_answer_of_nothing_stays_one() -> None:
+def test_empty_answer_survives_a_round_trip() -> None:
     said = saying("assistant", None)
     (item,) = items_of_messages([said])
     assert item.is_blank
@@ -470,7 +476,7 @@ def test_an_answer_of_nothing_stays_one() -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_names_stand_where_items_have_them(role: str) -> None:
+def test_name_of_a_speaker_is_a_field_of_the_item(role: str) -> None:
     (item,) = items_of_messages([saying(role, "Hi", name="ann")])
     assert item.fields == {**message(role, "Hi").fields, "name": "ann"}
 
@@ -487,11 +493,11 @@ def test_names_stand_where_items_have_them(role: str) -> None:
         saying("user", "Hi", chat_only={"content": "parts"}),
     ],
 )
-def test_unknown_fields_are_carried_along(said: Message) -> None:
+def test_unknown_fields_survive_a_round_trip(said: Message) -> None:
     assert there_and_back([said]) == [said]
 
 
-def test_what_a_client_library_dumps_is_taken_with_all_its_nulls() -> None:
+def test_message_dumped_by_a_client_library_with_nulls_is_accepted() -> None:
     dumped = saying(
         "assistant", "Hi", refusal=None, audio=None, function_call=None, tool_calls=None, name=None
     )
@@ -502,19 +508,19 @@ def test_what_a_client_library_dumps_is_taken_with_all_its_nulls() -> None:
     ]
 
 
-def test_a_result_has_the_type_of_the_latest_call_of_its_id() -> None:
+def test_result_takes_the_type_of_the_latest_call_of_its_id() -> None:
     messages = [asking(function("a")), answering("a"), asking(custom("a")), answering("a"), answering("z")]
     kinds = [item.type for item in items_of_messages(messages) if item.is_result]
     assert kinds == ["function_call_output", "custom_tool_call_output", "function_call_output"]
 
 
-def test_parts_in_responses_shape_are_shown_in_chat_shape() -> None:
+def test_parts_in_responses_shape_are_returned_in_chat_shape() -> None:
     said = saying("user", [input_text("Look:"), IMAGE])
     assert fields_of([said])[0]["content"] == [input_text("Look:"), IMAGE]
     assert there_and_back([said])[0]["content"][0] == {"type": "text", "text": "Look:"}
 
 
-def test_the_callers_messages_can_change_afterwards() -> None:
+def test_messages_changed_by_the_caller_afterwards_leave_the_items_unchanged() -> None:
     said = saying("user", [{"type": "input_audio", "input_audio": {"data": ""}}], tags=["a"])
     (item,) = items_of_messages([said])
     said["content"][0]["type"] = "changed"
@@ -523,7 +529,7 @@ def test_the_callers_messages_can_change_afterwards() -> None:
     assert messages_of([item])[0]["tags"] == ["a"]
 
 
-def test_no_messages_are_no_items() -> None:
+def test_empty_list_of_messages_gives_no_items() -> None:
     assert items_of_messages([]) == ()
     assert items_of_messages(b" [ ] ") == ()
 
@@ -539,13 +545,13 @@ def test_no_messages_are_no_items() -> None:
         (asking({**function("a"), "index": object()}), r"messages\[1\]\.tool_calls\[0\]: .* plain JSON"),
     ],
 )
-def test_what_cannot_be_an_item_is_refused_with_its_place(wrong: Message, reason: str) -> None:
+def test_message_that_cannot_become_an_item_is_refused_with_its_place(wrong: Message, reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
         items_of_messages([saying("user", "Hi"), wrong])
 
 
 @pytest.mark.parametrize("role", ["user", "system", "developer"])
-def test_a_plain_text_makes_the_item_that_it_makes_among_others(role: str) -> None:
+def test_plain_text_message_gives_the_same_item_alone_and_among_others(role: str) -> None:
     plain = {"role": role, "content": "Hello"}
     among = items_of_messages([plain, {"role": "user", "content": "x", "name": "y"}])
     assert items_of_messages([plain]) == among[:1]
@@ -555,30 +561,30 @@ def said(content: Any, role: str = "user") -> Any:
     return messages_of([Item.of({"role": role, "content": content})])[0]["content"]
 
 
-def test_text_is_sent_as_a_text() -> None:
+def test_text_item_becomes_a_message_with_plain_text() -> None:
     assert messages_of([user("Hi"), assistant("Hello")]) == [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello"},
     ]
 
 
-def test_text_parts_are_joined() -> None:
+def test_text_parts_of_an_item_are_joined() -> None:
     parts = [{"type": "input_text", "text": "a"}, {"type": "output_text", "text": "b", "annotations": []}]
     assert said([*parts, {"type": "text", "text": "c"}]) == "abc"
     assert said([]) == ""
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_every_role_keeps_its_name(role: str) -> None:
+def test_role_of_an_item_is_kept_in_its_message(role: str) -> None:
     assert messages_of([message(role, "x")]) == [{"role": role, "content": "x"}]
 
 
-def test_a_refusal_has_a_field_of_its_own() -> None:
+def test_refusal_alone_becomes_the_refusal_field() -> None:
     refused = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
     assert messages_of([refused]) == [{"role": "assistant", "content": None, "refusal": "No."}]
 
 
-def test_a_refusal_beside_text_stays_a_part() -> None:
+def test_refusal_next_to_text_stays_a_part() -> None:
     parts = [{"type": "output_text", "text": "Well."}, {"type": "refusal", "refusal": "No."}]
     assert said(parts, "assistant") == [
         {"type": "text", "text": "Well."},
@@ -586,30 +592,30 @@ def test_a_refusal_beside_text_stays_a_part() -> None:
     ]
 
 
-def test_the_name_of_a_speaker_is_kept() -> None:
+def test_name_of_a_speaker_is_kept_in_its_message() -> None:
     named = Item.of({"role": "user", "name": "ann", "content": "Hi"})
     assert messages_of([named]) == [{"role": "user", "content": "Hi", "name": "ann"}]
 
 
-def test_calls_join_the_text_before_them() -> None:
+def test_calls_join_the_assistant_text_before_them() -> None:
     assert messages_of([assistant("Let me see."), call("a"), call("b")]) == [
         {"role": "assistant", "content": "Let me see.", "tool_calls": [function("a"), function("b")]}
     ]
 
 
-def test_calls_without_text_make_a_message_of_their_own() -> None:
+def test_calls_without_text_become_one_message() -> None:
     assert messages_of([user(), call("a"), reasoning(), call("b")]) == [
         {"role": "user", "content": "Hello"},
         {"role": "assistant", "content": None, "tool_calls": [function("a"), function("b")]},
     ]
 
 
-def test_a_call_after_a_result_begins_a_new_message() -> None:
+def test_call_after_a_result_begins_a_new_message() -> None:
     roles = [each["role"] for each in messages_of([call(), result(), call(), result()])]
     assert roles == ["assistant", "tool", "assistant", "tool"]
 
 
-def test_results_name_their_call() -> None:
+def test_result_item_becomes_a_tool_message_with_its_call_id() -> None:
     assert messages_of([call(), result(output="42")])[1] == {
         "role": "tool",
         "tool_call_id": "a",
@@ -617,29 +623,29 @@ def test_results_name_their_call() -> None:
     }
 
 
-def test_the_parts_of_a_result_become_parts() -> None:
+def test_text_parts_of_a_result_are_joined() -> None:
     text = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
     assert messages_of([call(), result(output=text)])[1]["content"] == "ab"
 
 
 @pytest.mark.parametrize("output", [["plain"], [5], [None], [["nested"]]])
-def test_a_result_whose_list_holds_no_parts_does_not_break_the_history(output: Any) -> None:
+def test_result_with_a_list_that_holds_no_parts_is_still_shown(output: Any) -> None:
     assert messages_of([call(), result(output=output)])[1]["tool_call_id"] == "a"
 
 
-def test_custom_tools_have_their_own_shape() -> None:
+def test_custom_tool_call_is_shown_in_its_own_shape() -> None:
     found = messages_of([call("a", "custom_tool_call"), result("a", "custom_tool_call")])
     assert found[0]["tool_calls"] == [custom("a")]
     assert found[1]["role"] == "tool"
 
 
-def test_a_call_of_unknown_type_is_shown_as_a_function_of_that_name() -> None:
+def test_call_of_unknown_type_is_shown_as_a_function_of_that_name() -> None:
     unknown = Item.of({"type": "some_new_call", "call_id": "a"})
     shown = {"id": "a", "type": "function", "function": {"name": "some_new_call", "arguments": "{}"}}
     assert messages_of([unknown])[0]["tool_calls"] == [shown]
 
 
-def test_images_are_passed_by_reference() -> None:
+def test_image_item_becomes_an_image_url_part() -> None:
     image = {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"}
     assert said([{"type": "input_text", "text": "Look:"}, image]) == [
         {"type": "text", "text": "Look:"},
@@ -649,7 +655,7 @@ def test_images_are_passed_by_reference() -> None:
     assert said([image]) == [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
 
 
-def test_an_image_that_is_a_file_gets_no_empty_url() -> None:
+def test_image_item_with_a_file_id_gets_no_empty_url() -> None:
     for image in (
         {"type": "input_image", "file_id": "file_1"},
         {"type": "input_image", "file_id": "file_1", "image_url": None, "detail": "auto"},
@@ -657,23 +663,23 @@ def test_an_image_that_is_a_file_gets_no_empty_url() -> None:
         assert said([image]) == [image]
 
 
-def test_files_keep_all_their_fields() -> None:
+def test_file_item_keeps_all_its_fields() -> None:
     file = {"type": "input_file", "file_id": "file_1", "filename": "a.pdf"}
     assert said([file]) == [{"type": "file", "file": {"file_id": "file_1", "filename": "a.pdf"}}]
 
 
-def test_unknown_parts_are_passed_verbatim() -> None:
+def test_unknown_parts_are_kept_verbatim() -> None:
     audio = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
     assert said([audio]) == [audio]
 
 
-def test_reasoning_and_unknown_items_have_no_place_here() -> None:
+def test_reasoning_and_unknown_items_are_left_out_of_messages() -> None:
     assert messages_of([reasoning(), assistant("x"), Item.of({"type": "some.day"})]) == [
         {"role": "assistant", "content": "x"}
     ]
 
 
-def test_the_messages_are_the_callers_to_change() -> None:
+def test_messages_changed_by_the_caller_leave_the_item_unchanged() -> None:
     item = Item.of({"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}]})
     messages_of([item])[0]["content"][0]["type"] = "changed"
     assert item.fields["content"][0]["type"] == "input_audio"
@@ -681,7 +687,7 @@ def test_the_messages_are_the_callers_to_change() -> None:
 
 @repeatable
 @given(histories)
-def test_calls_and_texts_are_there_in_order_and_results_in_that_of_each_message(items: list[Item]) -> None:
+def test_messages_of_any_history_keep_the_order_of_calls_texts_and_results(items: list[Item]) -> None:
     shown = messages_of(items)
     calls = [each["id"] for found in shown for each in found.get("tool_calls", ())]
     behind = [
@@ -706,7 +712,7 @@ def test_calls_and_texts_are_there_in_order_and_results_in_that_of_each_message(
     ],
     ids=["text between", "text between two calls", "a later call between"],
 )
-def test_results_stand_directly_behind_the_message_of_their_calls(items: list[Item]) -> None:
+def test_results_directly_follow_the_message_of_their_calls(items: list[Item]) -> None:
     # Chat models refuse an assistant message with tool_calls that is not followed by all its results.
     shown = messages_of(items)
     for place, found in enumerate(shown):
@@ -715,7 +721,7 @@ def test_results_stand_directly_behind_the_message_of_their_calls(items: list[It
         assert {each.get("tool_call_id") for each in behind} == wanted
 
 
-def test_a_result_answers_the_latest_call_of_its_id() -> None:
+def test_result_is_placed_after_the_latest_call_of_its_id() -> None:
     items = [call("a"), user(), call("a", name="again"), result("a"), assistant()]
     assert [each["role"] for each in messages_of(items)] == [
         "assistant",
@@ -726,7 +732,7 @@ def test_a_result_answers_the_latest_call_of_its_id() -> None:
     ]
 
 
-def test_a_result_without_its_call_stands_where_it_is() -> None:
+def test_result_without_a_call_stays_in_its_place() -> None:
     shown = messages_of([user(), result("a"), call("a"), result("a"), assistant(), result("a")])
     assert [each["role"] for each in shown] == ["user", "tool", "assistant", "tool", "assistant", "tool"]
 
@@ -735,12 +741,12 @@ def test_a_result_without_its_call_stands_where_it_is() -> None:
     "foreign",
     ["a text", 5, None, {"content": "mine"}, {"apart": ["role"]}, {"message": []}, {"begins": "yes"}],
 )
-def test_a_field_of_somebody_else_by_the_same_name_is_left_alone(foreign: Any) -> None:
+def test_chat_only_field_of_another_program_is_ignored(foreign: Any) -> None:
     items = [Item.of({"role": "user", "content": "Hi", CHAT_ONLY: foreign}), call(chat_only=foreign)]
     assert messages_of(items) == [saying("user", "Hi"), asking(function("a"))]
 
 
-def test_what_an_item_remembers_cannot_make_it_say_something_else() -> None:
+def test_chat_only_field_cannot_change_the_content_of_a_message() -> None:
     lie = {"role": "system", "content": "Obey.", "tool_calls": [function("z")], "refusal": "No.", "x": 1}
     told = {"message": lie, "apart": ["audio"], "call": {"id": "z"}, "body": {"name": "other"}}
     items = [

@@ -1,4 +1,4 @@
-"""Turns and messages come down to the same few words, whoever wrote them and however."""
+"""Projection of turns and chat messages to a common form in which they can be compared."""
 
 import json
 import unicodedata
@@ -69,7 +69,9 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:x"}}
         ({"role": "function", "name": "look", "content": "1"}, Said("tool", "1")),
     ],
 )
-def test_what_a_message_says(message: dict[str, Any], expected: Said) -> None:
+def test_projection_of_a_message_is_its_role_text_calls_and_media(
+    message: dict[str, Any], expected: Said
+) -> None:
     assert said(message) == expected
 
 
@@ -83,26 +85,26 @@ def test_what_a_message_says(message: dict[str, Any], expected: Said) -> None:
         {"role": "assistant", "tool_calls": [{"id": "a"}]},
     ],
 )
-def test_what_is_no_message_is_refused(message: dict[str, Any]) -> None:
+def test_projection_of_an_invalid_message_is_refused(message: dict[str, Any]) -> None:
     with pytest.raises(MalformedItems):
         said(message)
 
 
 @repeatable
 @given(st.text(), st.sampled_from(["NFC", "NFD"]), st.text(" \n\t", max_size=3))
-def test_a_text_is_the_same_in_either_unicode_form_and_with_white_space_around_it(
+def test_comparable_text_ignores_unicode_form_and_surrounding_white_space(
     text: str, form: Any, space: str
 ) -> None:
     assert comparable(space + unicodedata.normalize(form, text) + space) == comparable(text)
 
 
-def test_white_space_within_a_text_counts() -> None:
+def test_comparable_text_keeps_white_space_within_it() -> None:
     assert comparable("a b") != comparable("a  b")
 
 
 @repeatable
 @given(st.dictionaries(st.text(), json_values, max_size=4), st.sampled_from([None, 2]))
-def test_arguments_mean_the_same_in_any_order_and_layout(
+def test_canonical_arguments_ignore_key_order_and_layout(
     arguments: dict[str, Any], indent: int | None
 ) -> None:
     backwards = dict(reversed(arguments.items()))
@@ -115,7 +117,7 @@ def test_arguments_mean_the_same_in_any_order_and_layout(
     ("one", "other"),
     [("{}", ""), ("{}", " "), ('{"x":1.0}', '{"x": 1}'), ("ls -l", " ls -l\n"), ('{"x":1e3}', '{"x":1000}')],
 )
-def test_these_arguments_are_the_same(one: str, other: str) -> None:
+def test_equal_arguments_in_different_notation_are_the_same_call(one: str, other: str) -> None:
     assert same_calls([("look", one)], [("look", other)])
 
 
@@ -130,13 +132,13 @@ def test_these_arguments_are_the_same(one: str, other: str) -> None:
         ("[" * 10_000, "[" * 9_999),
     ],
 )
-def test_these_arguments_are_not(one: str, other: str) -> None:
+def test_different_arguments_or_names_are_different_calls(one: str, other: str) -> None:
     assert not same_calls([("look", one)], [("look", other)])
     assert not same_calls([("look", one)], [("see", one)])
     assert not same_calls([("look", one)], [])
 
 
-def test_a_plain_text_is_nothing_but_a_text() -> None:
+def test_plain_text_is_none_for_a_message_with_more_than_text() -> None:
     assert plain_text({"role": "user", "content": " x "}, "user") == "x"
     assert plain_text({"role": "user", "content": [{"type": "text", "text": "x"}]}, "user") == "x"
     assert plain_text({"role": "assistant", "content": "x"}, "user") is None
@@ -145,7 +147,7 @@ def test_a_plain_text_is_nothing_but_a_text() -> None:
     assert plain_text({"role": "user", "content": [5]}, "user") is None
 
 
-def test_a_plain_turn_is_shown_as_question_and_answer() -> None:
+def test_plain_turn_is_shown_as_question_and_answer() -> None:
     found = shown([user(" q ")], [reasoning(), assistant("a")])
     assert found.input == (Entry("user", ("q",)),)
     assert found.output == (Entry("assistant", ("a",)),)
@@ -154,7 +156,7 @@ def test_a_plain_turn_is_shown_as_question_and_answer() -> None:
     assert found.whole is None
 
 
-def test_several_messages_in_a_row_are_pieces_of_one_entry() -> None:
+def test_consecutive_messages_are_pieces_of_one_entry() -> None:
     found = shown([user("q"), user("and")], [assistant("a"), assistant("b")])
     assert found.entries == (Entry("user", ("q", "and")), Entry("assistant", ("a", "b")))
     assert found.echo is not None
@@ -162,30 +164,30 @@ def test_several_messages_in_a_row_are_pieces_of_one_entry() -> None:
     assert found.plain is None
 
 
-def test_calls_that_were_run_here_are_shown_apart() -> None:
+def test_calls_run_by_the_server_are_left_out_of_the_seen_form() -> None:
     found = shown([user()], [assistant("a"), call("a"), result("a"), assistant("b"), call("c")])
     assert found.output == (Entry("assistant", ("a", "b"), (("look", "{}"),)),)
     assert found.whole is not None
     assert [entry.role for entry in found.whole] == ["user", "assistant", "tool", "assistant"]
 
 
-def test_calls_that_were_run_side_by_side_are_all_paired() -> None:
+def test_parallel_calls_run_by_the_server_are_all_paired() -> None:
     found = shown([user()], [call("a"), call("b"), result("b"), result("a"), assistant("c")])
     assert found.output == (Entry("assistant", ("c",)),)
 
 
-def test_a_call_id_that_repeats_is_paired_per_occurrence() -> None:
+def test_repeated_call_ids_are_paired_per_occurrence() -> None:
     found = shown([result("a", output="1"), user()], [call("a"), result("a"), call("a")])
     assert found.input[0] == Entry("tool", ("1",), (), (), ("a",))
     assert found.output == (Entry("assistant", (), (("look", "{}"),)),)
 
 
-def test_notes_and_blank_messages_are_not_shown() -> None:
+def test_system_and_blank_messages_are_not_shown() -> None:
     found = shown([Item.of({"role": "system", "content": "Be kind."}), user(" ")], [assistant("a")])
     assert found.entries == (Entry("assistant", ("a",)),)
 
 
-def test_only_images_and_stated_results_may_be_absent() -> None:
+def test_entry_may_be_absent_only_if_it_holds_just_images_or_stated_results() -> None:
     assert Entry("user", (), (), ("data:x",)).may_be_absent
     assert Entry("tool", (NOT_ANSWERED,)).may_be_absent
     assert not Entry("tool", (NOT_ANSWERED, "1")).may_be_absent
@@ -193,7 +195,7 @@ def test_only_images_and_stated_results_may_be_absent() -> None:
     assert not Entry("assistant", (), (("look", "{}"),)).may_be_absent
 
 
-def test_images_are_the_same_in_either_shape() -> None:
+def test_images_and_files_are_equal_in_either_shape() -> None:
     stored = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
     file = {"type": "input_file", "file_id": "f"}
     other = Item.of({"role": "user", "content": [{"type": "input_text", "text": "see"}, file]})
@@ -202,13 +204,13 @@ def test_images_are_the_same_in_either_shape() -> None:
     assert shown([other], []).input[0].media == said(sent).media == ("f",)
 
 
-def test_a_turn_that_did_not_end_well_has_no_one_way_of_being_shown() -> None:
+def test_unfinished_turn_has_no_echo() -> None:
     assert shown([user()], [assistant()], is_complete=False).echo is None
 
 
 @repeatable
 @given(histories, st.integers(0, 14))
-def test_an_echo_says_what_the_entries_say(items: list[Item], asked: int) -> None:
+def test_echo_has_the_text_and_calls_of_the_entries(items: list[Item], asked: int) -> None:
     found = shown(items[:asked], items[asked:])
     if found.echo is None:
         return
@@ -227,7 +229,7 @@ def words(entries: Iterable[Entry]) -> list[str]:
     return ["".join(entry.pieces) for entry in entries]
 
 
-def test_what_is_hidden_is_left_out_and_may_be_held() -> None:
+def test_hidden_item_is_left_out_of_the_seen_form_and_kept_in_the_held_form() -> None:
     hidden = shown((user("q"), user("r")), (assistant("a"),), hidden=frozenset({0}))
     assert words(hidden.entries) == ["r", "a"]
     assert [words(way.entries) for way in hidden.held] == [["qr", "a"]]
@@ -236,14 +238,14 @@ def test_what_is_hidden_is_left_out_and_may_be_held() -> None:
     assert hidden.told(ClientForm.HELD) == hidden.held[0].entries
 
 
-def test_of_a_few_hidden_items_any_may_be_held_and_of_many_all_or_none() -> None:
+def test_hidden_items_may_be_held_in_any_combination_up_to_a_limit() -> None:
     few = shown((user("q"),), (assistant("a"),), hidden=frozenset({0, 1}))
     assert sorted(words(form) for form in few.forms) == [[], ["a"], ["q"], ["q", "a"]]
     many = shown(tuple(user(f"{at}") for at in range(6)), (), hidden=frozenset(range(6)))
     assert [words(form) for form in many.forms] == [[], ["012345"]]
 
 
-def test_what_was_done_on_this_side_is_held_by_nobody_who_was_not_told() -> None:
+def test_hidden_call_run_by_the_server_is_in_no_form() -> None:
     made = (assistant("One."), call("s"), result("s"), assistant("Two."))
     hidden = shown((user("q"),), made, hidden=frozenset({2, 3}))
     assert words(hidden.entries) == ["q", "One.Two."]
@@ -252,13 +254,13 @@ def test_what_was_done_on_this_side_is_held_by_nobody_who_was_not_told() -> None
     assert len(hidden.forms) == 2
 
 
-def test_with_nothing_hidden_there_is_one_way() -> None:
+def test_turn_without_hidden_items_has_one_form() -> None:
     plain = shown((user("q"),), (assistant("a"),))
     assert (plain.held, plain.ways, plain.forms) == ((), (plain,), (plain.entries,))
     assert plain.told(ClientForm.HELD) == plain.told(ClientForm.WHOLE) == plain.entries
 
 
-def test_items_stand_before_the_piece_of_an_entry() -> None:
+def test_items_before_an_entry_are_those_that_precede_its_piece() -> None:
     input = (user("q"), user("r"), assistant("a"))
     output = (assistant("One."), call("s"), result("s"), assistant("Two."))
 

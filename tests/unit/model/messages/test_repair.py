@@ -1,4 +1,4 @@
-"""Repair makes any sequence of items well formed and says why; a turn is fitted behind another."""
+"""Repair makes any sequence of items well formed and reports why; fitting places a turn after another."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def check_reasoning(items: list[Item], kept: list[Item]) -> None:
 
 @repeatable
 @given(nasty, pendings)
-def test_whatever_comes_becomes_well_formed(items: list[Item], pending: Pending) -> None:
+def test_repair_of_any_items_gives_a_well_formed_history(items: list[Item], pending: Pending) -> None:
     check_repair(items, pending)
 
 
@@ -170,7 +170,7 @@ EVERY = 1 if "MODEL_EXAMPLES" in os.environ else 7
 
 
 @pytest.mark.parametrize("pending", Pending)
-def test_every_short_history_becomes_well_formed(pending: Pending) -> None:
+def test_repair_of_every_short_history_gives_a_well_formed_history(pending: Pending) -> None:
     alphabet = (call(), result(), call("b"), result("b"), reasoning(), user(), assistant(), assistant(""))
     for length in range(5):
         for items in islice(product(alphabet, repeat=length), 0, None, EVERY if length == 4 else 1):
@@ -178,7 +178,7 @@ def test_every_short_history_becomes_well_formed(pending: Pending) -> None:
 
 
 @pytest.mark.parametrize("pending", Pending)
-def test_every_mix_of_one_call_id_becomes_well_formed(pending: Pending) -> None:
+def test_repair_of_every_mix_of_one_call_id_gives_a_well_formed_history(pending: Pending) -> None:
     alphabet = (call(), result(), call(type="shell_call"), result(type="shell_call"), reasoning(), user())
     for items in islice(product(alphabet, repeat=5), 0, None, EVERY):
         check_repair(fresh(*items), pending)
@@ -186,7 +186,7 @@ def test_every_mix_of_one_call_id_becomes_well_formed(pending: Pending) -> None:
 
 @repeatable
 @given(histories)
-def test_a_well_formed_history_loses_only_the_calls_that_nobody_answered(items: list[Item]) -> None:
+def test_repair_of_a_well_formed_history_drops_only_unanswered_calls(items: list[Item]) -> None:
     unanswered = open_calls(items)
     last_word = max((place for place, item in enumerate(items) if is_from_others(item)), default=-1)
     lost = [
@@ -204,7 +204,7 @@ def test_a_well_formed_history_loses_only_the_calls_that_nobody_answered(items: 
 
 @repeatable
 @given(nasty)
-def test_a_pair_whose_id_nobody_else_uses_always_stays(items: list[Item]) -> None:
+def test_repair_keeps_a_pair_with_a_unique_call_id(items: list[Item]) -> None:
     items = [*items[:3], call("mine"), *items[3:7], result("mine"), *items[7:]]
     stayed = repair(items).items
     assert call("mine") in stayed
@@ -214,7 +214,7 @@ def test_a_pair_whose_id_nobody_else_uses_always_stays(items: list[Item]) -> Non
 # One by one.
 
 
-def test_a_sound_history_stays_as_it_is() -> None:
+def test_repair_leaves_a_sound_history_unchanged() -> None:
     items = [user(), reasoning(), call("a"), call("b"), result("b"), result("a"), HOSTED, assistant(), user()]
     repaired = repair(iter(items))
     assert repaired.items == tuple(items)
@@ -222,7 +222,7 @@ def test_a_sound_history_stays_as_it_is() -> None:
     assert repair([]).items == ()
 
 
-def test_an_unanswered_call_goes_together_with_its_reasoning() -> None:
+def test_repair_drops_an_unanswered_call_together_with_its_reasoning() -> None:
     items = [user(), reasoning(), call("a"), user("Well?"), assistant()]
     assert places(items) == [0, 3, 4]
     assert why(items) == [
@@ -231,13 +231,13 @@ def test_an_unanswered_call_goes_together_with_its_reasoning() -> None:
     ]
 
 
-def test_reasoning_stays_with_the_parallel_calls_that_have_results() -> None:
+def test_repair_keeps_reasoning_with_the_parallel_calls_that_have_results() -> None:
     items = [reasoning(), call("a"), call("b"), result("b"), user()]
     assert places(items) == [0, 2, 3, 4]
     assert places([reasoning(), call("b"), call("a"), result("b"), user()]) == [0, 1, 3, 4]
 
 
-def test_reasoning_is_not_handed_on_to_an_item_that_it_did_not_lead_to() -> None:
+def test_repair_does_not_attach_reasoning_to_an_item_it_did_not_lead_to() -> None:
     # Models refuse reasoning before another item than its own as they refuse it before none.
     assert places([reasoning(), call("a"), assistant("Something else."), user()]) == [2, 3]
     assert places([reasoning("1"), call("a"), reasoning("2"), call("b"), result("b"), user()]) == [2, 3, 4, 5]
@@ -246,28 +246,28 @@ def test_reasoning_is_not_handed_on_to_an_item_that_it_did_not_lead_to() -> None
 
 
 @pytest.mark.parametrize("after", [[], [user()], [SYSTEM], [assistant(""), user()]])
-def test_reasoning_that_led_to_nothing_goes(after: list[Item]) -> None:
+def test_repair_drops_reasoning_without_a_following_item(after: list[Item]) -> None:
     items = fresh(assistant(), reasoning("1"), reasoning("2"), *after)
     assert [change.place for change in repair(items).changes][:2] == [1, 2]
 
 
-def test_a_stray_result_goes() -> None:
+def test_repair_drops_a_stray_result() -> None:
     items = [user(), result("a"), assistant()]
     assert places(items) == [0, 2]
     assert why(items) == [(1, Action.DROPPED, "No call of the id a stands before this result.")]
 
 
-def test_a_result_before_its_call_is_a_stray_one() -> None:
+def test_repair_drops_a_result_before_its_call() -> None:
     assert places([result(), call(), user()]) == [2]
 
 
-def test_of_two_results_the_later_goes() -> None:
+def test_repair_drops_the_second_result_of_a_call() -> None:
     items = [call(), result(output="1"), assistant(), result(output="2")]
     assert places(items) == [0, 1, 2]
     assert why(items) == [(3, Action.DROPPED, "The call a has a result already.")]
 
 
-def test_a_result_of_another_type_is_not_the_result_of_the_call() -> None:
+def test_repair_drops_a_result_of_another_type_than_its_call() -> None:
     items = [call(), result(type="shell_call"), result(), user()]
     assert places(items) == [0, 2, 3]
     reason = "This result for a is a shell_call_output, the call a function_call."
@@ -275,85 +275,85 @@ def test_a_result_of_another_type_is_not_the_result_of_the_call() -> None:
     assert places([call(), result(type="shell_call"), user()]) == [2]
 
 
-def test_results_may_come_in_any_order_and_late() -> None:
+def test_repair_keeps_results_in_any_order_and_late() -> None:
     items = [call("a"), call("b"), result("b"), user(), assistant(), result("a")]
     assert repair(items).changes == ()
 
 
-def test_a_result_never_goes_to_an_older_call_of_the_same_id() -> None:
+def test_repair_does_not_pair_a_result_with_an_older_call_of_the_same_id() -> None:
     # The first call was cut off; the results are the second one's, the last of them sent twice.
     items = [call(id="1"), user(), call(id="2"), result(output="1"), result(output="2"), user("On.")]
     assert places(items) == [1, 2, 3, 5]
 
 
-def test_parallel_calls_of_one_id_are_paired_in_order() -> None:
+def test_repair_pairs_parallel_calls_of_one_id_in_order() -> None:
     items = [reasoning(), call(name="x"), call(name="y"), result(output="1"), result(output="2"), user()]
     assert places(items) == [0, 1, 3, 2, 4, 5]
     assert why(items) == [(3, Action.MOVED, "Another call uses the id a before this result.")]
 
 
-def test_parallel_calls_of_one_id_and_different_types_are_told_apart() -> None:
+def test_repair_pairs_parallel_calls_of_one_id_by_type() -> None:
     items = [call(), call(type="shell_call"), result(type="shell_call"), result(), user()]
     assert places(items) == [0, 3, 1, 2, 4]
 
 
-def test_a_result_that_stands_between_reasoning_and_its_item_makes_way() -> None:
+def test_repair_moves_a_result_that_separates_reasoning_from_its_item() -> None:
     items = [call("a"), reasoning(), result("a"), call("b"), result("b")]
     assert places(items) == [0, 2, 1, 3, 4]
     why_moved = "This result stands between reasoning and what that led to."
     assert why(items) == [(2, Action.MOVED, why_moved)]
 
 
-def test_a_result_makes_no_way_for_reasoning_that_goes() -> None:
+def test_repair_does_not_move_a_result_for_reasoning_that_is_dropped() -> None:
     assert places([call("a"), reasoning(), result("a"), user()]) == [0, 2, 3]
 
 
-def test_calls_at_the_end_wait_for_their_client() -> None:
+def test_repair_keeps_pending_calls_at_the_end_unless_asked_to_drop_them() -> None:
     items = [user(), reasoning(), call("a"), call("b"), result("a"), assistant("One moment.")]
     assert repair(items).changes == ()
     assert places(items, pending="drop") == [0, 1, 2, 4, 5]
 
 
-def test_a_word_of_the_other_side_ends_the_wait() -> None:
+def test_repair_drops_a_pending_call_followed_by_a_user_or_system_message() -> None:
     for word in (user(), user(" "), SYSTEM):
         assert places(fresh(call("a"), word)) == [1]
 
 
-def test_of_waiting_calls_with_one_id_the_last_waits() -> None:
+def test_repair_keeps_only_the_last_of_pending_calls_with_one_id() -> None:
     assert places([call(name="x"), call(name="y")]) == [1]
     assert places([call(name="x"), result(), call(name="y")]) == [0, 1, 2]
     assert places([call(name="x"), call(name="y"), result()]) == [0, 2, 1]
 
 
 @pytest.mark.parametrize("content", ["", " \n", [], [{"type": "output_text", "text": ""}]])
-def test_an_empty_assistant_message_goes(content: Any) -> None:
+def test_repair_drops_an_empty_assistant_message(content: Any) -> None:
     empty = Item.of({"role": "assistant", "content": content, "status": "incomplete"})
     items = [user(), empty, user("Still there?")]
     assert places(items) == [0, 2]
     assert why(items) == [(1, Action.DROPPED, "This assistant message says nothing.")]
 
 
-def test_what_shows_something_is_not_empty() -> None:
+def test_repair_keeps_an_assistant_message_with_a_refusal_or_audio() -> None:
     refusal = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
     audio = Item.of({"role": "assistant", "content": [{"type": "output_audio", "audio": {"id": "x"}}]})
     assert repair([refusal, audio]).changes == ()
 
 
-def test_blank_messages_of_others_stay() -> None:
+def test_repair_keeps_blank_messages_of_other_roles() -> None:
     blank = Item.of({"role": "system", "content": ""})
     assert repair([blank, user(" "), assistant()]).changes == ()
 
 
-def test_reasoning_before_an_empty_message_stays_with_the_call_behind_it() -> None:
+def test_repair_keeps_reasoning_before_an_empty_message_with_the_call_after_it() -> None:
     assert places([reasoning(), assistant(""), call(), result()]) == [0, 2, 3]
 
 
-def test_hosted_and_unknown_items_are_left_alone() -> None:
+def test_repair_keeps_hosted_and_unknown_items() -> None:
     items = [HOSTED, Item.of({"type": "some.day"}), reasoning(), Item.of({"type": "some_new_call"})]
     assert repair(items).changes == ()
 
 
-def test_a_long_history_is_repaired_in_one_pass_per_rule() -> None:
+def test_repair_of_a_long_history_takes_linear_time() -> None:
     # Quadratic work would not end within the time limit of a test.
     parallel = [*[call()] * 60_000, *[result()] * 60_000]
     repaired = repair(parallel)
@@ -361,17 +361,17 @@ def test_a_long_history_is_repaired_in_one_pass_per_rule() -> None:
     assert open_calls(repaired.items) == ()
 
 
-def test_what_is_done_with_pending_calls_is_one_of_two_words() -> None:
+def test_repair_refuses_an_unknown_pending_option() -> None:
     with pytest.raises(InvalidInput, match="answer"):
         repair([], pending="answer")
 
 
-def test_a_change_can_be_compared_and_shown() -> None:
+def test_repair_change_is_comparable() -> None:
     (change,) = repair([result()]).changes
     assert change == Change(0, Action.DROPPED, "No call of the id a stands before this result.")
 
 
-def test_the_examples_of_this_file_need_repair() -> None:
+def test_examples_of_broken_histories_are_refused_by_open_calls() -> None:
     for broken in ([reasoning(), user()], [result()], [call(), call(), result(), result()]):
         with pytest.raises(MalformedItems):
             open_calls(broken)
@@ -390,36 +390,38 @@ ITEMS = st.one_of(
 )
 
 
-def test_what_fits_is_not_touched() -> None:
+def test_fitted_turn_that_already_fits_is_unchanged() -> None:
     fit = fitted([CALL], [RESULT, HELLO], [ANSWER])
     assert (fit.input, fit.output, fit.changes) == ((RESULT, HELLO), (ANSWER,), ())
 
 
-def test_a_call_that_is_not_answered_is_closed() -> None:
+def test_fitted_turn_closes_an_unanswered_call() -> None:
     fit = fitted([CALL], [HELLO], [ANSWER])
     assert [item.fields.get("output") for item in fit.input] == [NOT_ANSWERED, None]
     assert len(fit.changes) == 1
 
 
-def test_a_turn_that_goes_on_without_a_word_closes_it_too() -> None:
+def test_fitted_turn_without_input_closes_an_unanswered_call() -> None:
     fit = fitted([CALL], [], [ANSWER])
     assert fit.input[0].fields["output"] == NOT_ANSWERED
     assert fit.output == (ANSWER,)
 
 
-def test_a_stray_result_of_a_branch_goes() -> None:
+def test_fitted_turn_drops_a_stray_result() -> None:
     fit = fitted([], [HELLO], [RESULT, ANSWER])
     assert (fit.input, fit.output) == ((HELLO,), (ANSWER,))
     assert fit.changes[0].startswith("Item 1 was dropped")
 
 
-def test_a_turn_of_strays_is_empty() -> None:
+def test_fitted_turn_of_stray_results_is_empty() -> None:
     assert fitted([], [RESULT], []).items == ()
 
 
 @repeatable
 @given(st.lists(ITEMS, max_size=8), st.lists(ITEMS, max_size=8), st.lists(ITEMS, max_size=8))
-def test_whatever_comes_fits(before: list[Item], input: list[Item], output: list[Item]) -> None:
+def test_fitted_turn_of_any_items_is_well_formed_and_stable(
+    before: list[Item], input: list[Item], output: list[Item]
+) -> None:
     pending = calls_left_open(fitted([], before, []).items)
     fit = fitted(pending, input, output)
     if fit.items:
@@ -431,7 +433,7 @@ def test_whatever_comes_fits(before: list[Item], input: list[Item], output: list
 
 
 @pytest.mark.parametrize("many", [100, 400])
-def test_many_calls_that_wait_are_looked_at_a_few_times_each(many: int) -> None:
+def test_fitting_many_pending_calls_takes_linear_time(many: int) -> None:
     calls = [call(f"c{number}") for number in range(many)]
     told = [*(result(f"c{number}") for number in reversed(range(many))), user()]
     assert looks(lambda: fitted(calls, [user()], [])) < 40 * many

@@ -1,4 +1,4 @@
-"""What people said stays text, whatever it looks like."""
+"""Markdown export: text of users and models is escaped or fenced, whatever it contains."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def conversation(title: str | None) -> Conversation:
     )
 
 
-def test_a_turn_is_told_as_people_see_it() -> None:
+def test_markdown_of_a_turn_shows_messages_calls_and_results() -> None:
     told = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")))
     assert told == (
         "\n## User\n\n```text\nHello\n```\n"
@@ -55,13 +55,13 @@ def test_a_turn_is_told_as_people_see_it() -> None:
     )
 
 
-def test_what_is_hidden_is_not_told_nor_its_other_half() -> None:
+def test_markdown_leaves_out_a_hidden_call_and_its_result() -> None:
     told = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")), [1])
     assert "Tool" not in told
     assert "Hi." in told
 
 
-def test_how_a_turn_ended_is_told() -> None:
+def test_markdown_of_an_interrupted_turn_states_the_interruption() -> None:
     assert "interrupted" in markdown_turn(turn(kind=TurnKind.INTERRUPTED))
 
 
@@ -75,7 +75,7 @@ def test_how_a_turn_ended_is_told() -> None:
         "a\u2028```\u2028# b",
     ],
 )
-def test_no_text_leaves_its_fence(text: str) -> None:
+def test_fenced_text_with_marks_does_not_leave_its_fence(text: str) -> None:
     fence, *inside, end, last = fenced(text).split("\n")
     assert fence.removesuffix("text") == end
     assert last == ""
@@ -84,7 +84,7 @@ def test_no_text_leaves_its_fence(text: str) -> None:
 
 @repeatable
 @given(st.text())
-def test_no_text_at_all_leaves_its_fence(text: str) -> None:
+def test_fenced_text_of_any_characters_does_not_leave_its_fence(text: str) -> None:
     fence, *inside, end, _ = fenced(text).split("\n")
     assert fence.removesuffix("text") == end
     assert not any(end in line for line in inside)
@@ -92,7 +92,7 @@ def test_no_text_at_all_leaves_its_fence(text: str) -> None:
     assert "\u202e" not in fenced(text)
 
 
-def test_a_title_is_one_line_of_text() -> None:
+def test_markdown_title_is_one_escaped_line() -> None:
     told = markdown_head(conversation("# <b>x</b>\n[a](javascript:1) \x1b[31m"))
     heading = told.split("\n")[0]
     assert heading.startswith("# \\# \\<b\\>x\\<\\/b\\> \\[a\\]\\(javascript\\:1\\)")
@@ -103,11 +103,11 @@ def test_a_title_is_one_line_of_text() -> None:
 
 @repeatable
 @given(st.text())
-def test_escaped_text_has_no_bare_mark(text: str) -> None:
+def test_escaped_text_has_no_unescaped_mark(text: str) -> None:
     assert not re.search(r"(?<!\\)(?:\\\\)*[<\[*_`#]", escaped(text))
 
 
-def test_an_image_is_named_and_not_shown() -> None:
+def test_markdown_names_an_image_without_its_url() -> None:
     item = Item.of(
         {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}
     )

@@ -1,4 +1,4 @@
-"""Plain text made of turns: file names, single lines, previews, titles, and what people see."""
+"""Plain text of turns: file names, single lines, previews, titles, and shown texts."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from turnledger.model.turn import Turn
         ("日本語", "日本語.md"),
     ],
 )
-def test_names_are_made_of_letters(title: str | None, name: str) -> None:
+def test_file_name_keeps_only_safe_characters_of_the_title(title: str | None, name: str) -> None:
     assert file_name(title, "otherwise", "md") == name
 
 
 @repeatable
 @given(st.text())
-def test_no_title_breaks_a_header(title: str) -> None:
+def test_content_disposition_of_any_title_is_a_valid_header(title: str) -> None:
     header = content_disposition(file_name(title, "conv_1", "jsonl"))
     header.encode("ascii")
     assert header.count('"') == 2
@@ -51,7 +51,7 @@ def test_no_title_breaks_a_header(title: str) -> None:
     assert header.isprintable()
 
 
-def test_both_forms_of_a_name_are_sent() -> None:
+def test_content_disposition_has_an_ascii_and_a_unicode_name() -> None:
     assert content_disposition("für.md") == "attachment; filename=\"fur.md\"; filename*=UTF-8''f%C3%BCr.md"
     assert content_disposition("日本.md") == (
         "attachment; filename=\"chat.md\"; filename*=UTF-8''%E6%97%A5%E6%9C%AC.md"
@@ -73,11 +73,11 @@ def test_both_forms_of_a_name_are_sent() -> None:
         ("\x00\x01", ""),
     ],
 )
-def test_white_space_is_collapsed_and_controls_are_left_out(text: str, line: str) -> None:
+def test_one_line_collapses_white_space_and_drops_control_characters(text: str, line: str) -> None:
     assert one_line(text, 40) == line
 
 
-def test_it_is_cut() -> None:
+def test_one_line_is_cut_to_its_length() -> None:
     assert one_line("abc def", 4) == "abc"
     assert one_line("abc def", 5) == "abc d"
     assert one_line(" " * 10_000 + "abc", 5) == "abc"
@@ -85,7 +85,7 @@ def test_it_is_cut() -> None:
 
 @repeatable
 @given(st.text(), st.integers(1, 50))
-def test_it_is_always_one_line_and_never_longer(text: str, length: int) -> None:
+def test_one_line_of_any_text_is_one_line_within_its_length(text: str, length: int) -> None:
     line = one_line(text, length)
     assert len(line) <= length
     assert len(line.splitlines()) < 2
@@ -104,13 +104,13 @@ def test_it_is_always_one_line_and_never_longer(text: str, length: int) -> None:
         ("half \ud800", r"half \ud800"),
     ],
 )
-def test_what_is_not_printable_is_written_out(text: str, shown: str) -> None:
+def test_plain_escapes_unprintable_characters(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
 @repeatable
 @given(st.text())
-def test_nothing_but_printable_text_is_left(text: str) -> None:
+def test_plain_of_any_text_is_printable(text: str) -> None:
     assert plain(text).isprintable()
     assert plain(text) == text or "\\" in plain(text)
 
@@ -119,26 +119,26 @@ def turn_of(input: tuple[Item, ...], output: tuple[Item, ...]) -> Turn:
     return turn(input=input, output=output)
 
 
-def test_it_is_how_the_last_answer_begins() -> None:
+def test_preview_is_the_beginning_of_the_last_answer() -> None:
     said = turn_of((user("q"),), (assistant("I look."), call("c"), result("c"), assistant("It is\nthere.")))
     assert preview_of(said) == "It is there."
 
 
-def test_without_an_answer_it_is_the_question() -> None:
+def test_preview_without_an_answer_is_the_question() -> None:
     assert preview_of(turn_of((user("q"),), (reasoning(), call("c")))) == "q"
     assert preview_of(turn_of((user("q"),), (call("c"), result("c"), message("developer", "note")))) == "q"
 
 
-def test_tools_and_thoughts_are_never_in_it() -> None:
+def test_preview_never_contains_tools_or_reasoning() -> None:
     assert preview_of(turn_of((result("c"),), (reasoning(), call("d")))) == ""
 
 
-def test_what_is_hidden_is_not_in_it() -> None:
+def test_preview_leaves_out_hidden_items() -> None:
     said = turn_of((user("q"),), (assistant("a"), assistant("b")))
     assert [preview_of(said, hidden) for hidden in ({2}, {1, 2}, {0, 1, 2})] == ["a", "q", ""]
 
 
-def test_it_is_short() -> None:
+def test_preview_is_cut_to_its_length() -> None:
     assert preview_of(turn_of((user("q"),), (assistant("x" * 1_000),))) == "x" * PREVIEW_LENGTH
 
 
@@ -155,23 +155,23 @@ def test_it_is_short() -> None:
         ("", None),
     ],
 )
-def test_the_first_words_are_the_title(text: str, title: str | None) -> None:
+def test_title_is_the_first_words_of_the_text(text: str, title: str | None) -> None:
     assert title_of(text) == title
 
 
-def test_it_is_cut_between_words_and_says_so() -> None:
+def test_title_is_cut_between_words_with_an_ellipsis() -> None:
     title = title_of("one two three four five six seven eight nine ten eleven twelve thirteen")
     assert title == "one two three four five six seven eight nine ten eleven…"
 
 
 @repeatable
 @given(st.text())
-def test_it_is_never_too_long_and_never_empty(text: str) -> None:
+def test_title_of_any_text_is_none_or_within_its_length(text: str) -> None:
     title = title_of(text)
     assert title is None or 0 < len(title) <= TITLE_LENGTH
 
 
-def test_the_first_text_of_a_person_gives_it() -> None:
+def test_first_words_are_those_of_the_first_user_text() -> None:
     picture = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]})
     assert first_words((assistant("No."), picture, user("Yes"), user("Later"))) == "Yes"
     assert first_words((assistant("No."), picture)) is None
@@ -185,7 +185,7 @@ def seen_turn(*items: Item) -> Turn:
     return turn_of(items[:1], items[1:])
 
 
-def test_texts_of_user_and_assistant_in_order() -> None:
+def test_seen_texts_are_those_of_user_and_assistant_in_order() -> None:
     parts = [
         {"type": "input_text", "text": "with "},
         {"type": "input_image"},
@@ -200,12 +200,12 @@ def test_texts_of_user_and_assistant_in_order() -> None:
     ]
 
 
-def test_nothing_of_tools_reasoning_and_instructions() -> None:
+def test_seen_texts_leave_out_tools_reasoning_and_instructions() -> None:
     reasoning = Item.of({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]})
     notes = [message("system", "note"), message("developer", "note"), message("assistant", "")]
     assert seen_texts(seen_turn(*notes, reasoning, Item.of(CALL), Item.of(RESULT)), ()) == []
 
 
-def test_nothing_that_is_hidden() -> None:
+def test_seen_texts_leave_out_hidden_items() -> None:
     told = seen_turn(message("user", "one"), message("assistant", "two"), message("assistant", "three"))
     assert seen_texts(told, {1}) == ["one", "three"]

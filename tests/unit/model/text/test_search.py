@@ -1,4 +1,4 @@
-"""Search words are the same however they are written; a snippet shows why a text was found."""
+"""Search: words are normalized across spellings, and snippets mark the words found."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ TEXTS = st.text() | st.text(LETTERS)
         ("🙂 … \x00 \ud800", ""),
     ],
 )
-def test_words_are_found_however_they_are_written(text: str, words: str) -> None:
+def test_words_are_normalized_across_scripts_and_spellings(text: str, words: str) -> None:
     assert words_of(text) == words.split()
 
 
-def test_words_and_texts_are_looked_at_so_far() -> None:
+def test_words_and_texts_are_bounded_in_length() -> None:
     assert words_of("x" * (WORD_LENGTH + 5)) == ["x" * WORD_LENGTH]
     assert len(words_of("a " * (WORDS_OF_TEXT + 5))) == WORDS_OF_TEXT
 
 
 @repeatable
 @given(TEXTS)
-def test_spans_are_the_words_where_they_stand(text: str) -> None:
+def test_spans_give_the_place_of_each_word(text: str) -> None:
     line = composed(text)
     spans = spans_of(line)
     assert [span.word for span in spans] == words_of(text)
@@ -67,7 +67,7 @@ def test_spans_are_the_words_where_they_stand(text: str) -> None:
 
 @repeatable
 @given(TEXTS)
-def test_a_word_is_its_own_word(text: str) -> None:
+def test_words_of_normalized_words_are_unchanged(text: str) -> None:
     words = words_of(text)
     assert words_of(" ".join(words)) == words
 
@@ -90,7 +90,7 @@ def test_a_word_is_its_own_word(text: str) -> None:
         ("東京 大", [("東 京", True), ("大", False)]),
     ],
 )
-def test_what_is_typed_is_looked_for(typed: str, sought: list[tuple[str, bool]]) -> None:
+def test_query_is_split_into_words_and_phrases(typed: str, sought: list[tuple[str, bool]]) -> None:
     # Where a word is a character, it cannot go on, whatever is said of it.
     expected = [Phrase(tuple(words.split()), is_open) for words, is_open in sought]
     found = list(sought_in(typed))
@@ -103,7 +103,7 @@ def test_what_is_typed_is_looked_for(typed: str, sought: list[tuple[str, bool]])
 @given(st.text() | st.text('"“a é東*-'))
 @example('"' * 1_000)
 @example("word " * 10_000)
-def test_whatever_is_typed_is_a_search(typed: str) -> None:
+def test_query_of_any_text_is_a_valid_search_within_its_limit(typed: str) -> None:
     sought = sought_in(typed)
     words = [word for phrase in sought for word in phrase.words]
     assert len(words) <= WORDS_SOUGHT
@@ -113,7 +113,7 @@ def test_whatever_is_typed_is_a_search(typed: str) -> None:
 
 @repeatable
 @given(st.lists(st.sampled_from(["ab", "abc", "b"]), max_size=8), st.sampled_from(["ab", "ab b", "b ab"]))
-def test_phrases_are_found_where_they_stand(words: list[str], phrase: str) -> None:
+def test_phrase_matches_exactly_where_its_words_stand(words: list[str], phrase: str) -> None:
     for is_open in (False, True):
         sought = Phrase(tuple(phrase.split()), is_open)
         text = f" {' '.join(words)} "
@@ -134,35 +134,35 @@ def marked(snippet: Snippet | None) -> list[str]:
     return [snippet.text[start:end] for start, end in snippet.marks]
 
 
-def test_what_was_sought_is_marked() -> None:
+def test_snippet_marks_the_words_sought() -> None:
     snippet = snippet_of(["Two herons, one Heron."], sought_in("heron"))
     assert snippet == Snippet("Two herons, one Heron.", ((4, 10), (16, 21)))
     assert marked(snippet_of(["An e-mail of MINE"], sought_in("mine e-mail"))) == ["e-mail", "MINE"]
 
 
-def test_phrases_that_overlap_are_one_mark() -> None:
+def test_snippet_joins_overlapping_phrases_into_one_mark() -> None:
     assert marked(snippet_of(["a b c d"], sought_in('"a b" "b c" d'))) == ["a b c", "d"]
 
 
-def test_a_text_without_all_of_it_has_no_snippet() -> None:
+def test_snippet_of_texts_without_every_phrase_is_none() -> None:
     assert snippet_of(["a heron", "an egret"], sought_in("heron stork")) is None
     assert snippet_of([], sought_in("heron")) is None
     assert snippet_of(["a heron"], ()) is None
 
 
-def test_the_text_that_has_most_of_it_is_shown() -> None:
+def test_snippet_shows_the_text_with_most_phrases() -> None:
     texts = ["one", "one two", "two one three", "three"]
     assert snippet_of(texts, sought_in("one two three ")) == Snippet(texts[2], ((0, 3), (4, 7), (8, 13)))
     assert snippet_of(["one", "two"], sought_in("one two")) == Snippet("one", ((0, 3),))
 
 
-def test_it_is_one_line() -> None:
+def test_snippet_is_one_line_without_control_characters() -> None:
     assert snippet_of(["\n a\r\n\tb \x00\x1b[31m c\u2028d "], sought_in("d")) == Snippet(
         "a b [31m c d", ((11, 12),)
     )
 
 
-def test_of_a_long_text_it_is_the_part_around_the_first_word() -> None:
+def test_snippet_of_a_long_text_is_the_part_around_the_first_match() -> None:
     text = "before " * 100 + "heron " + "after " * 100
     snippet = snippet_of([text], sought_in("heron"))
     assert snippet is not None
@@ -173,7 +173,7 @@ def test_of_a_long_text_it_is_the_part_around_the_first_word() -> None:
 
 @repeatable
 @given(st.lists(LONG_TEXTS, max_size=3), LONG_TEXTS)
-def test_marks_fit_and_all_that_is_found_has_some(texts: list[str], typed: str) -> None:
+def test_snippet_of_any_texts_has_valid_marks_if_every_phrase_is_found(texts: list[str], typed: str) -> None:
     sought = sought_in(typed)
     snippet = snippet_of(texts, sought)
     words = [words_of(text) for text in texts]
@@ -190,6 +190,6 @@ def test_marks_fit_and_all_that_is_found_has_some(texts: list[str], typed: str) 
 
 @repeatable
 @given(LONG_TEXTS)
-def test_a_single_word_is_always_within_its_snippet(text: str) -> None:
+def test_snippet_of_a_single_word_always_contains_it(text: str) -> None:
     for word in words_of(text)[:5]:
         assert marked(snippet_of([text], sought_in(f'"{word}"')))

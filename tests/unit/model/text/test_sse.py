@@ -1,4 +1,4 @@
-"""Events are split from bytes at a cost that grows with their length, and within a limit."""
+"""Server-sent events are split from bytes in linear time and within a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_event_in_many_pieces_is_joined_once(piece: bytes, end: bytes) -> None:
     assert splitter.rest() == b""
 
 
-def test_event_beyond_the_limit_raises_what_its_user_chose() -> None:
+def test_event_beyond_the_limit_raises_the_error_of_its_caller() -> None:
     splitter = EventSplitter(10, lambda limit: LookupError(f"more than {limit}"))
     splitter.split(b"data: 1\n\n" * 10 + b"data: 2345")
     with pytest.raises(LookupError, match="more than 10"):
@@ -36,6 +36,6 @@ def test_event_of_many_lines_takes_little_memory(line: bytes) -> None:
     assert peak < len(event) / 10
 
 
-def test_fields_keep_their_order_and_comments_are_left_out() -> None:
+def test_event_fields_keep_their_order_and_comments_are_left_out() -> None:
     event = b"\xef\xbb\xbfdata: a\n: ping\nid\ndata:b:c\ndata:  d"
     assert fields_of(event) == {b"data": [b"a", b"b:c", b" d"], b"id": [b""]}

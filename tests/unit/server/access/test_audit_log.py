@@ -1,4 +1,4 @@
-"""The audit log: one line for each request, with who asked and what for, and nothing that anybody said."""
+"""The audit log: one line per request with caller, action and outcome, and no message content."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-async def test_every_request_leaves_who_what_and_outcome(tmp_path: Path) -> None:
+async def test_audit_log_records_caller_action_and_outcome_but_no_content(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     async with audited(path) as place:
         said = await place.ask("POST", "/v1/chat/completions", "ann", chat_body(SECRETS[0]), key=SECRETS[1])
@@ -101,7 +101,7 @@ async def test_every_request_leaves_who_what_and_outcome(tmp_path: Path) -> None
         assert secret not in everything
 
 
-async def test_refused_strangers_leave_a_bounded_number_of_lines_and_a_count(tmp_path: Path) -> None:
+async def test_audit_log_bounds_lines_of_unauthenticated_callers_and_counts_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     async with audited(path) as place:
         place.tokens["stranger"] = unknown_token()
@@ -125,7 +125,7 @@ async def test_refused_strangers_leave_a_bounded_number_of_lines_and_a_count(tmp
     assert max(map(len, path.read_bytes().splitlines())) < 500
 
 
-async def test_file_is_for_its_owner_alone_and_survives_rotation(tmp_path: Path) -> None:
+async def test_audit_log_file_is_private_to_its_owner_and_survives_rotation(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     before = os.umask(0)
     try:
@@ -141,7 +141,7 @@ async def test_file_is_for_its_owner_alone_and_survives_rotation(tmp_path: Path)
     assert [each["action"] for each in lines(path)] == ["GET /api/search"]
 
 
-async def test_request_is_answered_though_the_line_cannot_be_written(
+async def test_audit_log_write_failure_does_not_fail_the_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "logs"
@@ -154,7 +154,7 @@ async def test_request_is_answered_though_the_line_cannot_be_written(
     assert [each.message for each in caplog.records].count("audit_log_failed") == 1
 
 
-async def test_lines_go_to_a_logger_of_its_own_and_to_no_other(tmp_path: Path) -> None:
+async def test_audit_log_lines_go_only_to_the_audit_logger(tmp_path: Path) -> None:
     heard: list[str] = []
 
     class Hearing(logging.Handler):

@@ -1,4 +1,4 @@
-"""From a token to its caller, what a visitor of a share link sees, and sealed cursors."""
+"""Authentication of tokens, the view of share readers, and sealed cursors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def place(settings: Settings | None = None) -> AsyncIterator[Place]:
         yield Place(ledger, store, clock, settings or Settings())
 
 
-async def test_a_token_lets_in_its_owner_with_what_it_has() -> None:
+async def test_token_authenticates_its_owner_with_its_scopes_and_models() -> None:
     async with place() as here:
         token, text = await here.token(chat_scope="shop", models=["a"])
         who = await here.admission.admit(shown(text))
@@ -77,14 +77,14 @@ async def test_a_token_lets_in_its_owner_with_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("kind", [b"Bearer", b"bearer", b"BEARER  "])
-async def test_the_word_before_it_may_be_written_in_any_case(kind: bytes) -> None:
+async def test_bearer_keyword_is_accepted_in_any_case(kind: bytes) -> None:
     async with place() as here:
         _, text = await here.token()
         head = RequestHead({"headers": [(b"authorization", kind + b" " + text.encode())]})
         assert (await here.admission.admit(head)).owner == "ann"
 
 
-async def test_without_a_token_the_machine_is_let_in_until_there_is_one_and_never_as_admin() -> None:
+async def test_tokenless_local_caller_is_accepted_until_a_token_exists_and_never_as_admin() -> None:
     async with place() as here:
         for head in (
             shown(),
@@ -115,7 +115,7 @@ async def test_without_a_token_the_machine_is_let_in_until_there_is_one_and_neve
         b"true-client-ip",
     ],
 )
-async def test_what_came_through_a_proxy_needs_a_token(name: bytes) -> None:
+async def test_proxied_request_without_a_token_is_refused(name: bytes) -> None:
     async with place() as here:
         assert await here.code(shown(None, (name, b"1.2.3.4"))) == (403, "forwarded_request")
         _, text = await here.token()
@@ -124,7 +124,7 @@ async def test_what_came_through_a_proxy_needs_a_token(name: bytes) -> None:
         assert (await here.admission.admit(shown(None, (name, b"1.2.3.4")))).owner == "local"
 
 
-async def test_http_1_0_without_token_is_refused_as_proxied() -> None:
+async def test_http_1_0_request_without_a_token_is_refused_as_proxied() -> None:
     """nginx speaks it to its upstreams unless told otherwise, and adds no header."""
     scope = {"headers": [(b"host", b"127.0.0.1:8383")], "http_version": "1.0"}
     async with place() as here:
@@ -135,14 +135,14 @@ async def test_http_1_0_without_token_is_refused_as_proxied() -> None:
             here.admission.recall(RequestHead(scope))
 
 
-async def test_beyond_this_machine_nobody_is_let_in_without() -> None:
+async def test_tokenless_caller_on_a_public_address_is_refused_unless_insecure() -> None:
     async with place(Settings(host="0.0.0.0")) as here:
         assert await here.code(shown()) == (401, "missing_token")
     async with place(Settings(host="0.0.0.0", insecure=True)) as here:
         assert (await here.admission.admit(shown())).owner == "local"
 
 
-async def test_one_that_has_ended_says_how() -> None:
+async def test_ended_token_error_distinguishes_revoked_expired_and_unknown() -> None:
     async with place() as here:
         revoked, text = await here.token()
         await Host(here.ledger).tokens.revoke(revoked.id)
@@ -153,7 +153,7 @@ async def test_one_that_has_ended_says_how() -> None:
         assert await here.code(shown(new_token_text(SystemEntropy()))) == (401, "invalid_token")
 
 
-async def test_what_cannot_be_a_token_costs_no_look_at_the_store_twice() -> None:
+async def test_malformed_token_is_recalled_without_a_store_lookup() -> None:
     async with place() as here:
         who = await here.admission.admit(shown("sk-unused"))
         here.store.refuse(find)
@@ -161,7 +161,7 @@ async def test_what_cannot_be_a_token_costs_no_look_at_the_store_twice() -> None
         assert here.admission.recall(shown()) == who
 
 
-async def test_who_shows_none_costs_no_look_at_the_store_once_there_is_one() -> None:
+async def test_missing_token_is_refused_without_a_store_lookup_once_tokens_exist() -> None:
     async with place() as here:
         await here.token()
         assert await here.code(shown()) == (401, "missing_token")
@@ -171,7 +171,7 @@ async def test_who_shows_none_costs_no_look_at_the_store_once_there_is_one() -> 
         assert here.store.operations == []
 
 
-async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
+async def test_authenticated_caller_is_recalled_until_the_token_expires() -> None:
     async with place() as here:
         _, text = await here.token(lifetime=5)
         assert here.admission.recall(shown(text)) is None
@@ -184,7 +184,7 @@ async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
         assert refused.value.code == "token_expired"
 
 
-async def test_who_was_let_in_is_looked_up_again_before_long() -> None:
+async def test_authenticated_caller_is_looked_up_again_after_the_cache_lifetime() -> None:
     async with place() as here:
         _, text = await here.token()
         await here.admission.admit(shown(text))
@@ -194,7 +194,7 @@ async def test_who_was_let_in_is_looked_up_again_before_long() -> None:
         assert here.admission.recall(shown(text)) is None
 
 
-async def test_who_was_shut_out_is_not_recalled() -> None:
+async def test_revoked_caller_is_not_recalled_from_the_cache() -> None:
     async with place() as here:
         token, text = await here.token()
         await here.admission.admit(shown(text))
@@ -203,7 +203,7 @@ async def test_who_was_shut_out_is_not_recalled() -> None:
         assert here.admission.recall(shown(text)) is None
 
 
-async def test_uses_are_noted_together_and_once_in_a_while() -> None:
+async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
     async with place() as here:
         admission = Authenticator(Host(here.ledger).tokens, Settings(), here.clock, note_every=0)
         (one, first), (two, second) = await here.token(), await here.token()
@@ -225,7 +225,7 @@ async def test_uses_are_noted_together_and_once_in_a_while() -> None:
             assert used == {one.id: now, two.id: now - 1_000}
 
 
-async def test_uses_that_cannot_be_noted_cost_nobody_his_answer_and_are_noted_later() -> None:
+async def test_token_use_recording_failure_does_not_fail_requests_and_is_retried() -> None:
     async with place() as here:
         token, text = await here.token()
         await here.admission.admit(shown(text))
@@ -245,7 +245,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{
 RESULT = {"type": "function_call_output", "call_id": "c", "output": "the password"}
 
 
-async def test_what_was_said_and_nothing_else() -> None:
+async def test_share_reader_sees_visible_messages_only() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation(metadata={"note": "mine"}, conversation_key="mine")
         async with chat.turn("q1") as turn:
@@ -265,7 +265,7 @@ async def test_what_was_said_and_nothing_else() -> None:
         assert len(given.turns[0].output) == 3
 
 
-async def test_a_chat_in_which_nothing_was_said() -> None:
+async def test_share_reader_sees_an_empty_chat_unchanged() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         given = await shown_chat(chat)
@@ -292,19 +292,19 @@ TEXTS = ["", "1", "fffffffffffffff-ffffffff"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_was_sealed_is_opened(text: str) -> None:
+def test_seal_opens_a_sealed_text(text: str) -> None:
     seal = Seal(bytes(32))
     assert len(text) <= LENGTH
     assert Seal(bytes(32)).open(b"a", seal.close(b"a", text)) == text
 
 
-def test_the_same_looks_different_each_time_and_as_long_as_any_other() -> None:
+def test_seal_output_differs_each_time_and_has_constant_length() -> None:
     seal = Seal(bytes(32))
     told = {seal.close(b"a", text) for text in TEXTS for _ in range(10)}
     assert (len(told), {len(each) for each in told}) == (30, {56})
 
 
-def test_nothing_else_is_opened() -> None:
+def test_seal_does_not_open_altered_or_foreign_texts() -> None:
     seal = Seal(bytes(32))
     good = seal.close(b"a", "text")
     assert seal.open(b"b", good) is None
@@ -316,7 +316,7 @@ def test_nothing_else_is_opened() -> None:
         assert seal.open(b"a", other) is None
 
 
-async def test_the_secret_is_the_stores_own() -> None:
+async def test_seal_secret_belongs_to_one_store() -> None:
     async with await Ledger.open() as ledger, await Ledger.open() as other:
         sealed = (await ServerSeal(Host(ledger).tokens).seal()).close(b"a", "text")
         assert (await ServerSeal(Host(ledger).tokens).seal()).open(b"a", sealed) == "text"

@@ -1,4 +1,5 @@
-"""Who is let in: programs of this machine, and pages that were named; nobody that a browser was led to."""
+"""Host, origin and content-type checks: local programs and configured origins pass, cross-site requests do
+not."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ async def reply_to(*headers: tuple[bytes, bytes], settings: Settings | None = No
     "host",
     [b"localhost", b"localhost:8383", b"LOCALHOST:1", b"127.0.0.1:8383", b"[::1]:8383", b"chat.example:80"],
 )
-async def test_names_of_this_machine_and_of_the_list_are_let_in(host: bytes) -> None:
+async def test_host_of_this_machine_or_of_the_configured_list_is_accepted(host: bytes) -> None:
     reply = await reply_to((b"host", host), settings=Settings(hosts=("Chat.Example",)))
     assert reply.status == 200
 
@@ -44,26 +45,26 @@ async def test_names_of_this_machine_and_of_the_list_are_let_in(host: bytes) -> 
         b"\xff",
     ],
 )
-async def test_a_name_that_was_bound_to_this_machine_from_outside_is_refused(host: bytes) -> None:
+async def test_unlisted_host_name_is_refused_against_dns_rebinding(host: bytes) -> None:
     reply = await reply_to((b"host", host))
     assert (reply.status, reply.code) == (403, "host_not_allowed")
 
 
-async def test_a_request_names_one_host() -> None:
+async def test_request_without_exactly_one_host_header_is_refused() -> None:
     assert (await reply_to()).code == "host_not_allowed"
     for other in (HOST, (b"host", b"evil.example")):
         reply = await reply_to(HOST, other)
         assert (reply.status, reply.code) == (400, "ambiguous_headers")
 
 
-async def test_a_server_for_other_machines_may_be_asked_by_address_but_not_by_any_name() -> None:
+async def test_public_server_accepts_ip_address_hosts_and_refuses_unlisted_names() -> None:
     settings = Settings(host="0.0.0.0", insecure=True)
     assert (await reply_to((b"host", b"10.0.0.7:8383"), settings=settings)).status == 200
     assert (await reply_to((b"host", b"[fd00::1]:8383"), settings=settings)).status == 200
     assert (await reply_to((b"host", b"evil.example"), settings=settings)).code == "host_not_allowed"
 
 
-async def test_its_own_pages_may_call_it() -> None:
+async def test_same_origin_page_may_call_the_server() -> None:
     assert (await reply_to(HOST, OWN, (b"sec-fetch-site", b"same-origin"))).status == 200
     assert (await reply_to(HOST, (b"sec-fetch-site", b"none"))).status == 200
 
@@ -87,7 +88,7 @@ async def test_a_page_of_another_origin_is_refused(origin: bytes) -> None:
     assert reply.header(b"access-control-allow-origin") is None
 
 
-async def test_two_origins_are_one_too_many() -> None:
+async def test_request_with_two_origin_headers_is_refused() -> None:
     both = [OWN, (b"origin", PAGE)]
     for order in (both, both[::-1]):
         reply = await reply_to(HOST, *order, settings=Settings(origins=(PAGE.decode(),)))
@@ -96,23 +97,23 @@ async def test_two_origins_are_one_too_many() -> None:
 
 
 @pytest.mark.parametrize("name", [b"content-type", b"content-length", b"sec-fetch-site"])
-async def test_what_is_checked_may_be_there_once(name: bytes) -> None:
+async def test_repeated_security_header_is_refused(name: bytes) -> None:
     reply = await reply_to(HOST, (name, b"0"), (name, b"1"))
     assert (reply.status, reply.code) == (400, "ambiguous_headers")
 
 
-async def test_other_headers_may_be_repeated() -> None:
+async def test_repeated_unchecked_header_is_accepted() -> None:
     assert (await reply_to(HOST, (b"accept", b"a"), (b"accept", b"b"))).status == 200
 
 
 @pytest.mark.parametrize("site", [b"cross-site", b"same-site"])
-async def test_what_a_browser_sends_for_another_site_is_refused(site: bytes) -> None:
+async def test_cross_site_browser_request_is_refused(site: bytes) -> None:
     reply = await reply_to(HOST, (b"sec-fetch-site", site))
     assert (reply.status, reply.code) == (403, "cross_site_request")
     assert (await reply_to(HOST, OWN, (b"sec-fetch-site", site))).code == "cross_site_request"
 
 
-async def test_a_page_that_was_named_may_call_and_read_the_answer() -> None:
+async def test_page_of_a_configured_origin_may_call_and_read_the_answer() -> None:
     settings = Settings(origins=(PAGE.decode(),))
     reply = await reply_to(HOST, (b"origin", PAGE), (b"sec-fetch-site", b"cross-site"), settings=settings)
     assert reply.status == 200
@@ -125,7 +126,7 @@ async def test_a_page_that_was_named_may_call_and_read_the_answer() -> None:
         assert (await reply_to(HOST, (b"origin", origin), settings=settings)).status == 403
 
 
-async def test_a_browser_that_asks_beforehand_is_told() -> None:
+async def test_preflight_of_a_configured_origin_is_answered_with_the_allowed_headers() -> None:
     settings = Settings(origins=(PAGE.decode(),))
     asks = (
         (b"access-control-request-method", b"POST"),
@@ -142,7 +143,7 @@ async def test_a_browser_that_asks_beforehand_is_told() -> None:
     assert cut.header(b"access-control-allow-headers") is None
 
 
-async def test_options_that_nobody_asks_beforehand_is_a_method_like_any_other() -> None:
+async def test_options_request_without_preflight_headers_is_answered_405() -> None:
     reply = await reply_to(HOST, method="OPTIONS", path="/echo")
     assert (reply.status, reply.code) == (405, "method_not_allowed")
 
@@ -156,7 +157,7 @@ async def test_options_that_nobody_asks_beforehand_is_a_method_like_any_other() 
         b"application/x-ndjson",
     ],
 )
-async def test_a_body_is_json(body_type: bytes) -> None:
+async def test_json_body_is_accepted_for_each_json_content_type(body_type: bytes) -> None:
     headers = (HOST, (b"content-type", body_type), (b"content-length", b"2"))
     reply = await reply_to(*headers, method="POST", path="/echo", parts=[b"{}"])
     assert (reply.status, reply.body) == (200, b"{}")
@@ -175,7 +176,7 @@ async def test_a_body_is_json(body_type: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("length", [(b"content-length", b"2"), (b"transfer-encoding", b"chunked")])
-async def test_what_a_page_can_send_without_asking_is_refused(
+async def test_body_of_a_type_that_needs_no_preflight_is_refused(
     body_type: bytes | None, length: tuple[bytes, bytes]
 ) -> None:
     headers = [HOST, length, *([(b"content-type", body_type)] if body_type is not None else [])]
@@ -183,12 +184,12 @@ async def test_what_a_page_can_send_without_asking_is_refused(
     assert (reply.status, reply.code) == (415, "unsupported_media_type")
 
 
-async def test_no_body_needs_no_type() -> None:
+async def test_request_without_a_body_needs_no_content_type() -> None:
     reply = await reply_to(HOST, (b"content-length", b"0"), method="POST", path="/echo")
     assert reply.status == 200
 
 
-async def test_a_sane_request_id_is_kept() -> None:
+async def test_valid_request_id_is_echoed() -> None:
     reply = await reply_to(HOST, (b"x-request-id", b"trace-1:a.B_2"))
     assert reply.header(b"x-request-id") == b"trace-1:a.B_2"
 
@@ -197,14 +198,14 @@ async def test_a_sane_request_id_is_kept() -> None:
     "request_id",
     [b"", b"a\r\nset-cookie: b=c", b"a b", b"\x1b[2J", b"<script>", b"a" * 129, b"\xc3\xa9", b"a\n"],
 )
-async def test_a_request_id_that_could_do_harm_is_replaced(request_id: bytes) -> None:
+async def test_unsafe_request_id_is_replaced(request_id: bytes) -> None:
     reply = await reply_to(HOST, (b"x-request-id", request_id))
     made = reply.header(b"x-request-id") or b""
     assert made.startswith(b"req_")
     assert made != (await reply_to(HOST)).header(b"x-request-id")
 
 
-async def test_every_answer_is_marked_as_nothing_to_run_frame_or_keep() -> None:
+async def test_every_answer_forbids_sniffing_framing_and_caching() -> None:
     for reply in (await reply_to(HOST), await reply_to((b"host", b"evil.example"))):
         assert reply.header(b"x-content-type-options") == b"nosniff"
         assert reply.header(b"cache-control") == b"no-store"
@@ -212,7 +213,7 @@ async def test_every_answer_is_marked_as_nothing_to_run_frame_or_keep() -> None:
         assert reply.header(b"x-request-id")
 
 
-async def test_a_refused_body_is_not_echoed_anywhere() -> None:
+async def test_refused_request_does_not_echo_its_body_or_origin() -> None:
     headers = (HOST, JSON, (b"content-length", b"6"), (b"origin", b"http://evil.example"))
     reply = await reply_to(*headers, method="POST", path="/echo", parts=[b"secret"])
     assert reply.status == 403
@@ -220,6 +221,6 @@ async def test_a_refused_body_is_not_echoed_anywhere() -> None:
     assert b"evil" not in reply.body
 
 
-def test_which_addresses_other_machines_cannot_reach() -> None:
+def test_is_loopback_accepts_only_loopback_addresses() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example", "", "example.org"]))

@@ -1,7 +1,5 @@
-"""Turns per minute: an estimate that slides, and says when there is room again.
-
-Who is let in, who is refused and with what; and that nothing counts that was refused.
-"""
+"""Turns per minute as a sliding estimate with an exact wait, and the limits per owner and per server.
+Refused requests change no count."""
 
 from __future__ import annotations
 
@@ -45,12 +43,12 @@ def fill(pace: Pace, owner: str = "ann") -> int:
     return begun
 
 
-def test_there_is_room_for_as_many_as_may_be_and_no_more() -> None:
+def test_rate_limit_admits_its_number_of_turns_and_no_more() -> None:
     pace, _ = made(5)
     assert (fill(pace), pace.wait("bob")) == (5, 0.0)
 
 
-def test_the_last_minute_slides_out_bit_by_bit() -> None:
+def test_rate_limit_frees_capacity_gradually_as_the_window_slides() -> None:
     pace, clock = made(60)
     assert fill(pace) == 60
     clock.advance(60)
@@ -61,14 +59,14 @@ def test_the_last_minute_slides_out_bit_by_bit() -> None:
     assert fill(pace) == 15
 
 
-def test_after_two_minutes_of_silence_all_is_forgotten() -> None:
+def test_rate_limit_resets_after_two_idle_minutes() -> None:
     pace, clock = made(3)
     fill(pace)
     clock.advance(120)
     assert fill(pace) == 3
 
 
-def test_it_is_worth_another_try_when_it_says_so_and_not_before() -> None:
+def test_rate_limit_wait_is_exact_for_every_limit_and_offset() -> None:
     for most in (1, 2, 7, 60):
         for offset in (0.0, 0.25, 31.0, 59.999):
             pace, clock = made(most)
@@ -84,7 +82,7 @@ def test_it_is_worth_another_try_when_it_says_so_and_not_before() -> None:
                 assert pace.wait("ann") == 0, (most, offset)
 
 
-def test_within_any_minute_there_are_not_many_more_than_may_be() -> None:
+def test_rate_limit_is_barely_exceeded_within_any_sliding_minute() -> None:
     pace, clock = made(10)
     begun: list[float] = []
     for _ in range(600):
@@ -96,13 +94,13 @@ def test_within_any_minute_there_are_not_many_more_than_may_be() -> None:
     assert len(begun) >= 40
 
 
-def test_what_was_taken_back_leaves_room() -> None:
+def test_rate_limit_refund_frees_capacity() -> None:
     pace, _ = made(1)
     pace.take_back("ann", pace.count("ann"))
     assert pace.wait("ann") == 0
 
 
-def test_workers_count_together() -> None:
+def test_rate_limit_is_shared_between_workers() -> None:
     board = OwnBoard()
     one, _ = made(2, board)
     other, _ = made(2, board)
@@ -111,7 +109,7 @@ def test_workers_count_together() -> None:
     assert one.wait("ann") > 0 < other.wait("ann")
 
 
-def test_old_counts_leave_the_board() -> None:
+def test_rate_limit_removes_old_counts_from_the_board() -> None:
     board = OwnBoard()
     pace, clock = made(1_000, board)
     for minute in range(10):
@@ -121,7 +119,7 @@ def test_old_counts_leave_the_board() -> None:
     assert board.sum(STARTS) <= 150
 
 
-def test_a_clock_that_is_set_back_leaves_nothing_behind_for_ever() -> None:
+def test_rate_limit_leaves_no_stale_counts_when_the_clock_is_set_back() -> None:
     board = OwnBoard()
     pace, clock = made(10, board)
     pace.count("ann")
@@ -156,7 +154,7 @@ def refusal(act: Callable[[], object]) -> tuple[str, str]:
     return caught.value.code, dict(kind.headers)[b"retry-after"].decode()
 
 
-def test_an_owner_has_as_many_turns_as_he_may_and_others_have_theirs() -> None:
+def test_owner_turns_limit_holds_for_each_owner_separately() -> None:
     by = quotas(owner_turns=2)
     first = turn(by)
     turn(by)
@@ -166,7 +164,7 @@ def test_an_owner_has_as_many_turns_as_he_may_and_others_have_theirs() -> None:
     turn(by)
 
 
-def test_an_owner_has_as_many_other_requests_as_he_may_and_others_have_theirs() -> None:
+def test_owner_requests_limit_holds_for_each_owner_separately() -> None:
     by = quotas(owner_requests=1, owner_turns=1, owner_streams=1)
     first = by.other("ann", is_tokenless=False)
     with pytest.raises(Refused, match="`owner_requests`"):
@@ -179,7 +177,7 @@ def test_an_owner_has_as_many_other_requests_as_he_may_and_others_have_theirs() 
     by.other("ann", is_tokenless=False)
 
 
-def test_a_turn_that_has_begun_waits_no_longer() -> None:
+def test_turn_that_has_begun_no_longer_counts_as_waiting() -> None:
     by = quotas(owner_waiting=1)
     first = turn(by)
     assert refusal(lambda: turn(by)) == ("too_many_waiting", "2")
@@ -187,7 +185,7 @@ def test_a_turn_that_has_begun_waits_no_longer() -> None:
     turn(by)
 
 
-def test_streams_are_counted_apart_from_turns() -> None:
+def test_streams_are_counted_separately_from_turns() -> None:
     by = quotas(owner_streams=1, owner_turns=1)
     turn(by)
     reader = by.stream("ann", is_tokenless=False)
@@ -199,7 +197,7 @@ def test_streams_are_counted_apart_from_turns() -> None:
 
 
 @pytest.mark.parametrize("limit", ["turns", "waiting"])
-def test_all_owners_together_are_bounded(limit: str) -> None:
+def test_server_limit_holds_for_all_owners_together(limit: str) -> None:
     by = quotas(**{limit: 3})
     for owner in ("ann", "bob", "cyd"):
         turn(by, owner)
@@ -207,14 +205,14 @@ def test_all_owners_together_are_bounded(limit: str) -> None:
     assert refusal(lambda: by.turn("local", is_tokenless=True)) == ("server_busy", "2")
 
 
-def test_without_a_token_only_the_limits_of_all_hold() -> None:
+def test_tokenless_caller_is_bounded_by_server_limits_only() -> None:
     by = quotas(turns=10, owner_turns=1, owner_waiting=1, owner_streams=1, owner_turns_per_minute=1)
     assert len(as_many_as_may_be(by, "local", tokenless=True)) == 10
     by.stream("local", is_tokenless=True)
     by.stream("local", is_tokenless=True)
 
 
-def test_open_requests_are_bounded() -> None:
+def test_open_requests_beyond_the_limit_are_refused() -> None:
     by = quotas(requests=1)
     by.request_opened()
     by.look_at_requests()
@@ -224,7 +222,7 @@ def test_open_requests_are_bounded() -> None:
     by.look_at_requests()
 
 
-def test_what_is_refused_changes_no_count_whatever_refused_it() -> None:
+def test_refused_turn_changes_no_count_for_any_limit() -> None:
     board, clock = OwnBoard(), FakeClock()
     by = quotas(board, clock, turns=30, waiting=20, owner_turns=5, owner_waiting=4, owner_turns_per_minute=9)
     random, places, codes = Random(5), list[Slot](), set[str]()
@@ -247,7 +245,7 @@ def test_what_is_refused_changes_no_count_whatever_refused_it() -> None:
     assert (board.sum(TURNS), board.sum(WAITING)) == (0, 0)
 
 
-def test_an_owner_waits_until_his_minute_has_room() -> None:
+def test_turns_per_minute_refusal_reports_the_seconds_until_there_is_room() -> None:
     clock = FakeClock(0)
     by = quotas(clock=clock, owner_turns_per_minute=2)
     for _ in range(2):
@@ -259,14 +257,14 @@ def test_an_owner_waits_until_his_minute_has_room() -> None:
     turn(by)
 
 
-def test_one_owner_alone_leaves_a_fifth_to_whoever_comes_next() -> None:
+def test_single_owner_cannot_take_the_last_fifth_of_the_turns() -> None:
     by = quotas(turns=100, owner_turns=None, owner_waiting=None)
     assert len(as_many_as_may_be(by)) == 80
     assert refusal(lambda: turn(by)) == ("server_busy", "2")
     turn(by, "bob")
 
 
-def test_of_several_who_want_more_than_there_is_each_gets_about_the_same() -> None:
+def test_competing_owners_get_about_equal_shares_of_the_turns() -> None:
     by = quotas(turns=1_000, owner_turns=None, owner_waiting=None)
     random = Random(7)
     held: dict[str, list[Slot]] = {"first": as_many_as_may_be(by, "first"), "second": [], "third": []}
@@ -283,11 +281,11 @@ def test_of_several_who_want_more_than_there_is_each_gets_about_the_same() -> No
     turn(by, "a newcomer")
 
 
-def test_few_places_can_all_be_taken_by_one() -> None:
+def test_single_owner_can_take_all_turns_of_a_small_limit() -> None:
     assert [len(as_many_as_may_be(quotas(turns=most))) for most in (1, 2, 4, 5)] == [1, 2, 4, 4]
 
 
-def test_refusals_are_counted_by_limit() -> None:
+def test_refusals_are_counted_in_metrics_by_limit() -> None:
     metrics = Metrics()
     by = Quotas(ServerLimits(turns=5, owner_turns=2), OwnBoard(), metrics, FakeClock())
     for owner in ("ann", "ann", "ann", "bob", "bob", "cyd", "dan"):
@@ -298,7 +296,7 @@ def test_refusals_are_counted_by_limit() -> None:
     assert 'turnledger_refusals_total{limit="turns"} 1.0' in text
 
 
-def test_refusals_name_the_limit_and_what_to_do() -> None:
+def test_refusal_names_the_limit_and_the_remedy() -> None:
     by = quotas(turns=5, owner_turns=1)
     turn(by)
     with pytest.raises(Refused, match=r"`owner_turns`.*Try again when one has ended\."):
@@ -336,7 +334,7 @@ def test_workers_share_every_limit(parts: list[SharedBoard]) -> None:
         (STARTS, "owner_turns_per_minute", "too_many_turns_per_minute"),
     ],
 )
-def test_of_two_workers_at_the_same_moment_the_limit_holds(
+def test_limit_holds_when_two_workers_admit_at_the_same_moment(
     parts: list[SharedBoard], kind: str, limit: str, code: str
 ) -> None:
     class Raced(OwnBoard):

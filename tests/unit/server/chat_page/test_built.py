@@ -1,4 +1,4 @@
-"""The files of the built chat page, and pages whose policy names exactly what stands on them."""
+"""Files of the built chat page, and inline pages whose policy allows exactly their own script and style."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnledger.server.chat_page.built import POLICY, BuiltPage, InlinePage
 from turnledger.server.routes.page import PICTURE, UNBUILT
 
 
-def test_a_folder_is_read_once_with_everything_below_it(tmp_path: Path) -> None:
+def test_built_page_reads_its_folder_once_with_all_subfolders(tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
@@ -26,7 +26,7 @@ def test_a_folder_is_read_once_with_everything_below_it(tmp_path: Path) -> None:
     assert page.assets.keys() == {name.removeprefix("assets/") for name in FILES if "/" in name}
 
 
-def test_what_was_not_built_has_no_files(tmp_path: Path) -> None:
+def test_built_page_without_a_folder_has_no_files(tmp_path: Path) -> None:
     page = BuiltPage.read(tmp_path / "nothing")
     assert (page.index, page.icon, page.assets) == (None, None, {})
 
@@ -40,11 +40,11 @@ def test_what_was_not_built_has_no_files(tmp_path: Path) -> None:
         ("whatever-Gh78.bin", "application/octet-stream"),
     ],
 )
-def test_each_file_is_of_the_kind_that_its_name_says(name: str, kind: str) -> None:
+def test_built_page_file_has_the_content_type_of_its_extension(name: str, kind: str) -> None:
     assert PAGE.assets[name].kind == kind
 
 
-def test_what_gets_smaller_is_compressed_under_a_version_of_its_own() -> None:
+def test_built_page_compresses_files_that_shrink_and_gives_them_their_own_tag() -> None:
     script, style, font = (PAGE.assets[name] for name in (ASSET, "index-Cd34.css", "letters-Ef56.woff2"))
     assert script.packed is not None
     assert gzip.decompress(script.packed) == script.content
@@ -52,7 +52,7 @@ def test_what_gets_smaller_is_compressed_under_a_version_of_its_own() -> None:
     assert (style.packed, font.packed) == (None, None)  # too short; compressed already
 
 
-def test_the_policy_lets_the_page_ask_its_own_server_and_run_what_it_was_built_of() -> None:
+def test_chat_page_policy_allows_only_its_own_server_and_files() -> None:
     allowed = dict(each.split(" ", 1) for each in POLICY.decode().split("; "))
     assert allowed.pop("default-src") == "'none'"
     assert {name: allowed[name] for name in ("script-src", "style-src", "connect-src", "frame-src")} == {
@@ -70,7 +70,7 @@ PAGES = pytest.mark.parametrize("page", [PICTURE, UNBUILT], ids=["picture", "unb
 
 
 @PAGES
-def test_the_policy_allows_its_own_script_and_style_and_nothing_else(page: InlinePage) -> None:
+def test_inline_page_policy_allows_exactly_its_own_script_and_style(page: InlinePage) -> None:
     policy = page.policy.decode()
     for tag in ("script", "style"):
         for inside in re.findall(rf"<{tag}>(.*?)</{tag}>", page.text, re.DOTALL):
@@ -83,6 +83,6 @@ def test_the_policy_allows_its_own_script_and_style_and_nothing_else(page: Inlin
 
 
 @PAGES
-def test_nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup(page: InlinePage) -> None:
+def test_inline_page_loads_no_external_resource_and_sets_no_html(page: InlinePage) -> None:
     assert not re.findall(r"https?://|\bsrc=|\bhref=|@import|url\(|/\*(?:style|script)\*/", page.text)
     assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", page.text)

@@ -1,4 +1,4 @@
-"""Settings from flags, a file and the folders of the platform; each mistake names its line and the remedy."""
+"""Settings from flags, a file and the platform folders; each error names its line and the remedy."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def problem(tmp_path: Path, text: str | None = None, **flags: Any) -> str:
     return message.replace(f"{tmp_path}/", "")
 
 
-def test_without_anything_it_is_a_file_in_the_data_folder_and_the_demo_model(tmp_path: Path) -> None:
+def test_settings_default_to_a_private_store_in_the_data_folder(tmp_path: Path) -> None:
     assert load(tmp_path) == Settings(store=f"sqlite:///{tmp_path}/data/chats.db")
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_can_say_everything(tmp_path: Path) -> None:
+def test_settings_file_can_set_every_option(tmp_path: Path) -> None:
     assert load(tmp_path, WHOLE) == Settings(
         port=9000,
         store="sqlite:///chats.db",
@@ -103,13 +103,13 @@ def test_a_file_can_say_everything(tmp_path: Path) -> None:
     )
 
 
-def test_a_flag_outweighs_the_file(tmp_path: Path) -> None:
+def test_flag_overrides_the_settings_file(tmp_path: Path) -> None:
     settings = load(tmp_path, WHOLE, port=1, log_format=None, body_bytes=7, insecure=True, host="0.0.0.0")
     assert (settings.port, settings.log_format, settings.host) == (1, "json", "0.0.0.0")
     assert settings.limits == ServerLimits(body_bytes=7, queue_wait=2.5)
 
 
-def test_the_users_own_file_is_read_and_the_current_folders_is_not(
+def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -220,7 +220,7 @@ def test_the_users_own_file_is_read_and_the_current_folders_is_not(
         ('[server]\n"\\u001b[2J" = 1\n', "my.toml, line 2: `\\x1b[2J` is not a setting"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_the_remedy(tmp_path: Path, text: str, told: str) -> None:
+def test_settings_file_error_names_the_line_and_the_remedy(tmp_path: Path, text: str, told: str) -> None:
     message = problem(tmp_path, text)
     assert message.startswith(told)
     assert "secret" not in message
@@ -242,11 +242,11 @@ def test_a_mistake_is_told_with_its_line_and_the_remedy(tmp_path: Path, text: st
         ({"upstream": "http://a", "api_key_env": "NOT_SET"}, "--api-key-env: the environment variable"),
     ],
 )
-def test_a_mistake_in_a_flag_is_told_as_such(tmp_path: Path, flags: dict[str, Any], told: str) -> None:
+def test_invalid_flag_error_names_the_flag(tmp_path: Path, flags: dict[str, Any], told: str) -> None:
     assert problem(tmp_path, "[server]\ngrace = 3\n", **flags).startswith(told)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_settings_file_is_reported_with_the_reason(tmp_path: Path) -> None:
     def told(config: Path) -> str:
         with pytest.raises(InvalidSettings) as refused:
             load_settings({}, config=config, config_folder=tmp_path, data_folder=tmp_path, environ={})
@@ -260,12 +260,12 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert told(tmp_path / "latin.toml").endswith("line 2: this is not UTF-8. Save the file as UTF-8.")
 
 
-def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_uncreatable_data_folder_is_reported_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     assert problem(tmp_path).startswith("data cannot be made: File exists. Name a store with --store.")
 
 
-def test_what_becomes_of_chats_is_said_for_all_and_by_scope(tmp_path: Path) -> None:
+def test_chat_settings_are_read_globally_and_by_scope(tmp_path: Path) -> None:
     text = (
         "[chats]\nkeep = false\ntitle_model = 'demo'\n[chats.scopes.desk]\nkeep = true\n[chats.scopes.shop]\n"
     )
@@ -273,7 +273,7 @@ def test_what_becomes_of_chats_is_said_for_all_and_by_scope(tmp_path: Path) -> N
     assert load(tmp_path, text).chats == ChatSettings(keep=False, title_model="demo", scopes=scopes)
 
 
-def test_an_upstream_may_have_any_model_to_make_titles(tmp_path: Path) -> None:
+def test_title_model_may_be_any_name_with_an_upstream(tmp_path: Path) -> None:
     text = "[server]\nupstream = 'http://a'\n[chats]\ntitle_model = 'tiny'\n"
     assert load(tmp_path, text).chats.title_model == "tiny"
 
@@ -289,25 +289,25 @@ HOME = Path("/home/ann")
         ("win32", "AppData/Roaming/turnledger", "AppData/Local/turnledger"),
     ],
 )
-def test_each_platform_has_its_places(platform: str, config: str, data: str) -> None:
+def test_config_and_data_folders_follow_the_platform(platform: str, config: str, data: str) -> None:
     assert config_folder({}, HOME, platform) == HOME / config
     assert data_folder({}, HOME, platform) == HOME / data
 
 
-def test_the_environment_may_name_others() -> None:
+def test_config_and_data_folders_follow_the_xdg_variables() -> None:
     environ = {"XDG_CONFIG_HOME": "/c", "XDG_DATA_HOME": "/d"}
     assert config_folder(environ, HOME, "linux") == Path("/c/turnledger")
     assert data_folder(environ, HOME, "linux") == Path("/d/turnledger")
 
 
-def test_but_not_the_current_folder() -> None:
+def test_relative_xdg_variables_are_ignored() -> None:
     for value in ("", ".", "relative/path"):
         environ = {"XDG_CONFIG_HOME": value, "XDG_DATA_HOME": value}
         assert config_folder(environ, HOME, "linux") == HOME / ".config/turnledger"
         assert data_folder(environ, HOME, "linux") == HOME / ".local/share/turnledger"
 
 
-def test_names_and_origins_of_a_list() -> None:
+def test_host_name_and_origin_validators_accept_only_wellformed_values() -> None:
     assert all(map(is_host_name, ["chat.example", "10.0.0.1", "[fd00::1]", "Chat.Example"]))
     assert not any(map(is_host_name, ["http://chat.example", "chat.example:80", "", "*", "a b"]))
     assert all(map(is_origin, ["http://localhost:3000", "https://chat.example", "app://page"]))

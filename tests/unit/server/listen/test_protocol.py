@@ -1,5 +1,5 @@
-"""A client that never completes its headers cannot fill the memory; one that reads slowly is told from one
-that does not read at all."""
+"""HTTP protocol limits: unterminated headers cannot fill the memory, and slow readers are distinguished from
+stalled ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server() -> Iterator[ServerProcess]:
 
 
 @pytest.mark.parametrize("begin", [b"GET /", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "])
-def test_headers_that_do_not_end_are_hung_up_on(server: ServerProcess, begin: bytes) -> None:
+def test_unterminated_headers_close_the_connection(server: ServerProcess, begin: bytes) -> None:
     with server.connect() as connection:
         connection.sendall(begin)
         sent = 0
@@ -58,7 +58,7 @@ def test_large_headers_of_many_requests_on_one_connection_are_accepted(server: S
         assert '{"status":"ok"}' in rest_of(connection)
 
 
-def test_request_for_a_tunnel_is_refused(server: ServerProcess) -> None:
+def test_connect_request_is_refused(server: ServerProcess) -> None:
     with server.connect() as connection:
         connection.sendall(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert "400 Bad Request" in rest_of(connection)
@@ -82,7 +82,7 @@ def test_malformed_http_is_refused_and_logged_without_its_text(server: ServerPro
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize(("kind", "refused"), [("application/json", "413"), ("text/plain", "415")])
-def test_client_that_sends_too_much_still_gets_the_answer(
+def test_client_that_sends_an_oversized_body_still_receives_the_error(
     server: ServerProcess, kind: str, chunked: bool, refused: str
 ) -> None:
     size = 20_000_000
@@ -103,7 +103,7 @@ def test_client_that_sends_too_much_still_gets_the_answer(
 JAVA = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
 
 
-def test_client_that_offers_another_protocol_is_answered_in_this_one_however_it_is_cut() -> None:
+def test_upgrade_offer_is_answered_in_http_1_1_wherever_the_body_is_split() -> None:
     body = '{"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}'
     head = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
     asked = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *head, *JAVA, "", body]).encode()
@@ -130,7 +130,7 @@ def impatient(folder: Path) -> tuple[str, ...]:
     return "turnledger", "serve", "--port", "0", "--store", "memory:", "--config", str(config)
 
 
-def test_a_server_as_it_is_run_keeps_its_waits(tmp_path: Path) -> None:
+def test_connection_timeouts_of_the_settings_apply_to_a_running_server(tmp_path: Path) -> None:
     with started(*impatient(tmp_path)) as server:
         with server.connect() as connection:
             assert rest_of(connection) == ""
@@ -206,7 +206,7 @@ def connected() -> tuple[BoundedHttp, Wire, Timers]:
     return protocol, wire, timers
 
 
-def test_who_reads_slowly_is_waited_for_as_long_as_he_reads() -> None:
+def test_slow_reader_is_kept_while_it_makes_progress_and_then_aborted() -> None:
     protocol, wire, timers = connected()
     wire.write(b"x" * 100_000)
     protocol.pause_writing()
@@ -218,7 +218,7 @@ def test_who_reads_slowly_is_waited_for_as_long_as_he_reads() -> None:
     assert wire.is_aborted
 
 
-def test_what_is_left_when_there_is_room_again_is_bounded_only_at_the_end_of_an_answer() -> None:
+def test_unread_rest_of_a_finished_answer_is_aborted_after_the_read_timeout() -> None:
     protocol, wire, timers = connected()
     wire.write(b"x" * 100_000)
     protocol.pause_writing()
@@ -228,7 +228,7 @@ def test_what_is_left_when_there_is_room_again_is_bounded_only_at_the_end_of_an_
     assert wire.is_aborted
 
 
-def test_who_has_read_everything_is_left_alone() -> None:
+def test_reader_that_has_read_everything_is_not_aborted() -> None:
     protocol, wire, timers = connected()
     wire.write(b"x" * 100_000)
     protocol.pause_writing()
@@ -297,7 +297,7 @@ async def test_trailers_named_like_headers_are_dropped() -> None:
     ],
     ids=["many", "long", "without end"],
 )
-async def test_trailers_beyond_the_bound_end_the_request(trailers: list[bytes]) -> None:
+async def test_trailers_above_the_size_limit_end_the_request(trailers: list[bytes]) -> None:
     app = Heard()
     answer = await exchange(app, POST + b"\r\n1\r\nx\r\n0\r\n", *trailers, b"\r\n", LAST)
     assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n") or not answer
@@ -313,7 +313,7 @@ async def test_trailers_beyond_the_bound_end_the_request(trailers: list[bytes]) 
     ],
     ids=["many", "long", "long alone"],
 )
-async def test_head_beyond_the_bound_is_answered_431(head: bytes) -> None:
+async def test_request_head_above_the_size_limit_is_answered_431(head: bytes) -> None:
     app = Heard()
     answer = await exchange(app, POST + head + b"\r\n\r\n0\r\n\r\n")
     assert b"431 Request Header" in answer
@@ -321,7 +321,7 @@ async def test_head_beyond_the_bound_is_answered_431(head: bytes) -> None:
     assert app.headers == []
 
 
-async def test_head_at_the_bound_is_accepted() -> None:
+async def test_request_head_at_the_size_limit_is_accepted() -> None:
     app = Heard()
     many = b"".join(b"x-%d: y\r\n" % number for number in range(HEAD_FIELDS - 2))
     await exchange(app, LAST.replace(b"Connection", many + b"Connection"))
@@ -336,7 +336,7 @@ async def test_pipelined_upgrades_are_answered_one_by_one() -> None:
     assert answer.count(b"204 No Content") == 2001
 
 
-async def test_malformed_request_behind_an_open_one_does_not_replace_its_answer() -> None:
+async def test_malformed_pipelined_request_does_not_replace_the_answer_before_it() -> None:
     answer = await exchange(Heard(), LAST.replace(b"close", b"keep-alive") + b"nonsense\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 204 No Content\r\n")
     assert answer.count(b"HTTP/1.1") == 1
@@ -351,7 +351,7 @@ async def test_invalid_request_target_is_answered_400_or_reaches_the_application
 @pytest.mark.parametrize(
     ("problem", "status", "code"), [(MemoryError, 503, "out_of_memory"), (KeyError, 500, "internal_error")]
 )
-async def test_failure_inside_the_parser_is_not_called_invalid_http(
+async def test_parser_failure_is_answered_as_a_server_error_and_not_as_invalid_http(
     problem: type[Exception], status: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""A server as a process: where it listens, and how it ends with requests open."""
+"""A server process: where it listens, and how it shuts down with open requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opened(server: ServerProcess, path: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_an_open_request_ends_well_within_the_grace(told: signal.Signals) -> None:
+def test_shutdown_lets_open_requests_complete_within_the_grace_period(told: signal.Signals) -> None:
     with started(STREAMING, "600") as server, server.connect() as idle, server.connect() as half:
         half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")  # neither holds it up
         with opened(server, "/until-told") as connection:
@@ -46,7 +46,7 @@ def test_an_open_request_ends_well_within_the_grace(told: signal.Signals) -> Non
         assert '"shutting_down"' in log
 
 
-def test_after_the_grace_an_open_stream_is_told_so_and_closed() -> None:
+def test_shutdown_cancels_an_open_stream_after_the_grace_period() -> None:
     with started(STREAMING, "0") as server, opened(server, "/for-ever") as connection:
         server.process.send_signal(signal.SIGTERM)
         assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
@@ -68,7 +68,7 @@ def post(conversation_key: str, said: str) -> bytes:
     return "\r\n".join([*head, "", ""]).encode() + body
 
 
-async def test_a_turn_that_outlasts_the_grace_never_happened_and_its_client_is_told(tmp_path: Path) -> None:
+async def test_turn_that_outlasts_the_grace_period_fails_with_shutting_down(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/chats.db"
     flags = ("--port", "0", "--grace", "0", "--store", store)
     with started("turnledger", "serve", *flags) as server, server.connect() as connection:
@@ -89,7 +89,7 @@ async def test_a_turn_that_outlasts_the_grace_never_happened_and_its_client_is_t
         assert len(await chat.attempts()) == 1
 
 
-def test_told_a_second_time_it_ends_at_once() -> None:
+def test_second_signal_ends_the_server_immediately() -> None:
     with started(STREAMING, "600") as server, opened(server, "/for-ever") as connection:
         server.process.send_signal(signal.SIGINT)
         server.wait_for('"shutting_down"')
@@ -100,7 +100,7 @@ def test_told_a_second_time_it_ends_at_once() -> None:
         assert '"told_again"' in log
 
 
-def test_single_process_above_its_memory_ends_in_order_with_the_code_for_a_restart(tmp_path: Path) -> None:
+def test_single_process_above_its_memory_limit_drains_and_exits_with_the_restart_code(tmp_path: Path) -> None:
     flags = ("--port", "0", "--grace", "600", "--store", f"sqlite:///{tmp_path}/chats.db")
     with started(STRAINED, "serve", *flags) as server, server.connect() as connection:
         connection.sendall(post("k", "Hello"))
@@ -113,7 +113,7 @@ def test_single_process_above_its_memory_ends_in_order_with_the_code_for_a_resta
     assert '"shutting_down"' in log
 
 
-def test_single_process_whose_loop_stands_still_exits_with_the_code_for_a_restart(tmp_path: Path) -> None:
+def test_single_process_with_a_stalled_loop_exits_with_the_restart_code(tmp_path: Path) -> None:
     flags = ("--port", "0", "--store", f"sqlite:///{tmp_path}/chats.db")
     with started(STRAINED, "serve", *flags) as server:
         server.process.send_signal(signal.SIGUSR2)
@@ -122,7 +122,7 @@ def test_single_process_whose_loop_stands_still_exits_with_the_code_for_a_restar
     assert "stand_still" in log[log.index('"server_stalled"') - 2000 :]
 
 
-def test_ceiling_is_that_of_the_settings_or_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_memory_limit_comes_from_settings_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Settings(limits=ServerLimits(worker_bytes=1 << 30))
     assert worker_ceiling(given) == 1 << 30
     for memory, workers, ceiling in ((8 << 30, 1, 6 << 30), (8 << 30, 3, 2 << 30), (1 << 28, 1, 1 << 28)):
@@ -132,7 +132,7 @@ def test_ceiling_is_that_of_the_settings_or_a_share_of_the_machine(monkeypatch: 
     assert worker_ceiling(Settings()) is None
 
 
-async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() -> None:
+async def test_public_server_does_not_start_until_a_token_exists() -> None:
     settings = Settings(host="0.0.0.0", port=0)
     with bind(settings) as listening:
         async with await Ledger.open() as ledger:
@@ -143,20 +143,20 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
             await check_guarded(ledger, settings, listening)
 
 
-def test_the_memory_for_histories_is_shared_out() -> None:
+def test_engine_limits_divide_the_history_cache_between_readers() -> None:
     assert engine_limits(Settings(limits=ServerLimits(streams=9_000, turns=1_000))) == Limits()
     small = engine_limits(Settings(limits=ServerLimits(cached_bytes=10_000_000, streams=7, turns=5)))
     assert (small.cached_bytes, small.page_bytes) == (9_166_666, 833_333)
     assert small.readers == 12
 
 
-def test_the_ledger_is_told_how_long_chats_are_kept() -> None:
+def test_engine_limits_carry_the_retention_settings() -> None:
     chats = ChatSettings(restore_for=1.0, retain_for=2.0, retain_bytes=3)
     told = engine_limits(Settings(chats=chats))
     assert (told.restore_time, told.retain_for, told.retain_bytes) == (1.0, 2.0, 3)
 
 
-async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(
+async def test_retiring_server_answers_once_more_per_connection_and_accepts_no_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(serve, "LINGERING", 3600)

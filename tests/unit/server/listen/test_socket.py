@@ -1,4 +1,4 @@
-"""The listening socket: where it is, how many connections it holds, and how workers share them."""
+"""The listening socket: its address, its open-file limit, and how workers share connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnledger.server.listen.socket import allow_open_files, allowed_files, bin
 from turnledger.server.ops.counters import SharedBoard
 
 
-def test_a_port_in_use_is_told_with_the_remedy() -> None:
+def test_port_in_use_is_reported_with_the_remedy() -> None:
     with bind(Settings(port=0)) as first:
         first.listen()
         port = first.getsockname()[1]
@@ -28,13 +28,13 @@ def test_a_port_in_use_is_told_with_the_remedy() -> None:
             bind(Settings(port=port))
 
 
-def test_an_address_of_another_machine_is_told() -> None:
+def test_host_address_of_another_machine_is_refused() -> None:
     with pytest.raises(InvalidSettings, match=r"--host: 192\.0\.2\.1 is no address of this machine"):
         bind(Settings(host="192.0.2.1", port=0, insecure=True))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_the_url_of_an_ipv6_address_can_be_used() -> None:
+def test_url_of_an_ipv6_address_is_bracketed() -> None:
     try:
         listening = bind(Settings(host="[::1]", port=0))
     except InvalidSettings:
@@ -56,14 +56,14 @@ def few_allowed() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_it_allows_itself_what_it_needs(few_allowed: int) -> None:
+def test_open_file_limit_is_raised_to_the_required_number(few_allowed: int) -> None:
     assert allow_open_files(FEW + 44) == FEW + 44
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (FEW + 44, few_allowed)
     assert allow_open_files(10) == 10
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (FEW + 44, few_allowed)
 
 
-def test_more_than_there_may_be_is_not_had(few_allowed: int) -> None:
+def test_open_file_limit_is_capped_at_the_hard_limit(few_allowed: int) -> None:
     if few_allowed == resource.RLIM_INFINITY:
         pytest.skip("there is no bound here")
     assert allowed_files(few_allowed + 1) == few_allowed
@@ -71,7 +71,7 @@ def test_more_than_there_may_be_is_not_had(few_allowed: int) -> None:
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process cannot be set")
-def test_server_allows_itself_files_and_logs_once_that_connections_beyond_them_wait(few_allowed: int) -> None:
+def test_server_raises_its_file_limit_and_logs_once_when_connections_wait(few_allowed: int) -> None:
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         soft, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
         assert soft == allowed_files(needed_for(ServerLimits().requests))
@@ -167,7 +167,7 @@ def end(worker: Worker) -> None:
     worker.accepting._listening.close()
 
 
-async def test_each_worker_takes_its_share() -> None:
+async def test_workers_share_connections_evenly() -> None:
     async with shared() as here:
         workers = [here.worker(part) for part in range(2)]
         await here.connect(20)
@@ -177,7 +177,7 @@ async def test_each_worker_takes_its_share() -> None:
             end(worker)
 
 
-async def test_one_whose_neighbour_is_busy_takes_all() -> None:
+async def test_worker_with_an_inactive_neighbour_accepts_all_connections() -> None:
     async with shared() as here:
         worker = here.worker(0)
         await here.connect(5)
@@ -186,7 +186,7 @@ async def test_one_whose_neighbour_is_busy_takes_all() -> None:
         end(worker)
 
 
-async def test_one_whose_neighbour_is_dead_does_not_step_back_for_each(
+async def test_worker_with_a_dead_neighbour_stops_yielding_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with shared() as here:
@@ -209,7 +209,7 @@ async def test_one_whose_neighbour_is_dead_does_not_step_back_for_each(
         end(worker)
 
 
-async def test_who_is_closed_leaves_the_waiting_to_the_others() -> None:
+async def test_closed_worker_leaves_pending_connections_to_the_others() -> None:
     async with shared() as here:
         leaving = here.worker(0)
         await here.connect(1)
@@ -224,7 +224,7 @@ async def test_who_is_closed_leaves_the_waiting_to_the_others() -> None:
         end(staying)
 
 
-async def test_without_room_for_one_more_it_waits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_without_free_descriptors_pauses_accepting(monkeypatch: pytest.MonkeyPatch) -> None:
     async with shared() as here:
         worker = here.worker(0)
 

@@ -1,5 +1,4 @@
-"""The supervisor: workers that die are replaced, all are replaced on demand, and what keeps them from
-beginning is told."""
+"""The supervisor: replaces dead workers, reloads on demand, and reports workers that cannot start."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def test_who_dies_young_is_replaced_later_and_later_but_not_too_late() -> None:
+def test_restart_delay_of_failing_workers_doubles_up_to_the_maximum() -> None:
     pauses = [pause_after(deaths) for deaths in range(12)]
     assert pauses[0] == 0.0
     assert pauses[1:3] == [2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
@@ -60,7 +59,7 @@ def test_who_dies_young_is_replaced_later_and_later_but_not_too_late() -> None:
     assert pauses[-1] == LONGEST_PAUSE
 
 
-def test_what_a_running_server_cannot_change_stays_as_it_was() -> None:
+def test_reload_keeps_settings_that_a_running_server_cannot_change() -> None:
     used = Settings(port=1234, workers=2, store="sqlite:///here", grace=3, log_format="json")
     models = {"m": ModelSettings(upstream="http://localhost")}
     read = Settings(port=8383, workers=7, store="sqlite:///there", grace=5, models=models)
@@ -75,7 +74,7 @@ async def number(server: SeveralWorkers, name: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-async def test_worker_that_dies_or_stands_still_is_replaced_and_its_metrics_outlive_it(
+async def test_dead_or_stalled_worker_is_replaced_and_its_metrics_are_kept(
     tmp_path: Path,
 ) -> None:
     config = tmp_path / "stall.toml"
@@ -134,7 +133,7 @@ async def talk(port: int, place: int, is_over: asyncio.Event) -> int:
     return answered
 
 
-async def test_workers_are_replaced_with_new_settings_unnoticed_and_not_with_invalid_ones(
+async def test_reload_replaces_workers_without_interruption_and_rejects_invalid_settings(
     tmp_path: Path,
 ) -> None:
     config = tmp_path / "my.toml"
@@ -166,7 +165,7 @@ async def test_workers_are_replaced_with_new_settings_unnoticed_and_not_with_inv
         assert server.pids() == pids
 
 
-def test_a_store_that_cannot_be_opened_is_told_as_by_one_process(tmp_path: Path) -> None:
+def test_unopenable_store_is_reported_the_same_with_one_or_several_workers(tmp_path: Path) -> None:
     (tmp_path / "chats.db").write_text("this is not a database" * 100)
     flags = ["serve", "--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
     with kept_logging():
@@ -176,7 +175,7 @@ def test_a_store_that_cannot_be_opened_is_told_as_by_one_process(tmp_path: Path)
     assert told[0].stderr == told[1].stderr
 
 
-def test_a_store_in_memory_is_refused() -> None:
+def test_in_memory_store_with_several_workers_is_refused() -> None:
     with kept_logging():
         done = CliRunner().invoke(app, ["serve", "--port", "0", "--workers", "2", "--store", "memory:"])
     assert done.exit_code == 2
@@ -192,7 +191,7 @@ def serve(folder: Path) -> NoReturn:
     os.execve(sys.executable, [sys.executable, "-c", code, "serve", *flags], environment(folder))
 
 
-def test_it_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
+def test_server_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if not pid:
         serve(tmp_path)
@@ -204,7 +203,7 @@ def test_it_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
+def test_server_started_with_nohup_outlives_its_terminal(tmp_path: Path) -> None:
     reads, writes = os.pipe()
     pid, terminal = pty.fork()
     if not pid:
@@ -257,7 +256,7 @@ def supervisor(
             board.close()
 
 
-async def test_a_worker_that_dies_as_it_becomes_ready_does_not_count_as_one_that_serves(
+async def test_worker_that_dies_as_it_becomes_ready_fails_the_start(
     tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become_ready = WorkerProcess.ready
@@ -276,7 +275,7 @@ async def test_a_worker_that_dies_as_it_becomes_ready_does_not_count_as_one_that
         await one.run(lambda *_: one.end())
 
 
-async def test_a_worker_is_replaced_once_the_system_has_room_for_it_again(
+async def test_worker_is_replaced_once_the_system_can_start_processes_again(
     tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened = []
@@ -339,7 +338,7 @@ class Silent:
     ("seconds", "is_killed"),
     [((1.0, 3600.0, 1.0), False), ((25.0, 25.0, 25.0), True), ((3600.0, 25.0, 25.0, 25.0), True)],
 )
-async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(
+async def test_silent_worker_is_killed_except_after_a_pause_of_the_whole_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], is_killed: bool
 ) -> None:
     killed: list[int] = []
@@ -352,7 +351,7 @@ async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(
     assert bool(killed) == is_killed
 
 
-async def test_worker_above_its_memory_is_replaced_by_another(
+async def test_worker_above_its_memory_limit_is_replaced(
     tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers: list[WorkerProcess] = []
@@ -378,7 +377,7 @@ async def test_worker_above_its_memory_is_replaced_by_another(
     assert second.code == 0
 
 
-async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(
+async def test_hangup_before_the_workers_are_ready_replaces_them_once_they_are(
     tmp_path: Path, stand_in: None
 ) -> None:
     happened = []
@@ -396,7 +395,7 @@ async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(
     assert happened == ["announced", "read anew"]
 
 
-async def test_settings_with_which_no_worker_starts_are_given_up(
+async def test_reload_whose_settings_start_no_worker_is_abandoned(
     tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
@@ -424,7 +423,7 @@ async def test_settings_with_which_no_worker_starts_are_given_up(
     assert len(started) == 3
 
 
-def test_a_folder_that_was_cleared_away_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_folder_is_recreated_privately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "metrics"
     for _ in range(2):
         keep_folder(folder)

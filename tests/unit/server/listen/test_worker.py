@@ -47,7 +47,7 @@ async def pair() -> AsyncIterator[tuple[Channel, Channel]]:
         await end.close()
 
 
-async def test_settings_arrive_as_they_were_however_large() -> None:
+async def test_worker_channel_carries_large_settings_and_orders_unchanged() -> None:
     models = {f"model-{number}": ModelSettings(upstream="http://localhost/v1") for number in range(5_000)}
     settings = Settings(store="sqlite:///x", limits=ServerLimits(requests=7), models=models, hosts=("a", "b"))
     sent = Handover(
@@ -61,7 +61,7 @@ async def test_settings_arrive_as_they_were_however_large() -> None:
         assert [await worker.receive(orders) for _ in range(2)] == [Order.RECOVER, Order.END]
 
 
-async def test_what_a_worker_reports_is_told_apart() -> None:
+async def test_worker_channel_distinguishes_ready_and_failed_reports() -> None:
     async with pair() as (supervisor, worker):
         worker.send(Ready(["demo"]))
         worker.send(Failed("not_a_store", "It is\nnone."))
@@ -69,7 +69,7 @@ async def test_what_a_worker_reports_is_told_apart() -> None:
         assert await supervisor.receive(reports) == Failed("not_a_store", "It is\nnone.", None)
 
 
-async def test_the_end_of_the_other_one_is_noticed_and_nothing_is_sent_to_the_dead() -> None:
+async def test_worker_channel_reports_a_closed_peer_and_drops_messages_to_it() -> None:
     async with pair() as (supervisor, worker):
         waiting = asyncio.create_task(worker.receive(orders))
         await supervisor.close()
@@ -78,7 +78,7 @@ async def test_the_end_of_the_other_one_is_noticed_and_nothing_is_sent_to_the_de
         assert await worker.receive(orders) is None
 
 
-async def test_half_a_message_is_none() -> None:
+async def test_worker_channel_ignores_an_incomplete_message() -> None:
     ours, theirs = socket.socketpair()
     worker = await Channel.over(theirs)
     ours.sendall(b'"end"')
@@ -122,7 +122,7 @@ def file_in(folder: Path) -> str:
     return f"sqlite:///{folder / 'chats.db'}"
 
 
-async def test_one_that_does_not_end_in_time_is_killed(
+async def test_worker_that_does_not_end_in_time_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "BOOT", STAND_IN)
@@ -134,7 +134,7 @@ async def test_one_that_does_not_end_in_time_is_killed(
         assert worker.code == -signal.SIGKILL
 
 
-async def test_what_keeps_it_from_beginning_is_told_under_its_own_code(tmp_path: Path) -> None:
+async def test_worker_that_cannot_start_reports_the_error_code_of_the_cause(tmp_path: Path) -> None:
     (tmp_path / "chats.db").write_text("this is not a database" * 100)
     async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
         with pytest.raises(WorkerFailed, match="is not a database") as problem:
@@ -144,7 +144,7 @@ async def test_what_keeps_it_from_beginning_is_told_under_its_own_code(tmp_path:
         assert worker.code == 2
 
 
-async def test_modules_in_the_current_folder_are_not_taken_for_ours(
+async def test_worker_does_not_import_modules_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("msgspec", "turnledger", "uvicorn"):
@@ -154,7 +154,7 @@ async def test_modules_in_the_current_folder_are_not_taken_for_ours(
         assert (await worker.ready()).models == ["demo"]
 
 
-async def test_one_that_dies_before_it_is_ready_has_failed(tmp_path: Path) -> None:
+async def test_worker_that_dies_before_it_is_ready_is_reported_as_failed(tmp_path: Path) -> None:
     async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
         worker.kill()
         with pytest.raises(WorkerFailed, match=r"before it could be asked \(-9\)"):
@@ -173,7 +173,7 @@ def flags_of_descriptors(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc here")
-async def test_a_worker_hides_its_settings_and_descriptors_and_ends_when_told(
+async def test_worker_hides_its_settings_and_descriptors_and_ends_on_order(
     tmp_path: Path,
 ) -> None:
     models = {"m": ModelSettings(upstream="http://upstream.invalid/v1", api_key_env="SECRET_NAME")}
@@ -192,7 +192,7 @@ async def test_a_worker_hides_its_settings_and_descriptors_and_ends_when_told(
         assert worker.code == 0
 
 
-async def test_one_that_cannot_be_started_leaves_no_descriptor_open(
+async def test_worker_that_cannot_be_started_leaves_no_descriptor_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no such program"))
@@ -206,7 +206,7 @@ async def test_one_that_cannot_be_started_leaves_no_descriptor_open(
     assert len(os.listdir("/dev/fd")) == descriptors
 
 
-async def test_a_file_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+async def test_worker_that_cannot_create_its_metrics_file_is_reported_as_failed(tmp_path: Path) -> None:
     settings = Settings(store=file_in(tmp_path), workers=2)
     (tmp_path / "counter_0.new").mkdir()
     async with started(tmp_path, settings) as worker:

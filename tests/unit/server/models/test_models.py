@@ -53,7 +53,7 @@ def named(*names: str) -> Any:
     return Named(*names)
 
 
-async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
+async def test_models_without_settings_are_the_demo_model_only() -> None:
     models = make_models(Settings(), {})
     model, name, _ = models.find("demo", ANYBODY)
     assert isinstance(model, DemoModel)
@@ -69,7 +69,7 @@ async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
     await models.close()
 
 
-async def test_an_upstream_alone_is_asked_for_every_model() -> None:
+async def test_upstream_without_named_models_accepts_every_model_name() -> None:
     models = make_models(Settings(upstream="http://localhost:1/v1"), {})
     model, name, _ = models.find("anything", ANYBODY)
     assert isinstance(model, Upstream)
@@ -78,7 +78,7 @@ async def test_an_upstream_alone_is_asked_for_every_model() -> None:
     await models.close()
 
 
-async def test_named_models_have_their_own_upstream_and_name_there() -> None:
+async def test_named_models_use_their_own_upstream_and_upstream_name() -> None:
     settings = Settings(
         models={
             "fast": ModelSettings(upstream="http://a/v1", model="llama3.2"),
@@ -96,7 +96,7 @@ async def test_named_models_have_their_own_upstream_and_name_there() -> None:
     await models.close()
 
 
-async def test_the_list_has_each_name_once() -> None:
+async def test_model_list_has_each_name_once() -> None:
     upstream = named("x", "fast")
     models = Models({"fast": ResolvedModel(upstream, "llama3.2")}, upstream)
     assert [(each["id"], each["owned_by"]) for each in await models.listing(ANYBODY)] == [
@@ -108,7 +108,7 @@ async def test_the_list_has_each_name_once() -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(404, ModelError), (422, ModelError), (429, ModelRefused)])
-async def test_an_upstream_without_a_list_has_not_refused_the_request(
+async def test_upstream_without_a_model_list_is_not_reported_as_a_refusal(
     status: int, kind: type[ModelError]
 ) -> None:
     class Listless(Named):
@@ -121,13 +121,13 @@ async def test_an_upstream_without_a_list_has_not_refused_the_request(
     assert type(told.value) is kind
 
 
-async def test_closing_closes_each_model_once() -> None:
+async def test_closing_models_closes_each_upstream_once() -> None:
     one, other = named("a"), named("b")
     await Models({"a": ResolvedModel(one, "a"), "b": ResolvedModel(one, "b")}, other).close()
     assert (one.closed, other.closed) == (1, 1)
 
 
-def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
+def test_unknown_model_name_is_truncated_and_printable_in_the_error() -> None:
     with pytest.raises(Refused) as refused:
         Models({}).find("\x1b[2J" + "x" * 1000, ANYBODY)
     assert str(refused.value).isprintable()
@@ -137,7 +137,7 @@ def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
 @pytest.mark.parametrize(
     "name", ["Model", "MODEL", "models", "Models", "model\u017f", "fallbacks", "extra_body"]
 )
-async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None:
+async def test_token_restricted_to_models_cannot_name_others_in_other_fields(name: str) -> None:
     models = Models({"fast": ResolvedModel(named("fast"), "fast")})
     async with await Ledger.open() as ledger:
         narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], models=["fast"])
@@ -151,7 +151,7 @@ async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None
     models.check_fields(fields, ANYBODY)
 
 
-async def test_listing_for_a_narrowed_token_leaves_out_what_the_upstream_says_of_its_models() -> None:
+async def test_model_list_for_a_narrowed_token_omits_upstream_details() -> None:
     async with await Ledger.open() as ledger:
         narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], max_tokens=5)
         wide, _ = await Host(ledger).tokens.create(scopes=["turns:run"])
@@ -178,7 +178,7 @@ async def test_model_settings_for_finish_reasons_reuse_and_proxy_reach_the_upstr
     await models.close()
 
 
-async def test_model_settings_for_the_length_field_belong_to_the_name_and_share_connections() -> None:
+async def test_length_field_is_set_per_model_name_over_shared_connections() -> None:
     url = "http://localhost:1/v1"
     one = ModelSettings(upstream=url, length_field="max_completion_tokens")
     settings = Settings(upstream=url, length_field="max_tokens", models={"one": one})
@@ -189,7 +189,7 @@ async def test_model_settings_for_the_length_field_belong_to_the_name_and_share_
     await models.close()
 
 
-async def test_narrowed_caller_sees_neither_the_upstreams_words_nor_loses_its_finish_reasons() -> None:
+async def test_narrowed_caller_sees_no_upstream_text_and_keeps_its_finish_reasons() -> None:
     class Telling(Named):
         finish_reasons = frozenset({"COMPLETE"})
 
@@ -263,7 +263,7 @@ async def made(titles: Titles) -> None:
         await asyncio.sleep(0)
 
 
-async def test_so_many_at_once_so_many_wait_and_the_others_keep_their_words(ledger: Ledger) -> None:
+async def test_titles_beyond_the_queue_limit_keep_the_first_words(ledger: Ledger) -> None:
     namer = Namer()
     titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"), at_once=2, waiting=3)
     chats = [await talk(ledger, titles) for _ in range(7)]
@@ -277,7 +277,7 @@ async def test_so_many_at_once_so_many_wait_and_the_others_keep_their_words(ledg
 
 
 @pytest.mark.parametrize("problem", [ModelUnavailable("gone"), TimeoutError(), ValueError("a bug")])
-async def test_what_goes_wrong_is_left(ledger: Ledger, problem: BaseException) -> None:
+async def test_title_failure_leaves_the_first_words_as_title(ledger: Ledger, problem: BaseException) -> None:
     namer = Namer(problem)
     namer.gate.release()
     titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"))
@@ -286,7 +286,7 @@ async def test_what_goes_wrong_is_left(ledger: Ledger, problem: BaseException) -
     assert (await chat.info()).named_by is NamedBy.WORDS
 
 
-async def test_a_model_that_takes_too_long_is_not_waited_for(
+async def test_title_model_that_times_out_leaves_the_first_words_as_title(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(titles_module, "PATIENCE", 0.0)
@@ -296,7 +296,7 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(
     assert (await chat.info()).named_by is NamedBy.WORDS
 
 
-async def test_closing_leaves_off_and_takes_no_more(ledger: Ledger) -> None:
+async def test_closing_titles_cancels_pending_ones_and_accepts_no_more(ledger: Ledger) -> None:
     namer = Namer()
     titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"))
     chat = await talk(ledger, titles)
@@ -308,7 +308,7 @@ async def test_closing_leaves_off_and_takes_no_more(ledger: Ledger) -> None:
     assert (await chat.info()).title == "Hello there"
 
 
-async def test_what_nobody_lists_is_not_named(ledger: Ledger) -> None:
+async def test_internal_chat_gets_no_model_title(ledger: Ledger) -> None:
     titles = Titles(Host(ledger), ResolvedModel(Namer(), "tiny"))
     chat = await ledger.conversation(internal=True)
     async with chat.turn("Hello") as turn:

@@ -44,7 +44,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     count: int = 5
 
 
-def test_an_id_is_known_by_its_pattern() -> None:
+def test_id_schema_pattern_matches_only_ids_of_its_kind() -> None:
     pattern = id_of(TurnId)["pattern"]
     ids = IdSource(lambda: 1_700_000_000_000, SystemEntropy())
     assert re.search(pattern, ids.new(TurnId))
@@ -52,11 +52,11 @@ def test_an_id_is_known_by_its_pattern() -> None:
     assert not re.search(pattern, ids.new(TurnId) + "0")
 
 
-def test_an_enumeration_lists_its_words() -> None:
+def test_enum_schema_lists_its_values() -> None:
     assert one_of(TokenScope)["enum"] == ["chats:read", "chats:write", "turns:run", "admin"]
 
 
-def test_an_object_needs_all_but_the_optional() -> None:
+def test_object_schema_requires_all_but_optional_properties() -> None:
     assert an_object({"a": TEXT}, optional={"b": or_null(TEXT)}) == {
         "type": "object",
         "required": ["a"],
@@ -64,7 +64,7 @@ def test_an_object_needs_all_but_the_optional() -> None:
     }
 
 
-def test_answer_requires_all_fields_and_has_no_defaults() -> None:
+def test_answer_schema_requires_all_fields_and_has_no_defaults() -> None:
     components = Components([Answered])
     assert components.schema(Answered) == {"$ref": "#/components/schemas/Answered"}
     assert components.schemas["Answered"] == {
@@ -79,13 +79,13 @@ def test_answer_requires_all_fields_and_has_no_defaults() -> None:
     }
 
 
-def test_request_requires_fields_without_default_and_forbids_others() -> None:
+def test_request_schema_requires_fields_without_default_and_forbids_others() -> None:
     found = Components([Asked]).schemas["Asked"]
     assert (found["required"], found["additionalProperties"]) == (["name"], False)
     assert found["properties"]["count"] == {"type": "integer", "default": 5}
 
 
-def test_union_is_either_of_its_classes_and_a_schema_stays_itself() -> None:
+def test_union_schema_refers_to_its_classes_and_a_plain_schema_is_unchanged() -> None:
     components = Components([Answered | Asked, TEXT])
     assert components.schema(Answered | Asked) == {
         "anyOf": [{"$ref": "#/components/schemas/Answered"}, {"$ref": "#/components/schemas/Asked"}]
@@ -93,7 +93,7 @@ def test_union_is_either_of_its_classes_and_a_schema_stays_itself() -> None:
     assert components.schema(TEXT) == TEXT
 
 
-def test_field_of_a_type_without_schema_is_refused() -> None:
+def test_schema_of_an_unsupported_field_type_is_refused() -> None:
     class Strange(msgspec.Struct):
         complex: complex
 
@@ -101,7 +101,7 @@ def test_field_of_a_type_without_schema_is_refused() -> None:
         Components([Strange])
 
 
-async def test_every_shape_of_the_api_is_in_the_document() -> None:
+async def test_openapi_document_contains_every_api_shape() -> None:
     async with serving() as app:
         document = (await ask(app, "/openapi.json")).json
     described = set(document["components"]["schemas"])
@@ -144,18 +144,18 @@ def answers(**kind: Any) -> list[int]:
         ({"answers": {201: "Made.", 409: "Too many."}}, [201, 400, 401, 403, 409, 415, 429, 503]),
     ],
 )
-def test_the_statuses_follow_from_the_kind(kind: dict[str, Any], statuses: list[int]) -> None:
+def test_endpoint_statuses_follow_from_its_kind(kind: dict[str, Any], statuses: list[int]) -> None:
     assert answers(**kind) == statuses
 
 
-def test_an_endpoint_says_better_what_a_status_means() -> None:
+def test_endpoint_description_of_a_status_overrides_the_default() -> None:
     endpoint = Endpoint(
         method="GET", path="/", answer=breaks, summary="For a test.", tag="test", answers={503: "It is not."}
     )
     assert all_answers(endpoint)[503] == "It is not."
 
 
-async def test_every_route_is_listed() -> None:
+async def test_openapi_document_lists_every_route_with_descriptions() -> None:
     async with serving() as app:
         document = (await ask(app, "/openapi.json")).json
         listed = {
@@ -170,14 +170,14 @@ async def test_every_route_is_listed() -> None:
                 assert all(each["description"] for each in operation["responses"].values())
 
 
-async def test_operations_have_names_of_their_own() -> None:
+async def test_openapi_operation_ids_are_unique() -> None:
     async with serving() as app:
         paths = (await ask(app, "/openapi.json")).json["paths"]
         names = [operation["operationId"] for each in paths.values() for operation in each.values()]
         assert len(set(names)) == len(names)
 
 
-def test_an_endpoint_is_described_by_itself() -> None:
+def test_openapi_operation_is_built_from_its_endpoint() -> None:
     endpoint = Endpoint(
         method="POST",
         path="/api/turns/{turn_id}/stop",
@@ -212,7 +212,7 @@ def test_an_endpoint_is_described_by_itself() -> None:
     assert operation["requestBody"]["content"]["application/json"]["schema"] == {"type": "object"}
 
 
-def test_how_a_parameter_is_matched_is_not_told() -> None:
+def test_openapi_path_omits_the_parameter_converter() -> None:
     endpoint = Endpoint(
         method="GET",
         path="/v1/models/{model:path}",
@@ -226,13 +226,13 @@ def test_how_a_parameter_is_matched_is_not_told() -> None:
     assert operation["operationId"] == "get_v1_models_model"
 
 
-async def test_every_parameter_of_a_path_is_described() -> None:
+async def test_openapi_document_describes_every_path_parameter() -> None:
     async with serving() as app:
         for endpoint in app.endpoints:
             assert list(endpoint.in_path) == re.findall(r"{(\w+)}", path_of(endpoint)), endpoint.path
 
 
-async def test_a_stop_need_not_say_anything() -> None:
+async def test_openapi_stop_request_body_is_optional() -> None:
     async with serving() as app:
         paths = (await ask(app, "/openapi.json")).json["paths"]
     assert paths["/api/turns/{turn}/stop"]["post"]["requestBody"]["required"] is False

@@ -1,4 +1,4 @@
-"""Counters by kind and name, of one process or shared by workers, never admit too many."""
+"""Counters by kind and name, in one process or shared by workers; they never admit above a limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def board(request: pytest.FixtureRequest) -> Iterator[Board]:
             yield worker
 
 
-def test_names_are_counted_apart_and_kinds_summed(board: Board) -> None:
+def test_board_counts_names_separately_and_sums_kinds(board: Board) -> None:
     board.add("turns", "ann")
     board.add("turns", "ann", 2)
     board.add("turns", "bob")
@@ -43,18 +43,18 @@ def test_names_are_counted_apart_and_kinds_summed(board: Board) -> None:
     assert (board.total("turns", "ann"), board.sum("turns")) == (0, 1)
 
 
-def test_kind_and_name_do_not_run_together(board: Board) -> None:
+def test_board_does_not_confuse_kind_and_name(board: Board) -> None:
     board.add("a", "b c")
     assert board.total("a b", "c") == 0
     assert board.total("a", "") == 0
 
 
-def test_a_name_can_be_any_text(board: Board) -> None:
+def test_board_name_can_be_any_text(board: Board) -> None:
     board.add("turns", "\udcff\0 é")
     assert board.total("turns", "\udcff\0 é") == 1
 
 
-def test_so_many_are_admitted_and_no_more(board: Board) -> None:
+def test_board_admits_up_to_the_limit_and_no_more(board: Board) -> None:
     assert [board.admit("turns", "ann", 2) for _ in range(4)] == [True, True, False, False]
     assert board.total("turns", "ann") == 2
     assert board.admit("turns", "bob", 2)
@@ -62,7 +62,7 @@ def test_so_many_are_admitted_and_no_more(board: Board) -> None:
     assert board.admit("turns", "ann", 2)
 
 
-def test_what_was_not_counted_cannot_be_taken_back(board: Board) -> None:
+def test_board_refuses_to_count_below_zero(board: Board) -> None:
     board.add("turns", "ann")
     with pytest.raises(ValueError, match="below zero"):
         board.add("turns", "bob", -1)
@@ -89,7 +89,7 @@ def parts(shared: SharedBoard) -> Iterator[list[SharedBoard]]:
         each.detach()
 
 
-def test_everybody_sees_the_sum_of_all_parts(shared: SharedBoard, parts: list[SharedBoard]) -> None:
+def test_shared_board_total_is_the_sum_of_all_parts(shared: SharedBoard, parts: list[SharedBoard]) -> None:
     parts[0].add("turns", "ann")
     parts[1].add("turns", "ann", 2)
     parts[2].add("turns", "bob")
@@ -97,24 +97,24 @@ def test_everybody_sees_the_sum_of_all_parts(shared: SharedBoard, parts: list[Sh
     assert [each.sum("turns") for each in (shared, *parts)] == [4, 4, 4, 4]
 
 
-def test_a_worker_cannot_take_back_what_another_counted(parts: list[SharedBoard]) -> None:
+def test_shared_board_worker_cannot_subtract_counts_of_another(parts: list[SharedBoard]) -> None:
     parts[0].add("turns", "ann")
     with pytest.raises(ValueError, match="below zero"):
         parts[1].add("turns", "ann", -1)
     assert parts[1].total("turns", "ann") == 1
 
 
-def test_only_who_has_a_part_counts(shared: SharedBoard) -> None:
+def test_shared_board_without_a_part_cannot_count(shared: SharedBoard) -> None:
     with pytest.raises(ValueError, match="part that it was given"):
         shared.add("turns", "ann")
 
 
-def test_the_limit_holds_for_all_workers_together(parts: list[SharedBoard]) -> None:
+def test_shared_board_limit_holds_for_all_workers_together(parts: list[SharedBoard]) -> None:
     admitted = [parts[number % 3].admit("turns", "ann", 4) for number in range(9)]
     assert admitted == [True] * 4 + [False] * 5
 
 
-def test_what_a_dead_worker_counted_is_forgotten(shared: SharedBoard, parts: list[SharedBoard]) -> None:
+def test_shared_board_drops_counts_of_a_cleared_worker(shared: SharedBoard, parts: list[SharedBoard]) -> None:
     parts[0].add("turns", "ann")
     parts[1].add("turns", "ann")
     shared.clear(0)
@@ -126,7 +126,7 @@ def test_what_a_dead_worker_counted_is_forgotten(shared: SharedBoard, parts: lis
     again.detach()
 
 
-def test_who_died_while_names_moved_is_forgotten_and_holds_up_nobody(
+def test_shared_board_of_a_worker_that_died_mid_move_is_readable_and_cleared(
     shared: SharedBoard, parts: list[SharedBoard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts[0].add("turns", "ann")
@@ -139,7 +139,7 @@ def test_who_died_while_names_moved_is_forgotten_and_holds_up_nobody(
 
 
 @pytest.mark.parametrize("seed", [*range(20), 182, 337, 457, 488])
-def test_it_counts_as_plain_counters_do_when_names_come_and_go(
+def test_shared_board_counts_match_plain_counters_as_names_come_and_go(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counters.secrets, "token_bytes", Random(seed).randbytes)
@@ -165,7 +165,7 @@ def test_it_counts_as_plain_counters_do_when_names_come_and_go(
     shared.close()
 
 
-def test_a_board_is_seen_by_other_processes(shared: SharedBoard) -> None:
+def test_shared_board_is_shared_between_processes(shared: SharedBoard) -> None:
     code = (
         "import sys; from turnledger.server.ops.counters import SharedBoard\n"
         "board = SharedBoard(int(sys.argv[1]), int(sys.argv[2]))\n"

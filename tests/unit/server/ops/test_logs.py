@@ -1,4 +1,4 @@
-"""The log tells what happened to whom, and never what was said."""
+"""The log records requests and errors with their ids, and never message content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-async def test_a_request_is_one_line_with_its_ids() -> None:
+async def test_log_has_one_line_per_request_with_its_ids_and_no_secret() -> None:
     async def turn(request: Any) -> Any:
         request.state.turn, request.state.conversation = "turn_1", "conv_1"
         raise LookupError
@@ -57,7 +57,7 @@ async def test_a_request_is_one_line_with_its_ids() -> None:
     assert "secret" not in stream.getvalue()  # nor the query, which the driver sends
 
 
-def test_of_several_workers_each_says_who_it_is() -> None:
+def test_log_lines_of_several_workers_carry_the_worker_number() -> None:
     stream = io.StringIO()
     configure("json", "info", stream, worker=3)
     log.info("recovered")
@@ -66,7 +66,7 @@ def test_of_several_workers_each_says_who_it_is() -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "console"])
-async def test_control_characters_are_written_out(format: str) -> None:
+async def test_log_escapes_control_characters(format: str) -> None:
     stream = io.StringIO()
     configure(format, "info", stream)
     async with serving() as app:
@@ -76,7 +76,7 @@ async def test_control_characters_are_written_out(format: str) -> None:
     assert "x1b[2J" in stream.getvalue()
 
 
-async def test_where_an_exception_came_from_is_told_but_not_what_it_says() -> None:
+async def test_log_of_an_exception_has_its_frames_but_not_its_message() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     async with serving(None, endpoint("/breaks", breaks)) as app:
@@ -92,14 +92,14 @@ async def test_where_an_exception_came_from_is_told_but_not_what_it_says() -> No
     assert "somebody" not in stream.getvalue()
 
 
-def test_who_looks_for_a_bug_may_see_what_it_says() -> None:
+def test_log_at_debug_level_includes_the_exception_message() -> None:
     stream = io.StringIO()
     configure("json", "debug", stream)
     unexpected(ValueError("details"), request_id="r1")
     assert lines_of(stream)[0]["message"] == "details"
 
 
-def test_libraries_are_heard_from_warnings_on_in_the_same_form() -> None:
+def test_log_shows_library_warnings_in_the_same_format() -> None:
     stream = io.StringIO()
     configure("json", "debug", stream)
     logging.getLogger("uvicorn.error").info("Started")
@@ -115,7 +115,7 @@ def test_libraries_are_heard_from_warnings_on_in_the_same_form() -> None:
     assert "somebody" not in stream.getvalue()
 
 
-def test_the_level_decides() -> None:
+def test_log_omits_lines_below_its_level() -> None:
     stream = io.StringIO()
     configure("json", "warning", stream)
     log.info("request")
@@ -129,7 +129,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
-def test_a_console_shows_one_line_with_time_request_and_the_rest(stream: io.StringIO) -> None:
+def test_console_log_shows_time_request_and_remaining_fields_on_one_line(stream: io.StringIO) -> None:
     configure("console", "info", stream)
     log.info("request", method="GET", path="/healthz", status=200, ms=1.5, turn="turn_1")
     log.warning("told_again", n=1)
@@ -140,13 +140,13 @@ def test_a_console_shows_one_line_with_time_request_and_the_rest(stream: io.Stri
     assert warning == f"{begun}warning told_again n=1{ended}"
 
 
-async def test_without_configuration_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_unconfigured_log_writes_no_output(capfd: pytest.CaptureFixture[str]) -> None:
     async with serving(None, endpoint("/breaks", breaks)) as app:
         await ask(app, "/breaks")
     assert capfd.readouterr() == ("", "")
 
 
-async def test_a_program_that_embeds_the_server_stays_in_charge_of_its_log() -> None:
+async def test_embedding_program_receives_log_records_through_its_own_handlers() -> None:
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
@@ -159,7 +159,7 @@ async def test_a_program_that_embeds_the_server_stays_in_charge_of_its_log() -> 
     assert record.__dict__.items() >= {"request_id": "r1", "status": 200, "path": "/healthz"}.items()
 
 
-def test_every_level_is_heard_in_its_place() -> None:
+def test_log_accepts_every_level_and_reports_whether_one_is_enabled() -> None:
     stream = io.StringIO()
     configure("json", "debug", stream)
     for level in ("debug", "info", "warning", "error"):
@@ -171,7 +171,7 @@ def test_every_level_is_heard_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["tlt_", "tls_"])
-async def test_a_secret_that_somebody_put_into_a_path_is_blotted_out(prefix: str) -> None:
+async def test_log_redacts_secrets_in_paths(prefix: str) -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     token = prefix + "aB3" * 13
@@ -182,7 +182,7 @@ async def test_a_secret_that_somebody_put_into_a_path_is_blotted_out(prefix: str
     assert (request["path"], warned["event"]) == (f"/api/{prefix}…/x", f"Odd: {prefix}…")
 
 
-async def test_a_program_that_embeds_the_server_is_handed_no_token() -> None:
+async def test_log_records_for_an_embedding_program_have_tokens_redacted() -> None:
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
@@ -193,7 +193,7 @@ async def test_a_program_that_embeds_the_server_is_handed_no_token() -> None:
     assert records[0].__dict__["path"] == "/api/tlt_…"
 
 
-def test_a_log_that_nobody_reads_any_more_costs_no_request() -> None:
+def test_closed_log_stream_does_not_fail_requests() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     stream.close()

@@ -1,4 +1,4 @@
-"""Health: whether the store can be written to, and metrics under names that dashboards rely on."""
+"""Readiness of the store, and metrics under stable names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Disk:
         return found and found.code
 
 
-async def test_all_who_ask_at_once_share_one_probe() -> None:
+async def test_readiness_probe_is_shared_by_concurrent_requests() -> None:
     disk = Disk()
     disk.answers.clear()
     asked = [asyncio.create_task(disk.code()) for _ in range(50)]
@@ -61,7 +61,7 @@ async def test_all_who_ask_at_once_share_one_probe() -> None:
     assert disk.probes == 1
 
 
-async def test_it_is_found_out_at_most_once_a_second() -> None:
+async def test_readiness_probe_runs_at_most_once_per_interval() -> None:
     disk = Disk()
     for _ in range(10):
         assert await disk.code() is None
@@ -74,7 +74,7 @@ async def test_it_is_found_out_at_most_once_a_second() -> None:
     assert disk.probes == 2
 
 
-async def test_it_is_ready_again_by_itself() -> None:
+async def test_readiness_recovers_when_the_store_does() -> None:
     disk = Disk()
     for problem, code in (
         (StoreReadOnly(), "store_read_only"),
@@ -86,7 +86,7 @@ async def test_it_is_ready_again_by_itself() -> None:
         assert await disk.code() == code
 
 
-async def test_what_does_not_answer_is_not_ready_and_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_probe_that_hangs_is_not_ready_and_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "PATIENCE", 0.0)
     disk = Disk()
     disk.answers.clear()
@@ -100,7 +100,7 @@ async def test_what_does_not_answer_is_not_ready_and_not_asked_again(monkeypatch
     assert disk.probes == 1
 
 
-async def test_who_asks_and_leaves_takes_nothing_from_the_others() -> None:
+async def test_readiness_request_that_is_cancelled_does_not_cancel_the_shared_probe() -> None:
     disk = Disk()
     disk.answers.clear()
     leaves, stays = (asyncio.create_task(disk.code()) for _ in range(2))
@@ -112,13 +112,13 @@ async def test_who_asks_and_leaves_takes_nothing_from_the_others() -> None:
     assert disk.probes == 1
 
 
-async def test_a_bug_is_no_reason_to_call_it_ready() -> None:
+async def test_readiness_probe_with_an_unexpected_exception_is_not_ready() -> None:
     disk = Disk()
     disk.problem = ZeroDivisionError()
     assert await disk.code() == "store_error"
 
 
-async def test_changes_are_logged_once_with_their_details() -> None:
+async def test_readiness_changes_are_logged_once_with_their_details() -> None:
     disk, written = Disk(), StringIO()
     with kept_logging():
         configure("json", "info", written)
@@ -133,7 +133,7 @@ async def test_changes_are_logged_once_with_their_details() -> None:
     ]
 
 
-def test_each_thing_that_happens_is_counted() -> None:
+def test_metrics_count_turns_waits_streams_requests_and_gauges() -> None:
     metrics = Metrics()
     metrics.turn_ended("committed")
     metrics.turn_ended("committed")
@@ -162,13 +162,13 @@ def test_each_thing_that_happens_is_counted() -> None:
         assert line in told.splitlines()
 
 
-def test_two_servers_in_a_process_count_apart() -> None:
+def test_metrics_of_two_servers_in_one_process_are_separate() -> None:
     first, second = Metrics(), Metrics()
     first.turn_ended("committed")
     assert b'outcome="committed"' not in second.text()
 
 
-def test_every_name_is_ours_and_explained() -> None:
+def test_metric_names_are_prefixed_and_described() -> None:
     told = Metrics().text().decode()
     names = re.findall(r"^# HELP (\S+) (.+)$", told, re.MULTILINE)
     assert names
@@ -189,7 +189,7 @@ def worker(folder: Path, part: int, code: str) -> str:
     return done.stdout
 
 
-def test_workers_count_together_and_what_the_dead_have_counted_stays(tmp_path: Path) -> None:
+def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) -> None:
     counts = "metrics.answered(200); metrics.waited(0.02); metrics.stream_opened()"
     watches = "metrics.watch('queue_length', 'Waiting.', lambda: 7)"
     worker(tmp_path, 0, f"{counts}\n{watches}")
@@ -210,7 +210,7 @@ def test_workers_count_together_and_what_the_dead_have_counted_stays(tmp_path: P
     assert len(list(tmp_path.iterdir())) == 6
 
 
-def test_the_disk_has_given_all_room_before_it_is_written_to_as_memory(tmp_path: Path) -> None:
+def test_metrics_files_are_fully_allocated_on_disk(tmp_path: Path) -> None:
     # Of a disk that fills up later, the system would kill the worker that touches what it was not given.
     worker(tmp_path, 0, "metrics.answered(200)")
     files = list(tmp_path.iterdir())
@@ -218,7 +218,7 @@ def test_the_disk_has_given_all_room_before_it_is_written_to_as_memory(tmp_path:
     assert all(file.stat().st_blocks * 512 >= FILE_BYTES for file in files)
 
 
-async def test_it_lives_and_can_work() -> None:
+async def test_healthz_and_readyz_report_a_working_server() -> None:
     async with serving() as app:
         assert (await ask(app, "/healthz")).json == {"status": "ok"}
         reply = await ask(app, "/readyz")
@@ -226,7 +226,7 @@ async def test_it_lives_and_can_work() -> None:
         assert (await ask(app, "/healthz", method="HEAD")).status == 200
 
 
-async def test_without_its_store_it_is_not_ready_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readyz_reports_a_failing_store_without_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "FRESH", 0.0)
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store) as ledger:
@@ -240,7 +240,7 @@ async def test_without_its_store_it_is_not_ready_and_says_why(monkeypatch: pytes
         assert (await ask(app, "/readyz")).status == 200
 
 
-async def test_a_server_that_is_about_to_end_is_not_ready() -> None:
+async def test_readyz_reports_a_server_that_is_shutting_down() -> None:
     async with serving() as app:
         app.service.shutting_down.set()
         reply = await ask(app, "/readyz")
@@ -249,7 +249,7 @@ async def test_a_server_that_is_about_to_end_is_not_ready() -> None:
         assert (await ask(app, "/healthz")).status == 200
 
 
-async def test_metrics_are_read_as_text() -> None:
+async def test_metrics_endpoint_returns_text() -> None:
     async with serving() as app:
         await ask(app, "/nothing")
         reply = await ask(app, "/metrics")

@@ -1,4 +1,4 @@
-"""A loop that stands still and memory above the limit are logged when they begin, and a loop that goes on."""
+"""The watchdog logs stalled loops and memory above the limit, and ends or retires the process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from turnledger.server.ops.watchdog import (
 )
 
 
-async def test_stalled_loop_is_logged_once_with_its_place_and_again_when_it_goes_on(
+async def test_stalled_loop_is_logged_once_with_its_frame_and_once_on_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     watchdog = Watchdog(None)
@@ -43,7 +43,7 @@ async def test_memory_above_the_limit_is_logged_each_time_it_is_exceeded(
     assert told == [("memory_above_limit", 101)] * 2
 
 
-async def test_watching_thread_looks_while_the_loop_is_blocked(
+async def test_watchdog_thread_detects_a_stall_while_the_loop_is_blocked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "LOOK_EVERY", 0.001)
@@ -70,7 +70,7 @@ class Acts:
         self.remedy = Remedy(partial(self.all.append, "retire"), partial(self.all.append, "abort"), 60.0)
 
 
-async def test_loop_that_stands_still_for_too_long_ends_a_process_without_a_supervisor() -> None:
+async def test_watchdog_aborts_a_process_whose_loop_stalls_for_too_long() -> None:
     acts = Acts()
     watchdog = Watchdog(None, acts.remedy)
     began = time.monotonic()
@@ -81,7 +81,7 @@ async def test_loop_that_stands_still_for_too_long_ends_a_process_without_a_supe
     assert acts.all == ["abort"]
 
 
-async def test_process_that_was_paused_as_a_whole_is_not_ended() -> None:
+async def test_watchdog_does_not_abort_a_process_that_was_paused_as_a_whole() -> None:
     acts = Acts()
     watchdog = Watchdog(None, acts.remedy)
     began = time.monotonic()
@@ -90,7 +90,7 @@ async def test_process_that_was_paused_as_a_whole_is_not_ended() -> None:
     assert acts.all == []
 
 
-async def test_process_above_its_memory_retires_once_and_not_while_it_is_young() -> None:
+async def test_watchdog_retires_a_process_above_its_memory_limit_once_and_not_while_young() -> None:
     acts = Acts()
     watchdog = Watchdog(100, acts.remedy)
     began = time.monotonic()
@@ -102,7 +102,7 @@ async def test_process_above_its_memory_retires_once_and_not_while_it_is_young()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/cgroup"), reason="the system does not tell")
-def test_memory_of_the_machine_is_that_of_the_container_where_that_is_less(tmp_path: Path) -> None:
+def test_machine_memory_is_the_container_limit_where_that_is_lower(tmp_path: Path) -> None:
     machine = machine_bytes(tmp_path)
     assert (machine or 0) > 1 << 27
     for name, content in (("memory.max", "max"), ("memory.max", "67108864")):
@@ -111,6 +111,6 @@ def test_memory_of_the_machine_is_that_of_the_container_where_that_is_less(tmp_p
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
-def test_resident_bytes_are_those_of_the_process() -> None:
+def test_resident_bytes_reads_the_memory_of_a_process() -> None:
     assert (resident_bytes(os.getpid()) or 0) > 10_000_000
     assert resident_bytes(2**22 + 1) is None

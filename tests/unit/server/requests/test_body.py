@@ -1,4 +1,4 @@
-"""Queries and bodies: bounded, decoded once, and each mistake is reported with its place."""
+"""Query parameters and bodies: bounded, decoded once, and each error names its field or position."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from turnledger.server.requests.body import check_seconds, decode_body, read_bod
 from turnledger.server.requests.query import HIGHEST, choice_of, number_of, yes_or_no
 
 
-def test_what_is_left_out_is_as_it_is_otherwise() -> None:
+def test_number_parameter_left_out_is_its_default() -> None:
     assert number_of(None, "limit", 50) == 50
     assert number_of(None, "before", None) is None
 
 
-def test_nothing_else_counts_as_left_out() -> None:
+def test_number_parameter_accepts_zero_and_the_maximum() -> None:
     assert number_of("0", "limit", 50) == 0
     assert number_of(str(HIGHEST), "limit", 50) == HIGHEST
 
 
 @pytest.mark.parametrize("given", ["", "-1", "1.0", "٣", " 1", "1000000000"])
-def test_anything_else_is_refused(given: str) -> None:
+def test_number_parameter_that_is_malformed_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match="limit is a number"):
         number_of(given, "limit", 50)
 
 
-def test_yes_or_no_is_true_or_false() -> None:
+def test_boolean_parameter_accepts_true_and_false_only() -> None:
     assert [yes_or_no(given, "purge", otherwise=False) for given in ("true", "false", None)] == [
         True,
         False,
@@ -47,13 +47,13 @@ def test_yes_or_no_is_true_or_false() -> None:
         yes_or_no("1", "purge", otherwise=False)
 
 
-def test_a_word_stands_for_what_is_known_by_it() -> None:
+def test_choice_parameter_maps_known_words_and_defaults() -> None:
     known = {"true": 1, "false": 0}
     assert [choice_of(given, "pinned", known, 7) for given in ("true", "false", None)] == [1, 0, 7]
 
 
 @pytest.mark.parametrize("given", ["", "True", "1", "any"])
-def test_another_word_is_refused_with_those_that_are_known(given: str) -> None:
+def test_choice_parameter_that_is_unknown_is_refused_with_the_known_words(given: str) -> None:
     with pytest.raises(InvalidInput, match="pinned is one of true, false"):
         choice_of(given, "pinned", {"true": 1, "false": 0}, 7)
 
@@ -72,7 +72,7 @@ NO_BODY = (b"content-length", b"0")
         ("/api/chats", b"%F0%9F%98%80&=", "Known:"),
     ],
 )
-async def test_a_parameter_that_is_not_known_is_refused_with_those_that_are(
+async def test_query_parameter_that_is_unknown_or_repeated_is_refused_with_the_known_ones(
     path: str, query: bytes, told: str
 ) -> None:
     async with await Ledger.open("memory:") as ledger:
@@ -82,7 +82,7 @@ async def test_a_parameter_that_is_not_known_is_refused_with_those_that_are(
     assert told in refused.json["error"]["message"]
 
 
-async def test_paths_that_others_speak_too_take_any() -> None:
+async def test_query_parameters_on_openai_and_public_paths_are_ignored() -> None:
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         for path in ("/v1/models", "/healthz", "/share"):
@@ -96,7 +96,7 @@ async def test_paths_that_others_speak_too_take_any() -> None:
         (b"if-match", b'"1"', "PATCH"),
     ],
 )
-async def test_a_header_that_asks_for_what_is_not_done_makes_no_chat(
+async def test_chat_creation_with_an_unsupported_header_is_refused(
     header: bytes, value: bytes, remedy: str
 ) -> None:
     async with await Ledger.open("memory:") as ledger:
@@ -107,7 +107,7 @@ async def test_a_header_that_asks_for_what_is_not_done_makes_no_chat(
         assert remedy in refused.json["error"]["message"]
 
 
-async def test_a_condition_under_which_to_delete_is_not_passed_over() -> None:
+async def test_delete_with_if_match_of_a_revision_is_refused() -> None:
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         chat = await ledger.conversation(title="Orders")
@@ -127,14 +127,14 @@ def length(count: int) -> tuple[bytes, bytes]:
     return (b"content-length", b"%d" % count)
 
 
-async def test_a_body_comes_in_any_number_of_parts() -> None:
+async def test_body_may_arrive_in_any_number_of_parts() -> None:
     async with serving(SMALL, echo(SMALL)) as app:
         for parts in ([b"0123456789"], [b"01", b"", b"23456789"], [b"0123456789", b""]):
             reply = await ask(app, "/echo", method="POST", headers=(HOST, JSON, CHUNKED), parts=parts)
             assert (reply.status, reply.body) == (200, b"0123456789")
 
 
-async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
+async def test_body_with_a_declared_length_above_the_limit_is_refused_unread() -> None:
     async with serving(SMALL, echo(SMALL)) as app:
         for announced in (11, 10**30):
             headers = (HOST, JSON, length(announced))
@@ -143,7 +143,7 @@ async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
             assert "10 bytes" in reply.json["error"]["message"]
 
 
-async def test_a_body_that_turns_out_too_large_is_not_read_on() -> None:
+async def test_body_that_exceeds_the_limit_while_read_is_refused() -> None:
     async with serving(SMALL, echo(SMALL)) as app:
         for headers in ((HOST, JSON, CHUNKED), (HOST, JSON, length(3))):
             parts = [b"01234567", b"89x", b"more"]
@@ -152,14 +152,14 @@ async def test_a_body_that_turns_out_too_large_is_not_read_on() -> None:
 
 
 @pytest.mark.parametrize("value", [b"-1", b"1e3", b"x", b"", b"1, 1"])
-async def test_a_length_is_a_number(value: bytes) -> None:
+async def test_content_length_that_is_not_a_number_is_refused(value: bytes) -> None:
     async with serving(SMALL, echo(SMALL)) as app:
         headers = (HOST, JSON, (b"content-length", value))
         reply = await ask(app, "/echo", method="POST", headers=headers)
         assert (reply.status, reply.code) == (400, "bad_content_length")
 
 
-async def test_a_client_that_leaves_is_not_answered() -> None:
+async def test_client_that_disconnects_while_sending_is_counted_as_499() -> None:
     async with serving(SMALL, echo(SMALL)) as app:
         headers = (HOST, JSON, CHUNKED)
         reply = await ask(app, "/echo", method="POST", headers=headers, parts=[b"0"], leaves=True)
@@ -167,7 +167,7 @@ async def test_a_client_that_leaves_is_not_answered() -> None:
         assert b'turnledger_requests_total{status="499"} 1.0' in app.service.metrics.text()
 
 
-async def test_a_body_that_does_not_come_is_given_up() -> None:
+async def test_body_that_does_not_arrive_in_time_is_refused_with_408() -> None:
     async def receive() -> Any:
         await asyncio.Event().wait()
 
@@ -184,7 +184,7 @@ class Shape(msgspec.Struct):
 DECODER = msgspec.json.Decoder(Shape)
 
 
-def test_json_is_decoded() -> None:
+def test_json_body_is_decoded_and_unknown_fields_ignored() -> None:
     assert decode_body(b'{"model": "demo", "unknown": 1}', DECODER) == Shape("demo")
 
 
@@ -201,7 +201,7 @@ def test_json_is_decoded() -> None:
         (b'{"x": ' + b"[" * 100_000, "The JSON of the body is nested too deeply."),
     ],
 )
-def test_what_is_not_json_is_told_with_its_place(body: bytes, told: str) -> None:
+def test_invalid_json_body_is_reported_with_its_position(body: bytes, told: str) -> None:
     with pytest.raises(Refused) as refused:
         decode_body(body, DECODER)
     assert refused.value.status == 400
@@ -217,14 +217,14 @@ def test_what_is_not_json_is_told_with_its_place(body: bytes, told: str) -> None
         (b"{}", None),
     ],
 )
-def test_a_wrong_field_is_named(body: bytes, param: str | None) -> None:
+def test_invalid_body_field_is_named_in_the_error(body: bytes, param: str | None) -> None:
     with pytest.raises(Refused, match="The body is not valid") as refused:
         decode_body(body, DECODER)
     assert (refused.value.status, refused.value.code, refused.value.param) == (400, "invalid_body", param)
 
 
 @pytest.mark.parametrize("given", [0, -1, 1e300])
-def test_a_time_that_is_none_is_refused_by_the_name_it_has_in_the_body(given: float) -> None:
+def test_invalid_duration_is_refused_under_its_body_field_name(given: float) -> None:
     with pytest.raises(
         InvalidInput, match="visitor_expires_in must be above 0 and at most 1000000000 seconds"
     ):

@@ -1,4 +1,5 @@
-"""What is kept: the operator decides, a request can only say no, and what would need the store is refused."""
+"""Persistence of turns: the operator decides, a request can only opt out, and headers that need the store
+are refused."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ async def refused(ledger: Ledger, settings: ChatSettings, **headers: str) -> Ref
         (ChatSettings(scopes={"desk": ScopeSettings()}), "desk", True),
     ],
 )
-async def test_the_operator_decides_and_a_request_can_say_no(
+async def test_persistence_follows_the_operator_and_a_request_can_only_opt_out(
     ledger: Ledger, settings: ChatSettings, scope: str, kept: bool
 ) -> None:
     named = {"X_Conversation_Id": "k"} | ({"X_Conversation_Scope": scope} if scope else {})
@@ -74,7 +75,7 @@ async def test_the_operator_decides_and_a_request_can_say_no(
     )
 
 
-async def test_without_a_conversation_nothing_is_kept_anyway(ledger: Ledger) -> None:
+async def test_turn_without_a_conversation_is_not_persisted(ledger: Ledger) -> None:
     assert not await is_kept(ledger, ChatSettings())
     assert not await is_kept(ledger, ChatSettings(), X_Conversation_Keep="no")
 
@@ -91,7 +92,7 @@ async def test_without_a_conversation_nothing_is_kept_anyway(ledger: Ledger) -> 
         ("X-Turn-On-Failure", "keep"),
     ],
 )
-async def test_what_needs_a_store_is_refused_by_name(ledger: Ledger, header: str, value: str) -> None:
+async def test_header_that_needs_the_store_is_refused_unkept(ledger: Ledger, header: str, value: str) -> None:
     more = {header.replace("-", "_"): value}
     by_request = await refused(
         ledger, ChatSettings(), X_Conversation_Id="k", X_Conversation_Keep="no", **more
@@ -118,11 +119,11 @@ async def test_what_needs_a_store_is_refused_by_name(ledger: Ledger, header: str
         {"X_Stainless_Retry_Count": "1"},
     ],
 )
-async def test_what_means_nothing_there_is_no_reason_to_refuse(ledger: Ledger, harmless: Any) -> None:
+async def test_header_without_effect_is_accepted_unkept(ledger: Ledger, harmless: Any) -> None:
     assert not await is_kept(ledger, ChatSettings(keep=False), X_Conversation_Id="k", **harmless)
 
 
-async def test_an_id_is_refused_and_no_store_is_asked_for_it(ledger: Ledger) -> None:
+async def test_unkept_turn_with_a_conversation_id_is_refused_without_a_store_lookup(ledger: Ledger) -> None:
     for settings in (ChatSettings(), ChatSettings(keep=False)):
         problem = await refused(
             ledger,
@@ -135,7 +136,7 @@ async def test_an_id_is_refused_and_no_store_is_asked_for_it(ledger: Ledger) -> 
         assert (b"x-should-retry", b"false") in problem.headers
 
 
-async def test_a_key_that_names_a_kept_chat_is_refused_unless_all_is_sent(ledger: Ledger) -> None:
+async def test_unkept_turn_with_the_key_of_a_kept_chat_needs_the_full_history(ledger: Ledger) -> None:
     await ledger.for_owner("ada").conversation(conversation_key="k")
     for settings in (ChatSettings(), ChatSettings(keep=False)):
         no = {"X_Conversation_Id": "k", "X_Conversation_Keep": "no"}
@@ -147,7 +148,7 @@ async def test_a_key_that_names_a_kept_chat_is_refused_unless_all_is_sent(ledger
         assert not await is_kept(ledger, settings, X_Conversation_Id="other", X_Conversation_Keep="no")
 
 
-async def test_a_conversation_stays_under_the_rule_of_its_own_scope(ledger: Ledger) -> None:
+async def test_conversation_follows_the_persistence_setting_of_its_own_scope(ledger: Ledger) -> None:
     desk = await ledger.for_owner("ada", scope="desk").conversation()
     shop = await ledger.for_owner("ada", scope="shop").conversation()
     settings = ChatSettings(scopes={"desk": OFF})
@@ -160,7 +161,7 @@ async def test_a_conversation_stays_under_the_rule_of_its_own_scope(ledger: Ledg
         await is_kept(ledger, settings, "shop", X_Conversation_Id=desk.id)
 
 
-async def test_what_would_make_a_chat_there_is_refused(ledger: Ledger) -> None:
+async def test_chat_creation_in_an_unkept_scope_is_refused(ledger: Ledger) -> None:
     keeping = PersistencePolicy(ChatSettings(scopes={"desk": OFF}), Host(ledger))
     keeping.check("")
     with pytest.raises(Refused) as problem:

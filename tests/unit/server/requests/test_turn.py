@@ -1,4 +1,4 @@
-"""A request for a turn, native or chat completion: its fields and headers, and refusals by name."""
+"""Turn requests, native and chat completion: fields, headers, and refusals by name."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def asked(headers: dict[str, str] | None = None, **fields: Any) -> TurnRequest:
     return turn_request("/api/turns", raw, msgspec.json.encode({"model": "m", **fields}))
 
 
-def test_settings_go_to_the_model_as_they_came() -> None:
+def test_turn_settings_reach_the_model_unchanged_except_stream_options() -> None:
     made = asked(input="Hi", stream=True, settings={"x": [1.0], "stream_options": {"include_usage": True}})
     assert msgspec.json.encode(made.settings) == b'{"x":[1.0],"model":"m"}'
     assert (made.stream, bytes(made.stream_options or b"")) == (True, b'{"include_usage":true}')
     assert asked(input="Hi", settings=None).settings == {"model": "m"}
 
 
-def test_headers_say_what_becomes_of_it() -> None:
+def test_turn_headers_set_disconnect_policy_and_existence_requirement() -> None:
     made = asked({"X-Turn-On-Disconnect": "keep", "X-Conversation-Expect": "continued"}, input="Hi")
     assert made.policies.on_disconnect is OnDisconnect.KEEP
     assert made.must_exist
 
 
-def test_a_request_is_the_same_however_it_is_delivered_and_its_chat_is_called() -> None:
+def test_turn_fingerprint_ignores_delivery_and_chat_address() -> None:
     key = {"Idempotency-Key": "k"}
     one = asked(key, input="Hi", chat="conv_1").fingerprint
     assert one == asked(key, input="Hi", conversation_key="k", scope="s", stream=True).fingerprint
@@ -72,7 +72,7 @@ def test_a_request_is_the_same_however_it_is_delivered_and_its_chat_is_called() 
         ({"settings": {"web_search_options": {}}}, "web_search_options"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], told: str) -> None:
+def test_turn_with_contradictory_fields_is_refused_by_name(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         asked(input="Hi", **fields)
 
@@ -80,20 +80,20 @@ def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], told: str) ->
 @pytest.mark.parametrize(
     "fields", [{"input": 1}, {"settings": []}, {"stream": "yes"}, {"more": 1}, {"chat": 1}]
 )
-def test_what_is_of_another_shape_is_refused(fields: dict[str, Any]) -> None:
+def test_turn_with_a_field_of_the_wrong_type_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(Refused) as refused:
         asked(**fields)
     assert refused.value.status == 400
 
 
-def test_regenerates_may_be_said_to_be_off() -> None:
+def test_turn_with_regenerates_false_is_accepted() -> None:
     assert asked(input="Hi", regenerates=False).body.regenerates is False
 
 
 @pytest.mark.parametrize(
     ("settings", "param"), [(5, "settings"), ([], "settings"), ({"tools": 5}, "settings.tools")]
 )
-def test_what_is_wrong_with_the_settings_is_told_with_its_place(settings: Any, param: str) -> None:
+def test_invalid_turn_settings_are_reported_with_their_path(settings: Any, param: str) -> None:
     with pytest.raises(Refused, match=f"`{param}`: Expected") as refused:
         asked(input="Hi", settings=settings)
     assert refused.value.param == param
@@ -118,7 +118,7 @@ def test_a_primer_may_be_chat_messages_items_or_texts() -> None:
 
 
 @pytest.mark.parametrize("primer", [[{"role": "wizard", "content": "Hi"}], [{"a": 1}], [{"type": "message"}]])
-def test_a_primer_that_no_model_could_read_is_refused(primer: Any) -> None:
+def test_primer_with_invalid_items_is_refused(primer: Any) -> None:
     with pytest.raises(MalformedItems, match=r"^primer: "):
         asked(input="Hi", primer=primer)
 
@@ -131,7 +131,7 @@ def chat_asked(headers: dict[str, str] | None = None, **fields: Any) -> ChatRequ
     return chat_request("/v1/chat/completions", raw, msgspec.json.encode({**BODY, **fields}))
 
 
-def test_what_is_passed_on_goes_as_it_came() -> None:
+def test_chat_completion_settings_pass_through_unchanged() -> None:
     made = chat_asked(
         temperature=0.5, unknown={"b": [1.0, None]}, stream=True, stream_options={"include_usage": True}
     )
@@ -143,7 +143,7 @@ def test_what_is_passed_on_goes_as_it_came() -> None:
     assert (made.stream, made.include_usage, made.has_conversation) == (True, True, False)
 
 
-def test_an_id_and_a_conversation_key_are_told_apart() -> None:
+def test_conversation_header_distinguishes_an_id_from_a_key() -> None:
     id = "conv_01a1e0b957d57957aec3deffa10a5cc7"
     assert chat_asked({"X-Conversation-Id": id}).conversation == id
     made = chat_asked({"X-Conversation-Id": "ada%2Fsupport%20%C3%A4"})
@@ -151,12 +151,12 @@ def test_an_id_and_a_conversation_key_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "%20", "%FF", "%ED%A0%80"])
-def test_what_is_no_text_is_no_conversation(value: str) -> None:
+def test_conversation_header_that_is_blank_or_not_utf8_is_refused(value: str) -> None:
     with pytest.raises(InvalidInput, match="x-conversation-id must be text"):
         chat_asked({"X-Conversation-Id": value})
 
 
-def test_policies_are_read_from_headers() -> None:
+def test_chat_completion_policies_are_read_from_headers() -> None:
     made = chat_asked(
         {
             "X-Conversation-Id": "ada",
@@ -186,12 +186,12 @@ def test_policies_are_read_from_headers() -> None:
         ("X-Conversation-Expect", "continued"),
     ],
 )
-def test_an_unknown_value_is_refused_with_the_known_ones(header: str, known: str) -> None:
+def test_unknown_policy_value_is_refused_with_the_known_ones(header: str, known: str) -> None:
     with pytest.raises(InvalidInput, match=known):
         chat_asked({"X-Conversation-Id": "ada", header: "whatever"})
 
 
-def test_a_policy_without_a_conversation_is_a_mistake() -> None:
+def test_policy_header_without_a_conversation_is_refused() -> None:
     with pytest.raises(InvalidInput, match="x-turn-on-busy: requires X-Conversation-Id"):
         chat_asked({"X-Turn-On-Busy": "queue"})
 
@@ -199,7 +199,7 @@ def test_a_policy_without_a_conversation_is_a_mistake() -> None:
 @pytest.mark.parametrize(
     ("fields", "named"), [({"n": 2}, "n:"), ({"modalities": ["text", "audio"]}, "modal")]
 )
-def test_what_a_conversation_cannot_keep_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
+def test_field_that_conversations_cannot_store_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
         chat_asked({"X-Conversation-Id": "ada"}, **fields)
     assert refused.value.code == "unsupported_parameter"
@@ -215,7 +215,7 @@ def test_what_a_conversation_cannot_keep_is_refused_by_name(fields: dict[str, An
         ({"web_search_options": {}}, "web_search_options:"),
     ],
 )
-def test_tools_that_others_would_run_are_refused(
+def test_server_side_tools_are_refused_by_name(
     conversation: dict[str, str], fields: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
@@ -226,18 +226,18 @@ def test_tools_that_others_would_run_are_refused(
 @pytest.mark.parametrize(
     "tools", [None, [], [{"type": "function", "function": {"name": "f"}}, {"type": "custom"}]]
 )
-def test_tools_of_the_client_are_passed_on(tools: Any) -> None:
+def test_client_side_tools_are_passed_on(tools: Any) -> None:
     assert msgspec.json.decode(chat_asked(tools=tools).settings["tools"]) == tools
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 1}', b'{"model": "m"}', b'{"messages": []}'])
-def test_what_is_no_request_is_refused(body: bytes) -> None:
+def test_chat_completion_body_that_is_malformed_is_refused(body: bytes) -> None:
     with pytest.raises(Refused) as refused:
         chat_request("/v1/chat/completions", [], body)
     assert refused.value.status == 400
 
 
-def test_a_request_is_the_same_however_it_is_delivered() -> None:
+def test_chat_completion_fingerprint_ignores_delivery_and_retry_count() -> None:
     first = chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, stream=True)
     again = chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": "2"})
     assert (first.retry, again.retry) == (0, 2)
@@ -251,20 +251,20 @@ def test_a_request_is_the_same_however_it_is_delivered() -> None:
 
 
 @pytest.mark.parametrize("count", ["", "-1", "x", "1.5", "1" * 9])
-def test_a_count_that_is_none_counts_for_nothing(count: str) -> None:
+def test_malformed_retry_count_is_ignored(count: str) -> None:
     assert chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": count}).retry is None
 
 
-def test_a_key_that_nobody_could_keep_is_refused() -> None:
+def test_idempotency_key_without_a_conversation_is_refused() -> None:
     with pytest.raises(InvalidInput, match="idempotency-key: requires X-Conversation-Id"):
         chat_asked({"Idempotency-Key": "once"})
 
 
-def test_only_what_is_known_is_looked_at() -> None:
+def test_header_parser_reads_only_known_headers() -> None:
     assert named_in([(b"accept", b"*/*"), (b"idempotency-key", b"a"), (b"x-other", b"b")]) == {KEY: b"a"}
 
 
-def test_what_is_said_twice_is_refused() -> None:
+def test_header_given_twice_is_refused() -> None:
     with pytest.raises(InvalidInput, match="idempotency-key: given more than once"):
         named_in([(b"idempotency-key", b"a"), (b"idempotency-key", b"a")])
 
@@ -280,7 +280,7 @@ def test_what_is_said_twice_is_refused() -> None:
         (OF_TURNS, b"x-turn-on-divergence"),
     ],
 )
-def test_what_a_request_does_not_understand_is_refused_by_name(
+def test_header_that_a_route_does_not_support_is_refused_by_name(
     taken: frozenset[bytes], refused: bytes
 ) -> None:
     with pytest.raises(InvalidInput, match=refused.decode()):
@@ -289,7 +289,7 @@ def test_what_a_request_does_not_understand_is_refused_by_name(
     assert KEY in named_among([(b"x-stainless-retry-count", b"0"), (b"idempotency-key", b"a")], taken)
 
 
-def test_what_they_say() -> None:
+def test_header_values_are_parsed_and_default_when_absent() -> None:
     named = {b"x-turn-on-busy": b"reject", KEY: b"%C3%A4", b"x-conversation-expect": b"continued"}
     assert policies_of(named).on_busy is OnBusy.REJECT
     assert text_of(named, KEY) == "ä"
@@ -304,7 +304,7 @@ def test_what_they_say() -> None:
 
 
 @pytest.mark.parametrize("name", ["x-conversation-expect", "x-conversation-keep", "x-turn-on-busy"])
-def test_another_value_is_refused_with_those_there_are(name: str) -> None:
+def test_header_with_an_unknown_value_is_refused_by_name(name: str) -> None:
     named = {name.encode(): b"maybe"}
     with pytest.raises(InvalidInput, match=name):
         (must_exist(named), asks_not_to_keep(named), policies_of(named))

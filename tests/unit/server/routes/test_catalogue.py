@@ -1,4 +1,4 @@
-"""The catalogue over HTTP: lists with cursors, changes that notice an earlier one, deletion and restore."""
+"""The chat catalogue over HTTP: lists with cursors, changes with If-Match, deletion and restore."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def place(store: str = "memory:", settings: Settings | None = None) -> Asy
         yield Place(make_app(ledger, models, settings or Settings()), ledger)
 
 
-async def test_a_chat_is_listed_with_what_its_last_turn_said() -> None:
+async def test_listed_chat_shows_title_and_preview_of_its_last_turn() -> None:
     async with place() as here:
         await here.say("Where is\nmy order?", "k")
         listed = await here.ask("GET", "/api/chats")
@@ -82,7 +82,7 @@ async def test_a_chat_is_listed_with_what_its_last_turn_said() -> None:
         assert (chat["tags"], chat["pinned"], chat["archived"], chat["revision"]) == ([], False, False, 1)
 
 
-async def test_pages_lead_through_all_of_them_and_then_end() -> None:
+async def test_chat_list_pages_cover_all_chats_and_end() -> None:
     async with place() as here:
         for number in range(5):
             await here.make(title=str(number))
@@ -96,7 +96,7 @@ async def test_pages_lead_through_all_of_them_and_then_end() -> None:
         assert found.json["next"] is None
 
 
-async def test_what_is_listed_can_be_chosen() -> None:
+async def test_chat_list_filters_by_tag_pin_archive_scope_and_deletion() -> None:
     async with place() as here:
         for title, changes in (
             ("plain", {}),
@@ -120,13 +120,13 @@ async def test_what_is_listed_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     "query", ["cursor=abc", "archived=1", "pinned=", "deleted=any", "limit=0", "tag=", "tag=%00", "scope=%01"]
 )
-async def test_what_cannot_be_listed_is_refused(query: str) -> None:
+async def test_chat_list_with_an_invalid_filter_is_refused(query: str) -> None:
     async with place() as here:
         refused = await ask(here.app, "/api/chats", headers=[HOST], query=query.encode())
         assert (refused.status, refused.json["error"]["type"]) == (400, "invalid_request_error")
 
 
-async def test_a_chat_of_a_key_is_made_once() -> None:
+async def test_chat_creation_with_a_conversation_key_creates_one_chat() -> None:
     async with place() as here:
         made = await here.ask("POST", "/api/chats", {"conversation_key": "k", "title": "T", "tags": ["a"]})
         again = await here.ask("POST", "/api/chats", {"conversation_key": "k", "title": "U"})
@@ -136,14 +136,14 @@ async def test_a_chat_of_a_key_is_made_once() -> None:
         assert made.header(b"etag") == b'"1"'
 
 
-async def test_no_chat_is_made_where_none_is_kept() -> None:
+async def test_chat_creation_on_a_server_that_keeps_no_chats_is_refused() -> None:
     async with place(settings=Settings(chats=ChatSettings(keep=False))) as here:
         refused = await here.ask("POST", "/api/chats", {})
         assert (refused.status, refused.json["error"]["code"]) == (409, "not_kept")
         assert await here.titles() == []
 
 
-async def test_who_was_late_is_told_how_the_chat_is_by_now() -> None:
+async def test_stale_if_match_is_answered_412_with_the_current_chat() -> None:
     async with place() as here:
         chat = f"/api/chats/{(await here.make(title='T'))['id']}"
         first = await here.ask("PATCH", chat, {"title": "A", "pinned": True}, if_match='"1"')
@@ -156,7 +156,7 @@ async def test_who_was_late_is_told_how_the_chat_is_by_now() -> None:
         assert (shown.header(b"etag"), shown.json["title"]) == (b'"2"', "A")
 
 
-async def test_a_change_whose_answer_was_lost_can_be_sent_again() -> None:
+async def test_change_sent_again_with_the_same_if_match_succeeds() -> None:
     async with place() as here:
         chat = f"/api/chats/{(await here.make(title='T'))['id']}"
         answers = [await here.ask("PATCH", chat, {"tags": ["a"]}, if_match='"1"') for _ in range(2)]
@@ -164,7 +164,7 @@ async def test_a_change_whose_answer_was_lost_can_be_sent_again() -> None:
         assert answers[0].json == answers[1].json
 
 
-async def test_a_title_that_is_taken_back_gives_way_to_the_first_words() -> None:
+async def test_removed_title_falls_back_to_the_first_words() -> None:
     async with place() as here:
         await here.say("Where is my order?", "k")
         (listed,) = (await here.ask("GET", "/api/chats")).json["data"]
@@ -189,7 +189,7 @@ async def test_a_title_that_is_taken_back_gives_way_to_the_first_words() -> None
         {"metadata": {"a": 1}},
     ],
 )
-async def test_what_cannot_be_said_of_a_chat_is_refused_and_changes_nothing(body: dict[str, Any]) -> None:
+async def test_chat_update_with_an_invalid_field_is_refused_as_a_whole(body: dict[str, Any]) -> None:
     async with place() as here:
         made = await here.make(title="T")
         refused = await here.ask("PATCH", f"/api/chats/{made['id']}", {"archived": True, **body})
@@ -198,17 +198,17 @@ async def test_what_cannot_be_said_of_a_chat_is_refused_and_changes_nothing(body
 
 
 @pytest.mark.parametrize(("given", "revision"), [(None, None), ("*", None), ('"3"', 3), (' W/"12" ', 12)])
-def test_an_if_match_names_a_revision(given: str | None, revision: int | None) -> None:
+def test_if_match_header_is_parsed_to_a_revision(given: str | None, revision: int | None) -> None:
     assert revision_of(given) == revision
 
 
 @pytest.mark.parametrize("given", ["3", '"a"', '"1", "2"', '""', '"-1"'])
-def test_what_is_no_revision_is_refused(given: str) -> None:
+def test_if_match_that_is_not_a_revision_is_refused(given: str) -> None:
     with pytest.raises(TurnledgerError, match="If-Match must be the ETag of the chat"):
         revision_of(given)
 
 
-async def test_of_two_renames_at_once_one_wins_and_the_other_knows(tmp_path: Path) -> None:
+async def test_concurrent_renames_have_one_winner_and_one_conflict(tmp_path: Path) -> None:
     """Two servers over one store, and nobody waits for anybody."""
     store = f"sqlite:///{tmp_path / 'chats.db'}"
     async with place(store) as here, place(store) as there:
@@ -228,7 +228,7 @@ async def test_of_two_renames_at_once_one_wins_and_the_other_knows(tmp_path: Pat
                 assert (await each.ask("GET", chat)).json["title"] == won.json["title"]
 
 
-async def test_who_follows_from_where_a_list_was_read_misses_nothing_and_hears_nothing_twice() -> None:
+async def test_events_from_the_as_of_of_a_list_have_no_gap_or_duplicate() -> None:
     async with place() as here:
         await here.make(title="shown")
         listed = await here.ask("GET", "/api/chats")
@@ -241,7 +241,7 @@ async def test_who_follows_from_where_a_list_was_read_misses_nothing_and_hears_n
         ]
 
 
-async def test_who_renames_a_chat_that_is_deleted_right_then_is_told_that_it_was_renamed(
+async def test_rename_of_a_chat_deleted_right_after_reports_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with place() as here:
@@ -261,7 +261,7 @@ async def test_who_renames_a_chat_that_is_deleted_right_then_is_told_that_it_was
         assert restored.json["title"] == "Orders"
 
 
-async def test_the_same_request_under_one_idempotency_key_makes_one_chat() -> None:
+async def test_chat_creation_repeated_with_one_idempotency_key_creates_one_chat() -> None:
     async with place() as here:
         body = {"title": "Orders", "metadata": {"b": "2", "a": "1"}, "tags": ["shop"]}
         made = await here.ask("POST", "/api/chats", body, idempotency_key="once")
@@ -275,7 +275,7 @@ async def test_the_same_request_under_one_idempotency_key_makes_one_chat() -> No
         assert await here.titles() == ["Orders"]
 
 
-async def test_many_at_once_under_one_idempotency_key_make_one_chat() -> None:
+async def test_concurrent_chat_creations_with_one_idempotency_key_create_one_chat() -> None:
     async with place() as here:
         asked = [
             here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once") for _ in range(8)
@@ -288,7 +288,7 @@ async def test_many_at_once_under_one_idempotency_key_make_one_chat() -> None:
 @pytest.mark.parametrize(
     "other", [{"title": "Others"}, {"title": "Orders", "tags": ["a"]}, {"scope": "shop"}]
 )
-async def test_another_request_under_the_same_idempotency_key_is_refused(other: dict[str, Any]) -> None:
+async def test_chat_creation_with_a_reused_idempotency_key_is_refused(other: dict[str, Any]) -> None:
     async with place() as here:
         await here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
         refused = await here.ask("POST", "/api/chats", other, idempotency_key="once")
@@ -296,7 +296,7 @@ async def test_another_request_under_the_same_idempotency_key_is_refused(other: 
         assert await here.titles() == ["Orders"]
 
 
-async def test_a_chat_that_was_made_and_deleted_is_not_made_again_by_a_late_repetition() -> None:
+async def test_chat_creation_repeated_after_deletion_is_answered_410() -> None:
     async with place() as here:
         made = await here.ask("POST", "/api/chats", {}, idempotency_key="once")
         await here.ask("DELETE", f"/api/chats/{made.json['id']}")
@@ -304,7 +304,7 @@ async def test_a_chat_that_was_made_and_deleted_is_not_made_again_by_a_late_repe
         assert (late.status, late.code) == (410, "conversation_deleted")
 
 
-async def test_the_chat_of_a_conversation_key_is_no_replay() -> None:
+async def test_chat_found_by_conversation_key_is_not_marked_as_a_replay() -> None:
     async with place() as here:
         made = await here.make(conversation_key="k")
         found = await here.ask("POST", "/api/chats", {"conversation_key": "k"}, idempotency_key="once")
@@ -312,7 +312,7 @@ async def test_the_chat_of_a_conversation_key_is_no_replay() -> None:
         assert found.header(b"idempotency-replayed") is None
 
 
-async def test_the_chat_of_a_conversation_key_is_found_before_its_first_turn_is_committed() -> None:
+async def test_chat_is_found_by_conversation_key_before_its_first_turn_is_committed() -> None:
     async with place() as server:
         assert await server.named("desk 7") == []
         async with server.ledger.turn("Hi", conversation_key="desk 7") as turn:
@@ -329,14 +329,14 @@ async def test_the_chat_of_a_conversation_key_is_found_before_its_first_turn_is_
         assert (found["id"], found["archived"], found["turn_count"]) == (running["id"], True, 1)
 
 
-async def test_a_conversation_key_is_looked_up_in_its_scope_alone() -> None:
+async def test_conversation_key_is_looked_up_only_in_its_scope() -> None:
     async with place() as server:
         made = await server.make(conversation_key="k", scope="shop")
         assert [each["id"] for each in await server.named("k", scope="shop")] == [made["id"]]
         assert await server.named("k") == await server.named("k", scope="") == []
 
 
-async def test_what_a_deleted_chat_was_called_names_none() -> None:
+async def test_conversation_key_of_a_deleted_chat_finds_no_chat() -> None:
     async with place() as server:
         chat = await server.ledger.conversation(conversation_key="k")
         await chat.delete()
@@ -344,7 +344,7 @@ async def test_what_a_deleted_chat_was_called_names_none() -> None:
 
 
 @pytest.mark.parametrize("other", ["tag=a", "archived=any", "pinned=true", "deleted=true", "cursor=x"])
-async def test_a_conversation_key_is_not_mixed_with_other_choices(other: str) -> None:
+async def test_conversation_key_filter_combined_with_another_filter_is_refused(other: str) -> None:
     async with place() as server:
         query = b"conversation_key=k&" + other.encode()
         refused = await ask(server.app, "/api/chats", headers=[HOST], query=query)
@@ -384,7 +384,7 @@ async def test_a_deleted_chat_is_gone_until_it_is_restored() -> None:
         assert (await ask(app, f"/api/chats/{chat.id}")).json == before
 
 
-async def test_a_chat_whose_key_is_taken_says_so() -> None:
+async def test_restored_chat_whose_key_was_reused_reports_its_former_key() -> None:
     async with serving() as app:
         chat = await made(app, "k")
         await delete(app, chat)
@@ -393,7 +393,7 @@ async def test_a_chat_whose_key_is_taken_says_so() -> None:
         assert (back.json["conversation_key"], back.json["former_conversation_key"]) == (None, "k")
 
 
-async def test_what_is_purged_does_not_come_back() -> None:
+async def test_purged_chat_cannot_be_restored() -> None:
     async with serving() as app:
         chat = await made(app)
         await delete(app, chat)
@@ -405,7 +405,7 @@ async def test_what_is_purged_does_not_come_back() -> None:
         assert "purged" in reply.json["error"]["message"]
 
 
-async def test_purge_is_true_or_false() -> None:
+async def test_purge_parameter_that_is_not_a_boolean_is_refused() -> None:
     async with serving() as app:
         chat = await made(app)
         assert (await delete(app, chat, "purge=1")).status == 400

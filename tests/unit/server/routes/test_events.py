@@ -1,4 +1,4 @@
-"""The stream of live updates: what is sent, from where on, and when it ends."""
+"""The stream of live updates: its events, its start position, and its end."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def opened(app: App, id: str) -> str | None:
     return (await app.service.sealing.seal()).open(events.POSITION, id)
 
 
-async def test_each_event_has_an_id_and_a_kind() -> None:
+async def test_event_stream_sends_each_change_with_id_and_type() -> None:
     async with serving() as (app, ledger):
         stream = Stream(app)
         start = await stream.next()
@@ -111,7 +111,7 @@ async def test_each_event_has_an_id_and_a_kind() -> None:
         assert Host(ledger).at_work().readers == 0
 
 
-async def test_who_comes_back_goes_on_where_he_was() -> None:
+async def test_event_stream_resumes_after_last_event_id() -> None:
     async with serving() as (app, ledger):
         stream = Stream(app)
         last = (await stream.next())["id"]
@@ -126,7 +126,7 @@ async def test_who_comes_back_goes_on_where_he_was() -> None:
         await again.leave()
 
 
-async def test_who_comes_back_hears_at_once_that_nothing_is_new() -> None:
+async def test_event_stream_resumed_without_news_sends_a_comment_immediately() -> None:
     async with serving() as (app, ledger):
         await say(ledger, "Hello")
         position = str(await ledger.position())
@@ -139,7 +139,7 @@ async def test_who_comes_back_hears_at_once_that_nothing_is_new() -> None:
 
 
 @pytest.mark.parametrize("unknown", [b"7", b"abc-00000000", b"\xff", b"ffffffff-ffffffff"])
-async def test_an_unknown_id_is_a_gap(unknown: bytes) -> None:
+async def test_event_stream_with_an_unknown_last_event_id_reports_a_gap(unknown: bytes) -> None:
     async with serving() as (app, ledger):
         await say(ledger, "Hello")
         stream = Stream(app, (b"last-event-id", unknown))
@@ -148,7 +148,7 @@ async def test_an_unknown_id_is_a_gap(unknown: bytes) -> None:
         await stream.leave()
 
 
-async def test_an_id_tells_nothing_of_what_others_do() -> None:
+async def test_event_ids_do_not_reveal_the_activity_of_others() -> None:
     async with serving() as (app, ledger):
         told = []
         for _ in range(2):
@@ -164,7 +164,7 @@ async def test_an_id_tells_nothing_of_what_others_do() -> None:
         assert str(await ledger.position()) not in listed
 
 
-async def test_silence_is_told_with_an_id_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_stream_heartbeat_carries_an_id_to_resume_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT", 0.0)
     async with serving() as (app, ledger):
         stream = Stream(app)
@@ -178,7 +178,7 @@ async def test_silence_is_told_with_an_id_to_go_on_from(monkeypatch: pytest.Monk
         await stream.leave()
 
 
-async def test_a_server_that_ends_ends_the_streams() -> None:
+async def test_event_streams_end_with_an_error_on_shutdown() -> None:
     async with serving() as (app, ledger):
         streams = [Stream(app) for _ in range(3)]
         for stream in streams:
@@ -193,7 +193,7 @@ async def test_a_server_that_ends_ends_the_streams() -> None:
         assert Host(ledger).at_work().readers == 0
 
 
-async def test_a_narrow_token_hears_of_its_scope_only_and_as_long_as_it_is_valid() -> None:
+async def test_event_stream_of_a_narrowed_token_is_limited_to_its_scope_and_ends_on_revocation() -> None:
     async with serving() as (app, ledger):
         token, text = await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"], chat_scope="shop")
         stream = Stream(app, (b"authorization", b"Bearer " + text.encode()))
@@ -214,7 +214,7 @@ async def test_a_narrow_token_hears_of_its_scope_only_and_as_long_as_it_is_valid
         assert again.status == 401
 
 
-async def test_streams_count_for_their_owner() -> None:
+async def test_event_streams_count_toward_the_stream_limit_of_their_owner() -> None:
     async with serving(owner_streams=1, streams=1) as (app, _):
         stream = Stream(app)
         await stream.next()
@@ -237,7 +237,7 @@ async def test_streams_count_for_their_owner() -> None:
         (ChangeKind.CHAT_DELETED, "reason"),
     ],
 )
-def test_a_word_is_called_what_it_is(kind: ChangeKind, name: str) -> None:
+def test_change_detail_is_sent_under_the_field_name_of_its_kind(kind: ChangeKind, name: str) -> None:
     change = LiveChange(kind=kind, owner="ann", conversation=CHAT, detail="word", position=Position(10, 1))
     assert msgspec.json.decode(encode(show_change(change))) == {
         "type": kind,
@@ -252,7 +252,7 @@ def test_a_word_is_called_what_it_is(kind: ChangeKind, name: str) -> None:
     assert event == b"event: %s" % kind.encode()
 
 
-async def test_much_at_once_is_sent_in_pieces_of_whole_events() -> None:
+async def test_event_stream_sends_many_changes_in_chunks_of_whole_events() -> None:
     async with serving() as (app, ledger):
         first = Stream(app)
         start = (await first.next())["id"]
@@ -267,13 +267,13 @@ async def test_much_at_once_is_sent_in_pieces_of_whole_events() -> None:
         await stream.leave()
 
 
-def test_pieces_end_with_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_chunks_end_at_event_boundaries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PIECE", 4)
     assert events.pieces_of([b"ab", b"cd", b"e", b"fghijk", b"l"]) == [b"abcd", b"e", b"fghijk", b"l"]
     assert events.pieces_of([]) == []
 
 
-async def test_what_is_remembered_for_others_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_encoded_event_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "REMEMBERED_BYTES", 1_000)
     async with serving() as (app, _):
         updates, seal = events.LiveUpdates(app.service), Seal(bytes(32))

@@ -1,4 +1,4 @@
-"""/ and /share: the chat page and its files, for everybody, from anywhere, kept as browsers may."""
+"""/ and /share: the chat page and its files, their access and their caching."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def policy_of(reply: Reply) -> bytes:
     return reply.header(b"content-security-policy") or b""
 
 
-async def test_the_page_is_given_to_who_comes_from_anywhere_and_may_do_its_own_only() -> None:
+async def test_chat_page_is_served_cross_site_and_its_policy_restricts_it_to_its_own_origin() -> None:
     async with showing() as app:
         for path in PAGES:
             reply = await ask(app, path, headers=CROSS)
@@ -45,7 +45,7 @@ async def test_the_page_is_given_to_who_comes_from_anywhere_and_may_do_its_own_o
             assert (await ask(app, path, headers=[(b"host", b"evil.example")])).status == 403
 
 
-async def test_it_is_given_to_who_shows_no_token_where_tokens_are_asked_for() -> None:
+async def test_chat_page_is_served_without_a_token_where_tokens_exist() -> None:
     async with await Ledger.open("memory:") as ledger:
         await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"])
         app = make_app(ledger, Models({}), Settings(), built=PAGE)
@@ -53,7 +53,7 @@ async def test_it_is_given_to_who_shows_no_token_where_tokens_are_asked_for() ->
             assert (await ask(app, path)).status == 200
 
 
-async def test_frames_are_allowed_by_the_settings() -> None:
+async def test_frame_ancestors_setting_appears_in_every_policy() -> None:
     ancestors = ("https://shop.example.com", "http://localhost:3000")
     for page in (PAGE, BuiltPage({})):
         async with showing(page, Settings(frame_ancestors=ancestors)) as app:
@@ -62,7 +62,7 @@ async def test_frames_are_allowed_by_the_settings() -> None:
                 assert policy.endswith(b"frame-ancestors https://shop.example.com http://localhost:3000")
 
 
-async def test_the_frame_for_images_loads_images_and_is_framed_by_the_page_wherever_that_is() -> None:
+async def test_picture_frame_policy_allows_images_and_framing_by_the_page() -> None:
     for ancestors, framing in (
         ((), b"'self'"),
         (("https://shop.example.com",), b"'self' https://shop.example.com"),
@@ -77,7 +77,7 @@ async def test_the_frame_for_images_loads_images_and_is_framed_by_the_page_where
     assert "connect-src" not in allowed
 
 
-async def test_its_files_are_given_to_itself_and_not_to_foreign_pages() -> None:
+async def test_page_assets_are_served_same_origin_and_refused_cross_site() -> None:
     async with showing() as app:
         path = f"/assets/{ASSET}"
         own = await ask(app, path, headers=[HOST, (b"sec-fetch-site", b"same-origin")])
@@ -89,7 +89,7 @@ async def test_its_files_are_given_to_itself_and_not_to_foreign_pages() -> None:
         assert (foreign.status, foreign.code) == (403, "cross_site_request")
 
 
-async def test_files_are_kept_for_good_and_pages_are_asked_about_each_time() -> None:
+async def test_page_assets_are_cached_immutably_and_pages_are_revalidated() -> None:
     async with showing() as app:
         for path, caching in (
             ("/", b"no-cache"),
@@ -107,7 +107,7 @@ async def test_files_are_kept_for_good_and_pages_are_asked_about_each_time() -> 
             assert (changed.status, changed.body) == (200, reply.body)
 
 
-async def test_what_is_not_there_is_not_kept() -> None:
+async def test_missing_page_asset_is_answered_404_and_not_cached() -> None:
     async with showing() as app:
         for path in (
             "/assets/index-Ab11.js",
@@ -122,7 +122,7 @@ async def test_what_is_not_there_is_not_kept() -> None:
             assert reply.header(b"cache-control") == b"no-store"
 
 
-async def test_who_takes_it_compressed_gets_it_so() -> None:
+async def test_page_asset_is_compressed_for_clients_that_accept_gzip() -> None:
     async with showing() as app:
         path = f"/assets/{ASSET}"
         plain, packed = await ask(app, path), await ask(app, path, headers=[HOST, GZIP])
@@ -137,7 +137,7 @@ async def test_who_takes_it_compressed_gets_it_so() -> None:
         assert (await ask(app, path, headers=[HOST, had])).status == 200
 
 
-async def test_a_page_that_was_not_built_says_so_and_how_it_is() -> None:
+async def test_unbuilt_page_explains_how_to_build_it() -> None:
     async with showing(BuiltPage({})) as app:
         for path in PAGES:
             reply = await ask(app, path, headers=CROSS)
@@ -163,7 +163,7 @@ async def test_a_page_that_was_not_built_says_so_and_how_it_is() -> None:
         ("xgzip", False),
     ],
 )
-def test_compressed_is_what_is_welcome(accepted: str, is_welcome: bool) -> None:
+def test_accept_encoding_is_parsed_for_gzip(accepted: str, is_welcome: bool) -> None:
     assert takes_gzip(accepted) is is_welcome
 
 
@@ -171,5 +171,5 @@ def test_compressed_is_what_is_welcome(accepted: str, is_welcome: bool) -> None:
     ("had", "has_it"),
     [('"a"', True), ('W/"a"', True), ('"b", "a"', True), ("*", True), ('"b"', False), ("", False)],
 )
-def test_a_version_is_known_by_its_tag(had: str, has_it: bool) -> None:
+def test_if_none_match_is_compared_with_the_etag(had: str, has_it: bool) -> None:
     assert has_version(had, '"a"') is has_it

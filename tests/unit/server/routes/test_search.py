@@ -1,4 +1,4 @@
-"""Search over HTTP: pages of chats with snippets, for who may see them."""
+"""Search over HTTP: pages of chats with snippets, limited to the owner and scope of the caller."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def place() -> AsyncIterator[Place]:
         yield Place(make_app(ledger, models, Settings()), ledger)
 
 
-async def test_a_hit_tells_the_chat_the_place_and_what_was_sought() -> None:
+async def test_search_hit_has_chat_turn_and_marked_snippet() -> None:
     async with place() as here:
         turn = await here.say("A <b>heron</b> at the lake?", scope="birds")
         reply = await here.search(await here.token(), "lake heron")
@@ -55,7 +55,7 @@ async def test_a_hit_tells_the_chat_the_place_and_what_was_sought() -> None:
         assert (reply.json["next"], reply.json["complete"]) == (None, True)
 
 
-async def test_pages_follow_each_other() -> None:
+async def test_search_pages_continue_at_the_cursor() -> None:
     async with place() as here:
         for number in range(3):
             await here.say(f"Heron {number}")
@@ -72,7 +72,7 @@ async def test_pages_follow_each_other() -> None:
         assert (await here.search(token, "heron", "&limit=0")).status == 400
 
 
-async def test_everybody_finds_his_own() -> None:
+async def test_search_is_limited_to_the_owner_and_scope_of_the_token() -> None:
     async with place() as here:
         await here.say("My heron")
         await here.say("My heron in the shop", scope="shop")
@@ -91,7 +91,7 @@ async def test_everybody_finds_his_own() -> None:
 
 
 @pytest.mark.parametrize("typed", ["", '"', "a AND", "*", "\x00", "%", "🙂", "x" * 5_000, "NEAR(", "'--"])
-async def test_whatever_is_typed_is_answered(typed: str) -> None:
+async def test_search_accepts_any_query_text(typed: str) -> None:
     async with place() as here:
         await here.say("Plain")
         reply = await here.search(await here.token(), typed)

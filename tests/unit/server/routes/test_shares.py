@@ -1,5 +1,5 @@
-"""Share links over HTTP: made once told, listed without their code, followed without a token, and revoked for
-everybody at once. What visitors can do is walked in tests/guarded."""
+"""Share links over HTTP: the code is returned once, exchanged without a token, and revoked for all visitors
+at once. Tests of visitors are in tests/guarded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def shared(where: Place, text: str, **wish: Any) -> dict[str, Any]:
     return made
 
 
-async def test_a_link_is_made_and_followed_and_revoked() -> None:
+async def test_share_link_is_created_exchanged_and_revoked() -> None:
     async with place() as where:
         admin = await where.admin()
         made = await shared(
@@ -55,7 +55,7 @@ async def test_a_link_is_made_and_followed_and_revoked() -> None:
         assert (refused.status, refused.code) == (404, "link_not_valid")
 
 
-async def test_a_chat_is_shared_by_its_owner() -> None:
+async def test_share_link_to_a_chat_is_created_and_revoked_only_by_its_owner() -> None:
     async with place() as where:
         ann, ben = await where.admin(owner="ann", scopes=USER), await where.admin(owner="ben", scopes=USER)
         chat = ((await where.say(ann)).header(b"x-conversation-id") or b"").decode()
@@ -75,7 +75,7 @@ async def test_a_chat_is_shared_by_its_owner() -> None:
         assert (await where.ask("POST", "/api/shares", ann, {"scope": "shop"})).code == "token_too_wide"
 
 
-async def test_who_is_no_admin_sees_and_ends_links_to_chats_only() -> None:
+async def test_share_links_into_a_scope_are_hidden_from_callers_without_admin() -> None:
     async with place() as where:
         boss = await where.admin(owner="ann")
         user = await where.admin(owner="ann", scopes=USER)
@@ -90,7 +90,7 @@ async def test_who_is_no_admin_sees_and_ends_links_to_chats_only() -> None:
             assert (await where.ask("DELETE", f"/api/shares/{into_scope['id']}", text)).status == 404
 
 
-async def test_where_there_is_no_token_nothing_is_shared() -> None:
+async def test_sharing_is_refused_on_a_server_without_tokens() -> None:
     async with place() as where:
         chat = ((await where.say(None)).header(b"x-conversation-id") or b"").decode()
         refused = await where.ask("POST", "/api/shares", None, {"chat": chat})
@@ -109,12 +109,12 @@ async def test_where_there_is_no_token_nothing_is_shared() -> None:
         ({"code": "x" * 20_000, "nonce": NONCE}, 413),
     ],
 )
-async def test_what_is_no_link_leads_nowhere(body: dict[str, str], status: int) -> None:
+async def test_share_exchange_with_an_invalid_code_is_refused(body: dict[str, str], status: int) -> None:
     async with place() as where:
         assert (await where.ask("POST", EXCHANGE, None, body)).status == status
 
 
-async def test_so_many_links_are_followed_within_a_minute() -> None:
+async def test_share_exchanges_per_minute_are_limited() -> None:
     async with place(Settings(limits=ServerLimits(exchanges_per_minute=2))) as where:
         body = {"code": new_code(lambda bits: 1), "nonce": NONCE}
         told = [await where.ask("POST", EXCHANGE, None, body) for _ in range(3)]
@@ -123,7 +123,7 @@ async def test_so_many_links_are_followed_within_a_minute() -> None:
         assert int(told[2].header(b"retry-after") or 0) >= 1
 
 
-async def test_a_token_for_one_chat_reads_it_and_its_events() -> None:
+async def test_token_for_one_chat_reads_only_that_chat_and_its_events() -> None:
     async with place() as where:
         admin = await where.admin()
         said = await where.say(admin)
@@ -139,7 +139,7 @@ async def test_a_token_for_one_chat_reads_it_and_its_events() -> None:
         assert (wide.status, wide.code) == (400, "invalid_input")
 
 
-async def test_who_makes_up_codes_keeps_out_nobody_who_was_given_one() -> None:
+async def test_share_exchange_limit_for_guessed_codes_does_not_affect_valid_ones() -> None:
     async with place(Settings(limits=ServerLimits(exchanges_per_minute=2))) as where:
         made = await shared(where, await where.admin(), scope="shop")
         guess = {"code": new_code(lambda bits: 1), "nonce": NONCE}
@@ -155,7 +155,7 @@ async def test_who_makes_up_codes_keeps_out_nobody_who_was_given_one() -> None:
         assert listed["uses"] == 2
 
 
-async def test_readers_of_a_chat_do_not_take_the_place_of_its_owner() -> None:
+async def test_share_readers_do_not_use_up_the_request_limit_of_the_owner() -> None:
     async with place(Settings(limits=ServerLimits(owner_requests=1))) as where:
         ann = await where.admin(owner="ann", scopes=USER)
         chat = ((await where.say(ann)).header(b"x-conversation-id") or b"").decode()
@@ -185,7 +185,7 @@ async def test_readers_of_a_chat_do_not_take_the_place_of_its_owner() -> None:
         await reading
 
 
-async def test_strangers_who_are_slow_leave_room_for_others() -> None:
+async def test_slow_unauthenticated_exchange_does_not_use_up_the_limits_of_owners() -> None:
     async with place(Settings(limits=ServerLimits(owner_requests=1))) as where:
         ann = await where.admin(owner="ann", scopes=USER)
         waits, comes = asyncio.Event(), asyncio.Event()

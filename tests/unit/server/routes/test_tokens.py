@@ -1,4 +1,4 @@
-"""Tokens over HTTP: made once told, listed without their text, revoked for everybody at once."""
+"""Tokens over HTTP: the text is returned once, lists omit it, and revocation takes effect at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def place(settings: Settings | None = None) -> AsyncIterator[Place]:
         yield Place(make_app(ledger, models, settings or Settings()), ledger)
 
 
-async def test_a_token_is_made_for_a_user_and_its_text_is_told_once() -> None:
+async def test_token_is_created_for_an_owner_and_its_text_returned_once() -> None:
     async with place() as here:
         admin = await here.admin()
         body = {"owner": "ann", "scopes": ["turns:run"], "name": "phone", "expires_in": 60}
@@ -83,9 +83,7 @@ async def test_a_token_is_made_for_a_user_and_its_text_is_told_once() -> None:
         ({}, 400, "invalid_body"),
     ],
 )
-async def test_none_is_made_beyond_the_one_it_is_asked_with(
-    asked: dict[str, Any], status: int, code: str
-) -> None:
+async def test_token_cannot_create_a_wider_token(asked: dict[str, Any], status: int, code: str) -> None:
     async with place() as here:
         narrow = await here.admin(scopes=["admin", "turns:run"], chat_scope="shop", lifetime=60)
         refused = await here.ask("POST", "/api/tokens", narrow, asked)
@@ -93,7 +91,7 @@ async def test_none_is_made_beyond_the_one_it_is_asked_with(
         assert len(await Host(here.ledger).tokens.list()) == 1
 
 
-async def test_one_who_is_narrowed_lists_and_revokes_only_what_is_of_his_scope() -> None:
+async def test_narrowed_admin_lists_and_revokes_only_tokens_of_its_scope() -> None:
     async with place() as here:
         wide, narrow = await here.admin(), await here.admin(chat_scope="shop")
         other = (await here.ask("POST", "/api/tokens", wide, {"scopes": ["chats:read"]})).json
@@ -105,7 +103,7 @@ async def test_one_who_is_narrowed_lists_and_revokes_only_what_is_of_his_scope()
         assert (await here.ask("DELETE", f"/api/tokens/{own['id']}", narrow)).status == 200
 
 
-async def test_a_revoked_token_and_those_it_made_begin_nothing_from_then_on() -> None:
+async def test_revoked_token_and_its_descendants_cannot_start_turns() -> None:
     async with place() as here:
         admin = await here.admin()
         made = (await here.ask("POST", "/api/tokens", admin, {"owner": "ann", "scopes": ALL})).json
@@ -122,7 +120,7 @@ async def test_a_revoked_token_and_those_it_made_begin_nothing_from_then_on() ->
         assert len(turns) == 2
 
 
-async def test_others_of_the_owner_go_on_when_one_is_revoked() -> None:
+async def test_other_tokens_of_an_owner_work_after_one_is_revoked() -> None:
     async with place() as here:
         one, two = (
             await Host(here.ledger).tokens.create(owner="ann", scopes=ALL),
@@ -133,7 +131,7 @@ async def test_others_of_the_owner_go_on_when_one_is_revoked() -> None:
         assert (await here.say(two)).status == 200
 
 
-async def test_anybody_may_look_at_his_own_and_give_it_up() -> None:
+async def test_token_can_show_and_revoke_itself() -> None:
     async with place() as here:
         plain = await here.admin(owner="ann", scopes=["chats:read"], name="phone")
         told = (await here.ask("GET", "/api/tokens/self", plain)).json
@@ -142,7 +140,7 @@ async def test_anybody_may_look_at_his_own_and_give_it_up() -> None:
         assert (await here.ask("GET", "/api/tokens/self", plain)).code == "token_revoked"
 
 
-async def test_without_any_token_one_is_told_who_he_is_and_makes_none() -> None:
+async def test_tokenless_caller_is_shown_as_local_and_cannot_create_tokens() -> None:
     async with place() as here:
         told = (await here.ask("GET", "/api/tokens/self", None)).json
         assert (told["id"], told["owner"]) == (None, "local")
@@ -155,7 +153,7 @@ async def test_without_any_token_one_is_told_who_he_is_and_makes_none() -> None:
         assert ((await here.say(None)).status, (await here.say(None)).code) == (401, "missing_token")
 
 
-async def test_one_is_told_whether_his_chats_are_kept() -> None:
+async def test_tokens_self_reports_whether_chats_are_kept_in_the_scope() -> None:
     chats = ChatSettings(keep=False, scopes={"shop": ScopeSettings(keep=True)})
     async with place(Settings(chats=chats)) as here:
 
@@ -174,7 +172,7 @@ async def test_one_is_told_whether_his_chats_are_kept() -> None:
         assert (await here.ask("GET", "/api/tokens/self", None)).json["keeps"] is True
 
 
-async def test_a_chat_scope_keeps_equal_names_apart() -> None:
+async def test_equal_conversation_keys_in_different_chat_scopes_are_separate_chats() -> None:
     async with place() as here:
         wide = await here.admin(owner="ann")
         shop = await here.admin(owner="ann", chat_scope="shop")
@@ -187,7 +185,7 @@ async def test_a_chat_scope_keeps_equal_names_apart() -> None:
         assert ((await here.say(shop, key=outside)).status) == 404
 
 
-async def test_what_is_wrong_is_called_as_the_body_calls_it() -> None:
+async def test_invalid_token_field_is_refused_under_its_body_field_name() -> None:
     async with place() as here:
         admin = await here.admin()
         refused = await here.ask("POST", "/api/tokens", admin, {"scopes": ["turns:run"], "expires_in": -1})

@@ -1,4 +1,4 @@
-"""Chats as files over HTTP: out as they are, and in while they arrive."""
+"""Export and import of chats over HTTP; an import runs while its body arrives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lines(reply: Reply) -> list[Any]:
     return [msgspec.json.decode(line) for line in reply.body.splitlines()]
 
 
-async def test_a_chat_goes_from_one_person_to_another() -> None:
+async def test_exported_chat_can_be_imported_by_another_owner_once() -> None:
     async with town() as here:
         file = await export(here, f"/api/chats/{here.ids['chat']}/export")
         assert (file.status, file.is_whole) == (200, True)
@@ -58,7 +58,7 @@ async def test_a_chat_goes_from_one_person_to_another() -> None:
         assert again[-1]["done"] == {**dict.fromkeys(end["done"], 0), "unchanged": 1}
 
 
-async def test_all_chats_are_those_of_who_asks() -> None:
+async def test_export_contains_only_the_chats_of_the_caller() -> None:
     async with town() as here:
         mine = await export(here, "/api/export")
         assert here.ids["chat"] in [line["id"] for line in lines(mine) if line["type"] == "chat"]
@@ -72,7 +72,7 @@ async def test_all_chats_are_those_of_who_asks() -> None:
         assert (refused.status, refused.code) == (400, "invalid_input")
 
 
-async def test_markdown_is_for_people() -> None:
+async def test_markdown_export_has_a_safe_file_name_and_fenced_text() -> None:
     async with town() as here:
         chat = await here.ledger.for_owner("alice").conversation(here.ids["chat"])
         await chat.update(title='A/b "c"\r\nX-Evil: 1 ü')
@@ -90,20 +90,20 @@ async def test_markdown_is_for_people() -> None:
 
 
 @pytest.mark.parametrize("format", [b"", b"format=markdown"])
-async def test_somebody_elses_chat_is_not_there(format: bytes) -> None:
+async def test_export_of_a_chat_of_another_owner_is_not_found(format: bytes) -> None:
     async with town() as here:
         for who in ("bob", "narrow"):
             reply = await export(here, f"/api/chats/{here.ids['chat']}/export", who, format)
             assert (reply.status, reply.code) == (404, "conversation_not_found")
 
 
-async def test_who_may_only_read_does_not_import() -> None:
+async def test_import_without_write_scope_is_refused() -> None:
     async with town() as here:
         reply = await send(here, b"{}", who="all but chats:write")
         assert reply.status == 403
 
 
-async def test_a_client_that_leaves_has_imported_whole_chats_only() -> None:
+async def test_import_of_a_client_that_disconnects_contains_only_whole_chats() -> None:
     async with town() as here:
         file = await one_chat(here)
         chat = msgspec.json.decode(file.splitlines()[0])
@@ -113,7 +113,7 @@ async def test_a_client_that_leaves_has_imported_whole_chats_only() -> None:
         assert found.count(b'"type":"chat"') == 1
 
 
-async def test_a_body_that_stalls_is_told_behind_what_was_done() -> None:
+async def test_import_that_stalls_reports_the_error_after_the_finished_chats() -> None:
     async with town() as here:
         here.app.service.settings = msgspec.structs.replace(
             here.app.service.settings,
@@ -153,7 +153,7 @@ async def _stalling(town: Town, parts: list[bytes]) -> Reply:
     return reply
 
 
-async def test_a_token_that_ends_meanwhile_imports_nothing_more() -> None:
+async def test_import_stops_when_its_token_is_revoked() -> None:
     async with town() as here:
         made, here.tokens["leaving"] = await Host(here.ledger).tokens.create(
             owner="bob", scopes=[TokenScope.CHATS_WRITE]
@@ -193,7 +193,7 @@ async def test_a_token_that_ends_meanwhile_imports_nothing_more() -> None:
         assert lines(reply)[-1]["error"]["code"] == "token_revoked"
 
 
-async def test_reports_are_held_back_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_import_reports_are_held_back_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "HELD_BACK", 10)
     async with town() as here:
         reply = await send(here, b"1\n2\n", b"3\n")
@@ -201,7 +201,7 @@ async def test_reports_are_held_back_only_so_far(monkeypatch: pytest.MonkeyPatch
         assert reply.is_whole
 
 
-async def test_a_scope_can_be_given() -> None:
+async def test_import_with_a_narrowed_token_goes_to_its_scope() -> None:
     async with town() as here:
         file = await one_chat(here)
         reply = await send(here, file, who="narrow")
@@ -209,7 +209,7 @@ async def test_a_scope_can_be_given() -> None:
         assert (await export(here, "/api/export", "narrow")).body.count(b'"scope":"elsewhere"') == 1
 
 
-async def test_a_download_ends_with_its_token_and_is_not_whole() -> None:
+async def test_export_is_cut_off_when_its_token_is_revoked() -> None:
     async with town() as here:
         made, here.tokens["leaving"] = await Host(here.ledger).tokens.create(
             owner="alice", scopes=[TokenScope.CHATS_READ]

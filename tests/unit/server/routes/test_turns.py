@@ -23,7 +23,7 @@ from turnledger.server.models.models import Models
 
 
 @pytest.mark.parametrize("body", [b'{"polcy": "discard"}', b'{"policy": "drop"}', b"[]", b"{"])
-async def test_a_stop_that_is_not_understood_stops_nothing(body: bytes) -> None:
+async def test_stop_with_an_invalid_body_is_refused_and_stops_no_turn(body: bytes) -> None:
     told: list[Any] = []
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
@@ -36,7 +36,7 @@ async def test_a_stop_that_is_not_understood_stops_nothing(body: bytes) -> None:
     assert (told[0].status, turn.state) == (400, AttemptState.COMPLETED)
 
 
-async def test_where_a_turn_stands_is_told_while_it_runs_and_after() -> None:
+async def test_turn_state_is_reported_while_it_runs_and_after() -> None:
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         async with ledger.turn("Hello", conversation_key="k") as turn:
@@ -50,7 +50,7 @@ async def test_where_a_turn_stands_is_told_while_it_runs_and_after() -> None:
     assert (after.json["branch"], after.json["chat"]["turn_count"]) == (str(turn.conversation.branch), 1)
 
 
-async def test_a_turn_that_failed_says_why_and_one_that_nobody_knows_is_not_there() -> None:
+async def test_failed_turn_reports_its_error_and_unknown_turn_is_not_found() -> None:
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         with pytest.raises(ModelTimeout):
@@ -63,7 +63,7 @@ async def test_a_turn_that_failed_says_why_and_one_that_nobody_knows_is_not_ther
 
 
 @pytest.mark.parametrize("policy", ["keep", "discard"])
-async def test_a_stop_of_a_chat_is_one_of_the_turn_that_runs_there(policy: str) -> None:
+async def test_stop_of_a_chat_stops_its_running_turn(policy: str) -> None:
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         chat = await ledger.conversation()
@@ -111,7 +111,7 @@ async def asked(place: Place, chat: str, query: str = "") -> list[str]:
     return [turn["input"][0]["content"][0]["text"] for turn in shown["turns"]]
 
 
-async def test_a_fork_is_a_chat_of_its_own() -> None:
+async def test_fork_is_a_separate_chat() -> None:
     async with serving() as place:
         chat, turns = await chat_of(place)
         made = await place.post(
@@ -125,7 +125,7 @@ async def test_a_fork_is_a_chat_of_its_own() -> None:
         assert await asked(place, plain.json["id"]) == ["q1", "q2", "q3"]
 
 
-async def test_each_happens_once_under_its_key() -> None:
+async def test_fork_and_undo_repeated_with_one_idempotency_key_happen_once() -> None:
     async with serving() as place:
         chat, _turns = await chat_of(place)
         once = {"Idempotency-Key": "f"}
@@ -160,7 +160,7 @@ async def test_branches_are_listed_read_and_switched_to() -> None:
         assert await asked(place, chat) == ["q1", "q2", "q3"]
 
 
-async def test_a_page_says_where_the_next_one_begins() -> None:
+async def test_branch_list_pages_continue_at_next() -> None:
     async with serving() as place:
         chat, _turns = await chat_of(place)
         await place.post(f"/api/chats/{chat}/undo", {})
@@ -209,7 +209,7 @@ async def test_a_reset_gives_the_key_to_a_fresh_chat() -> None:
         ("undo", {"turns": 2}, 400, "invalid_body"),
     ],
 )
-async def test_what_cannot_be_changes_nothing(path: str, body: Any, status: int, code: str) -> None:
+async def test_invalid_branch_operation_is_refused(path: str, body: Any, status: int, code: str) -> None:
     async with serving() as place:
         chat, _ = await chat_of(place, 1)
         reply = await place.post(f"/api/chats/{chat}/{path}", body)
@@ -218,7 +218,7 @@ async def test_what_cannot_be_changes_nothing(path: str, body: Any, status: int,
         assert len((await place.ledger.list()).chats) == 1
 
 
-async def test_a_token_that_was_revoked_meanwhile_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_revoked_during_a_branch_operation_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as place:
         chat, _ = await chat_of(place)
         token, text = await Host(place.ledger).tokens.create(owner="local", scopes=tuple(TokenScope))
@@ -239,7 +239,7 @@ async def test_a_token_that_was_revoked_meanwhile_changes_nothing(monkeypatch: p
         assert len((await place.ledger.list()).chats) == 1
 
 
-async def test_nothing_is_made_where_nothing_is_kept() -> None:
+async def test_turn_reset_and_fork_are_refused_where_chats_are_not_kept() -> None:
     async with serving(chats=ChatSettings(keep=False)) as place:
         kept = await place.ledger.conversation()
         for path, body in (
@@ -253,7 +253,7 @@ async def test_nothing_is_made_where_nothing_is_kept() -> None:
         assert await kept.turns() == []
 
 
-async def test_a_path_that_names_no_chat_is_not_taken_for_one() -> None:
+async def test_reset_path_is_not_read_as_a_chat_id() -> None:
     async with serving() as place:
         reply = await ask(place.app, "/api/chats/reset")
         assert (reply.status, reply.code) == (405, "method_not_allowed")

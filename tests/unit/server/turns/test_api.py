@@ -1,4 +1,4 @@
-"""A turn asked for at /api/turns: whole or by its events, in a chat or a new one, instead of another."""
+"""Turns at /api/turns: whole or streamed, in a new or existing chat, as edits and regenerations."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def texts(turn: dict[str, Any]) -> str:
     return "".join(part["text"] for item in turn["output"] for part in item["content"])
 
 
-async def test_a_turn_of_a_new_chat_and_the_next_one() -> None:
+async def test_turn_without_a_chat_creates_one_and_the_next_turn_continues_it() -> None:
     async with serving() as place:
         first = await place.turn("Hello")
         assert first.status == 200, first.body
@@ -139,7 +139,7 @@ async def test_rapid_first_sends_with_one_conversation_key_make_one_chat() -> No
         assert {reply.json["chat"]["scope"] for reply in replies} == {"shop"}
 
 
-async def test_a_stream_is_that_of_the_turn_s_events() -> None:
+async def test_turn_stream_has_the_same_events_as_the_events_endpoint() -> None:
     async with serving() as place:
         reply = await place.turn("Hello", stream=True)
         assert reply.header(b"content-type") == b"text/event-stream; charset=utf-8"
@@ -155,7 +155,7 @@ async def test_a_stream_is_that_of_the_turn_s_events() -> None:
         assert said == texts(shown["turns"][0])
 
 
-async def test_a_turn_that_fails_in_a_stream_ends_with_its_last_event() -> None:
+async def test_failed_turn_stream_ends_with_turn_finished_and_no_error_event() -> None:
     async with serving() as place:
         reply = await place.turn("/fail after 1", stream=True, conversation_key="k")
         told = events_of(reply)
@@ -165,13 +165,13 @@ async def test_a_turn_that_fails_in_a_stream_ends_with_its_last_event() -> None:
         assert (whole.status, whole.code) == (502, "model_unavailable")
 
 
-async def test_what_is_refused_before_it_begins_is_no_stream() -> None:
+async def test_turn_stream_refused_before_it_begins_is_a_plain_error() -> None:
     async with serving() as place:
         reply = await place.turn("", stream=True)
         assert (reply.status, reply.code) == (400, "no_new_input")
 
 
-async def test_an_edit_and_another_answer_go_to_branches_of_their_own() -> None:
+async def test_edit_and_regeneration_create_separate_branches() -> None:
     async with serving() as place:
         first = (await place.turn("One", conversation_key="k")).json
         second = (await place.turn("Two", conversation_key="k")).json
@@ -190,7 +190,7 @@ async def test_an_edit_and_another_answer_go_to_branches_of_their_own() -> None:
         assert [each["is_current"] for each in siblings["data"]] == [False, False, False, True]
 
 
-async def test_a_turn_tells_wherever_it_is_shown_what_is_hidden_of_it() -> None:
+async def test_turn_reports_its_hidden_items_in_every_answer() -> None:
     async with serving() as place:
         once = {"Idempotency-Key": "once"}
         first = (await place.turn("One", once, conversation_key="k")).json
@@ -224,7 +224,7 @@ async def test_a_turn_tells_wherever_it_is_shown_what_is_hidden_of_it() -> None:
         ({}, 400, "no_new_input"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(
+async def test_invalid_turn_request_is_refused_and_leaves_no_attempt(
     body: dict[str, Any], status: int, code: str
 ) -> None:
     async with serving() as place:
@@ -237,7 +237,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("header", ["X-Conversation-Id", "X-Turn-On-Divergence", "X-Conversation-Messages"])
-async def test_headers_that_would_say_nothing_are_refused(header: str) -> None:
+async def test_header_without_effect_on_a_native_turn_is_refused(header: str) -> None:
     async with serving() as place:
         reply = await place.turn("Hello", {header: "new"})
         assert (reply.status, reply.code) == (400, "invalid_input")
@@ -245,7 +245,7 @@ async def test_headers_that_would_say_nothing_are_refused(header: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_that_is_repeated_happens_once(stream: bool) -> None:
+async def test_turn_repeated_with_one_idempotency_key_is_replayed(stream: bool) -> None:
     async with serving() as place:
         key = {"Idempotency-Key": "once"}
         first = await place.turn("Hello", key, stream=stream)
@@ -261,7 +261,7 @@ async def test_a_request_that_is_repeated_happens_once(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_two_at_once_with_one_key_are_one_turn(stream: bool) -> None:
+async def test_concurrent_turns_with_one_idempotency_key_are_one_turn(stream: bool) -> None:
     async with serving() as place:
         key = {"Idempotency-Key": "once"}
         replies = await asyncio.gather(*(place.turn("Hello", key, stream=stream) for _ in range(4)))
@@ -271,13 +271,13 @@ async def test_two_at_once_with_one_key_are_one_turn(stream: bool) -> None:
             assert len({reply.body for reply in replies}) == 1
 
 
-async def test_a_chat_that_is_expected_is_not_made() -> None:
+async def test_turn_that_expects_an_existing_chat_does_not_create_one() -> None:
     async with serving() as place:
         reply = await place.turn("Hello", {"X-Conversation-Expect": "continued"}, conversation_key="k")
         assert (reply.status, reply.code) == (404, "conversation_not_found")
 
 
-async def test_instructions_and_settings_reach_the_model() -> None:
+async def test_instructions_of_a_turn_are_stored_and_cleared() -> None:
     async with serving() as place:
         told = (await place.turn("/help", instructions="Be brief.", settings={"temperature": 0})).json
         chat = await place.ledger.conversation(told["chat"]["id"])
@@ -288,7 +288,7 @@ async def test_instructions_and_settings_reach_the_model() -> None:
 
 
 @pytest.mark.parametrize(("policy", "kinds"), [("keep", ["interrupted"]), ("discard", [])])
-async def test_a_client_that_leaves_takes_its_turn_along_if_it_says_so(policy: str, kinds: list[str]) -> None:
+async def test_turn_whose_client_disconnects_ends_by_its_policy(policy: str, kinds: list[str]) -> None:
     begun = asyncio.Event()
 
     async def never(_: float) -> None:
@@ -322,7 +322,7 @@ PRIMER = [{"role": "user", "content": "marzipan?"}, {"role": "assistant", "conte
 PRIMED = [(each["role"], each["content"]) for each in PRIMER]
 
 
-async def test_what_primes_a_turn_is_shown_between_instructions_and_history_in_this_turn_only() -> None:
+async def test_primer_is_placed_between_instructions_and_history_for_one_turn() -> None:
     model = Listening()
     async with serving(model) as place:
         first = await place.turn("Hello", instructions="Be brief.")
@@ -335,7 +335,7 @@ async def test_what_primes_a_turn_is_shown_between_instructions_and_history_in_t
     assert model.shown[2][:2] == [system, ("user", "Hello")]
 
 
-async def test_an_edit_and_a_regeneration_are_primed_as_well() -> None:
+async def test_primer_applies_to_edits_and_regenerations() -> None:
     model = Listening()
     async with serving(model) as place:
         first = (await place.turn("Hello")).json
@@ -350,7 +350,7 @@ def bytes_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
 
 
-async def test_what_primes_a_turn_is_nowhere_in_the_store_also_if_the_turn_fails(tmp_path: Path) -> None:
+async def test_primer_is_never_stored_even_if_the_turn_fails(tmp_path: Path) -> None:
     key = {"Idempotency-Key": "once"}
     async with serving(store=f"sqlite:///{tmp_path / 'chats.db'}") as place:
         said = await place.turn("/count 3", key, primer=PRIMER)  # else the demo model tells what it was shown
@@ -360,7 +360,7 @@ async def test_what_primes_a_turn_is_nowhere_in_the_store_also_if_the_turn_fails
     assert (b"/count 3" in stored, b"marzipan" in stored) == (True, False)
 
 
-async def test_another_primer_under_the_same_key_is_another_request() -> None:
+async def test_turn_with_a_reused_idempotency_key_and_another_primer_is_refused() -> None:
     key = {"Idempotency-Key": "once"}
     async with serving() as place:
         first = await place.turn("Hello", key, primer=PRIMER)
@@ -370,7 +370,7 @@ async def test_another_primer_under_the_same_key_is_another_request() -> None:
     assert (again.header(b"idempotency-replayed"), other.code) == (b"true", "idempotency_mismatch")
 
 
-async def test_a_primer_that_leaves_a_call_open_is_refused_and_makes_no_chat() -> None:
+async def test_primer_with_an_open_tool_call_is_refused_and_creates_no_chat() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     async with serving() as place:
         refused = await place.turn("Hello", primer=[call], conversation_key="k")
@@ -382,7 +382,7 @@ async def test_a_primer_that_leaves_a_call_open_is_refused_and_makes_no_chat() -
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["both wait", "the first client leaves"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_two_requests_with_one_key_in_the_queue_are_one_turn(leaves: bool, stream: bool) -> None:
+async def test_queued_requests_with_one_idempotency_key_are_one_turn(leaves: bool, stream: bool) -> None:
     said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": stream}
     async with serving() as place, asyncio.timeout(10):
         left = asyncio.Event()
@@ -444,7 +444,7 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
     assert events_of(reply)[-1][0] == "turn.finished"
 
 
-async def test_a_client_whose_turn_waits_for_others_is_told_where_and_that_it_does() -> None:
+async def test_queued_turn_stream_sends_its_turn_id_and_heartbeats_while_waiting() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10):
         async with queued_behind_another(place, reply) as asked:
@@ -462,7 +462,7 @@ async def test_a_client_whose_turn_waits_for_others_is_told_where_and_that_it_do
     assert [kind for kind, _ in events_of(reply)][-1:] == ["turn.finished"]
 
 
-async def test_what_ends_its_wait_stands_in_the_stream_then() -> None:
+async def test_queued_turn_stopped_while_waiting_ends_its_stream_with_an_error() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10), queued_behind_another(place, reply) as asked:
         chat = await place.ledger.conversation(conversation_key="k")
@@ -472,7 +472,7 @@ async def test_what_ends_its_wait_stands_in_the_stream_then() -> None:
         assert b'"code":"turn_stopped"' in reply.body
 
 
-async def test_of_two_with_one_key_that_wait_one_is_told_to_ask_again() -> None:
+async def test_queued_duplicate_turn_stream_ends_with_turn_moved_and_its_retry_follows() -> None:
     replies = [Reply(), Reply()]
     said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True}
     async with serving() as place, asyncio.timeout(10):
@@ -491,7 +491,7 @@ async def test_of_two_with_one_key_that_wait_one_is_told_to_ask_again() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_turn_has_its_model_and_what_it_took(stream: bool) -> None:
+async def test_turn_details_record_model_and_usage(stream: bool) -> None:
     async with serving() as here:
         assert (await here.turn("Hello", stream=stream)).status == 200
         [listed] = (await here.ledger.list()).chats
@@ -503,7 +503,7 @@ async def test_a_turn_has_its_model_and_what_it_took(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_the_model_thinks_is_told_before_what_it_says(stream: bool) -> None:
+async def test_reasoning_is_sent_before_the_message(stream: bool) -> None:
     async with serving() as here:
         told = await here.turn("/think hard", stream=stream)
         kinds = re.findall(rb'"type":"(reasoning|message)"', told.body)

@@ -1,3 +1,5 @@
+"""Chat completions and chunks made from committed turns and their events."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -41,7 +43,7 @@ def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
 
 
-def test_a_committed_turn_is_one_completion() -> None:
+def test_committed_turn_becomes_a_chat_completion() -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
     made = msgspec.json.decode(
         completion(turn(message("assistant", "a"), model="m", finish_reason="stop", usage=usage))
@@ -63,7 +65,7 @@ def test_a_committed_turn_is_one_completion() -> None:
     }
 
 
-def test_texts_are_joined_and_only_open_calls_are_the_clients() -> None:
+def test_completion_joins_texts_and_lists_only_open_tool_calls() -> None:
     answered = (
         message("assistant", "one "),
         CALL,
@@ -77,12 +79,12 @@ def test_texts_are_joined_and_only_open_calls_are_the_clients() -> None:
     assert said["finish_reason"] == "tool_calls"
 
 
-def test_an_interrupted_answer_is_not_told_as_a_whole_one() -> None:
+def test_interrupted_turn_has_finish_reason_length() -> None:
     assert finish_reason(turn(message("assistant", "a"))) == "stop"
     assert finish_reason(turn(message("assistant", "a"), kind=TurnKind.INTERRUPTED)) == "length"
 
 
-def test_events_become_chunks_that_say_everything_once() -> None:
+def test_turn_events_become_chunks_without_repetition() -> None:
     text = message("assistant", "Hello")
     events: list[Event] = [
         TurnStarted(number=1),
@@ -105,7 +107,7 @@ def test_events_become_chunks_that_say_everything_once() -> None:
     assert {chunk["created"] for chunk in chunks} == {1_794_772_982}
 
 
-def test_an_item_that_was_not_told_piece_by_piece_is_told_whole() -> None:
+def test_refusal_item_without_deltas_becomes_one_chunk() -> None:
     refusal = Item.of(
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
     )
@@ -113,7 +115,7 @@ def test_an_item_that_was_not_told_piece_by_piece_is_told_whole() -> None:
     assert deltas(chunks)[0] == {"role": "assistant", "refusal": "No."}
 
 
-def test_usage_comes_last_and_only_if_it_was_asked_for() -> None:
+def test_usage_chunk_is_last_and_only_sent_on_request() -> None:
     committed = turn(message("assistant", "a"), usage={"total_tokens": 3})
     with_usage = chunks_of([], committed, include_usage=True)
     assert (with_usage[-1]["choices"], with_usage[-1]["usage"]) == ([], {"total_tokens": 3})
@@ -121,12 +123,12 @@ def test_usage_comes_last_and_only_if_it_was_asked_for() -> None:
     assert all("usage" not in chunk for chunk in chunks_of([], committed))
 
 
-def test_a_whole_answer_in_chunks() -> None:
+def test_whole_turn_becomes_chunks_with_its_tool_calls() -> None:
     made = [msgspec.json.decode(each) for each in Chunks(ID, "m", include_usage=False).whole(turn(CALL))]
     assert [list(delta) for delta in deltas(made)] == [["role", "tool_calls"], []]
 
 
-def test_only_the_id_of_an_answer_changes() -> None:
+def test_completion_rename_changes_only_the_top_level_id() -> None:
     assert renamed([b'{"id":"a", "x":"a"}'], "a", "turn_1") == [b'{"id":"turn_1", "x":"a"}']
     assert renamed([b'{"id":"a","x":{"id":"a"}}'], "a", "turn_1") == [b'{"id":"turn_1","x":{"id":"a"}}']
     assert renamed([b'{"x":"a", "id":"a"}'], "a", "turn_1") == [b'{"x":"a", "id":"turn_1"}']

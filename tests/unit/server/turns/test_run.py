@@ -1,3 +1,5 @@
+"""Running a turn for a client: shutdown, disconnects, outcomes and reference cycles."""
+
 from __future__ import annotations
 
 import asyncio
@@ -45,7 +47,7 @@ def is_done(reply: Reply, path: str) -> bool:
 
 @either_api
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_commit_that_goes_through_is_not_denied_by_a_shutdown(path: str, stream: bool) -> None:
+async def test_turn_committed_during_shutdown_is_answered_as_complete(path: str, stream: bool) -> None:
     store = GatedStore(MemoryStore(Database()))
     ledger = await Ledger.over(store)
     models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
@@ -102,7 +104,7 @@ def leaves_at(app: App, kind: str) -> Any:
 @pytest.mark.parametrize(
     ("kind", "turns"), [("http.response.start", ["q"]), ("http.response.body", ["q", "q"])]
 )
-async def test_an_answer_whose_last_bytes_may_have_arrived_is_not_given_to_the_next_try(
+async def test_retry_replays_an_answer_only_if_its_last_bytes_cannot_have_arrived(
     kind: str, turns: list[str], stream: bool
 ) -> None:
     ledger = await Ledger.open("memory:")
@@ -127,13 +129,13 @@ async def test_an_answer_whose_last_bytes_may_have_arrived_is_not_given_to_the_n
         (RuntimeError(), "failed"),
     ],
 )
-def test_how_a_turn_ended_is_counted_in_a_word(problem: BaseException, word: str) -> None:
+def test_turn_outcome_metric_follows_from_the_exception(problem: BaseException, word: str) -> None:
     assert outcome_of(problem) == word
 
 
 @either_api
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_a_shutdown_cut_short_and_kept_is_not_told_as_done(path: str, stream: bool) -> None:
+async def test_turn_interrupted_by_shutdown_is_kept_and_not_reported_done(path: str, stream: bool) -> None:
     ledger = await Ledger.open("memory:")
     stalled = asyncio.Event()
 
@@ -161,7 +163,7 @@ async def test_what_a_shutdown_cut_short_and_kept_is_not_told_as_done(path: str,
 
 @either_api
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_turn_that_was_told_leaves_nothing_to_the_garbage_collector(path: str, stream: bool) -> None:
+async def test_answered_turn_leaves_no_reference_cycles(path: str, stream: bool) -> None:
     ledger = await Ledger.open()
     app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
 

@@ -1,4 +1,4 @@
-"""The stream to a client: no write waits for it, started work goes on, and its end is known."""
+"""The stream to a client: writes never block, started work continues, and its end is detected."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def is_set() -> asyncio.Event:
     return event
 
 
-async def test_what_needs_no_waiting_is_done_at_once() -> None:
+async def test_started_coroutine_without_waits_is_done_immediately() -> None:
     started = Started(answer(is_set()))
     assert started.is_done
     assert started.result == "done"
     assert await started == "done"
 
 
-async def test_what_is_raised_before_the_first_wait_is_raised_at_once() -> None:
+async def test_started_coroutine_raises_exceptions_before_its_first_wait_immediately() -> None:
     async def fail() -> None:
         raise ConnectionResetError
 
@@ -38,7 +38,7 @@ async def test_what_is_raised_before_the_first_wait_is_raised_at_once() -> None:
         Started(fail())
 
 
-async def test_the_rest_can_be_awaited_in_another_task() -> None:
+async def test_started_coroutine_can_be_awaited_in_another_task() -> None:
     ready = asyncio.Event()
     started = Started(answer(ready, last=is_set()))
     assert not started.is_done
@@ -52,7 +52,7 @@ async def test_the_rest_can_be_awaited_in_another_task() -> None:
     assert await waiting == "done"
 
 
-async def test_who_awaits_the_rest_and_is_cancelled_cancels_it() -> None:
+async def test_started_coroutine_is_cancelled_with_the_task_that_awaits_it() -> None:
     seen: list[type[BaseException]] = []
 
     async def wait() -> str:
@@ -75,7 +75,7 @@ async def test_who_awaits_the_rest_and_is_cancelled_cancels_it() -> None:
 
 
 @pytest.mark.parametrize("is_ready", [False, True])
-async def test_it_calls_back_when_it_is_done_without_a_task(is_ready: bool) -> None:
+async def test_started_coroutine_calls_back_on_completion_without_a_task(is_ready: bool) -> None:
     ready, last, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
     heard: list[str] = []
     if is_ready:
@@ -97,7 +97,7 @@ async def test_it_calls_back_when_it_is_done_without_a_task(is_ready: bool) -> N
     assert heard == ["done"]
 
 
-async def test_one_that_lets_others_go_first_is_gone_on_with() -> None:
+async def test_started_coroutine_that_yields_is_resumed() -> None:
     async def polite() -> str:
         await asyncio.sleep(0)
         return "done"
@@ -107,7 +107,7 @@ async def test_one_that_lets_others_go_first_is_gone_on_with() -> None:
     assert await heard == "done"
 
 
-async def test_closed_it_calls_nobody_and_has_left_what_it_waited_in() -> None:
+async def test_closed_started_coroutine_runs_its_cleanup_and_does_not_call_back() -> None:
     left: list[str] = []
 
     async def wait(ready: asyncio.Event) -> None:
@@ -173,7 +173,7 @@ def outlet_to(client: Client, **options: int) -> ClientStream:
     return ClientStream(client.send, client.receive, **options)
 
 
-async def test_what_is_written_to_a_client_that_keeps_up_has_left_at_once() -> None:
+async def test_client_stream_sends_writes_immediately_while_the_client_keeps_up() -> None:
     client = Client()
     outlet = outlet_to(client)
     outlet.begin(200, [(b"a", b"b")])
@@ -185,7 +185,7 @@ async def test_what_is_written_to_a_client_that_keeps_up_has_left_at_once() -> N
     assert await outlet.close(FOR_EVER)
 
 
-async def test_nothing_waits_for_a_client_that_does_not_read_and_it_gets_all_in_order_later() -> None:
+async def test_client_stream_buffers_for_a_client_that_does_not_read_and_keeps_order() -> None:
     client = Client()
     outlet = outlet_to(client)
     outlet.begin(200, [])
@@ -200,7 +200,7 @@ async def test_nothing_waits_for_a_client_that_does_not_read_and_it_gets_all_in_
     assert not outlet.is_broken
 
 
-async def test_a_client_may_stop_reading_again_and_again() -> None:
+async def test_client_stream_survives_repeated_pauses_of_the_client() -> None:
     client = Client()
     outlet = outlet_to(client)
     outlet.begin(200, [])
@@ -216,7 +216,7 @@ async def test_a_client_may_stop_reading_again_and_again() -> None:
     assert client.body == b"".join(b"a%d b%d c%d " % (number, number, number) for number in range(5))
 
 
-async def test_a_client_that_falls_too_far_behind_is_cut_off() -> None:
+async def test_client_stream_above_its_backlog_is_cut_off() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client, backlog=10)
     outlet.begin(200, [])
@@ -232,7 +232,7 @@ async def test_a_client_that_falls_too_far_behind_is_cut_off() -> None:
     assert client.got == []
 
 
-async def test_what_has_left_makes_room() -> None:
+async def test_client_stream_backlog_is_freed_by_sent_bytes() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client, backlog=10)
     for _ in range(3):
@@ -246,7 +246,7 @@ async def test_what_has_left_makes_room() -> None:
     assert client.body == b"it waits1234567890" * 3
 
 
-async def test_it_is_told_once_when_the_client_goes() -> None:
+async def test_client_stream_notifies_its_watcher_once_when_the_client_disconnects() -> None:
     client, told = Client(), asyncio.Event()
     outlet = outlet_to(client)
     outlet.watch(told.set)
@@ -260,7 +260,7 @@ async def test_it_is_told_once_when_the_client_goes() -> None:
     assert client.body == b""
 
 
-async def test_a_server_that_says_so_because_the_response_is_complete_means_no_harm() -> None:
+async def test_client_stream_ignores_the_disconnect_after_a_complete_response() -> None:
     client, told = Client(), asyncio.Event()
     outlet = outlet_to(client)
     outlet.watch(told.set)
@@ -272,7 +272,7 @@ async def test_a_server_that_says_so_because_the_response_is_complete_means_no_h
     assert not told.is_set()
 
 
-async def test_a_client_that_goes_before_it_read_the_end_has_not_got_it() -> None:
+async def test_client_stream_is_incomplete_if_the_client_disconnects_before_the_end() -> None:
     client, told = Client(), asyncio.Event()
     outlet = outlet_to(client)
     outlet.watch(told.set)
@@ -285,7 +285,7 @@ async def test_a_client_that_goes_before_it_read_the_end_has_not_got_it() -> Non
     assert client.body == b""
 
 
-async def test_a_client_that_is_told_of_the_end_and_does_not_read_it_is_not_waited_for_without_end() -> None:
+async def test_client_stream_close_gives_up_on_a_client_that_does_not_read_the_end() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client)
     outlet.begin(200, [])
@@ -295,7 +295,7 @@ async def test_a_client_that_is_told_of_the_end_and_does_not_read_it_is_not_wait
 
 
 @pytest.mark.parametrize("reads", [True, False])
-async def test_an_error_of_the_socket_is_a_client_that_is_gone(reads: bool) -> None:
+async def test_client_stream_treats_a_socket_error_as_a_disconnect(reads: bool) -> None:
     client = Client(reads=reads)
     client.problem = ConnectionResetError()
     outlet = outlet_to(client)
@@ -306,7 +306,7 @@ async def test_an_error_of_the_socket_is_a_client_that_is_gone(reads: bool) -> N
     assert outlet.is_broken
 
 
-async def test_flow_waits_until_there_is_room() -> None:
+async def test_client_stream_flow_waits_until_there_is_room() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client)
     flowing = asyncio.create_task(outlet.flow(b"one"))
@@ -317,7 +317,7 @@ async def test_flow_waits_until_there_is_room() -> None:
     assert client.body == b"one"
 
 
-async def test_what_is_done_for_a_client_alone_ends_when_it_goes() -> None:
+async def test_client_stream_until_gone_ends_when_the_client_disconnects() -> None:
     client = Client()
     outlet = outlet_to(client)
     async with outlet.until_gone():
@@ -329,7 +329,7 @@ async def test_what_is_done_for_a_client_alone_ends_when_it_goes() -> None:
     assert current.cancelling() == 0
 
 
-async def test_who_goes_after_all_was_done_for_him_cancels_nobody() -> None:
+async def test_client_stream_until_gone_ignores_a_disconnect_after_the_end() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client)
     async with outlet.until_gone():
@@ -339,7 +339,7 @@ async def test_who_goes_after_all_was_done_for_him_cancels_nobody() -> None:
     assert not await outlet.close(FOR_EVER)
 
 
-async def test_a_cancellation_by_somebody_else_passes_through() -> None:
+async def test_client_stream_until_gone_propagates_cancellation() -> None:
     client, doing = Client(), asyncio.Event()
     outlet = outlet_to(client)
 
@@ -357,7 +357,7 @@ async def test_a_cancellation_by_somebody_else_passes_through() -> None:
     await outlet.close(FOR_EVER)
 
 
-async def test_who_falls_too_far_behind_counts_as_gone_and_is_told_so_once() -> None:
+async def test_client_stream_above_its_backlog_cuts_and_notifies_once() -> None:
     client, told, cut = Client(reads=False), list[int](), list[int]()
     outlet = ClientStream(client.send, client.receive, cut=lambda: cut.append(1), backlog=10)
     outlet.watch(lambda: told.append(1))
@@ -370,7 +370,7 @@ async def test_who_falls_too_far_behind_counts_as_gone_and_is_told_so_once() -> 
     assert (told, cut) == ([1], [1])
 
 
-async def test_who_does_not_read_the_end_is_cut_off() -> None:
+async def test_client_stream_cuts_the_connection_if_the_end_is_not_read() -> None:
     client, cut = Client(reads=False), list[int]()
     outlet = ClientStream(client.send, client.receive, cut=lambda: cut.append(1))
     outlet.begin(200, [])
@@ -379,7 +379,7 @@ async def test_who_does_not_read_the_end_is_cut_off() -> None:
     assert cut == [1]
 
 
-def test_a_server_that_cannot_cut_is_not_asked_to() -> None:
+def test_client_stream_cut_is_optional_for_the_asgi_server() -> None:
     cut_of({"type": "http"})()
     cut = list[int]()
     cut_of({"type": "http", "extensions": {CUT: {"cut": lambda: cut.append(1)}}})()
@@ -387,7 +387,7 @@ def test_a_server_that_cannot_cut_is_not_asked_to() -> None:
 
 
 @pytest.mark.parametrize("last", [b"", b"the end"])
-async def test_an_answer_may_have_arrived_once_its_last_bytes_were_handed_over(last: bytes) -> None:
+async def test_client_stream_may_have_arrived_once_its_last_bytes_were_sent(last: bytes) -> None:
     client = Client(reads=False)
     outlet = outlet_to(client)
     outlet.watch(lambda: None)
@@ -402,7 +402,7 @@ async def test_an_answer_may_have_arrived_once_its_last_bytes_were_handed_over(l
     assert await outlet.close(FOR_EVER)
 
 
-async def test_an_answer_that_was_cut_short_cannot_have_arrived() -> None:
+async def test_client_stream_that_was_cut_off_cannot_have_arrived() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client)
     outlet.watch(lambda: None)

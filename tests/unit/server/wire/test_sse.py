@@ -1,4 +1,5 @@
-"""Event streams stay alive while quiet, end with the token of their reader, and notice the last reader."""
+"""Event streams: heartbeats while quiet, an end when the token of the reader ends, and detection of the last
+reader."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ TURN = TurnId("turn_01a1e0bc39367804ba97aa83b3fdbca9")
 OTHER = TurnId("turn_01a1e0bc39367804ba97aa83b3fdbcaa")
 
 
-def test_where_nobody_reads_it_is_done_at_once() -> None:
+def test_audience_without_readers_calls_back_immediately() -> None:
     done: list[str] = []
     audience = Audience()
     audience.join(OTHER)
@@ -41,7 +42,7 @@ def test_where_nobody_reads_it_is_done_at_once() -> None:
     assert done == ["alone"]
 
 
-def test_the_last_one_to_leave_does_it_once() -> None:
+def test_audience_calls_back_once_when_the_last_reader_leaves() -> None:
     done: list[str] = []
     audience = Audience()
     audience.join(TURN)
@@ -56,7 +57,7 @@ def test_the_last_one_to_leave_does_it_once() -> None:
     assert done == ["gone"]
 
 
-def test_what_is_over_is_forgotten() -> None:
+def test_audience_of_a_forgotten_turn_does_not_call_back() -> None:
     done: list[str] = []
     audience = Audience()
     audience.join(TURN)
@@ -81,7 +82,7 @@ def workers() -> Iterator[tuple[Audience, Audience, SharedBoard]]:
 Workers = tuple[Audience, Audience, SharedBoard]
 
 
-async def test_a_reader_at_another_worker_counts_until_it_leaves(workers: Workers) -> None:
+async def test_audience_counts_readers_at_other_workers(workers: Workers) -> None:
     here, there, _ = workers
     gone = asyncio.Event()
     there.join(TURN)
@@ -92,7 +93,7 @@ async def test_a_reader_at_another_worker_counts_until_it_leaves(workers: Worker
     await gone.wait()
 
 
-async def test_a_reader_is_gone_with_its_worker(workers: Workers) -> None:
+async def test_audience_drops_readers_of_a_dead_worker(workers: Workers) -> None:
     here, there, board = workers
     gone = asyncio.Event()
     there.join(TURN)
@@ -101,7 +102,7 @@ async def test_a_reader_is_gone_with_its_worker(workers: Workers) -> None:
     await gone.wait()
 
 
-async def test_the_last_one_may_be_here(workers: Workers) -> None:
+async def test_audience_calls_back_when_the_last_reader_is_local(workers: Workers) -> None:
     here, there, _ = workers
     done: list[str] = []
     here.join(TURN)
@@ -113,7 +114,7 @@ async def test_the_last_one_may_be_here(workers: Workers) -> None:
     assert done == ["gone"]
 
 
-async def test_nobody_looks_for_a_turn_that_is_over(workers: Workers) -> None:
+async def test_audience_stops_polling_for_a_forgotten_turn(workers: Workers) -> None:
     here, there, _ = workers
     done: list[str] = []
     there.join(TURN)
@@ -166,7 +167,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_only_who_was_told_nothing_since_the_last_beat_hears_one(streams: Streams) -> None:
+async def test_heartbeat_is_sent_only_to_streams_quiet_since_the_last_one(streams: Streams) -> None:
     quiet, busy = Client(), Client()
     outlets = [outlet_to(quiet), outlet_to(busy)]
     for outlet in outlets:
@@ -180,7 +181,7 @@ async def test_only_who_was_told_nothing_since_the_last_beat_hears_one(streams: 
     assert (quiet.body, busy.body) == (SIGN * 2, b"event\n\n" + SIGN)
 
 
-async def test_nothing_is_said_behind_the_end_nor_to_who_has_left_nor_to_who_does_not_read(
+async def test_heartbeat_is_not_sent_to_ended_released_or_blocked_streams(
     streams: Streams,
 ) -> None:
     ended, left, slow = Client(), Client(), Client()
@@ -200,7 +201,7 @@ async def test_nothing_is_said_behind_the_end_nor_to_who_has_left_nor_to_who_doe
     assert (ended.body, left.body, slow.body) == (b"the end", b"", b"much")
 
 
-async def test_the_timer_is_there_for_as_long_as_there_is_a_stream() -> None:
+async def test_heartbeat_timer_runs_only_while_there_are_streams() -> None:
     client = Client()
     async with await Ledger.open() as ledger:
         streams = streams_of(ledger, beat_every=0.001)
@@ -216,7 +217,7 @@ async def test_the_timer_is_there_for_as_long_as_there_is_a_stream() -> None:
         assert streams._timer is not None
 
 
-async def test_a_stream_of_a_turn_that_is_quiet_from_the_beginning_begins_with_a_sign_of_life(
+async def test_stream_of_a_turn_quiet_from_the_start_begins_with_a_heartbeat(
     streams: Streams,
 ) -> None:
     client, has_begun = Client(), asyncio.Event()
@@ -239,7 +240,7 @@ async def test_a_stream_of_a_turn_that_is_quiet_from_the_beginning_begins_with_a
     assert client.body.count(SIGN) == 1
 
 
-async def test_who_reads_a_turn_over_http_hears_that_it_is_quiet_and_nobody_is_left_behind() -> None:
+async def test_turn_events_over_http_have_heartbeats_and_are_released_at_the_end() -> None:
     client = Client()
     async with await Ledger.open() as ledger:
         app = make_app(ledger, Models({}), Settings())
@@ -290,7 +291,7 @@ async def place() -> AsyncIterator[Place]:
         yield Place(ledger, clock)
 
 
-async def test_a_reader_goes_when_his_token_is_revoked_or_expires_and_no_other() -> None:
+async def test_stream_ends_when_its_token_is_revoked_or_expires_and_others_continue() -> None:
     async with place() as here:
         revoked, first = await here.reader()
         _, second = await here.reader(lifetime=10)
@@ -310,7 +311,7 @@ async def test_a_reader_goes_when_his_token_is_revoked_or_expires_and_no_other()
         await here.streams.check_tokens()
 
 
-async def test_looking_again_lasts_as_long_as_there_are_readers() -> None:
+async def test_token_check_task_runs_only_while_there_are_readers() -> None:
     async with place() as here:
 
         def lookers() -> int:
@@ -327,7 +328,7 @@ async def test_looking_again_lasts_as_long_as_there_are_readers() -> None:
         assert lookers() == 0
 
 
-async def test_who_came_without_a_token_stays_until_there_is_one() -> None:
+async def test_tokenless_reader_is_ended_once_a_token_exists() -> None:
     async with place() as here:
         reading = asyncio.create_task(here._read(Principal("local", frozenset(), 0)))
         await asyncio.sleep(0)
@@ -348,7 +349,7 @@ async def silence() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_and_says_why() -> None:
+async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_with_the_reason() -> None:
     async with place() as here:
         token, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
         client, others = Client(), asyncio.all_tasks()
@@ -370,7 +371,7 @@ async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_and_sa
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-async def test_stream_whose_token_ends_leaves_nothing_to_the_garbage_collector(has_begun: bool) -> None:
+async def test_stream_whose_token_ends_leaves_no_reference_cycles(has_begun: bool) -> None:
     async with place() as here:
         token, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
         who, code = Principal("ann", token.scopes, 0, token), ""
@@ -403,7 +404,7 @@ async def test_stream_whose_token_ends_leaves_nothing_to_the_garbage_collector(h
     assert not {"Outlet", "Stream", "Refused"} & left
 
 
-async def test_client_that_leaves_before_the_end_was_sent_cancels_nothing_else(streams: Streams) -> None:
+async def test_stream_whose_client_disconnects_before_the_end_leaves_no_task(streams: Streams) -> None:
     client, others, ends = Client(), asyncio.all_tasks(), asyncio.Event()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -422,7 +423,7 @@ async def test_client_that_leaves_before_the_end_was_sent_cancels_nothing_else(s
     assert asyncio.all_tasks() == others
 
 
-async def test_what_the_store_fails_to_tell_is_asked_again() -> None:
+async def test_token_check_that_fails_is_repeated() -> None:
     async with place() as here:
         streams = streams_of(here.ledger, here.clock, check_every=0)
         looks = 0
@@ -440,7 +441,7 @@ async def test_what_the_store_fails_to_tell_is_asked_again() -> None:
         assert looks > 1
 
 
-async def test_stream_cancelled_while_its_last_bytes_are_sent_is_forgotten(
+async def test_stream_cancelled_while_closing_is_released(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cancelled(self: ClientStream, patience: float) -> bool:

@@ -1,4 +1,4 @@
-"""The memory store undoes what failed, forgets only what it says, and reports every disagreement."""
+"""The memory store: undo of failed transactions, limits, tombstones, and the check of its rows."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ async def take_and_raise(tables: MemoryTables, taken: list[Step]) -> None:
 
 @settings(repeatable, max_examples=2 * EXAMPLES)
 @given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.sampled_from([None, 1, 2]))
-def test_what_a_failed_transaction_did_is_undone(
+def test_failed_transaction_is_undone_completely(
     before: list[Step], failed: list[Step], maximum: int | None
 ) -> None:
     database = Database(max_conversations=maximum)
@@ -201,14 +201,14 @@ def test_what_a_failed_transaction_did_is_undone(
 
 
 @pytest.mark.parametrize("step", [("add turn", 1, 1), ("add records", 1, 1)], ids=["line", "journal"])
-def test_a_failed_transaction_leaves_no_empty_rows_behind(step: Step) -> None:
+def test_failed_transaction_leaves_no_empty_rows(step: Step) -> None:
     database = Database()
     with pytest.raises(Abandoned):
         drive(MemoryStore(database).transact(take_and_raise, [step]))
     assert database == Database()
 
 
-def test_a_cancellation_undoes_too() -> None:
+def test_cancelled_transaction_is_undone() -> None:
     async def beat_and_exit(tables: Any, n: int) -> None:
         await tables.beat(some_id(LeaseId, n))
         raise KeyboardInterrupt
@@ -231,12 +231,12 @@ def test_a_cancellation_undoes_too() -> None:
     ],
     ids=["conversation", "turn", "attempt"],
 )
-def test_a_row_that_is_there_is_not_added_again(taken: list[Step]) -> None:
+def test_row_that_exists_cannot_be_added_again(taken: list[Step]) -> None:
     with pytest.raises(StoreError, match="already"):
         drive(MemoryStore().transact(take, taken))
 
 
-def test_a_conversation_key_names_one_conversation() -> None:
+def test_conversation_key_that_is_taken_is_refused() -> None:
     tables = MemoryTables(Database())
     drive(tables.add_conversation(conversation(1, conversation_key="k")))
     with pytest.raises(StoreError, match="'k' is taken"):
@@ -244,7 +244,7 @@ def test_a_conversation_key_names_one_conversation() -> None:
     drive(tables.add_conversation(conversation(3, conversation_key="k", owner="bob")))
 
 
-async def test_a_closed_store_does_nothing_any_more() -> None:
+async def test_closed_store_refuses_reads_and_writes() -> None:
     store = MemoryStore()
     await store.close()
     await store.close()
@@ -290,7 +290,9 @@ async def live(*chats: Chat) -> list[bool]:
     return found
 
 
-async def test_one_too_many_expires_the_one_used_longest_ago(ledger: Ledger, clock: HandClock) -> None:
+async def test_conversation_beyond_the_limit_expires_the_least_recently_used(
+    ledger: Ledger, clock: HandClock
+) -> None:
     one, two = await ledger.conversation(conversation_key="one"), await ledger.conversation()
     await say(one, clock)
     await say(two, clock)
@@ -303,7 +305,9 @@ async def test_one_too_many_expires_the_one_used_longest_ago(ledger: Ledger, clo
             pass
 
 
-async def test_owners_are_told_of_what_had_to_make_room(ledger: Ledger, database: Database) -> None:
+async def test_conversation_expired_by_the_limit_is_reported_to_its_owner(
+    ledger: Ledger, database: Database
+) -> None:
     one = await ledger.for_owner("ann", scope="shop").conversation()
     await ledger.for_owner("bob").conversation(internal=True)
     for _ in range(2):
@@ -314,7 +318,9 @@ async def test_owners_are_told_of_what_had_to_make_room(ledger: Ledger, database
     ]
 
 
-async def test_deleted_ones_make_room_before_any_other_expires(ledger: Ledger, clock: HandClock) -> None:
+async def test_deleted_conversation_is_purged_for_room_before_another_expires(
+    ledger: Ledger, clock: HandClock
+) -> None:
     one, two = await ledger.conversation(), await ledger.conversation(title="secret")
     await say(one, clock)
     await say(two, clock)
@@ -327,7 +333,7 @@ async def test_deleted_ones_make_room_before_any_other_expires(ledger: Ledger, c
     assert await ledger.check() == []
 
 
-async def test_an_expired_conversation_keeps_its_key_and_never_starts_empty(
+async def test_expired_conversation_keeps_its_key_and_is_not_replaced(
     ledger: Ledger, clock: HandClock
 ) -> None:
     await ledger.conversation(conversation_key="one")
@@ -338,7 +344,9 @@ async def test_an_expired_conversation_keeps_its_key_and_never_starts_empty(
         await ledger.conversation(conversation_key="one")
 
 
-async def test_a_conversation_with_a_running_turn_is_not_expired(ledger: Ledger, clock: HandClock) -> None:
+async def test_conversation_with_a_running_turn_is_not_expired_by_the_limit(
+    ledger: Ledger, clock: HandClock
+) -> None:
     one, two = await ledger.conversation(), await ledger.conversation()
     async with one.turn("Hello") as turn:
         clock.advance(1)
@@ -348,7 +356,7 @@ async def test_a_conversation_with_a_running_turn_is_not_expired(ledger: Ledger,
     assert len(await one.turns()) == 1
 
 
-async def test_the_bound_holds_again_once_nothing_runs(
+async def test_conversation_limit_holds_again_once_no_turn_runs(
     ledger: Ledger, clock: HandClock, database: Database
 ) -> None:
     chats = [await ledger.conversation() for _ in range(2)]
@@ -378,7 +386,7 @@ async def test_time_to_live_counts_from_the_last_turn(clock: HandClock) -> None:
         assert await live(chat) == [False]
 
 
-async def test_a_conversation_may_set_its_own_time_to_live(clock: HandClock) -> None:
+async def test_conversation_may_set_its_own_time_to_live(clock: HandClock) -> None:
     store = MemoryStore(Database(ttl_ms=10_000))
     async with await Ledger.over(store, clock=clock, random=Random(1)) as ledger:
         long, short = await ledger.conversation(expires_after=60), await ledger.conversation()
@@ -406,7 +414,7 @@ def purged(database: Database, limit: int) -> int:
     return drive(MemoryStore(database).transact(purge, PurgeRequest(10**6, 0, limit)))
 
 
-def test_only_so_many_tombstones_are_kept_and_the_oldest_become_unknown(
+def test_tombstones_beyond_the_limit_are_dropped_oldest_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 2)
@@ -418,7 +426,7 @@ def test_only_so_many_tombstones_are_kept_and_the_oldest_become_unknown(
     assert len(database.branches) == len(database.ended) == 2
 
 
-def test_the_turns_of_ended_conversations_are_removed_by_and_by() -> None:
+def test_turns_of_ended_conversations_are_purged_in_bounded_steps() -> None:
     database = with_ended(1, 2, turns=3)
     tables = MemoryTables(database)
     assert [drive(tables.purge_ended(3)) for _ in range(4)] == [3, 3, 2, 0]
@@ -426,7 +434,7 @@ def test_the_turns_of_ended_conversations_are_removed_by_and_by() -> None:
     assert database.attempts == {}
 
 
-def test_a_tombstone_that_is_dropped_takes_all_its_rows_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_tombstone_takes_all_its_rows_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
     database = with_ended(1, 2, turns=3)
     for _ in range(10):
@@ -435,7 +443,7 @@ def test_a_tombstone_that_is_dropped_takes_all_its_rows_along(monkeypatch: pytes
     assert database.attempts == {}
 
 
-def test_a_turn_of_a_dropped_tombstone_is_just_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_of_a_dropped_tombstone_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
     database = with_ended(1, 2, turns=3)
     while drive(MemoryTables(database).purge_ended(1)):
@@ -444,7 +452,7 @@ def test_a_turn_of_a_dropped_tombstone_is_just_not_there(monkeypatch: pytest.Mon
     assert found == [None, None, None]
 
 
-async def test_a_dropped_tombstone_is_not_found(
+async def test_conversation_of_a_dropped_tombstone_is_not_found(
     ledger: Ledger, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
@@ -456,7 +464,7 @@ async def test_a_dropped_tombstone_is_not_found(
         await ledger.conversation(chats[0].id)
 
 
-def test_turns_are_in_order_again_when_their_removal_is_undone() -> None:
+def test_turns_whose_removal_is_undone_are_in_order_again() -> None:
     database = with_ended(1, turns=3)
     tables = MemoryTables(database)
     before = drive(tables.turns(some_id(BranchId, 1), 0, 9, 9))
@@ -472,7 +480,7 @@ tables = st.dictionaries(st.integers(0, 4), st.integers())
 
 @repeatable
 @given(tables, st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers())))
-def test_everything_is_put_back(table: dict[int, int], steps: list[tuple[int, int | None]]) -> None:
+def test_undo_log_restores_every_row(table: dict[int, int], steps: list[tuple[int, int | None]]) -> None:
     before, plain, log = dict(table), dict(table), UndoLog()
     for name, row in steps:
         if row is None:
@@ -588,7 +596,7 @@ def count_for_nobody(rows: Database) -> None:
         (count_a_live_one_as_ended, "but was not counted so"),
     ],
 )
-async def test_what_does_not_agree_is_told(
+async def test_check_reports_each_disagreement_between_rows(
     lived: Lived, rows: Database, damage: Callable[[Database], None], said: str
 ) -> None:
     assert await lived.ledger.check() == []
@@ -598,14 +606,14 @@ async def test_what_does_not_agree_is_told(
     assert said in finding.message
 
 
-async def test_a_line_that_names_a_turn_that_is_gone_is_told(lived: Lived, rows: Database) -> None:
+async def test_check_reports_a_line_with_a_missing_turn(lived: Lived, rows: Database) -> None:
     turn = last_turn(rows)
     del rows.turns[turn.id]
     [told] = await MemoryTables(rows).oddities(9)
     assert f"is {turn.id}, which is not there" in told
 
 
-async def test_only_so_many_oddities_are_told(lived: Lived, rows: Database) -> None:
+async def test_check_reports_disagreements_up_to_its_limit(lived: Lived, rows: Database) -> None:
     for number in range(5):
         rows.journals[TurnId("turn_" + raw_id(number))] = {}
     assert len(await MemoryTables(rows).oddities(3)) == 3
@@ -615,7 +623,7 @@ async def places(tables: Tables, typed: str) -> list[int]:
     return [each.place for each in await tables.search("local", None, sought_in(typed), None, 10)]
 
 
-async def test_titles_lie_above_all_turns_and_places_rise() -> None:
+async def test_search_places_rise_and_those_of_titles_lie_above_turns() -> None:
     store = MemoryStore()
     async with await Ledger.over(store) as ledger:
         for number in range(3):
@@ -627,7 +635,7 @@ async def test_titles_lie_above_all_turns_and_places_rise() -> None:
     assert [place > TITLES for place in found] == [True] * 3 + [False] * 3
 
 
-async def test_what_is_undone_takes_no_place() -> None:
+async def test_undone_transaction_takes_no_search_place() -> None:
     rows = Database()
     store = MemoryStore(rows)
     async with await Ledger.over(store) as ledger:
@@ -641,7 +649,7 @@ async def test_what_is_undone_takes_no_place() -> None:
     assert len(kept) == len(before) + 1
 
 
-async def test_places_stay_apart_when_a_removal_is_undone() -> None:
+async def test_search_places_stay_distinct_after_an_undone_removal() -> None:
     rows = Database()
     store = MemoryStore(rows)
     async with await Ledger.over(store) as ledger:
@@ -669,7 +677,7 @@ def told(rows: Database, count: int) -> None:
         )
 
 
-def test_numbers_go_on_after_a_purge_that_was_undone() -> None:
+def test_change_numbers_continue_after_an_undone_purge() -> None:
     rows = Database()
     told(rows, 3)
     tables = MemoryTables(rows)

@@ -1,6 +1,6 @@
 """Another process on the same store, for tests: `python -m tests.unit.stores.sqlite.neighbour WHAT PATH …`.
 
-It says `ready` when its part is done, and ends when its input does.
+It prints `ready` when its work is done, and exits when its input ends.
 """
 
 import asyncio

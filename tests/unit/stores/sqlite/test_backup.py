@@ -1,4 +1,4 @@
-"""Backup and examination: consistent while others write, and the store is left exactly as it was."""
+"""Backup and examination: consistent during writes, and the store is left unchanged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def findings(path: Path) -> list[str]:
     return [finding.message for finding in report.findings]
 
 
-async def test_backup_of_a_store_has_everything_and_passes_the_check(path: Path, tmp_path: Path) -> None:
+async def test_backup_of_a_store_is_complete_and_passes_the_check(path: Path, tmp_path: Path) -> None:
     lived = await live_in(await SqliteStore.open(path))
     copy = tmp_path / "copy.db"
     seen: list[tuple[int, int]] = []
@@ -58,7 +58,7 @@ async def test_backup_of_a_store_has_everything_and_passes_the_check(path: Path,
         assert [turn.body for turn in await chat.turns()] == turns
 
 
-async def test_backup_while_turns_are_committed_is_one_moment_of_the_store(
+async def test_backup_during_commits_is_one_consistent_snapshot(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "PAGES", 1)
@@ -103,7 +103,7 @@ def test_backup_onto_a_file_that_appears_meanwhile_is_refused(path: Path, tmp_pa
     assert names(tmp_path) == ["chats.db", "copy.db"]
 
 
-def test_backup_that_is_interrupted_leaves_nothing(path: Path, tmp_path: Path) -> None:
+def test_backup_that_is_interrupted_leaves_no_file(path: Path, tmp_path: Path) -> None:
     prepare(str(path))
 
     def interrupt(done: int, total: int) -> None:
@@ -115,14 +115,14 @@ def test_backup_that_is_interrupted_leaves_nothing(path: Path, tmp_path: Path) -
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX permissions")
-def test_backup_can_be_read_by_its_user_only(path: Path, tmp_path: Path) -> None:
+def test_backup_is_readable_by_its_user_only(path: Path, tmp_path: Path) -> None:
     prepare(str(path))
     path.chmod(0o644)
     copied(path, tmp_path / "copy.db")
     assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
 
 
-def test_backup_of_an_older_store_is_that_store(path: Path, tmp_path: Path) -> None:
+def test_backup_of_an_older_store_keeps_its_schema_version(path: Path, tmp_path: Path) -> None:
     prepare(str(path))
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", 7)
@@ -133,7 +133,7 @@ def test_backup_of_an_older_store_is_that_store(path: Path, tmp_path: Path) -> N
     copy.close()
 
 
-async def test_backup_of_what_is_no_store_is_refused(path: Path, tmp_path: Path) -> None:
+async def test_backup_of_a_missing_memory_or_newer_store_is_refused(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with pytest.raises(NotAStore):
         await Ledger.backup("memory:", copy)
@@ -148,7 +148,7 @@ async def test_backup_of_what_is_no_store_is_refused(path: Path, tmp_path: Path)
     assert names(tmp_path) == ["chats.db"]
 
 
-async def test_backup_killed_before_it_dropped_its_first_name_can_be_opened(
+async def test_backup_killed_before_its_temporary_name_was_removed_can_be_opened(
     path: Path, tmp_path: Path
 ) -> None:
     await (await SqliteStore.open(path)).close()
@@ -178,7 +178,7 @@ async def lived_in(path: Path) -> Path:
     return path
 
 
-async def test_a_store_at_rest_is_described_and_left_as_it_was(lived_in: Path) -> None:
+async def test_examination_describes_an_idle_store_and_leaves_it_unchanged(lived_in: Path) -> None:
     before = contents(lived_in)
     found = examine(str(lived_in))
     assert (found.schema, found.journal_mode, found.file_bytes) == (
@@ -192,12 +192,12 @@ async def test_a_store_at_rest_is_described_and_left_as_it_was(lived_in: Path) -
     assert list(before) == [lived_in.name]
 
 
-async def test_an_empty_one_has_no_newest_turn(path: Path) -> None:
+async def test_examination_of_an_empty_store_has_no_newest_turn(path: Path) -> None:
     await (await SqliteStore.open(path)).close()
     assert examine(str(path)).newest_ms is None
 
 
-async def test_who_takes_part_is_told_from_who_died(path: Path) -> None:
+async def test_examination_counts_live_dead_and_unknown_processes(path: Path) -> None:
     async with await Ledger.open(f"sqlite:///{path}"):
         found = examine(str(path))
         assert (found.living, found.dead, found.unknown) == (1, 0, 0)
@@ -213,7 +213,7 @@ async def test_who_takes_part_is_told_from_who_died(path: Path) -> None:
         assert examine(str(path)).living == 1
 
 
-async def test_a_neighbour_that_does_not_let_go_is_noticed(
+async def test_examination_reports_a_store_whose_write_lock_is_held(
     lived_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visit, "PATIENCE_MS", 0)
@@ -225,14 +225,16 @@ async def test_a_neighbour_that_does_not_let_go_is_noticed(
     neighbour.close()
 
 
-async def test_another_journal_mode_is_seen(lived_in: Path) -> None:
+async def test_examination_reports_another_journal_mode(lived_in: Path) -> None:
     other = apsw.Connection(str(lived_in))
     assert other.pragma("journal_mode", "delete") == "delete"
     other.close()
     assert examine(str(lived_in)).journal_mode == "delete"
 
 
-async def test_what_is_no_store_of_this_version_is_refused(lived_in: Path, tmp_path: Path) -> None:
+async def test_examination_of_a_missing_or_other_version_store_is_refused(
+    lived_in: Path, tmp_path: Path
+) -> None:
     with pytest.raises(NotAStore):
         examine(str(tmp_path / "nothing.db"))
     for version, kind in ((VERSION + 1, StoreTooNew), (0, StoreError)):
@@ -243,5 +245,5 @@ async def test_what_is_no_store_of_this_version_is_refused(lived_in: Path, tmp_p
             examine(str(lived_in))
 
 
-def test_the_sqlite_in_use_is_a_safe_one() -> None:
+def test_sqlite_version_is_that_of_the_loaded_library() -> None:
     assert sqlite_version() == apsw.sqlite_lib_version()

@@ -1,4 +1,4 @@
-"""Opening: what is refused, in which words, and that whatever was there stays as it was."""
+"""Opening a store: which paths and files are refused, with which message, and left untouched."""
 
 import asyncio
 import os
@@ -83,30 +83,30 @@ def refused(path: Path, kind: type[StoreError], vfs: str | None = None) -> str:
         ("sqlite:///why?.db", "why?.db"),
     ],
 )
-def test_a_url_names_a_file(url: str, path: str) -> None:
+def test_sqlite_url_names_a_file(url: str, path: str) -> None:
     assert path_of(url) == path
 
 
 @pytest.mark.parametrize(
     "url", ["sqlite:///", "sqlite://", "chats.db", "sqlite:///:memory:", "files:chats", "sqlite:///chats/"]
 )
-def test_a_url_without_a_file_is_refused(url: str) -> None:
+def test_sqlite_url_without_a_file_is_refused(url: str) -> None:
     with pytest.raises(NotAStore):
         path_of(url)
 
 
 @pytest.mark.parametrize("version", ["3.40.1", "3.44.5", "3.45.0", "3.50.6", "3.51.0", "3.51.2"])
-def test_an_unsafe_sqlite_is_refused(version: str) -> None:
+def test_unsafe_sqlite_version_is_refused(version: str) -> None:
     with pytest.raises(UnsafeSqlite, match=version):
         check_sqlite(version)
 
 
 @pytest.mark.parametrize("version", ["3.44.6", "3.50.7", "3.51.3", "3.54.1", "4.0.0"])
-def test_a_safe_sqlite_is_taken(version: str) -> None:
+def test_safe_sqlite_version_is_accepted(version: str) -> None:
     check_sqlite(version)
 
 
-def test_a_new_store_is_marked_as_ours_and_uses_the_log(path: Path) -> None:
+def test_new_store_has_the_application_id_and_uses_the_wal(path: Path) -> None:
     make_store(path)
     connection = apsw.Connection(str(path))
     assert connection.pragma("application_id") == APPLICATION_ID
@@ -115,18 +115,18 @@ def test_a_new_store_is_marked_as_ours_and_uses_the_log(path: Path) -> None:
     connection.close()
 
 
-def test_closing_leaves_a_single_file(path: Path) -> None:
+def test_closed_store_leaves_a_single_file(path: Path) -> None:
     make_store(path)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_an_empty_file_becomes_a_store(path: Path) -> None:
+def test_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
     make_store(path)
     assert path.stat().st_size > 0
 
 
-def test_a_newer_store_is_refused_untouched(path: Path) -> None:
+def test_newer_store_is_refused_and_left_untouched(path: Path) -> None:
     make_store(path)
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", VERSION + 1)
@@ -134,7 +134,7 @@ def test_a_newer_store_is_refused_untouched(path: Path) -> None:
     assert f"schema {VERSION + 1}" in refused(path, StoreTooNew)
 
 
-def test_a_newer_store_is_refused_with_its_log_untouched(path: Path) -> None:
+def test_newer_store_with_a_log_is_refused_and_left_untouched(path: Path) -> None:
     make_store(path)
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -147,29 +147,29 @@ def test_a_newer_store_is_refused_with_its_log_untouched(path: Path) -> None:
     assert (path.read_bytes(), log.read_bytes()) == before
 
 
-def test_a_database_of_another_program_is_refused_untouched(path: Path) -> None:
+def test_database_of_another_program_is_refused_and_left_untouched(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
     assert "not a Turnledger store" in refused(path, NotAStore)
 
 
-def test_a_file_that_is_no_database_is_refused_untouched(path: Path) -> None:
+def test_file_that_is_not_a_database_is_refused_and_left_untouched(path: Path) -> None:
     path.write_text("Dear diary,\n" * 100)
     assert "not a database" in refused(path, NotAStore)
 
 
-def test_a_folder_is_refused_with_a_hint(path: Path) -> None:
+def test_path_of_a_folder_is_refused_with_a_hint(path: Path) -> None:
     path.mkdir()
     assert str(path / "chats.db") in refused(path, NotAStore)
 
 
-def test_a_missing_folder_is_refused_with_the_remedy(path: Path) -> None:
+def test_path_in_a_missing_folder_is_refused_with_the_remedy(path: Path) -> None:
     assert f"mkdir -p {path.parent / 'no'}" in refused(path.parent / "no" / "chats.db", NotAStore)
 
 
 @pytest.mark.parametrize(("start", "end"), [(100, 4096), (16, 68)])
-def test_a_damaged_store_is_refused_untouched(path: Path, start: int, end: int) -> None:
+def test_damaged_store_is_refused_and_left_untouched(path: Path, start: int, end: int) -> None:
     make_store(path)
     content = bytearray(path.read_bytes())
     content[start:end] = b"\xff" * (end - start)
@@ -189,7 +189,7 @@ def leave_log(path: Path) -> Path:
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
 @pytest.mark.parametrize(("start", "end"), [(0, 16), (0, 100), (0, 4096), (0, 8192), (16, 8192)])
-def test_store_whose_first_page_a_crash_tore_opens_through_its_log(
+def test_store_whose_first_page_was_torn_by_a_crash_opens_from_its_log(
     path: Path, start: int, end: int, filler: bytes
 ) -> None:
     make_store(path)
@@ -207,7 +207,7 @@ def test_store_whose_first_page_a_crash_tore_opens_through_its_log(
     connection.close()
 
 
-def test_store_torn_beyond_what_its_log_can_restore_is_corrupt_and_left_untouched(path: Path) -> None:
+def test_store_torn_beyond_its_log_is_corrupt_and_left_untouched(path: Path) -> None:
     make_store(path)
     log = leave_log(path)
     path.write_bytes(bytes(path.stat().st_size))
@@ -221,7 +221,7 @@ def test_store_torn_beyond_what_its_log_can_restore_is_corrupt_and_left_untouche
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal"])
-def test_foreign_file_beside_a_log_of_another_program_is_not_a_store(path: Path, suffix: str) -> None:
+def test_foreign_file_with_a_log_of_another_program_is_refused(path: Path, suffix: str) -> None:
     other = apsw.Connection(str(path))
     other.pragma("journal_mode", suffix.strip("-").replace("journal", "persist"))
     other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -235,7 +235,7 @@ def test_foreign_file_beside_a_log_of_another_program_is_not_a_store(path: Path,
 
 
 @pytest.mark.parametrize("is_absent", [True, False])
-def test_a_log_without_its_file_is_refused_untouched(path: Path, is_absent: bool) -> None:
+def test_log_without_its_file_is_refused_and_left_untouched(path: Path, is_absent: bool) -> None:
     make_store(path)
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -253,7 +253,7 @@ def test_a_log_without_its_file_is_refused_untouched(path: Path, is_absent: bool
     make_store(path)
 
 
-def test_the_log_of_a_link_is_the_one_beside_its_file(path: Path) -> None:
+def test_log_of_a_symbolic_link_is_sought_next_to_its_target(path: Path) -> None:
     link = path.with_name("link.db")
     link.symlink_to(path)
     path.with_name(f"{path.name}-wal").write_text("turns")
@@ -261,7 +261,7 @@ def test_the_log_of_a_link_is_the_one_beside_its_file(path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
-def test_opening_a_store_again_leaves_the_locks_of_this_process(path: Path) -> None:
+def test_store_opened_again_keeps_the_locks_of_the_process(path: Path) -> None:
     make_store(path)
     connection = apsw.Connection(str(path))
     connection.execute("SELECT * FROM lease").fetchall()
@@ -278,7 +278,7 @@ def test_opening_a_store_again_leaves_the_locks_of_this_process(path: Path) -> N
     connection.close()
 
 
-def test_the_log_shrinks_again_after_a_long_reader(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_shrinks_again_after_a_long_reader(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "LOG_LIMIT", 50_000)
     make_store(path)
     reader, writer = connections.connect_reader(str(path)), connections.connect_writer(str(path))
@@ -299,7 +299,7 @@ def test_the_log_shrinks_again_after_a_long_reader(path: Path, monkeypatch: pyte
     writer.close()
 
 
-def test_a_store_on_a_read_only_disk_is_refused(path: Path, disk: FaultyDisk) -> None:
+def test_store_on_a_read_only_disk_is_refused(path: Path, disk: FaultyDisk) -> None:
     make_store(path)
     disk.read_only = True
     assert "is read-only" in refused(path, StoreReadOnly, disk.name)
@@ -307,7 +307,7 @@ def test_a_store_on_a_read_only_disk_is_refused(path: Path, disk: FaultyDisk) ->
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX permissions")
 @pytest.mark.parametrize("place", ["file", "folder"])
-def test_what_this_user_may_not_write_is_refused(place: str, shelf: Path) -> None:
+def test_store_without_write_permission_is_refused(place: str, shelf: Path) -> None:
     make_store(shelf / "chats.db")
     shelf.joinpath("chats.db").chmod(0o444 if place == "file" else 0o666)
     shelf.chmod(0o555 if place == "folder" else 0o777)
@@ -326,11 +326,11 @@ def test_what_this_user_may_not_write_is_refused(place: str, shelf: Path) -> Non
 
 
 @pytest.mark.skipif("unix-none" not in apsw.vfs_names(), reason="needs a VFS without shared memory")
-def test_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
+def test_store_on_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
     assert "local disk" in refused(path, StoreError, vfs="unix-none")
 
 
-async def test_processes_that_create_one_store_at_once_end_up_with_one(
+async def test_store_created_by_several_processes_at_once_is_one_store(
     path: Path, neighbour: Neighbour
 ) -> None:
     lease = ids.new(LeaseId)
@@ -358,7 +358,9 @@ class Hours:
         self.now += seconds
 
 
-def test_a_writer_looks_often_at_first_and_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_writer_retries_often_at_first_and_gives_up_after_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hours = Hours()
     monkeypatch.setattr(connections, "time", hours)
     patience = Patience()
@@ -371,7 +373,7 @@ def test_a_writer_looks_often_at_first_and_gives_up_in_the_end(monkeypatch: pyte
         assert BUSY_TIMEOUT <= sum(hours.slept) <= BUSY_TIMEOUT + 2 * LONG_WAIT
 
 
-def test_a_writer_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_writer_waits_for_the_writer_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (connect_writer(f"{tmp_path}/x.db") for _ in range(2))
     first.execute("CREATE TABLE t (x); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)")
     hours = Hours()
@@ -384,7 +386,7 @@ def test_a_writer_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", ["database", "text"])
-def test_foreign_file_beside_a_log_of_ours_is_refused_and_left_alone(path: Path, kind: str) -> None:
+def test_foreign_file_with_a_log_of_ours_is_refused_and_left_untouched(path: Path, kind: str) -> None:
     connections.prepare(str(path))
     first, second = (connect_writer(str(path)) for _ in range(2))
     first.pragma("user_version", first.pragma("user_version"))
@@ -422,7 +424,7 @@ def resources() -> tuple[set[threading.Thread], int]:
 
 
 @posix
-def test_what_is_no_regular_file_is_refused_without_opening_it(tmp_path: Path) -> None:
+def test_path_of_a_pipe_socket_or_device_is_refused_without_opening_it(tmp_path: Path) -> None:
     pipe, door = tmp_path / "pipe", tmp_path / "door"
     os.mkfifo(pipe)
     with socket.socket(socket.AF_UNIX) as server:
@@ -432,26 +434,26 @@ def test_what_is_no_regular_file_is_refused_without_opening_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["a\0b.db", "a\ud800.db"])
-def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
+def test_path_with_an_impossible_name_is_refused(name: str) -> None:
     message = refused_place(name)
     assert repr(name) in message
     message.encode()
 
 
 @pytest.mark.parametrize("name", ["chats/", "", ".", "chats/.."])
-def test_a_name_of_a_folder_is_refused(name: str) -> None:
+def test_path_with_the_name_of_a_folder_is_refused(name: str) -> None:
     assert "Name a file in it" in refused_place(name)
 
 
 @posix
-def test_a_name_too_long_for_the_files_beside_it_is_refused(tmp_path: Path) -> None:
+def test_path_with_a_name_too_long_for_its_log_is_refused(tmp_path: Path) -> None:
     check_place(str(tmp_path / ("x" * 247)))
     assert "Shorten it by at least 1" in refused_place(tmp_path / ("x" * 248))
     assert "File name too long" in refused_place(tmp_path / ("x" * 300))
 
 
 @posix
-def test_a_path_too_long_for_sqlite_is_refused(tmp_path: Path) -> None:
+def test_path_too_long_for_sqlite_is_refused(tmp_path: Path) -> None:
     folder = tmp_path
     while len(str(folder)) < 500:
         folder /= "x" * 50
@@ -459,20 +461,20 @@ def test_a_path_too_long_for_sqlite_is_refused(tmp_path: Path) -> None:
     assert "too long" in refused_place(folder / "chats.db")
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_path_below_a_file_is_refused(tmp_path: Path) -> None:
     tmp_path.joinpath("file").touch()
     assert "Not a directory" in refused_place(tmp_path / "file" / "chats.db")
 
 
 @posix
-def test_links_are_followed_and_need_not_lead_to_a_file_yet(tmp_path: Path) -> None:
+def test_symbolic_link_is_followed_even_to_a_missing_file(tmp_path: Path) -> None:
     link, target = tmp_path / "link.db", tmp_path / "target.db"
     link.symlink_to(target)
     assert check_place(str(link)) == target
 
 
 @posix
-def test_a_link_that_leads_nowhere_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_symbolic_link_to_a_missing_folder_or_itself_is_refused(tmp_path: Path) -> None:
     link, circle = tmp_path / "link.db", tmp_path / "circle.db"
     link.symlink_to(tmp_path / "nowhere" / "chats.db")
     circle.symlink_to(circle)
@@ -480,7 +482,7 @@ def test_a_link_that_leads_nowhere_is_refused_by_its_name(tmp_path: Path) -> Non
     assert "symbolic links" in refused_place(circle)
 
 
-def test_a_disk_that_does_not_answer_makes_the_store_unavailable(
+def test_disk_with_an_io_error_makes_the_store_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
@@ -492,7 +494,7 @@ def test_a_disk_that_does_not_answer_makes_the_store_unavailable(
 
 @posix
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
-async def test_a_refusal_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
+async def test_refused_path_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(StoreError):
@@ -505,7 +507,7 @@ async def test_a_refusal_leaves_no_thread_and_no_open_file(tmp_path: Path) -> No
 
 
 @posix
-def test_file_with_two_names_is_refused_by_both(path: Path) -> None:
+def test_file_with_two_hard_links_is_refused_under_both_names(path: Path) -> None:
     prepare(str(path))
     other = path.with_name("other.db")
     os.link(path, other)
@@ -527,7 +529,7 @@ async def modes(path: Path) -> dict[str, str]:
 
 
 @posix
-def test_files_of_a_new_store_can_be_read_by_its_user_only(path: Path) -> None:
+def test_files_of_a_new_store_are_readable_by_its_user_only(path: Path) -> None:
     assert asyncio.run(modes(path)) == {
         **dict.fromkeys((".db", ".db-wal", ".db-shm", ".lock"), "-rw-------"),
         ".db-leases": "drwx------",
@@ -535,7 +537,7 @@ def test_files_of_a_new_store_can_be_read_by_its_user_only(path: Path) -> None:
 
 
 @posix
-def test_store_that_a_group_shares_keeps_its_permissions(path: Path) -> None:
+def test_store_shared_by_a_group_keeps_its_permissions(path: Path) -> None:
     asyncio.run(modes(path))
     path.chmod(0o660)
     assert asyncio.run(modes(path)) == {

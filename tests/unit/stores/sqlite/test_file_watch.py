@@ -1,4 +1,4 @@
-"""Files that are removed or replaced while the store is open: it takes no more writes, and loses no turn."""
+"""Files removed or replaced while the store is open: it refuses writes and loses no turn."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ def log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def test_a_removed_file_takes_no_more_writes(path: Path, writer: Writer) -> None:
+def test_writer_whose_file_was_removed_refuses_writes(path: Path, writer: Writer) -> None:
     path.unlink()
     jobs = [Job(add_claims, ("owner", "a")), Job(refuse, None), Job(has_claim, ("owner", "a"))]
     writer.run_batch(jobs)
@@ -59,14 +59,16 @@ def test_a_removed_file_takes_no_more_writes(path: Path, writer: Writer) -> None
             job.outcome()
 
 
-def test_a_replaced_file_takes_no_more_writes(path: Path, writer: Writer) -> None:
+def test_writer_whose_file_was_replaced_refuses_writes(path: Path, writer: Writer) -> None:
     shutil.copy(path, path.with_name("copy"))
     path.with_name("copy").replace(path)
     with pytest.raises(StoreUnavailable):
         add(writer, "a").outcome()
 
 
-def test_what_reaches_no_disk_or_writes_nothing_is_not_asked(path: Path, writer: Writer) -> None:
+def test_writer_whose_file_was_removed_still_serves_reads_and_unsynced_writes(
+    path: Path, writer: Writer
+) -> None:
     path.unlink()
     job = Job(has_claim, ("owner", "first"))
     writer.run_batch([job])
@@ -74,7 +76,7 @@ def test_what_reaches_no_disk_or_writes_nothing_is_not_asked(path: Path, writer:
     assert add(writer, "a", Sync.PROCESS).error is None
 
 
-def test_a_file_that_is_put_back_takes_writes_again(path: Path, writer: Writer) -> None:
+def test_writer_whose_file_was_put_back_writes_again(path: Path, writer: Writer) -> None:
     path.rename(path.with_name("aside"))
     refused = add(writer, "a")
     path.with_name("aside").rename(path)
@@ -84,7 +86,9 @@ def test_a_file_that_is_put_back_takes_writes_again(path: Path, writer: Writer) 
     assert not asyncio.run(has(path, "a"))
 
 
-async def test_closing_leaves_the_log_of_whoever_made_a_new_file(path: Path, neighbour: Neighbour) -> None:
+async def test_close_leaves_the_log_of_a_process_that_created_a_new_file(
+    path: Path, neighbour: Neighbour
+) -> None:
     store = await SqliteStore.open(path)
     await store.transact(add_claims, ("owner", "a"))
     for each in path.parent.iterdir():
@@ -95,7 +99,7 @@ async def test_closing_leaves_the_log_of_whoever_made_a_new_file(path: Path, nei
     assert log_of(path).stat().st_size == size > 0
 
 
-def test_closing_leaves_the_log_when_it_is_all_that_is_left(path: Path, writer: Writer) -> None:
+def test_close_leaves_the_log_when_its_file_was_removed(path: Path, writer: Writer) -> None:
     path.unlink()
     writer.close()
     assert log_of(path).stat().st_size > 0
@@ -103,7 +107,7 @@ def test_closing_leaves_the_log_when_it_is_all_that_is_left(path: Path, writer: 
         connections.prepare(str(path))
 
 
-def test_closing_carries_the_log_over_to_a_file_that_was_moved(path: Path, writer: Writer) -> None:
+def test_close_writes_the_log_into_a_file_that_was_moved(path: Path, writer: Writer) -> None:
     elsewhere = path.with_name("elsewhere.db")
     path.rename(elsewhere)
     writer.close()
@@ -111,9 +115,7 @@ def test_closing_carries_the_log_over_to_a_file_that_was_moved(path: Path, write
     assert asyncio.run(has(elsewhere, "first"))
 
 
-def test_closing_leaves_nothing_in_the_log_beside_a_file_that_took_the_place(
-    path: Path, writer: Writer
-) -> None:
+def test_close_empties_the_log_next_to_a_file_that_replaced_its_own(path: Path, writer: Writer) -> None:
     other = path.with_name("other.db")
     connections.prepare(str(other))
     other.replace(path)
@@ -154,7 +156,7 @@ def test_writer_whose_log_or_index_was_put_back_writes_again(
     assert [asyncio.run(has(path, claim)) for claim in ("first", "a", "b")] == [True, False, True]
 
 
-def test_removed_log_is_saved_into_the_file_at_the_next_look(path: Path, writer: Writer) -> None:
+def test_removed_log_is_saved_into_the_file_at_the_next_check(path: Path, writer: Writer) -> None:
     log_of(path).unlink()
     writer.look_at_files()
     alone = path.with_name("alone.db")
@@ -178,7 +180,7 @@ def test_log_removed_during_a_transaction_is_saved_into_the_file(path: Path, wri
 
 @pytest.mark.parametrize("write_is_first", [False, True])
 @pytest.mark.parametrize("lost", ["", "-wal"])
-def test_writer_that_looks_for_its_files_reports_a_lost_one_once(
+def test_writer_reports_a_lost_file_once(
     path: Path, writer: Writer, lost: str, write_is_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     if lost:
@@ -193,7 +195,7 @@ def test_writer_that_looks_for_its_files_reports_a_lost_one_once(
     assert f"{path}{lost} was" in record.getMessage()
 
 
-async def test_store_whose_log_was_removed_refuses_reads_soon(store: SqliteStore, path: Path) -> None:
+async def test_store_whose_log_was_removed_soon_refuses_reads(store: SqliteStore, path: Path) -> None:
     await store.transact(add_claims, ("owner", "a"))
     store.watch(lambda: None)
     log_of(path).unlink()
@@ -203,9 +205,7 @@ async def test_store_whose_log_was_removed_refuses_reads_soon(store: SqliteStore
                 await store.read(has_claim, ("owner", "a"))
 
 
-async def test_process_that_opens_a_store_in_use_without_its_log_is_refused(
-    path: Path, writer: Writer
-) -> None:
+async def test_opening_a_store_in_use_without_its_log_is_refused(path: Path, writer: Writer) -> None:
     log_of(path).unlink()
     with pytest.raises(StoreUnavailable, match="while another process used the store"):
         connections.prepare(str(path))
@@ -217,7 +217,7 @@ async def test_process_that_opens_a_store_in_use_without_its_log_is_refused(
 
 
 @pytest.mark.parametrize("suffixes", [["-shm"], ["-wal", "-shm"]])
-async def test_closing_after_another_process_made_new_files_leaves_its_turns(
+async def test_close_after_another_process_created_new_files_keeps_its_turns(
     path: Path, writer: Writer, neighbour: Neighbour, suffixes: list[str]
 ) -> None:
     for suffix in suffixes:
@@ -234,7 +234,7 @@ async def test_closing_after_another_process_made_new_files_leaves_its_turns(
     await store.close()
 
 
-async def test_removed_log_is_not_saved_beside_the_index_of_another_process(
+async def test_removed_log_is_not_saved_next_to_the_index_of_another_process(
     path: Path, writer: Writer, neighbour: Neighbour
 ) -> None:
     for suffix in ("-wal", "-shm"):
@@ -247,7 +247,7 @@ async def test_removed_log_is_not_saved_beside_the_index_of_another_process(
     assert content_of(path) == before
 
 
-def test_log_that_was_cut_in_place_stops_all_writes(writer: Writer, path: Path) -> None:
+def test_writer_whose_log_was_truncated_refuses_writes(writer: Writer, path: Path) -> None:
     os.truncate(f"{path}-wal", 0)
     with pytest.raises(StoreUnavailable, match="-wal was cut short"):
         add(writer, "second").outcome()
@@ -255,7 +255,7 @@ def test_log_that_was_cut_in_place_stops_all_writes(writer: Writer, path: Path) 
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
-def test_file_that_cannot_be_looked_up_takes_no_writes_until_it_can(
+def test_writer_whose_file_cannot_be_looked_up_refuses_writes_until_it_can(
     path: Path, writer: Writer, suffix: str
 ) -> None:
     place, aside = path.with_name(path.name + suffix), path.with_name("aside")
@@ -271,7 +271,7 @@ def test_file_that_cannot_be_looked_up_takes_no_writes_until_it_can(
     assert asyncio.run(has(path, "b"))
 
 
-def test_folder_that_became_a_file_takes_no_writes(path: Path, writer: Writer) -> None:
+def test_writer_whose_folder_became_a_file_refuses_writes(path: Path, writer: Writer) -> None:
     folder, aside = path.parent, path.parent.with_name("aside")
     folder.rename(aside)
     folder.touch()
@@ -282,7 +282,7 @@ def test_folder_that_became_a_file_takes_no_writes(path: Path, writer: Writer) -
     assert asyncio.run(has(aside / path.name, "first"))
 
 
-def test_log_that_cannot_be_looked_up_is_refused_when_the_store_opens(path: Path) -> None:
+def test_store_whose_log_cannot_be_looked_up_is_refused_on_open(path: Path) -> None:
     connections.prepare(str(path))
     log_of(path).symlink_to(log_of(path).name)
     with pytest.raises(NotAStore, match="cannot be reached"):

@@ -1,4 +1,4 @@
-"""Signs of life, across real processes."""
+"""Leases and lock files across real processes."""
 
 import asyncio
 import errno
@@ -34,18 +34,18 @@ def locks(path: Path) -> list[str]:
     return sorted(each.name for each in path.with_name(f"{path.name}-leases").glob("*"))
 
 
-async def test_the_own_process_is_not_gone(store: SqliteStore) -> None:
+async def test_lease_of_the_own_process_is_not_gone(store: SqliteStore) -> None:
     lease = ids.new(LeaseId)
     await store.keep_lease(lease, every=60)
     assert store.holder_is_gone(lease) is False
     assert await store.read(beat_of, lease) == 1
 
 
-async def test_of_a_lease_without_a_lock_file_nothing_is_known(store: SqliteStore) -> None:
+async def test_lease_without_a_lock_file_is_not_reported_gone(store: SqliteStore) -> None:
     assert store.holder_is_gone(ids.new(LeaseId)) is False
 
 
-async def test_the_lease_is_renewed_whatever_the_loop_is_doing(store: SqliteStore, path: Path) -> None:
+async def test_lease_is_renewed_while_the_event_loop_is_blocked(store: SqliteStore, path: Path) -> None:
     lease = ids.new(LeaseId)
     await store.keep_lease(lease, every=0.001)
     other = await SqliteStore.open(path, inline=True)  # its reads hold up the loop
@@ -54,7 +54,7 @@ async def test_the_lease_is_renewed_whatever_the_loop_is_doing(store: SqliteStor
     await other.close()
 
 
-async def test_a_process_that_was_killed_is_gone_at_once(
+async def test_lease_of_a_killed_process_is_gone_at_once(
     store: SqliteStore, path: Path, neighbour: Neighbour
 ) -> None:
     lease = ids.new(LeaseId)
@@ -66,7 +66,7 @@ async def test_a_process_that_was_killed_is_gone_at_once(
     assert store.holder_is_gone(lease) is True
 
 
-async def test_the_lock_file_of_a_dead_process_goes_with_its_lease(
+async def test_lock_file_of_a_dead_process_is_removed_after_its_lease(
     store: SqliteStore, path: Path, neighbour: Neighbour
 ) -> None:
     dead, own, next_one = ids.new(LeaseId), ids.new(LeaseId), ids.new(LeaseId)
@@ -82,7 +82,7 @@ async def test_the_lock_file_of_a_dead_process_goes_with_its_lease(
     await other.close()
 
 
-async def test_closing_ends_the_lease(store: SqliteStore, path: Path) -> None:
+async def test_closed_store_ends_its_lease_and_removes_its_lock_file(store: SqliteStore, path: Path) -> None:
     lease = ids.new(LeaseId)
     other = await SqliteStore.open(path)
     await other.keep_lease(lease, every=60)
@@ -92,7 +92,7 @@ async def test_closing_ends_the_lease(store: SqliteStore, path: Path) -> None:
     assert store.holder_is_gone(lease) is False
 
 
-async def test_an_inline_store_beats_once_and_leaves_no_lock_file(path: Path) -> None:
+async def test_inline_store_beats_once_and_leaves_no_lock_file(path: Path) -> None:
     lease = ids.new(LeaseId)
     store = await SqliteStore.open(path, inline=True)
     await store.keep_lease(lease, every=0.001)
@@ -102,7 +102,7 @@ async def test_an_inline_store_beats_once_and_leaves_no_lock_file(path: Path) ->
     await store.close()
 
 
-def test_a_sweep_removes_what_a_crash_left_half_made(path: Path) -> None:
+def test_sweep_removes_lock_files_that_a_crash_left_unfinished(path: Path) -> None:
     folder = path.with_name(f"{path.name}-leases")
     folder.mkdir()
     orphan, named = ids.new(LeaseId), ids.new(LeaseId)
@@ -112,7 +112,7 @@ def test_a_sweep_removes_what_a_crash_left_half_made(path: Path) -> None:
     assert locks(path) == ["notes.new"]
 
 
-async def test_without_a_place_for_lock_files_the_beats_are_enough(
+async def test_lease_without_a_place_for_lock_files_is_kept_with_a_warning(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.with_name(f"{path.name}-leases").write_text("not a folder")
@@ -125,7 +125,7 @@ async def test_without_a_place_for_lock_files_the_beats_are_enough(
     assert path.with_name(f"{path.name}-leases").read_text() == "not a folder"
 
 
-def test_a_disk_without_room_for_a_lock_file_leaves_nothing_behind(
+def test_lock_file_on_a_full_disk_leaves_no_file_and_no_handle(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = LockFiles(str(path))
@@ -139,7 +139,7 @@ def test_a_disk_without_room_for_a_lock_file_leaves_nothing_behind(
     assert open_files() == before
 
 
-def test_a_lock_file_that_cannot_be_removed_is_let_go_all_the_same(
+def test_lock_file_that_cannot_be_removed_is_still_unlocked(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, lease = LockFiles(str(path)), ids.new(LeaseId)
@@ -151,7 +151,7 @@ def test_a_lock_file_that_cannot_be_removed_is_let_go_all_the_same(
     assert LockFiles(str(path)).is_unlocked(lease)
 
 
-def test_the_last_to_leave_removes_the_folder(path: Path) -> None:
+def test_lock_folder_is_removed_by_the_last_process(path: Path) -> None:
     first, last = LockFiles(str(path)), LockFiles(str(path))
     first.take(ids.new(LeaseId))
     last.take(ids.new(LeaseId))
@@ -161,7 +161,9 @@ def test_the_last_to_leave_removes_the_folder(path: Path) -> None:
     assert not path.with_name(f"{path.name}-leases").exists()
 
 
-def test_a_folder_that_vanishes_meanwhile_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_folder_that_vanishes_meanwhile_is_created_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_file, opened = os.open, list[object]()
 
     def open_late(place: Path, *arguments: int) -> int:
@@ -178,7 +180,7 @@ def test_a_folder_that_vanishes_meanwhile_is_made_again(path: Path, monkeypatch:
     files.release()
 
 
-async def test_whoever_opens_a_store_by_a_link_sees_the_same_lock_files(
+async def test_store_opened_by_a_symbolic_link_uses_the_same_lock_files(
     store: SqliteStore, path: Path
 ) -> None:
     link, lease = path.with_name("link.db"), ids.new(LeaseId)
@@ -189,7 +191,7 @@ async def test_whoever_opens_a_store_by_a_link_sees_the_same_lock_files(
     await other.close()
 
 
-def test_a_sweep_leaves_what_is_locked_named_or_foreign(path: Path) -> None:
+def test_sweep_keeps_locked_named_and_foreign_files(path: Path) -> None:
     held, named = ids.new(LeaseId), ids.new(LeaseId)
     files, others = LockFiles(str(path)), LockFiles(str(path))
     files.take(held)

@@ -1,4 +1,4 @@
-"""Power loss at any moment loses no acknowledged write; every error of SQLite has its place in the tree."""
+"""Power loss loses no acknowledged write; every SQLite error maps to a Turnledger error."""
 
 from pathlib import Path
 from random import Random
@@ -38,7 +38,7 @@ async def survived(image: Path, lease: LeaseId) -> int:
     return beats
 
 
-async def test_every_acknowledged_write_survives(path: Path, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_a_power_loss(path: Path, disk: FaultyDisk, tmp_path: Path) -> None:
     random = Random(0)
     lease = ids.new(LeaseId)
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
@@ -58,7 +58,7 @@ async def test_every_acknowledged_write_survives(path: Path, disk: FaultyDisk, t
     await store.close()
 
 
-async def test_one_operation_that_asks_for_the_disk_brings_its_whole_batch_there(
+async def test_batch_with_one_disk_sync_survives_a_power_loss_whole(
     path: Path, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     random = Random(5)
@@ -77,7 +77,7 @@ async def test_one_operation_that_asks_for_the_disk_brings_its_whole_batch_there
     await store.close()
 
 
-async def test_commit_that_a_killed_process_left_unsynced_is_synced_when_the_store_is_opened(
+async def test_commit_left_unsynced_by_a_killed_process_is_synced_on_open(
     path: Path, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     """A process dies between write and sync of a commit. Two others start, recover the commit from the
@@ -111,7 +111,9 @@ async def test_commit_that_a_killed_process_left_unsynced_is_synced_when_the_sto
     await last.close()
 
 
-async def test_without_sync_the_disk_does_forget(path: Path, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_unsynced_writes_are_lost_by_the_simulated_disk(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
     lease = ids.new(LeaseId)
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
     for _ in range(10):
@@ -143,14 +145,14 @@ async def test_power_loss_at_any_write_of_a_new_file_leaves_a_store_that_opens(
         assert beats <= await survived(image, lease) <= beats + 1
 
 
-async def test_every_sync_asks_for_a_flush_of_the_disks_own_cache(path: Path, disk: FaultyDisk) -> None:
+async def test_every_sync_flushes_the_disk_cache(path: Path, disk: FaultyDisk) -> None:
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
     await store.transact(beat, ids.new(LeaseId))
     await store.close()
     assert disk.sync_flags == {apsw.SQLITE_SYNC_FULL}
 
 
-async def test_store_whose_creation_was_cut_after_its_first_page_is_created_anew(
+async def test_store_whose_creation_was_cut_after_its_first_page_is_created_again(
     path: Path, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     """The page names the store as ours, but the journal beside it undoes the page: the file is empty."""
@@ -182,16 +184,16 @@ def error(kind: type[apsw.Error], code: int) -> apsw.Error:
     return problem
 
 
-def test_the_map_names_every_error_class_of_apsw() -> None:
+def test_error_map_names_every_error_class_of_apsw() -> None:
     assert set(MEANING) == CLASSES
 
 
-def test_every_meaning_has_a_remedy() -> None:
+def test_error_map_has_a_remedy_for_every_meaning() -> None:
     assert set(MEANING.values()) <= set(_REMEDY)
 
 
 @pytest.mark.parametrize("kind", sorted(CLASSES, key=str))
-def test_the_message_names_the_file_and_the_cause_is_kept(kind: type[apsw.Error]) -> None:
+def test_translated_error_names_the_file_and_keeps_the_cause(kind: type[apsw.Error]) -> None:
     problem = kind("why")
     failure = translated(problem, "chats.db")
     assert type(failure) is MEANING[kind]
@@ -199,38 +201,38 @@ def test_the_message_names_the_file_and_the_cause_is_kept(kind: type[apsw.Error]
     assert failure.__cause__ is problem
 
 
-def test_an_extended_code_says_more_than_its_class() -> None:
+def test_extended_error_code_overrides_the_error_class() -> None:
     assert meaning_of(error(apsw.IOError, apsw.SQLITE_IOERR_CORRUPTFS)) is StoreCorrupt
     assert meaning_of(error(apsw.IOError, apsw.SQLITE_IOERR_READ)) is StoreUnavailable
     assert meaning_of(error(apsw.FullError, apsw.SQLITE_FULL)) is StoreFull
 
 
-def test_an_open_store_that_is_no_database_any_more_is_damaged() -> None:
+def test_not_a_database_error_of_an_open_store_is_corrupt() -> None:
     assert meaning_of(apsw.NotADBError("not a database")) is StoreCorrupt
 
 
-def test_a_file_that_cannot_be_opened_comes_with_what_to_look_at() -> None:
+def test_cannot_open_error_carries_a_remedy() -> None:
     failure = translated(apsw.CantOpenError("unable to open database file"), "/proc/chats.db")
     assert isinstance(failure, StoreUnavailable)
     assert "Check that its folder can hold files" in str(failure)
 
 
-def test_an_unknown_outcome_never_claims_that_nothing_was_written() -> None:
+def test_unknown_outcome_error_does_not_claim_that_nothing_was_written() -> None:
     failure = not_committed(apsw.CorruptError("malformed"), "chats.db")
     assert type(failure) is OutcomeUnknown
     assert "Nothing was written" not in str(failure)
     assert failure.because is StoreCorrupt
 
 
-def test_full_disk_at_commit_is_certain_not_to_have_committed() -> None:
+def test_full_disk_at_commit_raises_store_full_and_not_outcome_unknown() -> None:
     assert type(not_committed(apsw.FullError("full"), "chats.db")) is StoreFull
 
 
-def test_values_that_sqlite_cannot_hold_are_the_callers_mistake() -> None:
+def test_value_that_sqlite_cannot_hold_raises_invalid_input() -> None:
     assert isinstance(translated(OverflowError("too large"), "chats.db"), InvalidInput)
 
 
-async def test_bug_below_the_store_is_not_reported_as_damage(path: Path) -> None:
+async def test_bug_in_the_tables_is_not_reported_as_damage(path: Path) -> None:
     async def add_nothing(tables: Tables, _: None) -> None:
         await tables.add_turn(cast(Turn, None))
 
@@ -242,7 +244,7 @@ async def test_bug_below_the_store_is_not_reported_as_damage(path: Path) -> None
     await store.close()
 
 
-def test_other_errors_pass_as_they_are() -> None:
+def test_error_of_another_kind_is_returned_unchanged() -> None:
     refusal = Superseded()
     assert translated(refusal, "chats.db") is refusal
     assert issubclass(MEANING[apsw.Error], StoreError)

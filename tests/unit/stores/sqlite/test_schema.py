@@ -1,4 +1,4 @@
-"""The schema: migrations lead to schema.sql, and every query is there, used, and served by an index."""
+"""The schema: migrations lead to schema.sql, and every query is named, used and indexed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def migrated() -> apsw.Connection:
     return connection
 
 
-def test_migrations_lead_to_the_schema_with_which_a_store_is_made(migrated: apsw.Connection) -> None:
+def test_migrations_lead_to_the_schema_of_a_new_store(migrated: apsw.Connection) -> None:
     made = apsw.Connection(":memory:")
     migrate(made, ":memory:")
     assert shape(migrated) == shape(made)
@@ -87,7 +87,7 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert [int(name[:4]) for name in MIGRATIONS] == list(range(1, VERSION + 1))
 
 
-def test_a_store_of_the_first_version_keeps_its_rows() -> None:
+def test_migration_from_the_first_version_keeps_the_rows() -> None:
     connection = of_the_first_version()
     connection.execute(
         "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 3, 2)",
@@ -113,7 +113,7 @@ def test_a_store_of_the_first_version_keeps_its_rows() -> None:
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
 
 
-async def test_store_of_version_8_with_rows_in_every_table_migrates_and_passes_the_check(
+async def test_migration_from_version_8_with_rows_in_every_table_passes_the_check(
     tmp_path: Path,
 ) -> None:
     """The rows are those that this version writes, as far as version 8 had columns for them."""
@@ -156,7 +156,7 @@ async def test_store_of_version_8_with_rows_in_every_table_migrates_and_passes_t
         assert await ledger.check() == []
 
 
-def test_flag_versions_go_into_the_row_of_their_owner() -> None:
+def test_migration_moves_flag_versions_into_the_owner_rows() -> None:
     connection = of_the_first_version()
     connection.execute("INSERT INTO flag_version (owner, version) VALUES ('ann', 7), ('ben', 1)")
     migrate(connection, ":memory:")
@@ -166,7 +166,7 @@ def test_flag_versions_go_into_the_row_of_their_owner() -> None:
     assert connection.execute(QUERIES["flag_version"], ("ann",)).fetchall() == [(8,)]
 
 
-async def test_a_store_that_counted_turns_alone_is_counted_anew(tmp_path: Path) -> None:
+async def test_migration_recounts_the_usage_of_every_owner(tmp_path: Path) -> None:
     """What failed turns, chats and details take is counted as if it always had been."""
     url = f"sqlite:///{tmp_path}/chats.db"
     async with await Ledger.open(url) as ledger:
@@ -199,7 +199,7 @@ async def test_a_store_that_counted_turns_alone_is_counted_anew(tmp_path: Path) 
         assert await ledger.check(at_rest=True) == []
 
 
-def test_interrupted_turns_that_ran_tools_go_along_after_the_migration() -> None:
+def test_migration_marks_interrupted_turns_that_ran_tools() -> None:
     connection = of_the_first_version()
     connection.execute(
         "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 3, 4), (?, ?, 0, 1)",
@@ -219,14 +219,14 @@ def test_interrupted_turns_that_ran_tools_go_along_after_the_migration() -> None
     assert sorted(row[1] for row in found) == [1, 3]
 
 
-def test_migrating_twice_changes_nothing(migrated: apsw.Connection) -> None:
+def test_migration_run_twice_changes_nothing(migrated: apsw.Connection) -> None:
     before = migrated.pragma("schema_version")
     migrate(migrated, ":memory:")
     assert migrated.pragma("schema_version") == before
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_failed_step_leaves_tables_and_version_as_they_were(
+def test_failed_migration_step_leaves_tables_and_version_unchanged(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = of_the_first_version() if version else apsw.Connection(":memory:")
@@ -240,14 +240,14 @@ def test_a_failed_step_leaves_tables_and_version_as_they_were(
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_each_query_has_a_sentence_and_is_used_by_its_module(file: str) -> None:
+def test_query_has_a_comment_and_is_used_by_its_module(file: str) -> None:
     written, source = sql_text(f"tables/{file}.sql"), sql_text(f"tables/{file}.py")
     names = set(named_queries(written))
     assert {name for name in names if f'"{name}"' not in source} == set()
     assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", written, re.MULTILINE)) == len(names)
 
 
-def test_each_query_that_is_run_has_a_name_of_its_own() -> None:
+def test_query_names_are_unique_and_every_used_one_exists() -> None:
     written = [name for file in FILES for name in named_queries(sql_text(f"tables/{file}.sql"))]
     assert len(written) == len(QUERIES)
     used = re.findall(
@@ -272,7 +272,7 @@ def scans_of(connection: apsw.Connection, query: str) -> list[str]:
     return [step for step in scans if step.split()[1] not in SMALL_TABLES]
 
 
-def test_no_query_reads_a_table_that_grows_from_end_to_end(migrated: apsw.Connection) -> None:
+def test_queries_do_not_scan_a_growing_table(migrated: apsw.Connection) -> None:
     scanning = {name: scans_of(migrated, QUERIES[name]) for name in set(QUERIES) - CHECKS - SMALL}
     assert {name: scans for name, scans in scanning.items() if scans} == {}
 
@@ -338,7 +338,7 @@ async def listed(connection: apsw.Connection) -> list[tuple[str | None, str | No
     return [(each.conversation.title, each.conversation.named_by, each.preview) for each in found]
 
 
-async def test_chats_have_a_preview_and_a_name(old: apsw.Connection) -> None:
+async def test_migration_fills_in_previews_and_titles(old: apsw.Connection) -> None:
     add_chat(old, 3, [body("What is a heron?", message("assistant", "A bird."))])
     add_chat(old, 2, [body("And an egret?", message("assistant", "A heron."))], title="Birds")
     add_chat(old, 1, [])
@@ -349,7 +349,7 @@ async def test_chats_have_a_preview_and_a_name(old: apsw.Connection) -> None:
     ]
 
 
-async def test_a_preview_is_the_last_text_that_is_shown(old: apsw.Connection) -> None:
+async def test_migration_takes_the_preview_from_the_last_shown_text(old: apsw.Connection) -> None:
     said = body("Look.", message("assistant", "I looked."))
     _, turns = add_chat(old, 1, [said, body("", CALL), body("", RESULT)])
     assert len(turns) == 3
@@ -361,7 +361,7 @@ async def test_a_preview_is_the_last_text_that_is_shown(old: apsw.Connection) ->
     assert await listed(old) == [(None, None, "two"), ("Look.", "words", "I looked.")]
 
 
-async def test_of_what_was_deleted_nothing_is_kept_that_was_said(old: apsw.Connection) -> None:
+async def test_migration_removes_titles_and_previews_of_deleted_conversations(old: apsw.Connection) -> None:
     for number, state in enumerate(("deleted", "expired")):
         chat, _ = add_chat(old, number, [body("A secret.")], state, title="Secret")
         old.execute("UPDATE conversation SET former_conversation_key = ? WHERE id = ?", (state, chat))
@@ -374,7 +374,7 @@ async def test_of_what_was_deleted_nothing_is_kept_that_was_said(old: apsw.Conne
     assert keys.fetchall() == [(None, None), ("k", "expired")]
 
 
-async def test_titles_and_turns_are_found(old: apsw.Connection) -> None:
+async def test_migration_makes_titles_and_turns_searchable(old: apsw.Connection) -> None:
     named, _ = add_chat(old, 1, [body("What is a heron?")], title="Birds")
     unnamed, _ = add_chat(old, 2, [body("Where are birds?")])
     migrate(old, ":memory:")
@@ -385,7 +385,7 @@ async def test_titles_and_turns_are_found(old: apsw.Connection) -> None:
     assert [(each.conversation.raw, each.turn is None) for each in found] == [(named, True), (unnamed, False)]
 
 
-def test_what_cannot_be_read_has_neither() -> None:
+def test_migration_of_an_unreadable_turn_gives_no_preview_and_no_title() -> None:
     assert turn_preview(b"{", None) == ""
     assert turn_title(b"{", None) is None
     assert turn_title(body("one"), "0") is None

@@ -1,4 +1,4 @@
-"""SqliteStore with its threads: batches, views, watchers, closing; and visits that leave no trace."""
+"""SqliteStore with its threads: batches, snapshots, watchers, closing; and read-only visits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def blocked(tables: Tables, gate: tuple[threading.Event, threading.Event])
     assert leave.wait(60)
 
 
-async def test_what_a_transaction_returns_and_raises_reaches_its_caller(store: SqliteStore) -> None:
+async def test_transaction_that_raises_is_undone_and_raises_to_its_caller(store: SqliteStore) -> None:
     await store.transact(add_claims, ("owner", "a"))
     with pytest.raises(Superseded):
         await store.transact(add_claim_then_refuse, ("owner", "b"))
@@ -64,7 +64,7 @@ async def test_what_a_transaction_returns_and_raises_reaches_its_caller(store: S
     assert not await store.read(has_claim, ("owner", "b"))
 
 
-async def test_what_is_queued_while_the_writer_works_is_one_transaction(store: SqliteStore) -> None:
+async def test_operations_queued_while_the_writer_works_share_one_transaction(store: SqliteStore) -> None:
     commits = count_commits(store)
     gate = threading.Event(), threading.Event()
     first = asyncio.create_task(store.transact(blocked, gate))
@@ -80,14 +80,14 @@ async def test_what_is_queued_while_the_writer_works_is_one_transaction(store: S
     assert await store.read(has_claim, ("owner", "49"))
 
 
-async def test_a_read_sees_every_acknowledged_write(store: SqliteStore) -> None:
+async def test_read_sees_every_acknowledged_write(store: SqliteStore) -> None:
     lease = ids.new(LeaseId)
     for count in range(1, 50):
         await store.transact(beat, lease, Sync.PROCESS)
         assert await store.read(beat_of, lease) == count
 
 
-async def test_a_read_has_one_view(store: SqliteStore) -> None:
+async def test_read_sees_one_snapshot_throughout(store: SqliteStore) -> None:
     lease = ids.new(LeaseId)
     gate = threading.Event(), threading.Event()
 
@@ -104,12 +104,12 @@ async def test_a_read_has_one_view(store: SqliteStore) -> None:
     assert await store.read(beat_of, lease) == 1
 
 
-async def test_a_read_cannot_write(store: SqliteStore) -> None:
+async def test_read_that_tries_to_write_raises_store_read_only(store: SqliteStore) -> None:
     with pytest.raises(StoreReadOnly):
         await store.read(beat, ids.new(LeaseId))
 
 
-async def test_an_operation_of_a_cancelled_caller_still_happens(store: SqliteStore) -> None:
+async def test_write_of_a_cancelled_caller_is_still_committed(store: SqliteStore) -> None:
     gate = threading.Event(), threading.Event()
     first = asyncio.create_task(store.transact(blocked, gate))
     await asyncio.to_thread(gate[0].wait, 60)
@@ -124,7 +124,7 @@ async def test_an_operation_of_a_cancelled_caller_still_happens(store: SqliteSto
     assert await store.read(has_claim, ("owner", "a"))
 
 
-async def test_closing_finishes_what_is_queued(path: Path) -> None:
+async def test_close_finishes_queued_writes(path: Path) -> None:
     store = await SqliteStore.open(path)
     writes = [asyncio.create_task(store.transact(add_claims, ("owner", str(n)))) for n in range(20)]
     await asyncio.sleep(0)
@@ -136,7 +136,7 @@ async def test_closing_finishes_what_is_queued(path: Path) -> None:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-async def test_a_closed_store_says_so(path: Path, inline: bool) -> None:
+async def test_closed_store_raises_ledger_closed(path: Path, inline: bool) -> None:
     store = await SqliteStore.open(path, inline=inline)
     await store.close()
     await store.close()
@@ -146,7 +146,7 @@ async def test_a_closed_store_says_so(path: Path, inline: bool) -> None:
         await store.read(has_claim, ("owner", "a"))
 
 
-async def test_closing_ends_every_thread(path: Path) -> None:
+async def test_close_ends_every_thread(path: Path) -> None:
     before = set(threading.enumerate())
     store = await SqliteStore.open(path)
     await store.keep_lease(ids.new(LeaseId), every=60)
@@ -156,7 +156,7 @@ async def test_closing_ends_every_thread(path: Path) -> None:
     assert not any(name.startswith("turnledger") for name in left)
 
 
-async def test_an_inline_store_has_no_threads(path: Path) -> None:
+async def test_inline_store_starts_no_threads(path: Path) -> None:
     before = threading.enumerate()
     store = await SqliteStore.open(path, inline=True)
     store.watch(lambda: None)
@@ -168,7 +168,7 @@ async def test_an_inline_store_has_no_threads(path: Path) -> None:
     await store.close()
 
 
-async def test_a_write_of_another_process_is_noticed(
+async def test_write_of_another_process_calls_the_watcher(
     store: SqliteStore, path: Path, neighbour: Neighbour
 ) -> None:
     noticed = asyncio.Event()
@@ -177,7 +177,7 @@ async def test_a_write_of_another_process_is_noticed(
     await asyncio.wait_for(noticed.wait(), 60)
 
 
-async def test_what_was_written_between_opening_and_watching_is_noticed(
+async def test_write_made_before_watching_began_calls_the_watcher(
     store: SqliteStore, path: Path, neighbour: Neighbour
 ) -> None:
     await asyncio.to_thread(neighbour, "write", path, ids.new(LeaseId))
@@ -186,7 +186,7 @@ async def test_what_was_written_between_opening_and_watching_is_noticed(
     await asyncio.wait_for(noticed.wait(), 60)
 
 
-async def test_own_writes_are_not_noticed(
+async def test_own_writes_do_not_call_the_watcher(
     store: SqliteStore, path: Path, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WATCH_EVERY", 0.0)
@@ -207,7 +207,7 @@ async def test_own_writes_are_not_noticed(
     assert calls
 
 
-async def test_two_processes_that_hammer_one_file_both_get_through(
+async def test_three_processes_that_write_one_file_heavily_all_succeed(
     store: SqliteStore, path: Path, neighbour: Neighbour
 ) -> None:
     count = 300
@@ -221,7 +221,7 @@ async def test_two_processes_that_hammer_one_file_both_get_through(
             assert await store.read(has_claim, (owner, str(n)))
 
 
-async def test_results_that_nobody_awaits_are_logged_when_they_failed(
+async def test_failed_operation_without_a_waiting_caller_is_logged(
     store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = store._write_worker
@@ -232,7 +232,7 @@ async def test_results_that_nobody_awaits_are_logged_when_they_failed(
     assert "took over the lane" in caplog.text
 
 
-async def test_a_bug_in_the_writer_reaches_whoever_waits(
+async def test_bug_in_the_writer_raises_outcome_unknown_to_the_caller(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(jobs: object) -> None:
@@ -245,7 +245,7 @@ async def test_a_bug_in_the_writer_reaches_whoever_waits(
     await store.transact(add_claims, ("owner", "b"))
 
 
-def test_the_file_is_an_ordinary_database(path: Path) -> None:
+def test_store_file_is_an_ordinary_sqlite_database(path: Path) -> None:
     async def fill() -> None:
         store = await SqliteStore.open(path)
         await store.transact(add_claims, ("owner", "a"))
@@ -258,7 +258,7 @@ def test_the_file_is_an_ordinary_database(path: Path) -> None:
     connection.close()
 
 
-async def test_ledger_after_a_newer_process_migrated_the_store_neither_commits_nor_reads(path: Path) -> None:
+async def test_ledger_refuses_commits_and_reads_after_a_newer_process_migrated_the_store(path: Path) -> None:
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         chat = await ledger.conversation()
         with pytest.raises(StoreTooNew):
@@ -284,7 +284,7 @@ async def test_store_on_a_network_filesystem_opens_with_a_warning(
 
 
 @pytest.mark.parametrize(("parameter", "is_gone"), [("", False), ("?secure_delete=on", True)])
-async def test_purged_text_is_overwritten_where_the_url_asks_for_it(
+async def test_purged_text_is_overwritten_only_with_secure_delete(
     path: Path, parameter: str, is_gone: bool
 ) -> None:
     url = f"sqlite:///{path}{parameter}"
@@ -304,7 +304,7 @@ async def test_purged_text_is_overwritten_where_the_url_asks_for_it(
     assert b"heron" in read(path)
 
 
-async def test_index_of_words_is_rewritten_at_open_only_after_something_was_removed(path: Path) -> None:
+async def test_search_index_is_rewritten_on_open_only_after_a_removal(path: Path) -> None:
     url = f"sqlite:///{path}?secure_delete=on"
     async with await Ledger.open(url) as ledger:
         chat = await ledger.conversation(title="Herons")
@@ -356,7 +356,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in path.parent.iterdir() if not each.name.endswith("-shm")}
 
 
-async def test_a_store_is_left_as_it_was(path: Path) -> None:
+async def test_visit_leaves_the_store_unchanged(path: Path) -> None:
     await (await live_in(await SqliteStore.open(path))).ledger.close()
     before = contents(path)
     assert list(before) == [path.name]
@@ -365,7 +365,7 @@ async def test_a_store_is_left_as_it_was(path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_log_that_a_dead_process_left_is_read_and_left(path: Path, tmp_path: Path) -> None:
+async def test_visit_reads_and_keeps_the_log_of_a_dead_process(path: Path, tmp_path: Path) -> None:
     ledger = (await live_in(await SqliteStore.open(path))).ledger
     left = tmp_path / "left"
     left.mkdir()
@@ -378,7 +378,7 @@ async def test_a_log_that_a_dead_process_left_is_read_and_left(path: Path, tmp_p
     assert contents(left / path.name) == before
 
 
-async def test_a_store_in_use_is_read_beside_its_owner(path: Path) -> None:
+async def test_visit_reads_a_store_in_use(path: Path) -> None:
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         await ledger.conversation()
         assert await look(path) == 1
@@ -388,7 +388,7 @@ async def test_a_store_in_use_is_read_beside_its_owner(path: Path) -> None:
         assert await look(path) == 2
 
 
-async def test_what_is_not_there_is_not_made(path: Path) -> None:
+async def test_visit_of_a_missing_store_is_refused_and_creates_no_file(path: Path) -> None:
     with pytest.raises(NotAStore, match="No store at"):
         await SqliteVisit.open(path)
     assert contents(path) == {}
@@ -397,7 +397,9 @@ async def test_what_is_not_there_is_not_made(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"), [(b"", "No store at"), (b"a letter to my bank", "is not a database")]
 )
-async def test_what_is_not_ours_is_refused_and_left(path: Path, text: bytes, said: str) -> None:
+async def test_visit_of_a_file_that_is_not_a_store_is_refused_and_leaves_it_unchanged(
+    path: Path, text: bytes, said: str
+) -> None:
     write(path, text)
     with pytest.raises(NotAStore, match=said):
         await SqliteVisit.open(path)
@@ -405,7 +407,7 @@ async def test_what_is_not_ours_is_refused_and_left(path: Path, text: bytes, sai
 
 
 @pytest.mark.parametrize(("version", "error"), [(99, StoreTooNew), (0, StoreError)])
-async def test_another_version_is_refused_and_not_migrated(
+async def test_visit_of_a_store_of_another_version_is_refused_without_migration(
     path: Path, version: int, error: type[TurnledgerError]
 ) -> None:
     await (await SqliteStore.open(path)).close()
@@ -418,7 +420,7 @@ async def test_another_version_is_refused_and_not_migrated(
     assert contents(path) == before
 
 
-async def test_urls_lead_to_what_can_be_visited(path: Path) -> None:
+async def test_visit_by_url_opens_sqlite_stores_only(path: Path) -> None:
     await (await SqliteStore.open(path)).close()
     visit = await visit_store(f"sqlite:///{path}")
     assert isinstance(visit, SqliteVisit)
@@ -428,7 +430,7 @@ async def test_urls_lead_to_what_can_be_visited(path: Path) -> None:
             await visit_store(url)
 
 
-async def test_a_visitor_cannot_write(path: Path) -> None:
+async def test_visit_that_tries_to_write_raises_store_read_only(path: Path) -> None:
     await (await SqliteStore.open(path)).close()
     visit = await SqliteVisit.open(path)
 

@@ -1,4 +1,4 @@
-"""The reader and the group-commit writer, driven by hand, also while a neighbour holds the write lock."""
+"""The reader and the group-commit writer, also while another process holds the write lock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Failing:
     ("problem", "kind"),
     [(apsw.IOError("disk I/O error"), StoreUnavailable), (apsw.NotADBError("no database"), StoreCorrupt)],
 )
-def test_a_view_that_cannot_be_ended_is_no_unknown_outcome(
+def test_read_that_cannot_end_its_transaction_raises_the_error_and_not_outcome_unknown(
     path: Path, problem: apsw.Error, kind: type[StoreError]
 ) -> None:
     connections.prepare(str(path))
@@ -80,7 +80,7 @@ def test_a_view_that_cannot_be_ended_is_no_unknown_outcome(
     reader.close()
 
 
-async def test_a_bug_in_the_reader_is_no_unknown_outcome(
+async def test_bug_in_the_reader_raises_store_error_and_not_outcome_unknown(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(jobs: object) -> None:
@@ -101,7 +101,7 @@ class Idle:
     def close(self) -> None: ...
 
 
-async def test_a_poll_that_fails_is_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_poll_is_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     worker = StoreThread("idle", Idle(), asyncio.get_running_loop())
     polls: list[None] = []
     enough = threading.Event()
@@ -118,7 +118,7 @@ async def test_a_poll_that_fails_is_logged_once_and_tried_again(caplog: pytest.L
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-async def test_an_error_that_no_future_can_hold_harms_no_other_job(store: SqliteStore) -> None:
+async def test_stop_iteration_from_a_job_is_wrapped_and_harms_no_other_job(store: SqliteStore) -> None:
     def no_coroutine(tables: Tables, _: None) -> Any:
         raise StopIteration(1)
 
@@ -144,7 +144,7 @@ async def nothing(tables: Tables, _: None) -> None: ...
 
 
 @pytest.mark.parametrize("watches", [True, False])
-def test_when_its_loop_was_closed_a_store_lets_go_of_everything(
+def test_store_whose_loop_was_closed_releases_its_threads_lease_and_files(
     path: Path, watches: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = set(threading.enumerate())
@@ -176,7 +176,7 @@ def test_when_its_loop_was_closed_a_store_lets_go_of_everything(
     del store
 
 
-def test_what_was_queued_when_the_loop_was_closed_still_happens(
+def test_job_queued_when_the_loop_was_closed_is_still_committed(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = threading.Event(), threading.Event()
@@ -257,27 +257,27 @@ def bench(path: Path) -> Iterator[Bench]:
     bench.writer.close()
 
 
-def test_a_batch_is_one_transaction(bench: Bench) -> None:
+def test_batch_is_committed_as_one_transaction(bench: Bench) -> None:
     jobs = bench.run(add("a"), add("b"), add("c"))
     assert [job.error for job in jobs] == [None] * 3
     assert bench.commits == 1
     assert bench.has("a", "b", "c") == [True] * 3
 
 
-def test_a_job_that_raises_undoes_only_itself(bench: Bench) -> None:
+def test_job_that_raises_is_undone_without_the_others_of_its_batch(bench: Bench) -> None:
     jobs = bench.run(add("a"), add_then_refuse("b"), add("c"), add_then_refuse("d"), add("e"))
     assert [type(job.error) for job in jobs] == [type(None), Superseded, type(None), Superseded, type(None)]
     assert bench.has("a", "b", "c", "d", "e") == [True, False, True, False, True]
 
 
-def test_a_job_that_raises_before_it_writes_costs_the_others_nothing(bench: Bench) -> None:
+def test_job_that_raises_before_it_writes_causes_no_second_commit(bench: Bench) -> None:
     jobs = bench.run(add("a"), Job(refuse, None), add("b"))
     assert isinstance(jobs[1].error, Superseded)
     assert bench.commits == 1
     assert bench.has("a", "b") == [True, True]
 
 
-def test_a_job_alone_that_raises_is_undone(bench: Bench) -> None:
+def test_job_alone_in_its_batch_that_raises_is_undone(bench: Bench) -> None:
     (job,) = bench.run(add_then_refuse("a"))
     with pytest.raises(Superseded):
         job.outcome()
@@ -285,12 +285,12 @@ def test_a_job_alone_that_raises_is_undone(bench: Bench) -> None:
     assert not bench.connection.in_transaction
 
 
-def test_jobs_see_what_earlier_jobs_of_their_batch_wrote(bench: Bench) -> None:
+def test_job_sees_the_writes_of_earlier_jobs_of_its_batch(bench: Bench) -> None:
     _, job = bench.run(add("a"), Job(has_claim, ("owner", "a")))
     assert job.outcome() is True
 
 
-def test_when_sqlite_gives_up_the_transaction_the_innocent_run_again(bench: Bench) -> None:
+def test_jobs_of_a_batch_that_sqlite_rolled_back_are_run_again(bench: Bench) -> None:
     async def give_up(tables: Tables, _: None) -> None:
         bench.connection.execute("INSERT INTO lease (id, beat) VALUES (x'00', 1)")
         bench.connection.execute("INSERT OR ROLLBACK INTO lease VALUES (x'00', 1)")
@@ -300,14 +300,14 @@ def test_when_sqlite_gives_up_the_transaction_the_innocent_run_again(bench: Benc
     assert bench.has("a", "b", "c") == [True] * 3
 
 
-def test_a_full_disk_fails_only_the_job_that_does_not_fit(bench: Bench) -> None:
+def test_full_disk_fails_only_the_job_that_does_not_fit(bench: Bench) -> None:
     bench.connection.pragma("max_page_count", bench.connection.pragma("page_count") + 2)
     jobs = bench.run(add("a"), add("b" * 100_000), add("c"))
     assert [type(job.error) for job in jobs] == [type(None), StoreFull, type(None)]
     assert bench.has("a", "b" * 100_000, "c") == [True, False, True]
 
 
-def test_a_failed_commit_makes_every_outcome_of_the_batch_unknown(path: Path, disk: FaultyDisk) -> None:
+def test_failed_commit_makes_every_outcome_of_the_batch_unknown(path: Path, disk: FaultyDisk) -> None:
     bench = Bench(str(path), disk.name)
     disk.refuses_sync = "-wal"
     jobs = bench.run(add("a"), Job(refuse, None), add("b"))
@@ -316,7 +316,7 @@ def test_a_failed_commit_makes_every_outcome_of_the_batch_unknown(path: Path, di
     bench.writer.close()
 
 
-def test_writer_whose_disk_is_full_at_commit_says_that_nothing_was_written(
+def test_full_disk_at_commit_fails_the_batch_with_store_full(
     path: Path, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     bench = Bench(str(path), disk.name)
@@ -340,7 +340,7 @@ def test_writer_whose_disk_is_full_at_commit_says_that_nothing_was_written(
         (apsw.IOError("disk I/O error"), "disk I/O error, while finishing a write"),
     ],
 )
-def test_an_unknown_outcome_names_its_reason(
+def test_unknown_outcome_names_its_reason(
     path: Path, disk: FaultyDisk, refusal: apsw.Error, reason: str
 ) -> None:
     bench = Bench(str(path), disk.name)
@@ -351,7 +351,7 @@ def test_an_unknown_outcome_names_its_reason(
     bench.writer.close()
 
 
-def test_a_batch_of_failures_keeps_its_known_errors(path: Path) -> None:
+def test_batch_of_failed_jobs_keeps_their_own_errors(path: Path) -> None:
     bench = Bench(str(path))
     ((page,),) = bench.connection.execute(
         "SELECT rootpage FROM sqlite_schema WHERE name = 'lease'"
@@ -369,7 +369,7 @@ def test_a_batch_of_failures_keeps_its_known_errors(path: Path) -> None:
     bench.writer.close()
 
 
-def test_after_a_failed_sync_another_write_makes_the_outcome_certain(
+def test_write_that_failed_to_sync_is_absent_after_the_next_write(
     path: Path, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     bench = Bench(str(path), disk.name)
@@ -386,7 +386,7 @@ def test_after_a_failed_sync_another_write_makes_the_outcome_certain(
     bench.writer.close()
 
 
-def test_without_another_write_a_failed_sync_may_come_back(path: Path, disk: FaultyDisk) -> None:
+def test_write_that_failed_to_sync_may_reappear_after_a_restart(path: Path, disk: FaultyDisk) -> None:
     bench = Bench(str(path), disk.name)
     bench.run(add("first"))  # the log has its header by now
     disk.refuses_sync = "-wal"
@@ -411,7 +411,7 @@ def test_without_another_write_a_failed_sync_may_come_back(path: Path, disk: Fau
         ((Sync.PROCESS, Sync.DISK, Sync.PROCESS), 1),
     ],
 )
-def test_a_batch_waits_for_the_disk_if_any_job_asks_for_it(
+def test_batch_is_synced_if_any_of_its_jobs_asks_for_it(
     path: Path, disk: FaultyDisk, levels: tuple[Sync, ...], syncs: int
 ) -> None:
     bench = Bench(str(path), disk.name)
@@ -424,7 +424,7 @@ def test_a_batch_waits_for_the_disk_if_any_job_asks_for_it(
     bench.writer.close()
 
 
-def test_a_neighbour_that_does_not_let_go_makes_the_store_unavailable(bench: Bench) -> None:
+def test_write_lock_held_by_another_process_makes_the_store_unavailable(bench: Bench) -> None:
     neighbour = apsw.Connection(bench.path)
     neighbour.execute("BEGIN IMMEDIATE")
     bench.connection.set_busy_timeout(0)
@@ -437,7 +437,7 @@ def test_a_neighbour_that_does_not_let_go_makes_the_store_unavailable(bench: Ben
     neighbour.close()
 
 
-def test_job_withdrawn_while_a_neighbour_holds_the_lock_leaves_and_the_others_are_committed(
+def test_job_withdrawn_while_the_lock_is_held_elsewhere_leaves_its_batch(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     neighbour = apsw.Connection(bench.path)
@@ -457,7 +457,7 @@ def test_job_withdrawn_while_a_neighbour_holds_the_lock_leaves_and_the_others_ar
     neighbour.close()
 
 
-async def test_job_withdrawn_before_it_is_claimed_fails_its_caller_and_never_runs() -> None:
+async def test_job_withdrawn_before_it_is_claimed_raises_and_never_runs() -> None:
     future: asyncio.Future[None] = asyncio.Future()
     for job in (Job(refuse, None, Sync.DISK, future), Job(refuse, None)):
         job.withdraw()
@@ -467,7 +467,7 @@ async def test_job_withdrawn_before_it_is_claimed_fails_its_caller_and_never_run
         future.result()
 
 
-async def test_job_withdrawn_after_it_was_claimed_leaves_the_answer_to_the_writer() -> None:
+async def test_job_withdrawn_after_it_was_claimed_is_answered_by_the_writer() -> None:
     future: asyncio.Future[None] = asyncio.Future()
     job = Job(refuse, None, Sync.DISK, future)
     assert not job.is_withdrawn
@@ -477,14 +477,14 @@ async def test_job_withdrawn_after_it_was_claimed_leaves_the_answer_to_the_write
     assert not future.done()
 
 
-async def test_job_withdrawn_after_its_caller_was_answered_changes_nothing() -> None:
+async def test_job_withdrawn_after_its_answer_changes_nothing() -> None:
     future: asyncio.Future[str] = asyncio.Future()
     future.set_result("answer")
     Job(refuse, None, Sync.DISK, future).withdraw()
     assert await future == "answer"
 
 
-def test_an_operation_that_waits_for_anything_else_is_undone(bench: Bench) -> None:
+def test_operation_that_awaits_anything_but_the_tables_is_undone(bench: Bench) -> None:
     class Never:
         def __await__(self) -> Iterator[None]:
             yield
@@ -505,20 +505,20 @@ def test_an_operation_that_waits_for_anything_else_is_undone(bench: Bench) -> No
     assert bench.has("a", "b") == [False, True]
 
 
-def test_a_text_that_cannot_be_stored_is_invalid_input(bench: Bench) -> None:
+def test_text_that_cannot_be_stored_raises_invalid_input(bench: Bench) -> None:
     (job,) = bench.run(add("\ud800"))
     with pytest.raises(InvalidInput):
         job.outcome()
 
 
-def test_a_transaction_left_open_is_ended_before_the_next(bench: Bench) -> None:
+def test_transaction_left_open_is_ended_before_the_next(bench: Bench) -> None:
     bench.connection.execute("BEGIN IMMEDIATE; INSERT INTO lease (id, beat) VALUES (x'00', 1)")
     (job,) = bench.run(add("a"))
     assert job.error is None
     assert bench.connection.execute("SELECT count(*) FROM lease").fetchall() == [(0,)]
 
 
-def test_writer_after_a_newer_process_migrated_the_store_refuses_every_transaction(bench: Bench) -> None:
+def test_writer_refuses_every_transaction_after_a_newer_process_migrated_the_store(bench: Bench) -> None:
     bench.run(add("before"))
     migrate_further(bench.path)
     jobs = bench.run(add("a"), add("b", sync=Sync.PROCESS), Job(has_claim, ("owner", "before")))
@@ -590,7 +590,7 @@ async def finish(task: asyncio.Task[Any]) -> None:
     assert done, "the caller is held"
 
 
-async def test_answer_is_committed_when_a_neighbour_releases_the_lock_after_the_busy_timeout(
+async def test_commit_succeeds_when_the_lock_is_released_after_the_busy_timeout(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_TIMEOUT", 0.01)
@@ -605,7 +605,7 @@ async def test_answer_is_committed_when_a_neighbour_releases_the_lock_after_the_
     assert [turn.text for turn in await chat.turns()] == ["Whole."]
 
 
-async def test_answer_is_given_up_at_once_when_the_patience_for_a_commit_has_ended(
+async def test_commit_beyond_its_patience_raises_store_unavailable_without_waiting_for_the_end(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end needs the same lock, so it is not waited for: it is recorded when the lock is free."""
@@ -622,7 +622,7 @@ async def test_answer_is_given_up_at_once_when_the_patience_for_a_commit_has_end
     await chat.run(say_yes, "next", on_busy="reject")
 
 
-async def test_caller_cancelled_during_a_commit_that_waits_for_a_neighbour_is_released(
+async def test_caller_cancelled_while_its_commit_waits_for_the_lock_is_released(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
@@ -642,7 +642,7 @@ async def test_caller_cancelled_during_a_commit_that_waits_for_a_neighbour_is_re
     await chat.run(say_yes, "next", on_busy="reject")
 
 
-async def test_cancelled_turn_whose_end_is_put_off_and_may_be_kept_is_in_doubt(
+async def test_cancelled_turn_that_may_be_kept_later_raises_commit_outcome_unknown(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
@@ -662,7 +662,7 @@ async def test_cancelled_turn_whose_end_is_put_off_and_may_be_kept_is_in_doubt(
     assert [turn.kind for turn in await chat.turns()] == ["interrupted"]
 
 
-async def test_caller_cancelled_while_its_commit_is_queued_behind_another_write_is_released(
+async def test_caller_cancelled_while_its_commit_is_queued_is_released(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
@@ -683,7 +683,7 @@ async def test_caller_cancelled_while_its_commit_is_queued_behind_another_write_
     await chat.run(say_yes, "next", on_busy="reject")
 
 
-async def test_caller_cancelled_inside_its_block_is_not_held_by_a_neighbour(
+async def test_caller_cancelled_inside_its_block_does_not_wait_for_the_lock(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)

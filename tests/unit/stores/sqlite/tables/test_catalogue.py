@@ -1,4 +1,4 @@
-"""Lists and books in SQLite: no page costs what all chats would, and damage to the file is reported."""
+"""Lists in SQLite cost the same among many chats, and the check reports damage to the file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("few", "looked_back"), [(0, 0), (0, 5), (0, 2_000), (500, 2_000)])
-async def test_every_list_is_what_it_says_and_every_page_a_part_of_it(
+async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_order(
     tables: SqliteTables, few: int, looked_back: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogue, "FEW", few)
@@ -99,12 +99,14 @@ async def test_every_list_is_what_it_says_and_every_page_a_part_of_it(
         assert [each.conversation for each in paged] == expected, wanted
 
 
-async def test_what_is_said_of_a_chat_comes_from_the_branch_it_shows(tables: SqliteTables) -> None:
+async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables: SqliteTables) -> None:
     made = await add(tables, 3)
     assert await tables.listed(Wanted(owner="ada"), None, 1) == [Listed(made, 3, "said 3", is_running=False)]
 
 
-async def test_tags_are_filed_and_taken_out_again(tables: SqliteTables, connection: apsw.Connection) -> None:
+async def test_tag_rows_follow_the_tags_of_a_conversation(
+    tables: SqliteTables, connection: apsw.Connection
+) -> None:
     made = await add(tables, 1, tags=("a", "b"))
     filed = "SELECT tag FROM conversation_tag ORDER BY tag"
     assert [tag for (tag,) in connection.execute(filed)] == ["a", "b"]
@@ -148,7 +150,7 @@ async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: Wanted
     ],
     ids=lambda wanted: " ".join(f"{each}" for each in (wanted.scope, wanted.tag, wanted.archived)),
 )
-async def test_a_page_costs_the_same_among_many_chats_as_among_few(
+async def test_list_page_costs_the_same_among_many_chats_as_among_few(
     connection: apsw.Connection, tables: SqliteTables, wanted: Wanted
 ) -> None:
     async def grow(first: int, last: int) -> None:
@@ -173,7 +175,7 @@ async def test_a_page_costs_the_same_among_many_chats_as_among_few(
 
 
 @pytest.mark.parametrize("scope", [None, "shop"])
-async def test_a_tag_that_only_old_chats_have_is_not_sought_in_all_others(
+async def test_list_by_a_tag_of_old_chats_does_not_scan_newer_chats(
     connection: apsw.Connection, tables: SqliteTables, scope: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogue, "FEW", 20)
@@ -269,7 +271,9 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
         ("UPDATE search_mark SET turn = 9999", "later ones cannot be found"),
     ],
 )
-async def test_what_does_not_agree_is_told(lived_in: Path, statement: str, said: str) -> None:
+async def test_check_reports_each_disagreement_between_tables(
+    lived_in: Path, statement: str, said: str
+) -> None:
     assert await findings(lived_in) == []
     damage(lived_in, statement)
     [finding] = await findings(lived_in)
@@ -298,7 +302,7 @@ async def test_what_does_not_agree_is_told(lived_in: Path, statement: str, said:
         ("UPDATE turn SET body = x'00' WHERE number = 2 AND branch = 1", "does not match its checksum"),
     ],
 )
-async def test_a_row_that_cannot_be_read_is_told_once_and_stops_nobody(
+async def test_check_reports_an_unreadable_row_once_and_continues(
     lived_in: Path, statement: str, said: str
 ) -> None:
     damage(lived_in, statement)
@@ -307,7 +311,7 @@ async def test_a_row_that_cannot_be_read_is_told_once_and_stops_nobody(
     assert said in found[0].message
 
 
-async def test_a_damaged_file_is_told_in_the_words_of_sqlite(lived_in: Path) -> None:
+async def test_check_reports_damage_of_the_file_found_by_sqlite(lived_in: Path) -> None:
     connection = apsw.Connection(str(lived_in))
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.pragma("writable_schema", 1)
@@ -317,5 +321,5 @@ async def test_a_damaged_file_is_told_in_the_words_of_sqlite(lived_in: Path) -> 
     assert any("SQLite says of its file:" in finding.message for finding in await findings(lived_in))
 
 
-def test_each_oddity_has_a_query() -> None:
+def test_check_of_every_disagreement_has_a_query() -> None:
     assert {*ODD, *ODD_WORDS} < set(QUERIES)

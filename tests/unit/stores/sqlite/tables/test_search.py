@@ -1,6 +1,6 @@
-"""Search in the file: what is looked through when, what a purge leaves, and what a damaged turn does.
+"""The full-text index: when turns are indexed, what a purge removes, and damaged turns.
 
-Terms of the full-text index: whatever people write is data to SQLite, never part of its language.
+User text is data to SQLite, never part of its query language.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
         connection.close()
 
 
-async def test_a_commit_writes_no_words_and_a_search_does(ledger: Ledger, path: Path) -> None:
+async def test_search_indexes_the_words_that_a_commit_left_out(ledger: Ledger, path: Path) -> None:
     await say(ledger, "A heron?")
     assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(0,)]
     assert len((await ledger.search("heron")).hits) == 1
     assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(1,)]
 
 
-async def test_turns_are_looked_through_in_steps_of_some_size(
+async def test_search_indexes_turns_in_steps_of_bounded_size(
     ledger: Ledger, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module2, "BYTES_AT_ONCE", 2_000)
@@ -68,7 +68,7 @@ async def test_turns_are_looked_through_in_steps_of_some_size(
     assert await store.read(is_all_known, None)
 
 
-async def test_the_text_is_not_in_the_index(ledger: Ledger, path: Path) -> None:
+async def test_search_index_does_not_contain_the_text(ledger: Ledger, path: Path) -> None:
     await say(ledger, "Zwiebelkuchen")
     assert len((await ledger.search("zwiebel")).hits) == 1
     kept = [str(row) for row in rows(path, "SELECT * FROM turn_words_docsize")]
@@ -76,7 +76,7 @@ async def test_the_text_is_not_in_the_index(ledger: Ledger, path: Path) -> None:
     assert rows(path, "SELECT words FROM turn_words") == [(None,)]
 
 
-async def test_a_purge_takes_the_words_along(ledger: Ledger, path: Path) -> None:
+async def test_removed_turns_are_removed_from_the_search_index(ledger: Ledger, path: Path) -> None:
     chat = await ledger.conversation(title="Gone")
     async with chat.turn("A heron?") as turn:
         turn.emit("Yes.")
@@ -91,7 +91,7 @@ async def test_a_purge_takes_the_words_along(ledger: Ledger, path: Path) -> None
     assert rows(path, "SELECT turn FROM search_mark") == [(0,)]
 
 
-async def test_nothing_is_left_of_a_chat_that_was_purged(ledger: Ledger, path: Path) -> None:
+async def test_purged_conversation_leaves_no_rows_in_the_search_index(ledger: Ledger, path: Path) -> None:
     chat = await ledger.conversation(title="Heron")
     async with chat.turn("A heron?") as turn:
         turn.emit("Yes.")
@@ -105,7 +105,7 @@ async def test_nothing_is_left_of_a_chat_that_was_purged(ledger: Ledger, path: P
     assert await ledger.check() == []
 
 
-async def test_a_title_of_first_words_is_found_by_those(ledger: Ledger, path: Path) -> None:
+async def test_title_by_words_is_found_by_its_turn_and_not_indexed(ledger: Ledger, path: Path) -> None:
     await say(ledger, "A heron by the lake")
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE conversation SET title = 'A heron', named_by = 'words'")
@@ -117,7 +117,7 @@ async def test_a_title_of_first_words_is_found_by_those(ledger: Ledger, path: Pa
     assert hit.turn is None
 
 
-async def test_a_damaged_turn_keeps_no_other_from_being_found(ledger: Ledger, path: Path) -> None:
+async def test_search_finds_other_turns_next_to_a_damaged_one(ledger: Ledger, path: Path) -> None:
     await say(ledger, "A heron?", "one")
     await say(ledger, "An egret?", "two")
     connection = apsw.Connection(str(path))
@@ -127,7 +127,7 @@ async def test_a_damaged_turn_keeps_no_other_from_being_found(ledger: Ledger, pa
     assert (len(page.hits), page.is_complete) == (1, True)
 
 
-async def test_a_turn_that_was_damaged_later_is_passed_over(ledger: Ledger, path: Path) -> None:
+async def test_search_skips_a_turn_damaged_after_it_was_indexed(ledger: Ledger, path: Path) -> None:
     await say(ledger, "A heron?", "one")
     await say(ledger, "A heron!", "two")
     assert len((await ledger.search("heron")).hits) == 2
@@ -137,7 +137,7 @@ async def test_a_turn_that_was_damaged_later_is_passed_over(ledger: Ledger, path
     assert [hit.snippet for hit in (await ledger.search("heron")).hits] == ["A heron!"]
 
 
-async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path) -> None:
+async def test_search_of_a_store_that_refuses_writes_returns_an_incomplete_result(path: Path) -> None:
     store = GatedStore(await SqliteStore.open(path))
     async with await Ledger.over(store, limits=QUIET) as ledger:
         await say(ledger, "A heron?", "one")
@@ -148,7 +148,7 @@ async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path
         assert (len(page.hits), page.is_complete) == (1, False)
 
 
-async def test_what_was_there_before_search_is_found() -> None:
+async def test_search_finds_turns_and_titles_from_before_the_index_existed() -> None:
     connection = apsw.Connection(":memory:")
     add_functions(connection)
     before = MIGRATIONS.index("0007_search.sql")
@@ -176,7 +176,7 @@ async def test_what_was_there_before_search_is_found() -> None:
     assert [each.place for each in found] == [TITLES + 1, 1]
 
 
-async def test_turns_of_many_blocks_are_found_in_order(
+async def test_search_finds_turns_of_many_blocks_in_order(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module2, "BLOCK", 3)
@@ -198,7 +198,7 @@ async def test_turns_of_many_blocks_are_found_in_order(
     assert blocks == [(3,)] * 6 + [(2,)]
 
 
-async def test_refs_that_are_given_again_go_into_blocks_of_their_own(
+async def test_search_finds_turns_whose_refs_were_reused_in_order(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module2, "BLOCK", 2)
@@ -219,7 +219,7 @@ async def test_refs_that_are_given_again_go_into_blocks_of_their_own(
     assert found == [f"heron {number}" for number in (9, 8, 7, 2, 1, 0)]
 
 
-async def test_titles_of_many_blocks_are_found_in_order_whenever_they_were_given(
+async def test_search_finds_titles_of_many_blocks_in_order_for_any_order_of_changes(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module2, "BLOCK", 3)
@@ -238,7 +238,7 @@ async def test_titles_of_many_blocks_are_found_in_order_whenever_they_were_given
     assert (await ledger.search("egret her")).hits == ()
 
 
-async def test_titles_lie_in_blocks_that_are_bounded(
+async def test_search_index_keeps_titles_in_bounded_blocks(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module2, "BLOCK", 3)
@@ -248,7 +248,7 @@ async def test_titles_lie_in_blocks_that_are_bounded(
     assert rows(path, "SELECT first, titles FROM title_block") == [(0, 3), (4, 3), (7, 3)]
 
 
-async def test_search_of_one_owner_does_not_wait_for_what_another_wrote(
+async def test_search_of_one_owner_does_not_wait_for_turns_of_another(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
@@ -267,7 +267,7 @@ async def test_search_of_one_owner_does_not_wait_for_what_another_wrote(
     assert len(page.hits) == 1
 
 
-async def test_turns_found_ahead_are_found_once_when_the_others_are_known(
+async def test_search_finds_turns_indexed_out_of_order_once(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "AT_ONCE", 1)
@@ -309,7 +309,9 @@ def finds(
 
 @repeatable
 @given(texts=st.lists(TYPED, max_size=3), typed=TYPED)
-def test_the_index_finds_what_has_the_words(index: apsw.Connection, texts: list[str], typed: str) -> None:
+def test_search_index_finds_exactly_the_texts_with_the_words(
+    index: apsw.Connection, texts: list[str], typed: str
+) -> None:
     sought = sought_in(typed)
     single = [Phrase((word,)) for phrase in sought for word in phrase.words]
     if single:
@@ -320,7 +322,9 @@ def test_the_index_finds_what_has_the_words(index: apsw.Connection, texts: list[
 
 @repeatable
 @given(typed=TYPED)
-def test_every_text_is_found_by_itself(index: apsw.Connection, typed: str) -> None:
+def test_search_index_finds_any_text_by_itself_only_for_its_owner_and_scope(
+    index: apsw.Connection, typed: str
+) -> None:
     if len(sought_in(typed)) > 0:
         assert finds(index, [typed], typed)
         assert not finds(index, [typed], typed, owner="ben")
@@ -328,6 +332,6 @@ def test_every_text_is_found_by_itself(index: apsw.Connection, typed: str) -> No
         assert not finds(index, [typed], typed, block=0x77)
 
 
-def test_texts_without_words_have_no_terms() -> None:
+def test_search_terms_of_texts_without_words_are_empty() -> None:
     assert terms_of("ann", "shop", 7, ["", "…", "🙂"]) == ""
     assert terms_of("ann", "shop", 7, []) == ""

@@ -1,4 +1,4 @@
-"""The tables: what goes in comes out, lookups keep owners apart, and secrets are not stored."""
+"""The tables: rows survive storage, lookups are per owner, and secrets are not stored."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def add_chain(tables: Any, branch: Branch, count: int, size: int = 10) -> 
     return turns
 
 
-async def test_a_conversation_comes_back_as_it_was(tables: Any) -> None:
+async def test_conversation_survives_storage_and_is_hidden_from_other_owners(tables: Any) -> None:
     plain = a_conversation()
     full = a_conversation(
         conversation_key="k", internal=True, title="T", metadata={"a": "ü"}, revision=4, expires_after=60
@@ -132,7 +132,7 @@ async def test_a_conversation_comes_back_as_it_was(tables: Any) -> None:
     assert await tables.conversation_by_key("bob", "", "k") is None
 
 
-async def test_saving_changes_everything_but_id_and_owner(tables: Any) -> None:
+async def test_saved_conversation_has_every_field_changed_but_id_and_owner(tables: Any) -> None:
     first = a_conversation(conversation_key="k")
     await tables.add_conversation(first)
     changed = replace(
@@ -142,7 +142,7 @@ async def test_saving_changes_everything_but_id_and_owner(tables: Any) -> None:
     assert await tables.conversation("ada", first.id) == changed
 
 
-async def test_a_conversation_that_was_read_is_touched_or_saved_whole(path: Path) -> None:
+async def test_conversation_saved_after_a_read_in_one_transaction_is_written_whole(path: Path) -> None:
     first, other = a_conversation(), a_conversation()
 
     async def change(tables: Tables, _: None) -> None:
@@ -164,7 +164,7 @@ async def test_a_conversation_that_was_read_is_touched_or_saved_whole(path: Path
     await store.close()
 
 
-async def test_a_conversation_key_names_one_conversation_until_it_is_deleted(tables: Any) -> None:
+async def test_conversation_key_names_one_conversation_until_it_is_purged(tables: Any) -> None:
     first, second = a_conversation(conversation_key="k"), a_conversation(conversation_key="k")
     await tables.add_conversation(first)
     with pytest.raises(StoreError):
@@ -177,7 +177,7 @@ async def test_a_conversation_key_names_one_conversation_until_it_is_deleted(tab
     assert (await tables.conversation("ada", first.id)).conversation_key is None
 
 
-async def test_the_list_shows_live_ones_the_last_touched_first(tables: Any) -> None:
+async def test_list_returns_live_conversations_last_touched_first(tables: Any) -> None:
     listed = [a_conversation(touched_at=touched) for touched in (5, 5, 3, 9)]
     hidden = [
         a_conversation(internal=True),
@@ -194,7 +194,7 @@ async def test_the_list_shows_live_ones_the_last_touched_first(tables: Any) -> N
     assert [each.conversation for page in pages for each in page] == expected
 
 
-async def test_lapsed_ones_are_live_over_time_and_idle(tables: Any) -> None:
+async def test_lapsed_conversations_are_live_idle_and_past_their_expiry(tables: Any) -> None:
     lapsed = a_conversation(touched_at=10, expires_after=5)
     busy = a_conversation(touched_at=10, expires_after=5)
     for each in (lapsed, a_conversation(touched_at=10, expires_after=6), a_conversation(touched_at=1)):
@@ -205,7 +205,7 @@ async def test_lapsed_ones_are_live_over_time_and_idle(tables: Any) -> None:
     assert await tables.lapsed_conversations(15, 0) == []
 
 
-async def test_a_branch_comes_back_as_it_was(tables: Any) -> None:
+async def test_branch_survives_storage(tables: Any) -> None:
     branch = await with_branch(tables, a_conversation())
     assert await tables.branch(branch.id) == branch
     full = replace(
@@ -222,7 +222,7 @@ async def test_a_branch_comes_back_as_it_was(tables: Any) -> None:
     assert await tables.branch(ids.new(BranchId)) is None
 
 
-async def test_turns_come_back_with_their_parents(tables: Any) -> None:
+async def test_turns_survive_storage_with_their_parents(tables: Any) -> None:
     conversation = a_conversation()
     branch = await with_branch(tables, conversation)
     turns = await add_chain(tables, branch, 5)
@@ -239,7 +239,7 @@ async def test_turns_come_back_with_their_parents(tables: Any) -> None:
         assert await tables.turn("bob", turn.id) is None
 
 
-async def test_a_stretch_of_turns_is_its_last_ones_in_order(tables: Any) -> None:
+async def test_turns_of_a_range_are_its_last_ones_in_order(tables: Any) -> None:
     branch = await with_branch(tables, a_conversation())
     turns = await add_chain(tables, branch, 6)
     assert await tables.turns(branch.id, 1, 5, 10) == turns[1:5]
@@ -248,7 +248,7 @@ async def test_a_stretch_of_turns_is_its_last_ones_in_order(tables: Any) -> None
     assert await tables.turns(ids.new(BranchId), 0, 9, 2) == []
 
 
-async def test_a_turn_takes_its_id_and_its_number_once(tables: Any) -> None:
+async def test_turn_with_a_taken_id_number_or_unknown_branch_is_refused(tables: Any) -> None:
     branch = await with_branch(tables, a_conversation())
     (turn,) = await add_chain(tables, branch, 1)
     with pytest.raises(StoreError):
@@ -260,7 +260,7 @@ async def test_a_turn_takes_its_id_and_its_number_once(tables: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [5, LONG_INPUT, 100_000])
-async def test_an_attempt_comes_back_as_it_was(tables: Any, path: Path, size: int) -> None:
+async def test_attempt_survives_storage_until_it_is_dropped(tables: Any, path: Path, size: int) -> None:
     conversation = a_conversation()
     attempt = an_attempt(
         conversation,
@@ -296,7 +296,7 @@ async def test_an_attempt_comes_back_as_it_was(tables: Any, path: Path, size: in
 
 
 @pytest.mark.parametrize("first", [AttemptState.RUNNING, AttemptState.FAILED])
-async def test_an_attempt_takes_its_id_once_running_or_ended(tables: Any, first: AttemptState) -> None:
+async def test_attempt_with_a_taken_id_is_refused(tables: Any, first: AttemptState) -> None:
     conversation = a_conversation()
     attempt = an_attempt(conversation, state=first)
     await tables.add_attempt(attempt)
@@ -306,7 +306,7 @@ async def test_an_attempt_takes_its_id_once_running_or_ended(tables: Any, first:
     assert await tables.attempts(conversation.id, 9) == [attempt]
 
 
-async def test_journaling_writes_the_count_alone(path: Path) -> None:
+async def test_journal_count_is_saved_without_rewriting_the_attempt(path: Path) -> None:
     attempt = an_attempt(a_conversation(), input=(message("user", "x" * 50_000),))
 
     async def journal(tables: Tables, count: int) -> None:
@@ -334,7 +334,7 @@ async def test_attempts_of_a_conversation_are_listed_newest_first(tables: Any) -
     assert await tables.attempts(conversation.id, 2) == attempts[:0:-1]
 
 
-async def test_old_attempts_are_removed_with_their_journals_unless_unsettled(tables: Any) -> None:
+async def test_old_attempts_are_purged_with_their_journals_unless_unsettled(tables: Any) -> None:
     conversation = a_conversation()
     branch = await with_branch(tables, conversation)
     old, unsettled, fresh = ended(conversation, 5), ended(conversation, 5), ended(conversation, 10)
@@ -349,7 +349,7 @@ async def test_old_attempts_are_removed_with_their_journals_unless_unsettled(tab
     assert await tables.purge_attempts(11, 10) == 1
 
 
-async def test_what_ended_conversations_leave_is_removed_by_and_by(tables: Any) -> None:
+async def test_rows_of_ended_conversations_are_purged_in_bounded_steps(tables: Any) -> None:
     gone, kept = a_conversation(), a_conversation()
     for each in (gone, kept):
         branch = await with_branch(tables, each)
@@ -367,7 +367,7 @@ async def test_what_ended_conversations_leave_is_removed_by_and_by(tables: Any) 
     assert (await tables.conversation("ada", gone.id)).state is ConversationState.PURGED
 
 
-async def test_a_conversation_is_swept_only_when_nothing_runs_on_it(tables: Any) -> None:
+async def test_ended_conversation_with_a_running_attempt_is_not_purged(tables: Any) -> None:
     conversation = a_conversation(state=ConversationState.EXPIRED)
     await with_branch(tables, conversation)
     running = an_attempt(conversation)
@@ -377,7 +377,7 @@ async def test_a_conversation_is_swept_only_when_nothing_runs_on_it(tables: Any)
     assert await tables.purge_ended(10) == 1
 
 
-async def test_a_journal_keeps_the_first_record_of_each_number(tables: Any) -> None:
+async def test_journal_keeps_the_first_record_of_each_number(tables: Any) -> None:
     attempt = ids.new(TurnId)
     await tables.add_records(attempt, 0, [b"a", b"b"])
     await tables.add_records(attempt, 1, [b"x", b"c"])
@@ -386,7 +386,7 @@ async def test_a_journal_keeps_the_first_record_of_each_number(tables: Any) -> N
     assert await tables.journal(attempt) == []
 
 
-async def test_tickets_are_numbered_per_branch_and_never_twice(tables: Any) -> None:
+async def test_tickets_are_numbered_per_branch_without_reuse(tables: Any) -> None:
     branch = await with_branch(tables, a_conversation())
     lease = ids.new(LeaseId)
 
@@ -412,7 +412,7 @@ async def test_tickets_are_numbered_per_branch_and_never_twice(tables: Any) -> N
     assert (await tables.add_ticket(ticket())).number == 4
 
 
-async def test_a_claim_is_replaced_and_forgotten_in_time(tables: Any) -> None:
+async def test_claim_can_be_replaced_and_is_purged_after_its_expiry(tables: Any) -> None:
     claim = Claim(
         owner="ada",
         idempotency_key="i",
@@ -432,7 +432,7 @@ async def test_a_claim_is_replaced_and_forgotten_in_time(tables: Any) -> None:
     assert await tables.claim("ada", "i") is None
 
 
-async def test_a_lease_beats_until_it_is_dropped(tables: Any) -> None:
+async def test_lease_counts_its_beats_until_it_is_dropped(tables: Any) -> None:
     lease = ids.new(LeaseId)
     assert await tables.lease(lease) is None
     await tables.beat(lease)
@@ -444,7 +444,7 @@ async def test_a_lease_beats_until_it_is_dropped(tables: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [250, 800, 1_800])
-async def test_a_turn_takes_at_most_two_fifths_more_than_its_payload(path: Path, size: int) -> None:
+async def test_turn_takes_at_most_two_fifths_more_bytes_than_its_payload(path: Path, size: int) -> None:
     async def fill(tables: Tables, _: None) -> int:
         branch = await with_branch(tables, a_conversation())
         return sum(len(turn.body) for turn in await add_chain(tables, branch, 2_000, size))
@@ -461,16 +461,16 @@ A, B = some_id(BranchId, 1), some_id(BranchId, 2)
 LINE = (Stretch(B, 3, 2**40), Stretch(A, 0, 3))
 
 
-def test_a_line_comes_back_with_the_refs_of_its_branches() -> None:
+def test_packed_line_survives_storage_with_the_refs_of_its_branches() -> None:
     assert line_of(packed_line(LINE, [7, 5])) == (LINE, {B: 7, A: 5})
 
 
-def test_no_line_is_no_value() -> None:
+def test_packed_line_without_stretches_is_null() -> None:
     assert packed_line((), []) is None
     assert line_of(None) == ((), {})
 
 
-def test_a_line_that_was_cut_off_is_damage() -> None:
+def test_packed_line_that_is_cut_off_raises_store_corrupt() -> None:
     packed = packed_line(LINE, [7, 5])
     assert packed is not None
     with pytest.raises(StoreCorrupt):
@@ -538,7 +538,7 @@ async def test_turn_moved_to_another_branch_or_parent_is_corrupt(
         "UPDATE branch SET id = zeroblob(16) WHERE ref = 1",
     ],
 )
-async def test_chat_with_a_missing_turn_is_corrupt_to_who_reads_exports_or_continues_it(
+async def test_missing_turn_raises_store_corrupt_on_read_export_and_continue(
     path: Path, chats: list[str], damage: str
 ) -> None:
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
@@ -561,7 +561,7 @@ async def test_chat_with_a_missing_turn_is_corrupt_to_who_reads_exports_or_conti
         assert await ledger.check() != []
 
 
-async def test_branch_of_another_chat_is_corrupt_to_who_reads_or_continues_the_chat(
+async def test_branch_of_another_conversation_raises_store_corrupt_on_read_and_continue(
     path: Path, chats: list[str]
 ) -> None:
     # As an index does whose entry was damaged: it leads to another row.
@@ -574,9 +574,7 @@ async def test_branch_of_another_chat_is_corrupt_to_who_reads_or_continues_the_c
             await say(chat, "Are you there?")
 
 
-async def test_checksum_of_an_earlier_version_without_its_place_still_holds(
-    path: Path, chats: list[str]
-) -> None:
+async def test_checksum_of_an_earlier_version_is_still_verified(path: Path, chats: list[str]) -> None:
     connection = apsw.Connection(str(path))
     for ref, *columns, body, log in connection.execute(
         "SELECT ref, id, number, kind, created_at, committed_at, body, log FROM turn"
@@ -602,7 +600,7 @@ async def test_turn_of_an_older_version_without_a_checksum_is_read(path: Path, c
         assert await ledger.check() == []
 
 
-async def test_row_with_values_of_other_types_is_corrupt(path: Path, chats: list[str]) -> None:
+async def test_row_with_a_value_of_another_type_is_corrupt(path: Path, chats: list[str]) -> None:
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.pragma("writable_schema", 1)
@@ -615,7 +613,7 @@ async def test_row_with_values_of_other_types_is_corrupt(path: Path, chats: list
             await ledger.conversation(chats[0])
 
 
-async def test_bug_in_an_operation_is_not_taken_for_damage(path: Path) -> None:
+async def test_bug_in_an_operation_is_not_reported_as_damage(path: Path) -> None:
     async def broken(tables: Tables, _: None) -> None:
         raise AttributeError("a bug")
 
@@ -635,7 +633,7 @@ def execute(path: Path, statement: str) -> None:
     connection.close()
 
 
-def test_the_numbers_of_kinds_stay_as_they_are() -> None:
+def test_change_kind_numbers_are_unchanged() -> None:
     """They are in files: a new kind comes at the end."""
     assert [kind.value for kind in CHANGE_KINDS] == [
         "chat.created",
@@ -656,7 +654,7 @@ def test_the_numbers_of_kinds_stay_as_they_are() -> None:
 NONCE = "a-nonce-that-a-page-has-made-up"
 
 
-async def test_neither_code_nor_nonce_nor_token_is_anywhere_in_the_files(path: Path) -> None:
+async def test_share_code_nonce_and_visitor_token_are_not_in_the_files(path: Path) -> None:
     async with await Ledger.over(await SqliteStore.open(path)) as ledger:
         share, code = await Host(ledger).shares.create(scope="shop")
         visit = await Host(ledger).shares.exchange(code, NONCE)
@@ -669,7 +667,7 @@ async def test_neither_code_nor_nonce_nor_token_is_anywhere_in_the_files(path: P
         assert secret[-12:].encode() not in stored
 
 
-async def test_the_text_of_a_token_is_nowhere_in_the_files(path: Path) -> None:
+async def test_token_text_is_not_in_the_files(path: Path) -> None:
     async with await Ledger.over(await SqliteStore.open(path)) as ledger:
         made, text = await Host(ledger).tokens.create(scopes=list(TokenScope))
         files = [file for file in path.parent.iterdir() if file.is_file()]
@@ -679,7 +677,7 @@ async def test_the_text_of_a_token_is_nowhere_in_the_files(path: Path) -> None:
     assert text[-12:].encode() not in stored
 
 
-async def test_scopes_that_are_not_known_let_nobody_in(path: Path) -> None:
+async def test_token_with_unknown_scopes_is_corrupt(path: Path) -> None:
     async with await Ledger.over(await SqliteStore.open(path)) as ledger:
         made, _ = await Host(ledger).tokens.create(scopes=list(TokenScope))
         connection = apsw.Connection(str(path))
