@@ -23,6 +23,6 @@ def prove() -> None:
         ends, seed, asks = time.monotonic() + RUNS, FIRST, 0
         while time.monotonic() < ends:
             for tastes in TASTES.values():
-                asks += simulate(seed, store, tastes).asks
+                asks += simulate(seed, store, tastes).requests
                 seed += 1
         print(f"{store}: {seed - FIRST} schedules, {asks} requests, nothing ended before its time")

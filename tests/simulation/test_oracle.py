@@ -14,9 +14,9 @@ from turnledger.model.ids import BranchId, ConversationId, IdSource, TurnId
 from turnledger.model.item import Item, message, result_of
 from turnledger.model.messages.calls import closing_results
 from turnledger.model.turn import AttemptState, Turn, TurnKind
-from turnledger.testing.simulation.clients.meaning import broken_by_resent
 from turnledger.testing.simulation.clients.readers import Listener
-from turnledger.testing.simulation.clients.transcript import Message, SentHistory, shown_as, words_of
+from turnledger.testing.simulation.clients.resend_check import check_resent
+from turnledger.testing.simulation.clients.transcript import Message, SentHistory, messages_of, words_of
 from turnledger.testing.simulation.oracle.agreement import agrees, begins_with
 from turnledger.testing.simulation.oracle.promises import RestingBranch
 from turnledger.testing.simulation.world import ClientRequest, Hidden, RequestKind, World
@@ -51,36 +51,36 @@ def broken_by(turns: list[Turn], copy: list[Message], unseen: Hidden) -> list[st
     resent = SentHistory(instructions=(), meant=(*copy, asked), cut=0, is_whole=True, old=len(copy))
     world = World()
     drawn = ClientRequest.draw(Random(0), "c", ("alpha",))
-    world.asked[last.id] = replace(drawn, kind=RequestKind.RESEND, resent=resent)
+    world.requests[last.id] = replace(drawn, kind=RequestKind.RESEND, resent=resent)
     world.places[last.id] = (BRANCH, BRANCH)
     world.heads[last.id] = before[-1].id
     world.unseen_at_begin[last.id] = unseen
     branch = Branch(id=BRANCH, conversation=CONVERSATION)
-    return list(broken_by_resent(world, [RestingBranch(CONVERSATION, branch, True, turns, [], {})]))
+    return list(check_resent(world, [RestingBranch(CONVERSATION, branch, True, turns, [], {})]))
 
 
 def test_a_turn_that_its_client_did_not_send_may_stand_there_only_while_it_is_hidden_from_users() -> None:
     turns = line_of("a", "b", "c")
     hidden = frozenset({(turns[1].id, QUESTION), (turns[1].id, ANSWER)})
-    assert not broken_by(turns, shown_as(turns[0]), hidden)
-    assert broken_by(turns, shown_as(turns[0]), frozenset())
+    assert not broken_by(turns, messages_of(turns[0]), hidden)
+    assert broken_by(turns, messages_of(turns[0]), frozenset())
 
 
 @pytest.mark.parametrize("place", [QUESTION, ANSWER])
 def test_what_is_not_hidden_of_a_turn_has_to_be_sent(place: int) -> None:
     turns = line_of("a", "b", "c")
     hidden = frozenset({(turns[1].id, place)})
-    sent = shown_as(turns[1])
-    assert not broken_by(turns, [*shown_as(turns[0]), sent[1 - place]], hidden)
-    assert broken_by(turns, shown_as(turns[0]), hidden)
+    sent = messages_of(turns[1])
+    assert not broken_by(turns, [*messages_of(turns[0]), sent[1 - place]], hidden)
+    assert broken_by(turns, messages_of(turns[0]), hidden)
 
 
 def test_what_is_hidden_may_still_be_held_from_before() -> None:
     turns = line_of("a", "b", "c")
     hidden = frozenset({(turns[0].id, QUESTION), (turns[0].id, ANSWER)})
-    assert not broken_by(turns, [*shown_as(turns[0]), *shown_as(turns[1])], hidden)
-    assert not broken_by(turns, shown_as(turns[1]), hidden)
-    assert broken_by(turns, shown_as(turns[0]), hidden)
+    assert not broken_by(turns, [*messages_of(turns[0]), *messages_of(turns[1])], hidden)
+    assert not broken_by(turns, messages_of(turns[1]), hidden)
+    assert broken_by(turns, messages_of(turns[0]), hidden)
 
 
 SAME = [("a", False), ("b", True), ("c", False)]
@@ -121,15 +121,15 @@ EVENTS: list[Event] = [
 ]
 
 
-def listener(*heard: Event, in_its_process: bool = False, was_taken_over: bool = False) -> Listener:
+def listener(*heard: Event, in_own_process: bool = False, was_taken_over: bool = False) -> Listener:
     made = Listener(IDS.new(ConversationId), IDS.new(TurnId), was_taken_over=was_taken_over)
     for event in heard:
-        made.hear(event, in_its_process=in_its_process)
+        made.receive(event, in_own_process=in_own_process)
     return made
 
 
 def test_all_of_it_is_well() -> None:
-    assert list(listener(*EVENTS).broken_by(EVENTS)) == []
+    assert list(listener(*EVENTS).problems(EVENTS)) == []
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ def test_all_of_it_is_well() -> None:
     ],
 )
 def test_anything_else_is_told(heard: list[Event], what: str) -> None:
-    assert any(what in problem for problem in listener(*heard).broken_by(EVENTS))
+    assert any(what in problem for problem in listener(*heard).problems(EVENTS))
 
 
 def test_what_died_with_its_process_may_have_been_heard_there() -> None:
     left: list[Event] = [EVENTS[0], TurnFinished(number=2, state=AttemptState.FAILED)]
     heard = [*EVENTS[:3], left[1]]
-    assert list(listener(*heard, in_its_process=True, was_taken_over=True).broken_by(left)) == []
-    assert list(listener(*heard, in_its_process=True).broken_by(left)) != []
-    assert list(listener(*heard, was_taken_over=True).broken_by(left)) != []
+    assert list(listener(*heard, in_own_process=True, was_taken_over=True).problems(left)) == []
+    assert list(listener(*heard, in_own_process=True).problems(left)) != []
+    assert list(listener(*heard, was_taken_over=True).problems(left)) != []
 
 
 def test_who_was_sent_away_since_the_chat_was_deleted_need_not_hear_the_end() -> None:
     heard = listener(*EVENTS[:3])
-    heard.was_sent_away = True
-    assert list(heard.broken_by(EVENTS)) == []
+    heard.was_refused = True
+    assert list(heard.problems(EVENTS)) == []
 
 
 def turn(input: list[Item], output: list[Item]) -> Turn:
@@ -188,7 +188,7 @@ def test_what_was_done_on_the_other_side_is_not_shown() -> None:
         result_of(done, "found"),
         message("assistant", "Yes."),
     ]
-    assert shown_as(turn([message("user", "q")], output)) == [
+    assert messages_of(turn([message("user", "q")], output)) == [
         {"role": "user", "content": "q"},
         {"role": "assistant", "content": "Let me see. Yes."},
     ]
@@ -196,7 +196,7 @@ def test_what_was_done_on_the_other_side_is_not_shown() -> None:
 
 def test_a_call_that_is_left_is_shown_and_a_result_that_was_stated_is_not() -> None:
     left = call("c")
-    shown: list[dict[str, Any]] = shown_as(turn([*closing_results([left]), message("user", "q")], [left]))
+    shown: list[dict[str, Any]] = messages_of(turn([*closing_results([left]), message("user", "q")], [left]))
     assert [each["role"] for each in shown] == ["user", "assistant"]
     assert [each["id"] for each in shown[1]["tool_calls"]] == ["c"]
 

@@ -33,7 +33,7 @@ def main() -> int:
     for problem in problems:
         print(problem)
     print(
-        f"{len(seeds)} schedules on {options.store}: {sum(each.asks for each in reports)} requests, "
+        f"{len(seeds)} schedules on {options.store}: {sum(each.requests for each in reports)} requests, "
         f"{sum(each.turns for each in reports)} turns, {sum(each.crashes for each in reports)} crashes, "
         f"{len(problems)} broken promises"
     )

@@ -110,18 +110,18 @@ class FaultyStore:
         die: Callable[[], None],
         pause: Callable[[], None],
         observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
-        told: Callable[[Any], None],
-        is_gone: Callable[[LeaseId], bool],
-        took_lease: Callable[[LeaseId], None],
+        on_result: Callable[[Any], None],
+        holder_is_gone: Callable[[LeaseId], bool],
+        on_lease: Callable[[LeaseId], None],
     ) -> None:
         self._inner = inner
         self._medium = medium
         self._die = die
         self._pause = pause
         self._observe = observe
-        self._told = told
-        self.holder_is_gone = is_gone
-        self._took_lease = took_lease
+        self._on_result = on_result
+        self.holder_is_gone = holder_is_gone
+        self._on_lease = on_lease
         self._keeper: asyncio.Task[None] | None = None
         self.is_starting = True
         """While its process starts, nothing goes wrong: one that dies then was never there."""
@@ -146,7 +146,7 @@ class FaultyStore:
         if fate is WriteFate.PAUSE_AFTER:
             self._pause()
         await self._latency()
-        self._told(result)
+        self._on_result(result)
         return result
 
     async def _write(self, operation: Operation[Request, Result], request: Request, sync: Sync) -> Result:
@@ -164,7 +164,7 @@ class FaultyStore:
             case WriteFate.CRASH_BEFORE:
                 await self._crash()
             case WriteFate.CRASH_INSIDE:
-                await self._undone(operation, request)
+                await self._run_and_undo(operation, request)
                 await self._crash()
             case WriteFate.REFUSED:
                 raise StoreUnavailable
@@ -175,13 +175,13 @@ class FaultyStore:
                 self._medium.in_flight.append((self, write))
                 raise OutcomeUnknown
 
-    async def _undone(self, operation: Operation[Request, Result], request: Request) -> None:
-        async def and_undo(tables: Tables, request: Request) -> None:
+    async def _run_and_undo(self, operation: Operation[Request, Result], request: Request) -> None:
+        async def run_and_raise(tables: Tables, request: Request) -> None:
             await operation(tables, request)
             raise _Undo
 
         try:
-            await self._inner.transact(and_undo, request)
+            await self._inner.transact(run_and_raise, request)
         except (_Undo, TurnledgerError, MustReachDisk, HistoryMoved):
             return
 
@@ -217,7 +217,7 @@ class FaultyStore:
         self._inner.watch(hint)
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
-        self._took_lease(id)
+        self._on_lease(id)
         await self._beat(id)
         self._keeper = asyncio.create_task(self._renew(id, every))
 

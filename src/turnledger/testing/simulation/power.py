@@ -25,14 +25,14 @@ SHARE = 0.2
 
 
 @dataclass
-class Deed:
+class ClientAction:
     """What a client has asked for, and the last write that its answer rests on."""
 
     name: str
     last_write: int = 0
 
 
-_deed = ContextVar[Deed | None]("deed", default=None)
+_action = ContextVar[ClientAction | None]("action", default=None)
 
 
 class Power:
@@ -46,64 +46,64 @@ class Power:
         self._random = random
         self._machine = machine
         self._world = world
-        self._durable = world.saved()
-        self._answered: list[Deed] = []
+        self._durable = world.snapshot()
+        self._answered: list[ClientAction] = []
 
-    def fails(self, likelihood: float) -> bool:
+    def should_fail(self, likelihood: float) -> bool:
         return not self.is_steady and self._random.random() < likelihood
 
     def before_write(self) -> int:
         if self._machine.writes == self._machine.synced_writes:
-            self._durable = self._world.saved()
+            self._durable = self._world.snapshot()
         return self._machine.writes
 
     def after_write(self, before: int, request: Any) -> None:
         """Note that somebody was given the result of a write."""
-        deed = _deed.get()
-        if deed is not None and self._machine.writes != before and self._is_answered(request):
-            deed.last_write = self._machine.writes
+        action = _action.get()
+        if action is not None and self._machine.writes != before and self._is_answered(request):
+            action.last_write = self._machine.writes
 
     def _is_answered(self, request: Any) -> bool:
         """Whether a client may be told of this write: not of a draft, nor of notes on deliveries or clocks,
         nor of words made findable (int, str), which is done again; nor of a begin, unless it moved the
         conversation. A turn that has begun is told of when it ends."""
         if isinstance(request, BeginRequest):
-            return self._world.moved[request.attempt] > 0
+            return self._world.moves[request.attempt] > 0
         return not isinstance(request, FlushRequest | ClockMark | int | str | tuple)
 
-    def ask(self, name: str) -> None:
+    def begin_action(self, name: str) -> None:
         """Note that the current task, with all that it starts, does what a client asks for."""
-        _deed.set(Deed(name))
+        _action.set(ClientAction(name))
 
-    def answer(self) -> None:
+    def end_action(self) -> None:
         """Note that the client has its answer."""
-        deed = _deed.get()
-        if deed is not None and deed.last_write:
-            self._answered.append(deed)
+        action = _action.get()
+        if action is not None and action.last_write:
+            self._answered.append(action)
 
     def cut(self) -> None:
         """Lose all that is not synced. The processes are the caller's to kill."""
         machine, world = self._machine, self._world
-        for deed in self._answered:
-            if deed.last_write > machine.synced_writes:
-                world.intrusions.append(f"an answered {deed.name} was lost with the power")
+        for action in self._answered:
+            if action.last_write > machine.synced_writes:
+                world.violations.append(f"an answered {action.name} was lost with the power")
         self._answered.clear()
         if machine.writes != machine.synced_writes:
             world.restore(self._durable)
         machine.lose_power()
         for listener in world.listeners:
             if not listener.is_over:
-                listener.heard.clear()  # a draft may be lost
+                listener.received.clear()  # a draft may be lost
         self.has_failed = True
 
 
-async def lost(tables: Tables, world: World) -> list[str]:
+async def find_losses(tables: Tables, world: World) -> list[str]:
     """What clients were answered or shown, and is not there when the power returns."""
-    told = {(seen.conversation, seen.turn): seen.body for seen in world.seen}
-    return [problem async for problem in _lost(tables, {**world.shown, **told})]
+    told = {(seen.conversation, seen.turn): seen.body for seen in world.client_views}
+    return [problem async for problem in _find_losses(tables, {**world.shown_turns, **told})]
 
 
-async def _lost(
+async def _find_losses(
     tables: Tables, told: dict[tuple[ConversationId | None, TurnId | None], bytes]
 ) -> AsyncIterator[str]:
     for (conversation, id), body in told.items():

@@ -16,8 +16,8 @@ from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import SimulatedLoop, SimulatedProcess
 from turnledger.testing.simulation.clients.names import Names
 from turnledger.testing.simulation.faults import FaultyStore, Medium
-from turnledger.testing.simulation.oracle.observer import observed
-from turnledger.testing.simulation.power import lost
+from turnledger.testing.simulation.oracle.observer import observe
+from turnledger.testing.simulation.power import find_losses
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 from turnledger.testing.simulation.world import LEASE_TIME, World
 
@@ -60,7 +60,7 @@ class Servers:
         random: Random,
         medium: Medium,
         *,
-        knows_death: bool,
+        detects_death: bool,
         wall: WallClock,
     ) -> None:
         self.crashes = 0
@@ -70,7 +70,7 @@ class Servers:
         self._open_inner = open_inner
         self._world = world
         self._random = random
-        self._knows_death = knows_death
+        self._detects_death = detects_death
         self._gone: set[LeaseId] = set()
         self._servers: list[SimulatedServer] = []
 
@@ -90,16 +90,16 @@ class Servers:
         power = self.medium.power
         if power is not None and power.has_failed:
             power.has_failed = False
-            self._world.intrusions += await inner.read(lost, self._world)
+            self._world.violations += await inner.read(find_losses, self._world)
         store = FaultyStore(
             inner,
             self.medium,
             die=lambda: self._die(server),
             pause=lambda: server.process.pause(LEASE_TIME * random.choice((0.3, 1.2, 3.0))),
-            observe=lambda operation: observed(operation, self._world),
-            told=self._world.told,
-            is_gone=self._gone.__contains__,
-            took_lease=lambda lease: setattr(server, "lease", lease),
+            observe=lambda operation: observe(operation, self._world),
+            on_result=self._world.note_result,
+            holder_is_gone=self._gone.__contains__,
+            on_lease=lambda lease: setattr(server, "lease", lease),
         )
         clock = SimulatedClock(self._loop, self._wall, random.choice((0, 0, -7_000, 30_000)))
         server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
@@ -109,7 +109,7 @@ class Servers:
 
     def _die(self, server: SimulatedServer) -> None:
         power = self.medium.power
-        if power is not None and power.fails(0.5):
+        if power is not None and power.should_fail(0.5):
             self.lose_power()
         else:
             self._kill([server])
@@ -126,7 +126,7 @@ class Servers:
             self.crashes += 1
             if server.lease is not None:
                 self._world.dead.add(server.lease)
-                if self._knows_death:
+                if self._detects_death:
                     self._gone.add(server.lease)
             for future in (server.start, server.death):
                 if not future.done():
@@ -134,42 +134,42 @@ class Servers:
         for server in servers:  # last: one of them may be the caller, and the dead schedule nothing
             server.process.kill()
 
-    async def any(self) -> SimulatedServer:
+    async def pick(self) -> SimulatedServer:
         """One that lives, started if there is none, or now and then if there is but one."""
         alive = [server for server in self._servers if server.process.alive and server.ledger is not None]
         if not alive or (len(alive) < 2 and self._random.random() < 0.3):
             return await self.start()
         return self._random.choice(alive)
 
-    async def do(self, work: Work, given_up_after: float | None = None) -> None:
+    async def do(self, work: Work, timeout: float | None = None) -> None:
         """Have a server do something; return when it is done, given up or dead."""
-        server = await self.any()
+        server = await self.pick()
         if server.ledger is None or not server.process.alive:
             return
         task = server.process.spawn(self._answer(work, server.ledger))
         waiting = (task, server.death)
-        await asyncio.wait(waiting, timeout=given_up_after, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not task.done() and not server.death.done():
             task.cancel()
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         elif task.done() and task.cancelled():
-            self._world.intrusions.append("a task was cancelled, and nobody had cancelled it")
+            self._world.violations.append("a task was cancelled, and nobody had cancelled it")
 
     async def _answer(self, work: Work, ledger: Ledger) -> None:
         power = self.medium.power
         if power is None:
             await work(ledger)
             return
-        power.ask(work.__name__)
+        power.begin_action(work.__name__)
         await work(ledger)
-        power.answer()
-        if power.fails(0.15):
+        power.end_action()
+        if power.should_fail(0.15):
             self.lose_power()
             await asyncio.get_running_loop().create_future()
 
     async def close_one(self) -> None:
         """Close some server as it should be closed; its process lives on and serves no more."""
-        server = await self.any()
+        server = await self.pick()
         ledger, server.ledger = server.ledger, None
         if ledger is not None and server.process.alive:
             task = server.process.spawn(ledger.close())

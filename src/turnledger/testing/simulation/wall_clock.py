@@ -20,12 +20,12 @@ class WallClock:
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
-        self._off = 0.0
+        self._offset = 0.0
 
     def now_ms(self) -> int:
-        return START_MS + int((self._loop.time() + self._off) * 1000)
+        return START_MS + int((self._loop.time() + self._offset) * 1000)
 
-    async def go_wrong(self, random: Random) -> None:
+    async def jump_repeatedly(self, random: Random) -> None:
         """Jump again and again, until cancelled; then be right. By each of the large amounts once: a process
         that stood still meanwhile would take two jumps by the same amount for a clock that stays."""
         large = [way * by for by in BEYOND for way in (-1, 1)]
@@ -34,11 +34,11 @@ class WallClock:
         try:
             while True:
                 await asyncio.sleep(random.choice((0.2, 2.0, 15.0)) * random.random())
-                self._off = large.pop() if large and random.random() < 0.7 else random.choice(small)
+                self._offset = large.pop() if large and random.random() < 0.7 else random.choice(small)
                 await asyncio.sleep(random.choice(WRONG_FOR))
-                self._off = 0.0
+                self._offset = 0.0
         finally:
-            self._off = 0.0
+            self._offset = 0.0
 
 
 class SimulatedClock:

@@ -89,7 +89,7 @@ class ClientRequest:
     """The history that the request brings along, if it brings one."""
     is_interaction: bool = True
     """Whether it counts as use of the conversation."""
-    says: str | None = None
+    words: str | None = None
     """What it says instead of its token; others may say the same."""
 
     @property
@@ -115,7 +115,7 @@ class ClientRequest:
 
     @property
     def text(self) -> str:
-        return self.token if self.says is None else self.says
+        return self.token if self.words is None else self.words
 
     @classmethod
     def draw(cls, random: Random, token: str, names: Sequence[str], *, acts: bool = False) -> ClientRequest:
@@ -168,8 +168,8 @@ class Run:
 
     ask: ClientRequest
     conversation: ConversationId
-    saw: tuple[TurnId, ...]
-    looked: ModelView | None = None
+    history: tuple[TurnId, ...]
+    view: ModelView | None = None
     has_emitted: bool = False
     is_finished: bool = False
 
@@ -182,7 +182,7 @@ class Effect:
     step: int
     attempt: TurnId
     conversation: ConversationId
-    saw: tuple[str, ...]
+    history: tuple[str, ...]
     """The history that led to it, by the names of its turns."""
     read_only: bool
 
@@ -208,16 +208,16 @@ OBSERVED = (
     "recorded_stops",
     "stopped_in_queue",
     "waiting_since",
-    "know_to_wait",
+    "known_waiting",
     "begun_at",
     "begun_in",
     "begins",
     "places",
     "heads",
     "settled_by_begin",
-    "moved",
-    "moved_under",
-    "forgotten",
+    "moves",
+    "moves_by_key",
+    "forgotten_effects",
     "forks",
     "taken_over",
     "hidden_at_begin",
@@ -225,7 +225,7 @@ OBSERVED = (
     "replaces",
     "repeats",
     "holders",
-    "unheard",
+    "lost_answers",
     "used_at",
 )
 """What the world knows from inside transactions; beside the flags."""
@@ -235,13 +235,13 @@ OBSERVED = (
 class World:
     """The append-log that the checker holds the store against."""
 
-    asked: dict[TurnId, ClientRequest] = field(default_factory=dict)
+    requests: dict[TurnId, ClientRequest] = field(default_factory=dict)
     """Every attempt that was ever tried, and for which request."""
     runs: dict[TurnId, Run] = field(default_factory=dict)
     executions: dict[str, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
-    seen: list[ClientView] = field(default_factory=list)
-    heard: dict[TurnId, list[Event]] = field(default_factory=dict)
+    client_views: list[ClientView] = field(default_factory=list)
+    events: dict[TurnId, list[Event]] = field(default_factory=dict)
     """The events of turns that went well, as they were told when they ran."""
     stops: list[tuple[TurnId, str]] = field(default_factory=list)
     recorded_stops: dict[TurnId, OnStop] = field(default_factory=dict)
@@ -250,7 +250,7 @@ class World:
     """Attempts that were stopped before they ran."""
     waiting_since: dict[TurnId, int] = field(default_factory=dict)
     """When attempts took their ticket, as a count of observed begins."""
-    know_to_wait: set[TurnId] = field(default_factory=set)
+    known_waiting: set[TurnId] = field(default_factory=set)
     """Attempts whose process was told of their ticket."""
     begun_at: dict[TurnId, tuple[int, str | None]] = field(default_factory=dict)
     """When attempts began, likewise, and under which idempotency_key."""
@@ -261,15 +261,15 @@ class World:
     """For attempts that began: the branch whose lane they hold, and the one that they commit to."""
     heads: dict[TurnId, TurnId | None] = field(default_factory=dict)
     """The head of that lane when they began."""
-    forgotten: set[str] = field(default_factory=set)
+    forgotten_effects: set[str] = field(default_factory=set)
     """Effects that an undo was told to forget."""
     shown_at_rest: dict[ConversationId, frozenset[str]] = field(default_factory=dict)
     """Effects that the model of the checker's own turn was shown, by conversation."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
     """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
-    moved: Counter[TurnId] = field(default_factory=Counter)
+    moves: Counter[TurnId] = field(default_factory=Counter)
     """How often each undo and each switch has moved a conversation."""
-    moved_under: Counter[str] = field(default_factory=Counter)
+    moves_by_key: Counter[str] = field(default_factory=Counter)
     """How often that was done under each idempotency_key."""
     probes: set[TurnId] = field(default_factory=set)
     """Turns by which the checker itself tried whether lanes take one more."""
@@ -277,13 +277,13 @@ class World:
     """The turns that forks began with."""
     opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
     """Per conversation_key and generation (deletions and resets so far): the ids that clients were given."""
-    replaced: dict[ConversationId, set[ConversationId]] = field(default_factory=dict)
+    successors: dict[ConversationId, set[ConversationId]] = field(default_factory=dict)
     """By conversation: what took its place under its key, as those who reset it were told."""
-    recorded: set[str] = field(default_factory=set)
+    recorded_results: set[str] = field(default_factory=set)
     """Effects whose result was recorded, as their runner was told."""
     taken_over: set[TurnId] = field(default_factory=set)
     """Attempts that somebody else than their holder ended."""
-    looks_at_models: bool = False
+    records_model_views: bool = False
     """Whether it is noted what models are shown: only where something is hidden, instructed or left out."""
     flags: dict[TurnId, dict[int, Flags]] = field(default_factory=dict)
     """The flags that were set, in the order of the transactions that set them."""
@@ -295,7 +295,7 @@ class World:
     """For attempts that diverge: the turn whose place they take."""
     repeats: set[TurnId] = field(default_factory=set)
     """Attempts that ask the question of that turn again, with what is hidden of it."""
-    misquoted: list[TurnId] = field(default_factory=list)
+    wrong_json: list[TurnId] = field(default_factory=list)
     """Attempts whose messages were others as JSON."""
     listeners: list[Listener] = field(default_factory=list)
     """Who read the events of turns while they ran."""
@@ -303,27 +303,27 @@ class World:
     """For attempts that began: the process that runs them."""
     ttl_ms: int | None = None
     """The `ttl` of the store: how long each conversation lives after its last use."""
-    watches_time: bool = False
+    checks_expiry: bool = False
     """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
     used_at: dict[ConversationId, float] = field(default_factory=dict)
     """When a turn last began or ended in conversations, by the true time."""
-    said: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
+    tries: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
     """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
     answered: dict[TurnId, list[str]] = field(default_factory=dict)
     """By turn: the messages of such clients that it was the answer to, as far as that arrived whole."""
-    unheard: dict[str, tuple[TurnId, TurnId, int | None]] = field(default_factory=dict)
+    lost_answers: dict[str, tuple[TurnId, TurnId, int | None]] = field(default_factory=dict)
     """By the name of the request: an attempt whose answer is recorded as lost, and the try that lost it."""
     beats: dict[LeaseId, float] = field(default_factory=dict)
     """When processes last showed that they live."""
     dead: set[LeaseId] = field(default_factory=set)
     """The leases of processes that were killed."""
-    intrusions: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     """What happened inside transactions, or to clients, and never may."""
 
-    shown: dict[tuple[ConversationId | None, TurnId | None], bytes] = field(default_factory=dict)
+    shown_turns: dict[tuple[ConversationId | None, TurnId | None], bytes] = field(default_factory=dict)
     """What clients saw of conversations that they read, by conversation and turn."""
 
-    def saved(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """What was observed inside transactions so far."""
         return {name: copy(getattr(self, name)) for name in OBSERVED} | {
             "flags": {turn: dict(flags) for turn, flags in self.flags.items()}
@@ -335,10 +335,10 @@ class World:
             setattr(self, name, value)
         self.runs = {id: run for id, run in self.runs.items() if id in self.begun_at}
 
-    def told(self, result: object) -> None:
+    def note_result(self, result: object) -> None:
         """Note that this answer reached its process."""
         if isinstance(result, Queued):
-            self.know_to_wait.add(result.ticket.attempt)
+            self.known_waiting.add(result.ticket.attempt)
 
     @property
     def hidden(self) -> Hidden:
@@ -352,7 +352,7 @@ class World:
 
     def is_later_try(self, attempt: TurnId, earlier: TurnId) -> bool:
         """Whether it is a later try of the same message, by a client that retries without a key."""
-        (message, count), (other, count_before) = self.said[attempt], self.said[earlier]
+        (message, count), (other, count_before) = self.tries[attempt], self.tries[earlier]
         return message == other and count > count_before
 
     def note_beat(self, lease: LeaseId) -> None:
@@ -363,13 +363,13 @@ class World:
         lease time looks like that."""
         silence = asyncio.get_running_loop().time() - self.beats[lease]
         if lease not in self.dead and silence < LEASE_TIME:
-            self.intrusions.append(f"{lease} was taken for dead {silence:.1f} s after it beat")
+            self.violations.append(f"{lease} was taken for dead {silence:.1f} s after it beat")
 
     def was_taken_over(self, ask: ClientRequest) -> bool:
         """Whether an attempt of this request was ended by somebody else, so far."""
         return any(run.ask is ask and id in self.taken_over for id, run in self.runs.items())
 
-    def acted_in(self, turn: Turn) -> list[str]:
+    def unfinished_effects(self, turn: Turn) -> list[str]:
         """The effects of a turn that did not complete, by what its tools did and not by what it says."""
         if turn.kind is TurnKind.COMPLETED:
             return []
@@ -379,14 +379,14 @@ class World:
             for effect in self.effects
             if not effect.read_only and effect.ask.on_failure is not OnFailure.FORGET
         }
-        return [name for name in effects_told(turn) if name in acted]
+        return [name for name in effects_in(turn) if name in acted]
 
     @property
-    def told_failed(self) -> set[str]:
+    def reported_failed(self) -> set[str]:
         """Requests that were tried once, and whose client was told that nothing happened."""
         return {
             seen.ask.token
-            for seen in self.seen
+            for seen in self.client_views
             if seen.error not in ("", "commit_outcome_unknown") and seen.ask.idempotency_key is None
         }
 
@@ -408,7 +408,7 @@ def name_of(turn: Turn) -> str:
     return acted[0] if acted and turn.kind is TurnKind.SETTLED else turn.id
 
 
-def effects_told(turn: Turn) -> list[str]:
+def effects_in(turn: Turn) -> list[str]:
     """The effects that the calls of a turn had."""
     return [effect_of(item) for item in turn.output if item.is_call]
 
@@ -428,9 +428,9 @@ class SimulatedRunner:
 
     async def __call__(self, turn: RunningTurn) -> None:
         ask = self._ask
-        self._quote(turn)
-        looked = self._look(turn) if self._world.looks_at_models else None
-        run = Run(ask, turn.conversation.id, tuple(each.id for each in turn.history), looked)
+        self._check_json(turn)
+        view = self._view(turn) if self._world.records_model_views else None
+        run = Run(ask, turn.conversation.id, tuple(each.id for each in turn.history), view)
         self._world.runs[turn.id] = run
         execution = self._world.executions.get(ask.token, 0)
         self._world.executions[ask.token] = execution + 1
@@ -461,11 +461,11 @@ class SimulatedRunner:
         if ask.is_late:
             await _stand_still()
 
-    def _quote(self, turn: RunningTurn) -> None:
+    def _check_json(self, turn: RunningTurn) -> None:
         if msgspec.json.decode(turn.messages_json) != turn.messages:
-            self._world.misquoted.append(turn.id)
+            self._world.wrong_json.append(turn.id)
 
-    def _look(self, turn: RunningTurn) -> ModelView:
+    def _view(self, turn: RunningTurn) -> ModelView:
         shown = turn._snapshot.shown(turn.input, ())
         messages = tuple((item.role, item.text) for item in shown if item.type == "message")
         return ModelView(messages, len(shown), self._world.hidden)
@@ -491,8 +491,10 @@ class SimulatedRunner:
         call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
 
         async def act() -> str:
-            saw = tuple(name_of(each) for each in turn.history)
-            self._world.effects.append(Effect(self._ask, step, turn.id, turn.conversation.id, saw, read_only))
+            history = tuple(name_of(each) for each in turn.history)
+            self._world.effects.append(
+                Effect(self._ask, step, turn.id, turn.conversation.id, history, read_only)
+            )
             await self._pace()
             if step == self._ask.tool_breaks:
                 raise ModelFailed(name)
@@ -500,7 +502,7 @@ class SimulatedRunner:
 
         result = await turn.call(call, act, read_only=read_only)
         if result.fields["output"] == RESULT + name:
-            self._world.recorded.add(name)
+            self._world.recorded_results.add(name)
 
     async def _pace(self) -> None:
         await asyncio.sleep(self._ask.pace * self._random.random())

@@ -11,19 +11,19 @@ from turnledger.ledger import Ledger
 from turnledger.model.flags import SHOWN
 from turnledger.model.turn import OnBusy, Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
-from turnledger.testing.simulation.clients.requests import Asking
+from turnledger.testing.simulation.clients.requests import RequestSender
 from turnledger.testing.simulation.oracle.promises import RestingBranch
 from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import World
 
 
-async def flag_and_ask(scene: Scene, asking: Asking, name: str, token: str) -> None:
+async def flag_and_ask(scene: Scene, sender: RequestSender, name: str, token: str) -> None:
     """Flag something, and ask: what is hidden by now is not shown, be it all of the rest or a part."""
     await scene.servers.do(_flag(scene, name))
-    ask = asking.draw(token)
+    ask = sender.draw(token)
     if ask.briefing is SILENT:
         ask = replace(ask, briefing=Briefing(turns=scene.random.choice((None, 2))))
-    await asking.ask(replace(ask, conversation=name, fails_at=(-1,), on_busy=OnBusy.QUEUE))
+    await sender.send(replace(ask, conversation=name, fails_at=(-1,), on_busy=OnBusy.QUEUE))
 
 
 def _flag(scene: Scene, name: str) -> Work:
@@ -41,16 +41,16 @@ def _flag(scene: Scene, name: str) -> Work:
             to_model, to_user = random.choice((*[(False, None)] * 4, (None, False), (True, True)))
             await chat.flag(turn.id, place, to_model=to_model, to_user=to_user)
             if turn.id not in world.flags:
-                world.intrusions.append(f"a flag of {turn.id} was acknowledged, and nobody had set it")
+                world.violations.append(f"a flag of {turn.id} was acknowledged, and nobody had set it")
 
     return flag
 
 
-def broken_by_flags(world: World, line: RestingBranch) -> Iterator[str]:
+def check_flags(world: World, line: RestingBranch) -> Iterator[str]:
     """The flags of the turns of a line that are not those that were set last. Copies of settled turns begin
     with flags that nobody set there, and so may a question that is asked again."""
     for turn in line.turns:
-        if turn.id not in world.asked:
+        if turn.id not in world.requests:
             continue
         expected = {at: each for at, each in world.flags.get(turn.id, {}).items() if each != SHOWN}
         found = dict(line.flags.get(turn.id, {}))

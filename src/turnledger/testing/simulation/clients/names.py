@@ -20,11 +20,11 @@ class Names:
         keys_of_forks: tuple[str, ...] = (),
         *,
         details: Mapping[str, Any] | None = None,
-        lapse: bool = False,
+        may_lapse: bool = False,
     ) -> None:
         self.details = details or {}
         """What conversations are made with."""
-        self.lapse = lapse
+        self.may_lapse = may_lapse
         """Whether they may expire, or their keys move on by themselves."""
         self.keys = (*keys, *keys_of_forks)
         self.keys_of_forks = keys_of_forks
@@ -42,7 +42,7 @@ class Names:
 
     def generation(self, name: str) -> int | None:
         """How often the key was freed; None while that cannot be told."""
-        return None if self.lapse or self.being_freed[name] else self.freed[name]
+        return None if self.may_lapse or self.being_freed[name] else self.freed[name]
 
     async def open(self, ledger: Ledger, name: str, *, create: bool = True) -> Chat:
         if name in self.forks:

@@ -26,29 +26,29 @@ class Listener:
 
     conversation: ConversationId
     turn: TurnId
-    heard: list[tuple[Event, bool]] = field(default_factory=list)
+    received: list[tuple[Event, bool]] = field(default_factory=list)
     is_over: bool = False
     misses: int = 0
     """How often there was no such turn, or not yet."""
-    was_sent_away: bool = False
+    was_refused: bool = False
     """Whether the conversation was deleted, or expired, before the end was heard. What was deleted may have
     been restored since."""
     was_taken_over: bool = False
     """Whether somebody else than its holder ended the turn."""
 
-    def hear(self, event: Event, *, in_its_process: bool) -> None:
-        self.heard.append((event, in_its_process))
+    def receive(self, event: Event, *, in_own_process: bool) -> None:
+        self.received.append((event, in_own_process))
         self.is_over = isinstance(event, TurnFinished)
 
     @property
     def last(self) -> int:
         """The number of the last event that was heard."""
-        return self.heard[-1][0].number if self.heard else 0
+        return self.received[-1][0].number if self.received else 0
 
-    def broken_by(self, events: Sequence[Event]) -> Iterator[str]:
+    def problems(self, events: Sequence[Event]) -> Iterator[str]:
         """What is wrong with what was heard, of a turn of which these events can be read at the end."""
-        numbers = [event.number for event, _ in self.heard]
-        *told, last = [event for event, _ in self.heard]
+        numbers = [event.number for event, _ in self.received]
+        *told, last = [event for event, _ in self.received]
         if any(isinstance(event, TurnFinished) for event in told):
             yield f"something was heard of {self.turn} after its end"
         has_end = isinstance(last, TurnFinished)
@@ -56,12 +56,12 @@ class Listener:
         is_beyond = has_end and self.was_taken_over and last.number <= len(told)
         if numbers != list(range(1, len(numbers) + 1)) and not (is_beyond and numbers[:-1] == _count(told)):
             yield f"what was heard of {self.turn} has gaps: {numbers}"
-        if not has_end and not self.was_sent_away:
+        if not has_end and not self.was_refused:
             yield f"the end of {self.turn} was not heard"
-        for event, in_its_process in self.heard:
+        for event, in_own_process in self.received:
             is_known = event.number <= len(events)
             same = is_known and codec.encode(event) == codec.encode(events[event.number - 1])
-            if not same and not (in_its_process and self.was_taken_over):
+            if not same and not (in_own_process and self.was_taken_over):
                 yield f"event {event.number} of {self.turn} was heard otherwise than it is read"
                 return
 
@@ -82,12 +82,12 @@ class EventReaders:
     def start(self) -> None:
         self._opening = asyncio.create_task(self._open())
 
-    def attend(self, conversation: ConversationId, turn: TurnId) -> None:
+    def follow(self, conversation: ConversationId, turn: TurnId) -> None:
         """Have a turn listened to that is about to begin; called in whatever process runs it."""
         for _ in range(self._scene.random.choice((0, 1, 1, 2))):
             self._wanted.put_nowait((conversation, turn))
 
-    async def come_to_an_end(self) -> None:
+    async def finish(self) -> None:
         """Wait until all have heard the end, and note who does not."""
         if self._opening is not None:
             self._opening.cancel()
@@ -100,7 +100,7 @@ class EventReaders:
                 continue
             task.cancel()
             if listener.turn in world.begun_at:
-                world.intrusions.append(f"a reader of {listener.turn} came to no end")
+                world.violations.append(f"a reader of {listener.turn} came to no end")
 
     async def _open(self) -> None:
         while True:
@@ -113,8 +113,8 @@ class EventReaders:
         idle = 0
         while not listener.is_over and listener.misses < PATIENCE:
             heard = listener.last
-            given_up_after = random.choice((None, None, 0.4, 3.0, 25.0))
-            await self._scene.servers.do(self._read(listener), given_up_after)
+            timeout = random.choice((None, None, 0.4, 3.0, 25.0))
+            await self._scene.servers.do(self._read(listener), timeout)
             idle = idle + 1 if listener.last == heard else 0
             await asyncio.sleep(min(LEASE_TIME, 0.05 * 2**idle))
 
@@ -128,19 +128,19 @@ class EventReaders:
                 chat = await ledger.conversation(listener.conversation)
                 async for event in chat.events(listener.turn, after=listener.last):
                     is_holder = world.holders.get(listener.turn) == ledger._process.lease
-                    listener.hear(event, in_its_process=is_holder)
+                    listener.receive(event, in_own_process=is_holder)
                     if listener.is_over:
                         continue
-                    if len(listener.heard) % most == 0:
+                    if len(listener.received) % most == 0:
                         return
                     await asyncio.sleep(pace)
                 listener.is_over = True
             except (ConversationDeleted, ConversationExpired):
-                listener.is_over = listener.was_sent_away = True
+                listener.is_over = listener.was_refused = True
             except TurnNotFound:
                 listener.misses += 1
-                if listener.heard:
-                    world.intrusions.append(f"{listener.turn} was heard, and is not there")
+                if listener.received:
+                    world.violations.append(f"{listener.turn} was heard, and is not there")
             except TurnledgerError:
                 return
 

@@ -17,7 +17,7 @@ from turnledger.ledger import OWNER, Ledger
 from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import OnBusy, Turn, TurnKind
-from turnledger.testing.simulation.clients import deeds
+from turnledger.testing.simulation.clients import actions
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.oracle.lapses import LONG_TURN
 from turnledger.testing.simulation.servers import Scene, Work
@@ -29,10 +29,10 @@ from turnledger.testing.simulation.world import (
     RequestKind,
 )
 
-Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
+Follow: TypeAlias = Callable[[ConversationId, TurnId], None]
 
 
-class Asking:
+class RequestSender:
     """What clients ask. `acts` makes effects and failures likelier, `diverges` says that they edit, `briefs`
     that they say more than their input, `lasts` that some models take very long; `attend` is told of each
     turn that may be listened to."""
@@ -45,9 +45,9 @@ class Asking:
         diverges: bool,
         briefs: bool = False,
         lasts: bool = False,
-        attend: Attend | None = None,
+        follow: Follow | None = None,
     ) -> None:
-        self.asks = 0
+        self.count = 0
         self._scene = scene
         self._random = scene.random
         self._world = scene.world
@@ -55,7 +55,7 @@ class Asking:
         self._diverges = diverges
         self._briefs = briefs
         self._lasts = lasts
-        self._attend = attend
+        self._follow = follow
 
     def draw(self, token: str) -> ClientRequest:
         ask = ClientRequest.draw(self._random, token, self._scene.names.all, acts=self._acts)
@@ -67,31 +67,31 @@ class Asking:
         """Ask; where the model called back, bring the result, now and then twice."""
         blank = self._random.random() < 0.05
         ask = self.draw(" " if blank else token)
-        await self.ask(ask)
+        await self.send(ask)
         if not ask.leaves_call:
             return
         answers = [
             replace(self.draw(f"{token}!{count}"), answers_call=True, conversation=ask.conversation)
             for count in range(self._random.choice((0, 1, 2)))
         ]
-        await asyncio.gather(*(self.ask(answer) for answer in answers))
+        await asyncio.gather(*(self.send(answer) for answer in answers))
 
-    async def ask_elsewhere(self, token: str) -> None:
+    async def diverge(self, token: str) -> None:
         """Edit or regenerate; now and then with an idempotency_key that is used for another place, too."""
-        ask = await self._diverging(self.draw(token))
-        asking = [ask]
+        ask = await self._diverted(self.draw(token))
+        sender = [ask]
         if ask.is_late:
             # Somebody else goes on behind the head it began on, as soon as it is given up for dead.
             other = replace(self.draw(f"{token}+"), conversation=ask.conversation)
-            asking.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
-        await asyncio.gather(*(self.ask(each) for each in asking))
+            sender.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
+        await asyncio.gather(*(self.send(each) for each in sender))
         if ask.kind is not RequestKind.ASK and ask.idempotency_key and self._random.random() < 0.2:
-            other = await self._diverging(ask)
-            await self.ask(replace(ask, instead_of=other.instead_of))
+            other = await self._diverted(ask)
+            await self.send(replace(ask, instead_of=other.instead_of))
 
-    async def _diverging(self, ask: ClientRequest) -> ClientRequest:
+    async def _diverted(self, ask: ClientRequest) -> ClientRequest:
         """The same request in the place of a turn that its client sees, if it sees one."""
-        turns = [turn.id for turn in await self.shown(ask.conversation)]
+        turns = [turn.id for turn in await self.read_turns(ask.conversation)]
         if not turns:
             return ask
         if self._random.random() < 0.4:
@@ -105,7 +105,7 @@ class Asking:
 
     async def fork_or_ask(self, name: str, token: str) -> None:
         """Fork at a turn that the client sees; ask if it sees none."""
-        turns = await self.shown(name)
+        turns = await self.read_turns(name)
         if not turns:
             await self.ask_and_answer(token)
             return
@@ -114,16 +114,16 @@ class Asking:
         places = [None, *(turn.id for turn in turns), *telling, *telling, turns[-1].id]
         scene, keys = self._scene, self._scene.names.keys_of_forks
         if not keys:
-            await scene.servers.do(deeds.fork(scene, name, self._random.choice(places)))
+            await scene.servers.do(actions.fork(scene, name, self._random.choice(places)))
             return
         # Twice at once under one conversation_key: one of them has to be told that it is taken.
         key = self._random.choice(keys)
-        forks = [deeds.fork(scene, name, self._random.choice(places), key) for _ in range(2)]
+        forks = [actions.fork(scene, name, self._random.choice(places), key) for _ in range(2)]
         await asyncio.gather(*map(scene.servers.do, forks))
 
     async def undo_once(self, name: str, token: str) -> None:
         """Take back a turn under an idempotency_key: twice at once, and again when that was answered."""
-        do, undo = self._scene.servers.do, deeds.undo(self._scene, name, f"undo {token}")
+        do, undo = self._scene.servers.do, actions.undo(self._scene, name, f"undo {token}")
         await asyncio.gather(do(undo), do(undo))
         if self._random.random() < 0.5:
             await do(undo)
@@ -132,19 +132,19 @@ class Asking:
         """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
         ask = replace(self.draw(token), hangs=True, on_busy=OnBusy.QUEUE)
         if self._diverges:
-            ask = await self._diverging(ask)
+            ask = await self._diverted(ask)
         servers = self._scene.servers
-        asking = asyncio.ensure_future(servers.do(self._handle(ask)))
+        sender = asyncio.ensure_future(servers.do(self._handle(ask)))
         for _ in range(40):
-            await asyncio.wait((asking,), timeout=LEASE_TIME)
-            if asking.done():
+            await asyncio.wait((sender,), timeout=LEASE_TIME)
+            if sender.done():
                 return
-            stopping = deeds.stop(self._scene, ask.conversation, any_turn=False)
-            await servers.do(stopping, given_up_after=LEASE_TIME * 8)
-        self._world.intrusions.append(f"{token} could not be stopped")
-        asking.cancel()
+            stopping = actions.stop(self._scene, ask.conversation, any_turn=False)
+            await servers.do(stopping, timeout=LEASE_TIME * 8)
+        self._world.violations.append(f"{token} could not be stopped")
+        sender.cancel()
 
-    async def shown(self, name: str) -> list[Turn]:
+    async def read_turns(self, name: str) -> list[Turn]:
         """The turns that a client sees, if a server answers."""
         turns: list[Turn] = []
 
@@ -152,23 +152,25 @@ class Asking:
             with suppress(TurnledgerError):
                 chat = await self._scene.names.open(ledger, name)
                 turns.extend(await chat.turns())
-                self._world.shown.update({(chat.id, turn.id): turn.body for turn in turns})
+                self._world.shown_turns.update({(chat.id, turn.id): turn.body for turn in turns})
 
         await self._scene.servers.do(see)
         return turns
 
-    async def ask(self, ask: ClientRequest) -> Turn | None:
+    async def send(self, ask: ClientRequest) -> Turn | None:
         """Send a request, as impatient clients do: twice at once, again after a failure, or given up. Returns
         the answer, if there was one."""
-        self.asks += 1
+        self.count += 1
         do = self._scene.servers.do
         copies = 2 if ask.idempotency_key and self._random.random() < 0.3 else 1
         tries = self._random.choice((1, 3, 4)) if ask.idempotency_key else 1
         answer: Turn | None = None
         for _ in range(tries):
-            given_up_after = self._random.choice((None, None, None, 0.01, 1.0, 15.0))
-            await asyncio.gather(*(do(self._handle(ask), given_up_after) for _ in range(copies)))
-            answer = next((seen.answer for seen in self._world.seen if seen.ask is ask and seen.answer), None)
+            timeout = self._random.choice((None, None, None, 0.01, 1.0, 15.0))
+            await asyncio.gather(*(do(self._handle(ask), timeout) for _ in range(copies)))
+            answer = next(
+                (seen.answer for seen in self._world.client_views if seen.ask is ask and seen.answer), None
+            )
             if answer is not None and self._random.random() < 0.7:
                 break
         return answer
@@ -182,13 +184,15 @@ class Asking:
                 turn = await self._run(await self._block(ledger, ask, told), ask)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.seen.append(ClientView(ask, None, b"", code, None))
+                world.client_views.append(ClientView(ask, None, b"", code, None))
                 if code == Superseded.code and not world.was_taken_over(ask):
-                    world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
+                    world.violations.append(f"{ask.token} lost its lane, and nobody had taken it")
             else:
-                world.seen.append(ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+                world.client_views.append(
+                    ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn)
+                )
                 if told:
-                    world.heard[turn.id] = told
+                    world.events[turn.id] = told
 
         return handle
 
@@ -220,10 +224,10 @@ class Asking:
 
     async def _run(self, block: TurnBlock, ask: ClientRequest) -> Turn:
         """Run the model; the id of the attempt is known before it begins."""
-        self._world.asked[block.id] = ask
+        self._world.requests[block.id] = ask
         conversation = block._request.begin.target.id
-        if self._attend is not None and conversation is not None:
-            self._attend(conversation, block.id)
+        if self._follow is not None and conversation is not None:
+            self._follow(conversation, block.id)
         try:
             async with block as running:
                 await self._world.runner(ask, self._random)(running)

@@ -44,22 +44,22 @@ class SentHistory:
         return (*self.instructions, *sent)
 
 
-def shown_as(turn: Turn) -> list[Message]:
+def messages_of(turn: Turn) -> list[Message]:
     """A turn as its client sees it: without what was done for it on the other side."""
-    return [*asked_with(turn), *answered_with(turn)]
+    return [*input_messages(turn), *answer_messages(turn)]
 
 
-def asked_with(turn: Turn) -> list[Message]:
+def input_messages(turn: Turn) -> list[Message]:
     """The input of a turn, without results that were stated in its client's stead."""
     return _messages(turn.input)
 
 
-def answered_with(turn: Turn) -> list[Message]:
+def answer_messages(turn: Turn) -> list[Message]:
     """The answer of a turn, likewise."""
-    return _messages(_without_made_here(turn.output), is_answer=True)
+    return _messages(_without_server_calls(turn.output), is_answer=True)
 
 
-def _without_made_here(output: Sequence[Item]) -> Iterator[Item]:
+def _without_server_calls(output: Sequence[Item]) -> Iterator[Item]:
     """Leave out calls that have their results here, and those."""
     waiting: dict[str | None, int] = {}
     made_here: set[int] = set()

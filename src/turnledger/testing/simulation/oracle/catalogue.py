@@ -15,7 +15,7 @@ from turnledger.testing.simulation.oracle.promises import RestingBranch
 ALL = 10_000
 
 
-async def broken_by_search(tables: Tables, lines: list[RestingBranch]) -> list[str]:
+async def check_search(tables: Tables, lines: list[RestingBranch]) -> list[str]:
     """What a search does not find, or finds though nobody sees it, of the turns on these lines. All of it was
     made findable before."""
     problems = [] if await tables.is_all_known() else ["there is still something to be made findable"]
@@ -33,7 +33,7 @@ async def broken_by_search(tables: Tables, lines: list[RestingBranch]) -> list[s
     return problems
 
 
-def broken_by_list(conversation: Conversation, lines: list[RestingBranch]) -> Iterator[str]:
+def check_list(conversation: Conversation, lines: list[RestingBranch]) -> Iterator[str]:
     """What is said wrongly of a conversation that has turns: that it is not there, how long it is, how its
     last text begins, or that nobody named it."""
     if not conversation.is_listed:

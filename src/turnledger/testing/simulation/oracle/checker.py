@@ -17,14 +17,14 @@ from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.change_audit import find_mismatches, load_all
-from turnledger.testing.simulation.clients.flags import broken_by_flags
-from turnledger.testing.simulation.clients.keyless import broken_by_keyless
-from turnledger.testing.simulation.clients.meaning import broken_by_resent
+from turnledger.testing.simulation.clients.flags import check_flags
+from turnledger.testing.simulation.clients.keyless_clients import check_keyless
 from turnledger.testing.simulation.clients.readers import Listener
-from turnledger.testing.simulation.oracle.catalogue import broken_by_list, broken_by_search
+from turnledger.testing.simulation.clients.resend_check import check_resent
+from turnledger.testing.simulation.oracle.catalogue import check_list, check_search
+from turnledger.testing.simulation.oracle.model_views import check_model_views
 from turnledger.testing.simulation.oracle.pointer import turns_on
-from turnledger.testing.simulation.oracle.promises import RestingBranch, broken_by, broken_by_requests
-from turnledger.testing.simulation.oracle.shown_to_models import broken_by_what_was_shown
+from turnledger.testing.simulation.oracle.promises import RestingBranch, check_promises, check_requests
 from turnledger.testing.simulation.world import World, effect_of
 
 ALL = 1_000
@@ -53,26 +53,28 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
             await ledger.conversation(conversation_key=key)
         except ConversationExpired:
             await ledger.reset(key)
-    live = await ledger._process.store.read(_live, (Host(ledger).clock.due_ms(), ALL))
+    live = await ledger._process.store.read(_live_conversations, (Host(ledger).clock.due_ms(), ALL))
     chats = [await ledger.conversation(id) for id in live]
     for chat in chats:
-        world.probes.add(await _comes_to_rest(world, chat))
+        world.probes.add(await _probe_lane(world, chat))
     conversations = await ledger._process.store.read(_all_lines, [await chat.info() for chat in chats])
     everything = [line for lines in conversations for line in lines]
-    problems = [problem for lines in conversations for problem in broken_by(world, lines)]
-    problems += broken_by_requests(world, everything)
-    problems += [problem for line in everything for problem in broken_by_flags(world, line)]
-    problems += broken_by_what_was_shown(world, everything)
-    problems += broken_by_resent(world, everything)
-    problems += broken_by_keyless(world)
-    problems += [problem for listener in world.listeners async for problem in _heard(listener, ledger)]
+    problems = [problem for lines in conversations for problem in check_promises(world, lines)]
+    problems += check_requests(world, everything)
+    problems += [problem for line in everything for problem in check_flags(world, line)]
+    problems += check_model_views(world, everything)
+    problems += check_resent(world, everything)
+    problems += check_keyless(world)
+    problems += [
+        problem for listener in world.listeners async for problem in _check_listener(listener, ledger)
+    ]
     for chat, lines in zip(chats, conversations, strict=True):
-        problems += broken_by_list(await chat.info(), lines)
+        problems += check_list(await chat.info(), lines)
         turns = {turn.id: turn for line in lines for turn in line.turns}
-        problems += [problem for turn in turns.values() async for problem in _events(world, chat, turn)]
+        problems += [problem for turn in turns.values() async for problem in _check_events(world, chat, turn)]
     await make_findable(ledger._process.store, ALL)
-    problems += await ledger._process.store.read(broken_by_search, everything)
-    problems += world.intrusions
+    problems += await ledger._process.store.read(check_search, everything)
+    problems += world.violations
     problems += find_mismatches(await ledger._process.store.read(load_all, OWNER))
     # What is stored keeps the promises by itself, whatever anybody saw.
     problems += [f"the store is not sound: {finding}" for finding in await ledger.check(at_rest=True)]
@@ -81,7 +83,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     return sum(len(line.turns) for line in everything if line.is_current)
 
 
-async def _comes_to_rest(world: World, chat: Chat) -> TurnId:
+async def _probe_lane(world: World, chat: Chat) -> TurnId:
     """No attempt runs any more, and the lane takes one more turn, whose id is returned. What its model is
     shown of effects is noted."""
     running = [each for each in await chat.attempts(limit=ALL) if each.attempt.state is AttemptState.RUNNING]
@@ -99,32 +101,32 @@ async def _comes_to_rest(world: World, chat: Chat) -> TurnId:
         raise Violation(None, None, f"a lane does not take a turn: {problem!r}") from None
 
 
-async def _events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[str]:
+async def _check_events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[str]:
     """What can be read of a turn is numbered without gaps, has an end, and is what was told when it ran."""
     events = [event async for event in chat.events(turn.id)]
     if [event.number for event in events] != list(range(1, len(events) + 1)):
         yield f"the events of {turn.id} have gaps"
     if not events or not isinstance(events[-1], TurnFinished):
         yield f"the events of {turn.id} have no end"
-    told = world.heard.get(turn.id, events)
+    told = world.events.get(turn.id, events)
     if [codec.encode(event) for event in told] != [codec.encode(event) for event in events]:
         yield f"other events are read of {turn.id} than were told"
 
 
-async def _heard(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
+async def _check_listener(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
     """What somebody heard while a turn ran, who may have died and come again, is what can be read of it."""
-    if not listener.heard:
+    if not listener.received:
         return
     try:
         chat = await ledger.conversation(listener.conversation)
         events = [event async for event in chat.events(listener.turn)]
     except (ConversationDeleted, ConversationExpired):
         return
-    for problem in listener.broken_by(events):
+    for problem in listener.problems(events):
         yield problem
 
 
-async def _live(tables: Tables, asked: tuple[int, int]) -> list[ConversationId]:
+async def _live_conversations(tables: Tables, asked: tuple[int, int]) -> list[ConversationId]:
     """All that can be opened, listed or not."""
     now, limit = asked
     found = [await tables.conversation(*name) for name in await tables.all_conversations(None, limit)]

@@ -36,7 +36,7 @@ class Expirable:
     attempts: Mapping[TurnId, ConversationId]
 
 
-async def look(tables: Tables, request: Any) -> Expirable | None:
+async def read_expirable(tables: Tables, request: Any) -> Expirable | None:
     """None where time has no part."""
     if not isinstance(request, BeginRequest | ResolveRequest | EndDueRequest | PurgeRequest):
         return None
@@ -57,9 +57,9 @@ async def _is_in_use(tables: Tables, conversation: Conversation) -> bool:
     return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
 
 
-async def judged(tables: Tables, request: Any, before: Expirable, world: World) -> AsyncIterator[str]:
+async def check_ends(tables: Tables, request: Any, before: Expirable, world: World) -> AsyncIterator[str]:
     """What this transaction let end, and never may."""
-    after = await look(tables, request)
+    after = await read_expirable(tables, request)
     assert after is not None
     for id, was in before.conversations.items():
         now = after.conversations[id]
@@ -85,7 +85,9 @@ async def judged(tables: Tables, request: Any, before: Expirable, world: World) 
             yield f"{attempt} was removed before its time"
 
 
-def outlived(before: Expirable, request: BeginRequest, begun_in: ConversationId, world: World) -> list[str]:
+def check_begin(
+    before: Expirable, request: BeginRequest, begun_in: ConversationId, world: World
+) -> list[str]:
     """What is wrong with a turn that began in this conversation: the `ttl` of the store had ended it."""
     found = before.conversations.get(begun_in)
     if world.ttl_ms is None or found is None or begun_in in before.in_use:
@@ -94,7 +96,7 @@ def outlived(before: Expirable, request: BeginRequest, begun_in: ConversationId,
     return [f"{request.attempt} began in {begun_in} although its ttl was over"] if is_over else []
 
 
-def refused(before: Expirable, request: Any, world: World) -> list[str]:
+def check_refusal(before: Expirable, request: Any, world: World) -> list[str]:
     """What is wrong with telling this request that its conversation has expired."""
     id = request.target.id if isinstance(request, BeginRequest | ResolveRequest) else None
     key = request.key if isinstance(request, BeginRequest) else None
@@ -117,6 +119,6 @@ def _was_used_lately(world: World, id: ConversationId) -> bool:
 
 def note_use(world: World, attempt: TurnId, conversation: ConversationId) -> None:
     """A turn began or ended there; that is use, unless its client said otherwise."""
-    ask = world.asked.get(attempt)
+    ask = world.requests.get(attempt)
     if ask is None or ask.is_interaction:
         world.used_at[conversation] = asyncio.get_running_loop().time()

@@ -24,50 +24,57 @@ from turnledger.model.flags import SHOWN, Flags, hidden_from_user
 from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, OnBusy, Turn, TurnKind
 from turnledger.testing.simulation.oracle import lapses
-from turnledger.testing.simulation.oracle.pointer import judged, look, meant_by, turns_on
-from turnledger.testing.simulation.world import Hidden, World, effects_told
+from turnledger.testing.simulation.oracle.pointer import (
+    check_pointer,
+    read_before,
+    target_conversation,
+    turns_on,
+)
+from turnledger.testing.simulation.world import Hidden, World, effects_in
 
 
-def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]:
+def observe(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]:
     """The same operation, with what it shows noted in the world's log."""
 
     async def watched(tables: Tables, request: Any) -> Any:
-        shown = await look(tables, request)
-        kept = await lapses.look(tables, request) if world.watches_time else None
+        shown = await read_before(tables, request)
+        kept = await lapses.read_expirable(tables, request) if world.checks_expiry else None
         try:
-            result = await _noted(tables, operation, request, world)
+            result = await _run_and_note(tables, operation, request, world)
         except ConversationExpired:
-            world.intrusions += lapses.refused(kept, request, world) if kept else []
+            world.violations += lapses.check_refusal(kept, request, world) if kept else []
             raise
         if kept is not None and isinstance(result, Begun):
-            world.intrusions += lapses.outlived(kept, request, result.conversation.id, world)
+            world.violations += lapses.check_begin(kept, request, result.conversation.id, world)
         if kept is not None:
-            world.intrusions += [each async for each in lapses.judged(tables, request, kept, world)]
+            world.violations += [each async for each in lapses.check_ends(tables, request, kept, world)]
         if shown is not None:
-            world.intrusions += [problem async for problem in judged(tables, request, result, shown, world)]
+            world.violations += [
+                problem async for problem in check_pointer(tables, request, result, shown, world)
+            ]
         return result
 
     return watched
 
 
-async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+async def _run_and_note(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
     if isinstance(request, RecordRequest | FlushRequest):
-        return await _fenced(tables, operation, request, request.branch, request.attempt, world)
+        return await _run_fenced(tables, operation, request, request.branch, request.attempt, world)
     if isinstance(request, CommitRequest):
-        result = await _fenced(tables, operation, request, request.lane, request.turn.id, world)
+        result = await _run_fenced(tables, operation, request, request.lane, request.turn.id, world)
         found = await tables.conversation(request.owner, request.conversation)
         if found is None or found.is_deleted:
-            world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
+            world.violations.append(f"{request.turn.id} was committed to a deleted conversation")
         lapses.note_use(world, request.turn.id, request.conversation)
         if request.unheard is not None:
             await _note_loss(tables, request.owner, request.unheard, world)
         return result
     if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
-        return await _ended(tables, operation, request, world)
+        return await _run_end(tables, operation, request, world)
     if isinstance(request, BeginRequest):
-        return await _begin(tables, operation, request, world)
+        return await _run_begin(tables, operation, request, world)
     if isinstance(request, ForkRequest):
-        return await _fork(tables, operation, request, world)
+        return await _run_fork(tables, operation, request, world)
     is_there = isinstance(request, ForgetRequest) and await tables.lease(request.lease) is not None
     result = await operation(tables, request)
     if isinstance(request, LeaseId):
@@ -85,15 +92,17 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
     if isinstance(request, ForgetRequest):
         # Who does not know of a ticket, and has lost it, was never waiting.
         for attempt in request.tickets:
-            if attempt not in world.know_to_wait:
+            if attempt not in world.known_waiting:
                 world.waiting_since.pop(attempt, None)
         if is_there and await tables.lease(request.lease) is None:
             world.note_burial(request.lease)
     return result
 
 
-async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginRequest, world: World) -> Any:
-    found = await meant_by(tables, request)
+async def _run_begin(
+    tables: Tables, operation: Operation[Any, Any], request: BeginRequest, world: World
+) -> Any:
+    found = await target_conversation(tables, request)
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
     was_buried = await tables.lease(request.lease) is None
@@ -123,16 +132,18 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         world.places.setdefault(request.attempt, (lane, target))
         world.heads.setdefault(request.attempt, result.branch.head)
         world.holders.setdefault(request.attempt, request.lease)
-        if world.looks_at_models:
+        if world.records_model_views:
             world.hidden_at_begin.setdefault(request.attempt, world.hidden)
             await _note_replaced(tables, request, lane, world)
             if request.content.seen is not None:
-                world.unseen_at_begin.setdefault(request.attempt, await _unseen(tables, request, lane))
+                world.unseen_at_begin.setdefault(
+                    request.attempt, await _hidden_from_user(tables, request, lane)
+                )
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
     if isinstance(result, Begun | Moved):
         if await tables.ticket(request.attempt) is not None:
-            world.intrusions.append(f"{request.attempt} left its ticket in the queue")
+            world.violations.append(f"{request.attempt} left its ticket in the queue")
         if before is not None:
             waited = (before.unsettled, before.running)
             world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
@@ -146,29 +157,29 @@ async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> Non
     """Note whose answer is recorded as lost for now."""
     claim = await tables.claim(owner, name)
     if claim is not None and claim.is_lost and claim.sender is not None:
-        world.unheard[name] = (claim.attempt, claim.sender, claim.expires_at)
+        world.lost_answers[name] = (claim.attempt, claim.sender, claim.expires_at)
     else:
-        world.unheard.pop(name, None)
+        world.lost_answers.pop(name, None)
 
 
 def _check_retry(before: Branch | None, request: BeginRequest, name: str, result: Any, world: World) -> None:
     """Note a try that runs again, or waits for a turn of its own, although what it asks for is there and was
     lost; and one that is given an answer that others have built on."""
-    unheard, sender, expires_at = world.unheard.get(name, (None, None, None))
+    unheard, sender, expires_at = world.lost_answers.get(name, (None, None, None))
     is_own = sender is not None and world.is_later_try(request.attempt, sender)
     # Whether its time is over is up to the clock of the process, which may be wrong: then it runs again.
     is_over = expires_at is not None and expires_at <= request.round.now
     if isinstance(result, Begun) and is_own and not is_over and before and before.head == unheard:
-        world.intrusions.append(f"{request.attempt} runs again although the answer of {unheard} was lost")
+        world.violations.append(f"{request.attempt} runs again although the answer of {unheard} was lost")
     if isinstance(result, Queued) and is_own and before is not None and before.running == unheard:
-        world.intrusions.append(f"{request.attempt} waits behind {unheard}, of which it is a later try")
+        world.violations.append(f"{request.attempt} waits behind {unheard}, of which it is a later try")
     is_replay = (
         isinstance(result, SharedOutcome) and result.ended is not None and result.ended.turn is not None
     )
     if is_replay and (before is None or before.head != result.attempt):
-        world.intrusions.append(f"{request.attempt} is given {result.attempt}, which others built on")
+        world.violations.append(f"{request.attempt} is given {result.attempt}, which others built on")
     if isinstance(result, Begun | SharedOutcome):
-        world.unheard.pop(name, None)
+        world.lost_answers.pop(name, None)
 
 
 async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, world: World) -> None:
@@ -186,7 +197,7 @@ async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, 
         world.repeats.add(request.attempt)
 
 
-async def _unseen(tables: Tables, request: BeginRequest, lane: BranchId) -> Hidden:
+async def _hidden_from_user(tables: Tables, request: BeginRequest, lane: BranchId) -> Hidden:
     """What is hidden from users on a line by now: as it is stored, since flags go along with a question that
     is asked again."""
     turns = [turn.id for turn in await turns_on(tables, lane)]
@@ -213,7 +224,9 @@ async def _is_shown(tables: Tables, request: BeginRequest, branch: BranchId) -> 
     return found is not None and found.branch == branch
 
 
-async def _fork(tables: Tables, operation: Operation[Any, Any], request: ForkRequest, world: World) -> Any:
+async def _run_fork(
+    tables: Tables, operation: Operation[Any, Any], request: ForkRequest, world: World
+) -> Any:
     """Note what a fork begins with, and what it leaves out that belongs to it."""
     source = await tables.conversation(request.owner, request.conversation)
     before = await tables.branch(source.branch) if source else None
@@ -224,17 +237,17 @@ async def _fork(tables: Tables, operation: Operation[Any, Any], request: ForkReq
     if made.id not in world.forks and before is not None:
         turns, others = await turns_on(tables, made.branch), await turns_on(tables, before.id)
         world.forks[made.id] = tuple(turns)
-        shared = _forked(others, request.turn)
-        told = [effect for turn in turns[len(shared) :] for effect in effects_told(turn)]
-        later = [effect for turn in others[len(shared) :] for effect in world.acted_in(turn)]
+        shared = _shared_turns(others, request.turn)
+        told = [effect for turn in turns[len(shared) :] for effect in effects_in(turn)]
+        later = [effect for turn in others[len(shared) :] for effect in world.unfinished_effects(turn)]
         if tuple(turns[: len(shared)]) != shared or not set(later) <= set(told):
-            world.intrusions.append(f"{made.id} is not what it was made from, with what tools did there")
+            world.violations.append(f"{made.id} is not what it was made from, with what tools did there")
         if any(turn.kind is not TurnKind.SETTLED for turn in turns[len(shared) :]):
-            world.intrusions.append(f"{made.id} has more than what it was made from")
+            world.violations.append(f"{made.id} has more than what it was made from")
     return result
 
 
-def _forked(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
+def _shared_turns(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
     """What a fork at a turn has to begin with: all up to there, and the settled turns that follow."""
     end = next((turn.number for turn in turns if turn.id == after), len(turns))
     while end < len(turns) and turns[end].kind is TurnKind.SETTLED:
@@ -242,7 +255,7 @@ def _forked(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
     return tuple(turns[:end])
 
 
-async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+async def _run_end(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
     """Note a fence raised, or a lane freed, over somebody else than the attempt that was meant."""
     meant: Any = request.left if isinstance(request, TakeOverRequest) else request
     branch = getattr(meant, "branch", None)
@@ -256,7 +269,7 @@ async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, w
     if before is not None and before != after:
         lapses.note_use(world, meant.attempt, before.conversation)
         if before.running != meant.attempt:
-            world.intrusions.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
+            world.violations.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
         if isinstance(request, TakeOverRequest):
             world.taken_over.add(meant.attempt)
             if request.dead is not None:
@@ -274,7 +287,7 @@ def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> No
             continue
         is_earlier = own is None or ticket.number < own.number or (ticket.front and not goes_front)
         if is_earlier:
-            world.intrusions.append(f"{request.attempt} passed {ticket.attempt} in the queue")
+            world.violations.append(f"{request.attempt} passed {ticket.attempt} in the queue")
 
 
 def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:
@@ -289,12 +302,12 @@ def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: Worl
 def _note_recorded(attempt: Attempt, world: World) -> None:
     """Note that a stop is recorded. The first one decides: whoever asked for it may know by now."""
     if attempt.stop is None:
-        world.intrusions.append(f"{attempt.id} was to be stopped, and no stop is recorded")
+        world.violations.append(f"{attempt.id} was to be stopped, and no stop is recorded")
     elif world.recorded_stops.setdefault(attempt.id, attempt.stop) is not attempt.stop:
-        world.intrusions.append(f"the recorded stop of {attempt.id} was replaced by another")
+        world.violations.append(f"the recorded stop of {attempt.id} was replaced by another")
 
 
-async def _fenced(
+async def _run_fenced(
     tables: Tables,
     operation: Operation[Any, Any],
     request: RecordRequest | FlushRequest | CommitRequest,
@@ -310,7 +323,7 @@ async def _fenced(
     # A repeated commit only tells of the first.
     wrote = owner is None or await tables.turn(owner, attempt) != committed
     if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
-        world.intrusions.append(f"{attempt} wrote behind a head that came after it began")
+        world.violations.append(f"{attempt} wrote behind a head that came after it began")
     if wrote and before is not None and (before.running, before.fence) != (attempt, request.fence):
-        world.intrusions.append(f"{attempt} wrote while {before.running} held the lane")
+        world.violations.append(f"{attempt} wrote while {before.running} held the lane")
     return result

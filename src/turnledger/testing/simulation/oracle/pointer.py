@@ -21,7 +21,7 @@ from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId
 from turnledger.model.turn import Attempt, Turn, TurnKind
-from turnledger.testing.simulation.world import World, effects_told
+from turnledger.testing.simulation.world import World, effects_in
 
 
 @dataclass(frozen=True)
@@ -30,31 +30,31 @@ class ShownBefore:
 
     conversation: Conversation
     running: Attempt | None
-    told_there: frozenset[str] = frozenset()
+    effects_there: frozenset[str] = frozenset()
     """The effects that the branch tells of to which the request switches."""
 
 
-async def look(tables: Tables, request: Any) -> ShownBefore | None:
+async def read_before(tables: Tables, request: Any) -> ShownBefore | None:
     """The conversation that a request concerns; None if it concerns none, or none that is there."""
-    conversation = await _concerned(tables, request)
+    conversation = await _conversation_of(tables, request)
     if conversation is None or conversation.state is not ConversationState.LIVE:
         return None
     lane = await tables.branch(conversation.branch)
     running = lane.running if lane else None
     attempt = await tables.attempt(conversation.owner, running) if running else None
-    return ShownBefore(conversation, attempt, frozenset(await _told_there(tables, request)))
+    return ShownBefore(conversation, attempt, frozenset(await _effects_there(tables, request)))
 
 
-async def _told_there(tables: Tables, request: Any) -> list[str]:
+async def _effects_there(tables: Tables, request: Any) -> list[str]:
     if not isinstance(request, BeginRequest) or not isinstance(request.move, Switch):
         return []
-    return [effect for turn in await turns_on(tables, request.move.branch) for effect in effects_told(turn)]
+    return [effect for turn in await turns_on(tables, request.move.branch) for effect in effects_in(turn)]
 
 
-async def _concerned(tables: Tables, request: Any) -> Conversation | None:
+async def _conversation_of(tables: Tables, request: Any) -> Conversation | None:
     match request:
         case BeginRequest():
-            return await meant_by(tables, request)
+            return await target_conversation(tables, request)
         case CommitRequest() | EndRequest() | StopRequest() | ForkRequest():
             return await tables.conversation(request.owner, request.conversation)
         case UpdateRequest() | DeleteRequest():
@@ -70,7 +70,7 @@ async def _concerned(tables: Tables, request: Any) -> Conversation | None:
     return None
 
 
-async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None:
+async def target_conversation(tables: Tables, request: BeginRequest) -> Conversation | None:
     """The conversation that a request belongs to: where it has begun, its answer lost, or its idempotency_key
     first began, or where it waits unless that was deleted, or where it is sent."""
     target = request.target
@@ -89,7 +89,7 @@ async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None
     return await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
 
 
-async def judged(
+async def check_pointer(
     tables: Tables, request: Any, result: Any, before: ShownBefore, world: World
 ) -> AsyncIterator[str]:
     """What this transaction did to the pointer and never may."""
@@ -108,24 +108,24 @@ async def judged(
         yield f"{result.id} was committed, and its branch is not current"
     if now.branch == was.branch:
         return
-    if now.branch not in await _earned(tables, request, before):
+    if now.branch not in await _allowed_branches(tables, request, before):
         yield f"{was.id} shows {now.branch}, which nothing earned"
     if await tables.tickets(was.branch):
         yield f"tickets were left behind on {was.branch}"
-    async for problem in _left_out(tables, request, before, now, world):
+    async for problem in _check_left_out(tables, request, before, now, world):
         yield problem
     if isinstance(result, Moved):
-        world.moved[request.attempt] += 1
-        if world.moved[request.attempt] > 1:
+        world.moves[request.attempt] += 1
+        if world.moves[request.attempt] > 1:
             what = "undo" if isinstance(request.move, Undo) else "switch"
             yield f"the {what} {request.attempt} was carried out twice"
         if request.key is not None:
-            world.moved_under[request.key.text] += 1
-            if world.moved_under[request.key.text] > 1:
+            world.moves_by_key[request.key.text] += 1
+            if world.moves_by_key[request.key.text] > 1:
                 yield f"what was asked under {request.key.text!r} was carried out twice"
 
 
-async def _earned(tables: Tables, request: Any, before: ShownBefore) -> set[BranchId]:
+async def _allowed_branches(tables: Tables, request: Any, before: ShownBefore) -> set[BranchId]:
     """The branches that this transaction may show."""
     earned: set[BranchId] = set()
     if isinstance(request, CommitRequest) and request.fork is not None:
@@ -139,24 +139,24 @@ async def _earned(tables: Tables, request: Any, before: ShownBefore) -> set[Bran
     return earned
 
 
-async def _left_out(
+async def _check_left_out(
     tables: Tables, request: Any, before: ShownBefore, now: Conversation, world: World
 ) -> AsyncIterator[str]:
     """What the new line lacks: effects of turns that did not complete, unless somebody said to forget them,
     and for an undo all turns but the last."""
     move = request.move if isinstance(request, BeginRequest) else None
     old, new = await turns_on(tables, before.conversation.branch), await turns_on(tables, now.branch)
-    told = {effect for turn in new for effect in effects_told(turn)}
+    told = {effect for turn in new for effect in effects_in(turn)}
     if isinstance(move, Switch):
-        for effect in sorted((told - before.told_there) & world.forgotten):
+        for effect in sorted((told - before.effects_there) & world.forgotten_effects):
             yield f"{now.branch} tells of {effect}, which was forgotten"
-        told |= world.forgotten
+        told |= world.forgotten_effects
     for turn in old:
-        untold = set(world.acted_in(turn)) - told
+        untold = set(world.unfinished_effects(turn)) - told
         if isinstance(move, Undo) and move.forget:
             if turn.kind is not TurnKind.COMPLETED:
                 # Also what a process does later that was taken for dead.
-                world.forgotten |= set(effects_told(turn)) - told
+                world.forgotten_effects |= set(effects_in(turn)) - told
         elif untold:
             yield f"{now.branch} leaves out what the tools of {turn.id} did: {min(untold)}"
     if isinstance(move, Undo) and before.running is None:

@@ -27,7 +27,7 @@ from turnledger.testing.simulation.world import (
     RequestKind,
     World,
     effect_of,
-    effects_told,
+    effects_in,
     name_of,
 )
 
@@ -44,47 +44,47 @@ class RestingBranch:
     flags: FlagsOf
 
 
-def broken_by(world: World, lines: list[RestingBranch]) -> Iterator[str]:
+def check_promises(world: World, lines: list[RestingBranch]) -> Iterator[str]:
     """The promises that the lines of one conversation break."""
     for line in lines:
-        yield from _rest(line)
-        yield from _chain(world, line.turns)
-        yield from _pairs(line)
-        yield from _effects_on_line(world, line.turns)
+        yield from _check_rest(line)
+        yield from _check_chain(world, line.turns)
+        yield from _check_pairs(line)
+        yield from _check_effects_of_line(world, line.turns)
     turns = {turn.id: turn for line in lines for turn in line.turns}
     conversation = lines[0].conversation
-    yield from _forked(world, lines[0])
-    yield from _answers(world, conversation, turns)
-    yield from _stops(world, conversation, turns)
-    yield from _effects(world, conversation, turns)
-    yield from _effects_shown(world, next(line for line in lines if line.is_current), turns)
+    yield from _check_fork(world, lines[0])
+    yield from _check_answers(world, conversation, turns)
+    yield from _check_stops(world, conversation, turns)
+    yield from _check_effects(world, conversation, turns)
+    yield from _check_shown_effects(world, next(line for line in lines if line.is_current), turns)
     for turn in turns.values():
-        yield from _belongs(world, turn)
-        yield from _came_about(world, turn, turns)
-        yield from _told_truly(world, turn)
-    yield from _copies(world, conversation, turns)
+        yield from _check_branch(world, turn)
+        yield from _check_kind(world, turn, turns)
+        yield from _check_results(world, turn)
+    yield from _check_copies(world, conversation, turns)
 
 
-def broken_by_requests(world: World, lines: list[RestingBranch]) -> Iterator[str]:
+def check_requests(world: World, lines: list[RestingBranch]) -> Iterator[str]:
     """One request is one turn at most, over all branches of all conversations, and its answers agree; one
     conversation_key is one conversation, and has one successor."""
     answers: dict[str, set[TurnId]] = {}
-    for seen in world.seen:
+    for seen in world.client_views:
         if seen.turn is not None:
             answers.setdefault(seen.ask.token, set()).add(seen.turn)
     for token, ids in answers.items():
         if len(ids) > 1:
             yield f"{token} was answered by {len(ids)} turns"
     made: dict[str, set[TurnId]] = {}
-    for turn in (turn for line in lines for turn in line.turns if turn.id in world.asked):
-        made.setdefault(world.asked[turn.id].token, set()).add(turn.id)
+    for turn in (turn for line in lines for turn in line.turns if turn.id in world.requests):
+        made.setdefault(world.requests[turn.id].token, set()).add(turn.id)
     for token, ids in made.items():
         if len(ids) > 1:
             yield f"the request {token} is in the history {len(ids)} times"
     for (key_of_conversation, _), conversations in world.opened.items():
         if len(conversations) > 1:
             yield f"one key, two conversations: {key_of_conversation!r} gave {sorted(conversations)}"
-    for old, fresh in world.replaced.items():
+    for old, fresh in world.successors.items():
         if len(fresh) > 1:
             yield f"one conversation, reset twice: {old} gave {sorted(fresh)}"
     for attempt, (begun, key) in world.begun_at.items():
@@ -94,7 +94,7 @@ def broken_by_requests(world: World, lines: list[RestingBranch]) -> Iterator[str
                 yield f"{attempt} ran although it was waiting when {earlier} of its key began"
 
 
-def _rest(line: RestingBranch) -> Iterator[str]:
+def _check_rest(line: RestingBranch) -> Iterator[str]:
     """Nothing runs or waits on any branch, shown or not: on one that is not shown, it would for ever."""
     branch = line.branch
     if branch.running is not None:
@@ -105,7 +105,7 @@ def _rest(line: RestingBranch) -> Iterator[str]:
         yield f"{line.waiting[0].attempt} waits on {branch.id} for ever"
 
 
-def _chain(world: World, turns: list[Turn]) -> Iterator[str]:
+def _check_chain(world: World, turns: list[Turn]) -> Iterator[str]:
     """The turns of a line are one chain, and each ran on exactly the turns before it."""
     for place, turn in enumerate(turns):
         before = tuple(each.id for each in turns[:place])
@@ -114,17 +114,21 @@ def _chain(world: World, turns: list[Turn]) -> Iterator[str]:
         run = world.runs.get(turn.id)
         if turn.kind is TurnKind.SETTLED or run is None:
             continue
-        if not _ran_on(run.ask, run.saw, before):
-            yield f"{turn.id} ran on {len(run.saw)} turns, but {len(before)} are before it"
+        if not _has_run_on(run.ask, run.history, before):
+            yield f"{turn.id} ran on {len(run.history)} turns, but {len(before)} are before it"
 
 
-def _ran_on(ask: ClientRequest, saw: tuple[str, ...], before: tuple[str, ...]) -> bool:
+def _has_run_on(ask: ClientRequest, history: tuple[str, ...], before: tuple[str, ...]) -> bool:
     """Whether this is what a request saw that stands behind these: all of them, or as many of the last ones
     as it was to show."""
-    return saw == before[-len(saw) :][: len(saw)] if not ask.briefing.shows_all else saw == before
+    return (
+        history == before[-len(history) :][: len(history)]
+        if not ask.briefing.shows_all
+        else history == before
+    )
 
 
-def _pairs(line: RestingBranch) -> Iterator[str]:
+def _check_pairs(line: RestingBranch) -> Iterator[str]:
     """Calls have their results, and what one turn leaves open, the next one closes."""
     pending: tuple[Item, ...] = ()
     for turn in line.turns:
@@ -141,21 +145,21 @@ def _pairs(line: RestingBranch) -> Iterator[str]:
         yield f"a call has no result: {pending}"
 
 
-def _forked(world: World, first: RestingBranch) -> Iterator[str]:
+def _check_fork(world: World, first: RestingBranch) -> Iterator[str]:
     """A fork keeps what it began with, whatever became of the conversation it was made from."""
     began_with = world.forks.get(first.conversation, ())
     if tuple(first.turns[: len(began_with)]) != began_with:
         yield f"{first.conversation} has lost a turn that it began with"
 
 
-def _answers(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _check_answers(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """What was acknowledged is there, byte for byte, on one branch or another."""
-    for seen in world.seen:
+    for seen in world.client_views:
         if seen.turn is None or seen.conversation != conversation:
             continue
         if seen.turn not in turns or turns[seen.turn].body != seen.body:
             yield f"{seen.turn} was acknowledged and is not there as told"
-        made_for = world.asked.get(seen.turn)
+        made_for = world.requests.get(seen.turn)
         if made_for is not None and made_for.instead_of != seen.ask.instead_of:
             yield f"{seen.turn} was the answer to a request for another place"
     states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
@@ -164,7 +168,7 @@ def _answers(world: World, conversation: ConversationId, turns: dict[TurnId, Tur
             yield f"a stop of {id} was told {state}, but it is {turns[id].kind}"
 
 
-def _stops(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _check_stops(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """A recorded stop is obeyed, even if its holder died, unless the commit came first."""
     for attempt, policy in world.recorded_stops.items():
         run = world.runs.get(attempt)
@@ -180,7 +184,7 @@ def _stops(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]
             yield f"{attempt} ran although it was stopped before"
 
 
-def _belongs(world: World, turn: Turn) -> Iterator[str]:
+def _check_branch(world: World, turn: Turn) -> Iterator[str]:
     """A turn stands where it was to be committed; one that was settled, where its attempt held the lane."""
     if turn.id in world.places:
         lane, target = world.places[turn.id]
@@ -188,14 +192,14 @@ def _belongs(world: World, turn: Turn) -> Iterator[str]:
             yield f"{turn.id} is {turn.kind} on {turn.branch}, where it does not belong"
 
 
-def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _check_kind(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """A turn is completed only if its runner came to a positive end, and shows what policy allows."""
-    ask, run = world.asked.get(turn.id), world.runs.get(turn.id)
+    ask, run = world.requests.get(turn.id), world.runs.get(turn.id)
     if ask is None:
         return
     if turn.kind is TurnKind.COMPLETED and run is not None and not run.is_finished:
         yield f"{turn.id} was committed although its run did not end well"
-    if turn.kind is TurnKind.COMPLETED and ask.token in world.told_failed:
+    if turn.kind is TurnKind.COMPLETED and ask.token in world.reported_failed:
         yield f"{turn.id} was told as failed and is in the history"
     if turn.kind is TurnKind.SETTLED and turn.id not in world.settled_by_begin:
         yield f"{turn.id} was settled without a turn that follows, or without an effect"
@@ -208,7 +212,7 @@ def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
     if has_token and ask.text not in map(_text, turn.input):
         yield f"{turn.id} answers another request than {ask.token}"
     replaced = turns.get(ask.instead_of) if ask.kind is RequestKind.REGENERATE and ask.instead_of else None
-    if replaced is not None and _said(turn) != _said(replaced):
+    if replaced is not None and _messages(turn) != _messages(replaced):
         yield f"{turn.id} answers another message than {replaced.id}"
 
 
@@ -216,19 +220,19 @@ def _text(item: Item) -> str:
     return item.text
 
 
-def _said(turn: Turn) -> list[Item]:
+def _messages(turn: Turn) -> list[Item]:
     return [item for item in turn.input if not item.is_result]
 
 
-def _copies(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _check_copies(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """What nobody asked for is a copy of a turn that did not complete, and tells the same of its effects."""
     shared = {turn.id for turn in world.forks.get(conversation, ())}
     originals: dict[str, Turn] = {}
     for turn in turns.values():
-        if turn.kind is not TurnKind.COMPLETED and (turn.id in world.asked or turn.id in shared):
-            originals |= dict.fromkeys(effects_told(turn), turn)
+        if turn.kind is not TurnKind.COMPLETED and (turn.id in world.requests or turn.id in shared):
+            originals |= dict.fromkeys(effects_in(turn), turn)
     for turn in turns.values():
-        if turn.id in world.asked or turn.id in world.probes or turn.id in shared:
+        if turn.id in world.requests or turn.id in world.probes or turn.id in shared:
             continue
         original = originals.get(name_of(turn))
         if turn.kind is not TurnKind.SETTLED or original is None or not _is_copy(turn, original):
@@ -244,10 +248,10 @@ def _is_copy(turn: Turn, original: Turn) -> bool:
     return note.role == "developer" and all(item in there for item in told)
 
 
-def _effects_on_line(world: World, turns: list[Turn]) -> Iterator[str]:
+def _check_effects_of_line(world: World, turns: list[Turn]) -> Iterator[str]:
     """On no line is an effect told twice, or told of another history than it came of."""
     acted = {effect.name for effect in world.effects}
-    for name, times in Counter(_effects_told(turns)).items():
+    for name, times in Counter(_all_effects(turns)).items():
         if name in acted and times > 1:
             yield f"the effect {name} is on one line {times} times"
     histories: dict[str, list[Effect]] = {}
@@ -255,20 +259,20 @@ def _effects_on_line(world: World, turns: list[Turn]) -> Iterator[str]:
         histories.setdefault(effect.name, []).append(effect)
     before: tuple[str, ...] = ()
     for turn in turns:
-        ask = world.asked.get(turn.id)
+        ask = world.requests.get(turn.id)
         # The effects of a failed edit are told at the end of the line whose lane it held.
         is_elsewhere = turn.kind is TurnKind.SETTLED and (ask is None or ask.kind is not RequestKind.ASK)
         for item in turn.output if not is_elsewhere else ():
             name = str(item.fields.get("output")).removeprefix(RESULT)
             effects = histories.get(name, ())
-            if effects and not any(_ran_on(effect.ask, effect.saw, before) for effect in effects):
+            if effects and not any(_has_run_on(effect.ask, effect.history, before) for effect in effects):
                 yield f"the effect {name} came of another history than it stands in"
         before = (*before, name_of(turn))
 
 
-def _effects(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _check_effects(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """What tools did is told, once but for copies, and was done once; but for those told to forget."""
-    times_told = Counter(_effects_told([turn for turn in turns.values() if turn.id in world.asked]))
+    times_told = Counter(_all_effects([turn for turn in turns.values() if turn.id in world.requests]))
     times_done = Counter(effect.name for effect in world.effects if not effect.read_only)
     for effect in world.effects:
         is_forgotten = effect.ask.on_failure is OnFailure.FORGET
@@ -280,14 +284,14 @@ def _effects(world: World, conversation: ConversationId, turns: dict[TurnId, Tur
             yield f"the tool {effect.name} ran {times_done[effect.name]} times"
 
 
-def _effects_shown(world: World, shown: RestingBranch, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _check_shown_effects(world: World, shown: RestingBranch, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """What tools did is told to the model of the branch that is shown, but for what an edit took away of
     completed turns, and what somebody said to forget."""
-    known = world.forgotten | set(
-        _effects_told([turn for turn in turns.values() if turn.kind is TurnKind.COMPLETED])
+    known = world.forgotten_effects | set(
+        _all_effects([turn for turn in turns.values() if turn.kind is TurnKind.COMPLETED])
     )
-    acted = {effect for turn in turns.values() for effect in world.acted_in(turn)} - known
-    on_line = {effect: turn for turn in shown.turns for effect in effects_told(turn)}
+    acted = {effect for turn in turns.values() for effect in world.unfinished_effects(turn)} - known
+    on_line = {effect: turn for turn in shown.turns for effect in effects_in(turn)}
     for effect in sorted(acted):
         if effect not in on_line:
             yield f"the effect {effect} is hidden from the branch that {shown.conversation} shows"
@@ -295,11 +299,11 @@ def _effects_shown(world: World, shown: RestingBranch, turns: dict[TurnId, Turn]
             yield f"the effect {effect} is hidden from the model that {shown.conversation} asks"
 
 
-def _effects_told(turns: list[Turn]) -> Iterator[str]:
-    return (effect for turn in turns for effect in effects_told(turn))
+def _all_effects(turns: list[Turn]) -> Iterator[str]:
+    return (effect for turn in turns for effect in effects_in(turn))
 
 
-def _told_truly(world: World, turn: Turn) -> Iterator[str]:
+def _check_results(world: World, turn: Turn) -> Iterator[str]:
     """Turns that did not end well tell what is known, no less and no more."""
     acted = {effect.name: effect for effect in world.effects}
     for place, result in Journal(list(turn.output)).answers().items():
@@ -309,7 +313,7 @@ def _told_truly(world: World, turn: Turn) -> Iterator[str]:
         if name in acted and acted[name].ask.on_failure is not OnFailure.FORGET:
             if output == NOT_STARTED and not acted[name].read_only:
                 yield f"{name} acted, and is told as not started"
-            if name in world.recorded and not output.startswith(RESULT) and not acted[name].read_only:
+            if name in world.recorded_results and not output.startswith(RESULT) and not acted[name].read_only:
                 yield f"the result of {name} was recorded, and is not told"
     run = world.runs.get(turn.id)
     if run is None:

@@ -20,7 +20,7 @@ from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.model.turn import OnBusy, Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT
-from turnledger.testing.simulation.clients.requests import Asking
+from turnledger.testing.simulation.clients.requests import RequestSender
 from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import ClientRequest, ClientView, ModelFailed, World
 
@@ -47,9 +47,9 @@ class SimulatedConnection:
 class KeylessClients:
     """Clients that send a count with each try, and no idempotency_key."""
 
-    def __init__(self, scene: Scene, asking: Asking) -> None:
+    def __init__(self, scene: Scene, sender: RequestSender) -> None:
         self._scene = scene
-        self._asking = asking
+        self._sender = sender
         self._random = scene.random
 
     async def say(self, name: str, token: str) -> None:
@@ -64,7 +64,7 @@ class KeylessClients:
                 continue  # the connection is refused: no server knows of this try
             connection = SimulatedConnection(random.choice(PAUSES), random.choice(PAUSES))
             ask = self._draw(name, f"{message}~{count}", words)
-            self._asking.asks += 1
+            self._sender.count += 1
             handling = asyncio.ensure_future(
                 self._scene.servers.do(self._handle(connection, message, ask, count))
             )
@@ -80,9 +80,9 @@ class KeylessClients:
     def _draw(self, name: str, token: str, words: str) -> ClientRequest:
         """One try. Without tools: in doubt it runs again, and so would they."""
         return replace(
-            self._asking.draw(token),
+            self._sender.draw(token),
             conversation=name,
-            says=words,
+            words=words,
             idempotency_key=None,
             tools=(),
             tool_breaks=-1,
@@ -100,17 +100,17 @@ class KeylessClients:
                 chat = await self._scene.names.open(ledger, ask.conversation)
             except TurnledgerError:
                 return
-            retry = Retry(f"{ask.conversation}: {ask.says}".encode(), count)
+            retry = Retry(f"{ask.conversation}: {ask.words}".encode(), count)
             block = chat.turn(ask.input, retry=retry, **ask.options)
-            world.asked[block.id] = ask
-            world.said[block.id] = (message, count)
+            world.requests[block.id] = ask
+            world.tries[block.id] = (message, count)
             noticing = asyncio.ensure_future(self._notice(connection, ledger, block))
             try:
                 turn = await self._run(block, ask)
                 await asyncio.sleep(connection.sending)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.seen.append(ClientView(ask, None, b"", code, None))
+                world.client_views.append(ClientView(ask, None, b"", code, None))
                 Host(ledger).lost(block)
             else:
                 self._send_last_byte(connection, message, ask, turn)
@@ -142,11 +142,11 @@ class KeylessClients:
         if connection.left.done():
             return  # sent in vain, whether the server knows that or not
         connection.answer = turn
-        world.seen.append(ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+        world.client_views.append(ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
         world.answered.setdefault(turn.id, []).append(message)
 
 
-def broken_by_keyless(world: World) -> Iterator[str]:
+def check_keyless(world: World) -> Iterator[str]:
     """No answer arrived at two messages, of which one would be in no history."""
     for turn, messages in world.answered.items():
         if len(messages) > 1:

@@ -19,24 +19,24 @@ Entry = tuple[tuple[str | None, str], bool]
 """Role and text of a message, and whether it may be left out."""
 
 
-def broken_by_what_was_shown(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
+def check_model_views(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
     """What models were shown and should not have been, or the other way round, over all lines there are."""
-    for id in world.misquoted:
+    for id in world.wrong_json:
         yield f"{id} was shown other messages as JSON than as a list"
     everything = {turn.id: turn for line in lines for turn in line.turns}
     for line in lines:
         for place, turn in enumerate(line.turns):
             run = world.runs.get(turn.id)
             is_here = turn.branch == line.branch.id and turn.kind is not TurnKind.SETTLED
-            if not is_here or run is None or run.looked is None:
+            if not is_here or run is None or run.view is None:
                 continue
             before = line.turns[:place]
-            yield from _instructions(world, everything, before, turn, run.looked)
-            yield from _history(world, before, turn, run.looked, run.ask.briefing)
+            yield from _instructions(world, everything, before, turn, run.view)
+            yield from _history(world, before, turn, run.view, run.ask.briefing)
 
 
 def _instructions(
-    world: World, everything: Mapping[TurnId, Turn], before: Sequence[Turn], turn: Turn, looked: ModelView
+    world: World, everything: Mapping[TurnId, Turn], before: Sequence[Turn], turn: Turn, view: ModelView
 ) -> Iterator[str]:
     """The instructions are the turn's own, or those of the last committed turn that set some to stay."""
     in_force = ""
@@ -49,7 +49,7 @@ def _instructions(
     except KeyError:
         return  # a turn whose place was taken is gone, with all that it was told
     expected = [own[0] if own is not None else in_force]
-    shown = [text for role, text in looked.messages if role == "system"]
+    shown = [text for role, text in view.messages if role == "system"]
     if shown != [text for text in expected if text]:
         yield f"{turn.id} was instructed by {shown}, and {expected} were in force"
 
@@ -57,7 +57,7 @@ def _instructions(
 def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given | None:
     """What a turn was given: by its request, or with the place that it took. What was settled elsewhere than
     it was asked for brings nothing along."""
-    ask = world.asked.get(turn.id)
+    ask = world.requests.get(turn.id)
     if ask is None:
         return None
     lane, target = world.places[turn.id]
@@ -72,18 +72,18 @@ def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given
 
 
 def _history(
-    world: World, before: Sequence[Turn], turn: Turn, looked: ModelView, briefing: Briefing
+    world: World, before: Sequence[Turn], turn: Turn, view: ModelView, briefing: Briefing
 ) -> Iterator[str]:
     """What stands between the instructions and the answer: primer, the last turns as far as was asked for,
     without what was hidden, and the input."""
-    shown = [(role, text) for role, text in looked.messages if role != "system"]
+    shown = [(role, text) for role, text in view.messages if role != "system"]
     around: list[Entry] = [(("user", briefing.primer), False)] if briefing.primer else []
     is_optional = brings_flags(world, turn)
     input: list[Entry] = [
         ((item.role, item.text), is_optional) for item in turn.input if item.type == "message"
     ]
-    entries = [_entries(world, each, turn.id, looked) for each in before]
-    for first in _first_turns(before, turn, looked, briefing):
+    entries = [_entries(world, each, turn.id, view) for each in before]
+    for first in _first_turns(before, turn, view, briefing):
         told = [entry for each in entries[first:] for entry in each]
         if first and briefing.turns is not None:
             # It is shown, too, if the one behind it answers its calls.
@@ -93,7 +93,7 @@ def _history(
     yield f"{turn.id} was shown {shown}, which is not what it was to be shown"
 
 
-def _first_turns(before: Sequence[Turn], turn: Turn, looked: ModelView, briefing: Briefing) -> Sequence[int]:
+def _first_turns(before: Sequence[Turn], turn: Turn, view: ModelView, briefing: Briefing) -> Sequence[int]:
     """The turns that may be the first one shown."""
     if briefing.turns is not None:
         return (max(0, len(before) - briefing.turns),)
@@ -102,20 +102,20 @@ def _first_turns(before: Sequence[Turn], turn: Turn, looked: ModelView, briefing
     everything = sum(len(each.items) for each in before) + len(turn.input) + 2
     if everything <= briefing.budget:
         return (0,)
-    if looked.items > briefing.budget:
+    if view.items > briefing.budget:
         # More than was allowed: only for the turn whose calls the input answers.
         return range(max(0, len(before) - 1), len(before) + 1)
     return range(len(before) + 1)
 
 
-def _entries(world: World, turn: Turn, shown_to: TurnId, looked: ModelView) -> list[Entry]:
+def _entries(world: World, turn: Turn, shown_to: TurnId, view: ModelView) -> list[Entry]:
     """The messages of a turn that had to be shown, or might be: what was hidden or shown again while the
     other turn began, and what was settled, whose flags go along with copies of it."""
     at_begin = world.hidden_at_begin[shown_to]
     entries: list[Entry] = []
     repeated = len(turn.input) if brings_flags(world, turn) else 0
     for place, item in enumerate(turn.items):
-        hidden = {(turn.id, place) in at_begin, (turn.id, place) in looked.hidden}
+        hidden = {(turn.id, place) in at_begin, (turn.id, place) in view.hidden}
         if place < repeated:
             hidden = {True, False}
         if item.type == "message" and (False in hidden or turn.kind is TurnKind.SETTLED):

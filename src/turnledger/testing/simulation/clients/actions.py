@@ -165,7 +165,7 @@ def reset(scene: Scene, conversation_key: str) -> Work:
         except TurnledgerError:
             return
         if new.is_new:
-            scene.world.replaced.setdefault(old.id, set()).add(new.id)
+            scene.world.successors.setdefault(old.id, set()).add(new.id)
         names.freed[conversation_key] += 1
         names.being_freed[conversation_key] -= 1
 

@@ -11,8 +11,13 @@ from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.turn import OnBusy
 from turnledger.testing.simulation.clients.briefing_options import Briefing
-from turnledger.testing.simulation.clients.requests import Asking
-from turnledger.testing.simulation.clients.transcript import Message, SentHistory, answered_with, shown_as
+from turnledger.testing.simulation.clients.requests import RequestSender
+from turnledger.testing.simulation.clients.transcript import (
+    Message,
+    SentHistory,
+    answer_messages,
+    messages_of,
+)
 from turnledger.testing.simulation.servers import Scene
 from turnledger.testing.simulation.world import RequestKind
 
@@ -22,21 +27,21 @@ INSTRUCTIONS = "be brief", "be kind"
 class ResendingClients:
     """The copies of all clients, by client and conversation."""
 
-    def __init__(self, scene: Scene, asking: Asking) -> None:
+    def __init__(self, scene: Scene, sender: RequestSender) -> None:
         self._scene = scene
         self._random = scene.random
-        self._asking = asking
+        self._sender = sender
         self._copies: dict[tuple[int, str], list[Message]] = {}
 
     async def resend(self, client: int, name: str, token: str) -> None:
         """Go on with the client's copy, now and then from two tabs at once; remember the first answer."""
         copy = self._copies.get((client, name))
         if copy is None or self._random.random() < 0.15:
-            copy = [message for turn in await self._asking.shown(name) for message in shown_as(turn)]
+            copy = [message for turn in await self._sender.read_turns(name) for message in messages_of(turn)]
         tokens = [token, f"b{token}"] if self._random.random() < 0.4 else [token]
         tabs = [self._draw(copy, each) for each in tokens]
-        asking = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
-        answers = await asyncio.gather(*asking)
+        sender = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
+        answers = await asyncio.gather(*sender)
         first = tabs[0]
         if answers[0] is not None:
             self._copies[client, name] = [*first.meant, *answers[0]]
@@ -49,7 +54,7 @@ class ResendingClients:
 
     async def _ask(self, resent: SentHistory, name: str, token: str) -> list[Message] | None:
         said = str(resent.instructions[0]["content"]) if resent.instructions else None
-        drawn = self._asking.draw(token)
+        drawn = self._sender.draw(token)
         if self._random.random() < 0.7:
             # A history has to grow before anything can become of it.
             drawn = replace(drawn, fails_at=(-1,), tool_breaks=-1, on_busy=OnBusy.QUEUE)
@@ -61,8 +66,8 @@ class ResendingClients:
             resent=resent,
             briefing=Briefing(instructions=said),
         )
-        turn = await self._asking.ask(ask)
-        return answered_with(turn) if turn is not None else None
+        turn = await self._sender.send(ask)
+        return answer_messages(turn) if turn is not None else None
 
     def _draw(self, copy: list[Message], token: str) -> SentHistory:
         """What the client means, and what it sends of that."""

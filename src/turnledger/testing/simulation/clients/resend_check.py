@@ -17,9 +17,9 @@ from turnledger.testing.simulation.clients.transcript import (
     Message,
     SentHistory,
     Word,
-    answered_with,
-    asked_with,
-    shown_as,
+    answer_messages,
+    input_messages,
+    messages_of,
     words_of,
     words_of_item,
 )
@@ -30,20 +30,20 @@ from turnledger.testing.simulation.world import Hidden, World
 Entry = tuple[Word, bool]
 
 
-def broken_by_resent(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
+def check_resent(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
     """The turns whose line is not what the client meant that asked for them."""
     by_branch = {line.branch.id: line for line in lines}
     for line in lines:
         for place, turn in enumerate(line.turns):
-            ask = world.asked.get(turn.id)
+            ask = world.requests.get(turn.id)
             is_here = turn.branch == line.branch.id and turn.kind is not TurnKind.SETTLED
             if ask is None or ask.resent is None or not is_here:
                 continue
             unseen = world.unseen_at_begin.get(turn.id, frozenset())
             before = _entries(line.turns[:place], unseen)
-            told = [*before, *((word, False) for word in words_of(asked_with(turn)))]
+            told = [*before, *((word, False) for word in words_of(input_messages(turn)))]
             began_on = _line_at_begin(world, by_branch, turn.id)
-            yield from _broken_by(turn, ask.resent, told, began_on, unseen)
+            yield from _check_turn(turn, ask.resent, told, began_on, unseen)
             if ask.resent.note is not None and ask.resent.note[1]["content"] not in map(_said, turn.input):
                 yield f"{turn.id} was not told the note that its client inserted"
             if place and _answers_twice(line.turns[place - 1], turn, ask.resent):
@@ -62,15 +62,15 @@ def _answers_twice(before: Turn, turn: Turn, resent: SentHistory) -> bool:
     """Whether a client's answer to an interrupted turn stands behind the one that the turn has itself."""
     sent = resent.meant[resent.cut :]
     is_answered = before.kind is TurnKind.INTERRUPTED and any(
-        each["content"] for each in answered_with(before)
+        each["content"] for each in answer_messages(before)
     )
-    first = next(iter(asked_with(turn)), None)
+    first = next(iter(input_messages(turn)), None)
     if not is_answered or first is None or first["role"] != "assistant" or first not in sent[1:]:
         return False
-    return sent[sent.index(first, 1) - 1] == asked_with(before)[-1]
+    return sent[sent.index(first, 1) - 1] == input_messages(before)[-1]
 
 
-def _broken_by(
+def _check_turn(
     turn: Turn, resent: SentHistory, told: Sequence[Entry], began_on: Sequence[Turn], unseen: Hidden
 ) -> Iterator[str]:
     meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
@@ -100,7 +100,7 @@ def _may_begin_elsewhere(resent: SentHistory, began_on: Sequence[Turn]) -> bool:
     """Whether the first message that was sent stands at another place of the line, too, as when a question is
     asked again: nobody can tell a copy that begins there from one that was trimmed."""
     first = _told(resent.meant[resent.cut])
-    line = [(message, turn.kind) for turn in began_on for message in shown_as(turn)]
+    line = [(message, turn.kind) for turn in began_on for message in messages_of(turn)]
     places = [place for place, (message, _) in enumerate(line) if _told(message) == first]
     is_first = bool(places) and all(kind is not TurnKind.COMPLETED for _, kind in line[: places[0]])
     return len(places) > (1 if resent.cut or is_first else 0)
