@@ -2,8 +2,8 @@
 
     python -m turnledger.testing.simulation --seeds 0:5000 --store sqlite
 
-A schedule is decided by its seed alone, so a failing one replays exactly. What the clients saw and what the
-tools did is logged apart from the store, and the checker holds the store against that log.
+The seed alone decides a schedule, so a failing one replays exactly. A log apart from the store records what
+clients received and what tools did; the checker compares the store with it.
 """
 
 from turnledger.testing.simulation.oracle.checker import Violation

@@ -15,7 +15,7 @@ CHUNK = 50
 
 
 def main() -> int:
-    """Run all schedules asked for; print each broken promise with its seed; return 1 if there is one."""
+    """Run the schedules, print each broken promise with its seed, and return 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m turnledger.testing.simulation", description=__doc__)
     parser.add_argument("--seeds", default="0:5000", help="first:last+1, or one seed (default 0:5000)")
     parser.add_argument("--store", default="memory", choices=("memory", "sqlite"))

@@ -1,4 +1,4 @@
-"""Faults: a store that crashes its process, loses answers, delays, and lets lost writes appear late."""
+"""Faults: a store that crashes its process, loses or delays answers, and applies lost writes late."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class WriteFate(Enum):
-    """What may happen to one write; to a read, what does not concern its outcome."""
+    """What may happen to a write. A read may only crash, pause or be refused."""
 
     WELL = auto()
     CRASH_BEFORE = auto()
-    CRASH_INSIDE = auto()  # the operation runs and is undone with its process
-    CRASH_AFTER = auto()  # the write is there, nobody was told
-    REFUSED = auto()  # an error, and nothing written
-    LOST_DONE = auto()  # unknown outcome; the write is there
-    LOST_UNDONE = auto()  # unknown outcome; it is not
-    LOST_LATE = auto()  # unknown outcome; it may appear later, until another write of the process
-    PAUSE_BEFORE = auto()  # the process stands still for longer than a lease
+    CRASH_INSIDE = auto()  # rolled back
+    CRASH_AFTER = auto()  # written, without an answer
+    REFUSED = auto()  # an error, nothing written
+    LOST_DONE = auto()  # unknown outcome; written
+    LOST_UNDONE = auto()  # unknown outcome; not written
+    LOST_LATE = auto()  # unknown outcome; may be written later, before the next write of the process
+    PAUSE_BEFORE = auto()  # the process pauses, possibly for longer than a lease
     PAUSE_AFTER = auto()
 
 
@@ -46,7 +46,7 @@ _RATES = {
 
 @dataclass(frozen=True)
 class Weather:
-    """How often things go wrong, per write. Drawn for each schedule, so that some are calm."""
+    """Fault rates per write, drawn for each schedule so that some are calm."""
 
     rates: tuple[tuple[WriteFate, float], ...]
     latency: float
@@ -73,21 +73,21 @@ CALM = Weather((), 0.0, 0.0)
 
 
 class _Undo(Exception):
-    """Undoes a transaction from inside."""
+    pass
 
 
 @dataclass
 class Medium:
-    """What the processes' stores share: the weather, and writes whose fate is not decided yet."""
+    """Shared by the stores of all processes: the weather, and undecided writes."""
 
     random: Random
     weather: Weather
     power: Power | None = None
-    """None for a machine that never loses it."""
+    """None for a machine that never loses power."""
     in_flight: list[tuple[FaultyStore, Callable[[], Any]]] = field(default_factory=list)
 
     async def decide_in_flight(self, writer: FaultyStore) -> None:
-        """Let late writes happen or vanish: those of the writer for certain, those of others by chance."""
+        """Apply or drop late writes: those of the writer for certain, those of others by chance."""
         waiting, self.in_flight = self.in_flight, []
         for store, write in waiting:
             if store is not writer and self.random.random() < 0.7:
@@ -100,7 +100,7 @@ class Medium:
 
 
 class FaultyStore:
-    """One simulated process's store. `die` kills the process, as it were with kill -9."""
+    """The store of one simulated process. `die` kills it as kill -9 does."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class FaultyStore:
         self._on_lease = on_lease
         self._keeper: asyncio.Task[None] | None = None
         self.is_starting = True
-        """While its process starts, nothing goes wrong: one that dies then was never there."""
+        """No faults happen while the process starts."""
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK

@@ -1,6 +1,6 @@
-"""Power: the machine of a schedule loses it now and then, and with it every unsynced write and all processes.
+"""Power loss: the machine loses all processes and every unsynced write.
 
-What a client was answered or shown before must be there when the power returns.
+Answers that clients received before, and turns that they were shown, must exist when the power returns.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from turnledger.testing.machine import Machine
 from turnledger.testing.simulation.world import World
 
 SHARE = 0.2
-"""How many schedules are on a machine that loses power."""
+"""Share of schedules on a machine that loses power."""
 
 
 @dataclass
 class ClientAction:
-    """What a client has asked for, and the last write that its answer rests on."""
+    """An action of a client, and the last write that its answer depends on."""
 
     name: str
     last_write: int = 0
@@ -36,13 +36,10 @@ _action = ContextVar[ClientAction | None]("action", default=None)
 
 
 class Power:
-    """Decides when it fails: when a client has just been answered, at a crash, and in between."""
-
     def __init__(self, random: Random, machine: Machine, world: World) -> None:
         self.has_failed = False
-        """Whether it did since somebody looked at what is left."""
+        """Whether it failed since the last check for losses."""
         self.is_steady = False
-        """Whether it fails no more."""
         self._random = random
         self._machine = machine
         self._world = world
@@ -58,31 +55,31 @@ class Power:
         return self._machine.writes
 
     def after_write(self, before: int, request: Any) -> None:
-        """Note that somebody was given the result of a write."""
+        """Record that the current action depends on this write."""
         action = _action.get()
         if action is not None and self._machine.writes != before and self._is_answered(request):
             action.last_write = self._machine.writes
 
     def _is_answered(self, request: Any) -> bool:
-        """Whether a client may be told of this write: not of a draft, nor of notes on deliveries or clocks,
-        nor of words made findable (int, str), which is done again; nor of a begin, unless it moved the
-        conversation. A turn that has begun is told of when it ends."""
+        """Return whether a client may learn of this write: not of drafts, of notes on deliveries or clocks,
+        or of indexed words (int, str), which are indexed again; of a begin only if it moved the
+        conversation."""
         if isinstance(request, BeginRequest):
             return self._world.moves[request.attempt] > 0
         return not isinstance(request, FlushRequest | ClockMark | int | str | tuple)
 
     def begin_action(self, name: str) -> None:
-        """Note that the current task, with all that it starts, does what a client asks for."""
+        """Record that the current task, with the tasks it starts, runs an action of a client."""
         _action.set(ClientAction(name))
 
     def end_action(self) -> None:
-        """Note that the client has its answer."""
+        """Record that the client received its answer."""
         action = _action.get()
         if action is not None and action.last_write:
             self._answered.append(action)
 
     def cut(self) -> None:
-        """Lose all that is not synced. The processes are the caller's to kill."""
+        """Lose all unsynced writes. The caller kills the processes."""
         machine, world = self._machine, self._world
         for action in self._answered:
             if action.last_write > machine.synced_writes:
@@ -98,15 +95,15 @@ class Power:
 
 
 async def find_losses(tables: Tables, world: World) -> list[str]:
-    """What clients were answered or shown, and is not there when the power returns."""
-    told = {(seen.conversation, seen.turn): seen.body for seen in world.client_views}
-    return [problem async for problem in _find_losses(tables, {**world.shown_turns, **told})]
+    """Find acknowledged or shown turns that are missing when the power returns."""
+    acknowledged = {(view.conversation, view.turn): view.body for view in world.client_views}
+    return [problem async for problem in _find_losses(tables, {**world.shown_turns, **acknowledged})]
 
 
 async def _find_losses(
-    tables: Tables, told: dict[tuple[ConversationId | None, TurnId | None], bytes]
+    tables: Tables, acknowledged: dict[tuple[ConversationId | None, TurnId | None], bytes]
 ) -> AsyncIterator[str]:
-    for (conversation, id), body in told.items():
+    for (conversation, id), body in acknowledged.items():
         if conversation is None or id is None:
             continue
         found = await tables.conversation(OWNER, conversation)

@@ -1,4 +1,4 @@
-"""One schedule: a seed decides servers, clients, their requests, and everything that goes wrong."""
+"""One schedule: its seed decides servers, clients, requests and faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ACTION_MIXES = (
     ["ask"] * 6 + ["diverge"] + ["fork"] * 3 + ["undo"] + ["delete"] * 2,
     ["ask"] * 3 + ["diverge"] * 3 + ["undo", "switch", "fork"] + ["reset"] * 2,
 )
-"""What the clients of a schedule like to do."""
+"""Actions of the clients of a schedule, weighted; one of these is drawn."""
 FEATURES: dict[str, Callable[[int], list[str]]] = {
     "resend": lambda count: ["resend"] * count,
     "flag": lambda count: ["flag"] * count,
@@ -59,25 +59,23 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "lapse": lambda count: [],
     "forget": lambda count: ["forget"] * (count // 2 + 1),
 }
-"""What clients of some schedules do besides, and how much of it for so many habits."""
+"""Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
-"""How many schedules have each of them."""
+"""Share of schedules that have each feature."""
 RARE_FEATURES = {"lapse": 0.05, "forget": 0.05}
-"""Those that fewer have: long turns take long, and what was forgotten is not there to be checked."""
+"""Long turns are slow to simulate, and forgotten effects cannot be checked."""
 TTL_SHARE = 0.03
-"""How many schedules run on a memory store whose `ttl` ends conversations."""
+"""Share of schedules on a memory store whose `ttl` ends conversations."""
 DAY = 24 * 3600.0
 """Longer than any schedule."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget"})
 NEEDS_HISTORY = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
-"""How often a client does something: more where there has to be a history first."""
+"""Actions per client: more where they need a history."""
 
 
 @dataclass(frozen=True)
 class ScheduleReport:
-    """What a schedule amounted to."""
-
     seed: int
     requests: int
     turns: int
@@ -86,8 +84,6 @@ class ScheduleReport:
 
 
 class Schedule:
-    """A running schedule."""
-
     def __init__(
         self,
         seed: int,
@@ -101,7 +97,7 @@ class Schedule:
         self._seed = seed
         self._loop = loop
         self._random = random
-        # Dice of its own: a schedule without any of them is what it would be if there were none.
+        # Separate dice, so that features do not change the schedules without them.
         feature_dice = Random(f"{seed} tastes")
         medium = Medium(Random(random.random()), Weather.draw(random))
         drawn = [
@@ -111,7 +107,7 @@ class Schedule:
         ]
         features = [feature for feature in FEATURES if feature in drawn or feature in always]
         if "resend" in features and "say" in features:
-            features.remove("say")  # whoever resends a history is known by words that nobody else says
+            features.remove("say")  # resent histories are recognized by unique texts
         world = World()
         if machine is not None:
             medium.power = Power(Random(f"{seed} cuts"), machine, world)
@@ -123,7 +119,7 @@ class Schedule:
         names = Names(
             keys,
             ("gamma", "delta") if "keyed fork" in features else (),
-            # A time of their own would take the place of the store's.
+            # Their own expiry would replace the ttl of the store.
             details=_expiry(period) if world.checks_expiry and ttl_ms is None else None,
             may_lapse=lapses,
         )
@@ -153,7 +149,7 @@ class Schedule:
         self._keyless = KeylessClients(self._scene, self._sender)
 
     async def run(self) -> ScheduleReport:
-        """Storm, then calm, then the check."""
+        """Run the clients under faults, wait until all is calm, then check."""
         servers = self._scene.servers
         if self._listening is not None:
             self._listening.start()
@@ -235,11 +231,11 @@ def _expiry(period: float) -> dict[str, Any]:
 
 
 def simulate(seed: int, store: str = "memory", always: Collection[str] = ()) -> ScheduleReport:
-    """Run the schedule of this seed, with these tastes besides those that it has; raise Violation, naming the
-    seed, if a promise was broken."""
+    """Run the schedule of this seed, with the features `always` in addition to the drawn ones; raise
+    Violation if a promise was broken."""
     loop = SimulatedLoop(seed, step_limit=STEP_LIMIT)
     try:
-        # Dice of its own: a schedule on steady power is what it would be if there were no other.
+        # Separate dice, so that power loss does not change the schedules without it.
         loses_power = Random(f"{seed} power").random() < SHARE
         has_ttl = store == "memory" and Random(f"{seed} ttl").random() < TTL_SHARE
         ttl_ms = round(PERIOD * 1000) if has_ttl else None

@@ -1,5 +1,4 @@
-"""Servers: simulated processes that serve turns, die, are replaced, and do what clients ask of them; and the
-scene, which is all that the clients of one schedule share."""
+"""Simulated server processes, and the scene that the clients of a schedule share."""
 
 from __future__ import annotations
 
@@ -40,8 +39,6 @@ LIMITS = Limits(
 
 @dataclass
 class SimulatedServer:
-    """A simulated process that serves turns."""
-
     process: SimulatedProcess
     start: asyncio.Future[None]
     death: asyncio.Future[None]
@@ -50,7 +47,7 @@ class SimulatedServer:
 
 
 class Servers:
-    """All that were ever started. `knows_death` says whether a dead one is known to be dead at once."""
+    """All servers of a schedule. With `detects_death`, dead ones are known at once."""
 
     def __init__(
         self,
@@ -115,7 +112,7 @@ class Servers:
             self._kill([server])
 
     def lose_power(self) -> None:
-        """All processes of the machine die, and what they have not synced is lost."""
+        """Kill all processes and lose their unsynced writes."""
         assert self.medium.power is not None
         self._kill([server for server in self._servers if server.process.alive])
         self.medium.in_flight.clear()
@@ -131,18 +128,18 @@ class Servers:
             for future in (server.start, server.death):
                 if not future.done():
                     future.set_result(None)
-        for server in servers:  # last: one of them may be the caller, and the dead schedule nothing
+        for server in servers:  # last: one may be the caller, and dead processes schedule nothing
             server.process.kill()
 
     async def pick(self) -> SimulatedServer:
-        """One that lives, started if there is none, or now and then if there is but one."""
+        """Pick a living server; start one if there is none, or sometimes if there is one."""
         alive = [server for server in self._servers if server.process.alive and server.ledger is not None]
         if not alive or (len(alive) < 2 and self._random.random() < 0.3):
             return await self.start()
         return self._random.choice(alive)
 
     async def do(self, work: Work, timeout: float | None = None) -> None:
-        """Have a server do something; return when it is done, given up or dead."""
+        """Run work on a server; return when it is done, timed out or dead."""
         server = await self.pick()
         if server.ledger is None or not server.process.alive:
             return
@@ -153,7 +150,7 @@ class Servers:
             task.cancel()
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         elif task.done() and task.cancelled():
-            self._world.violations.append("a task was cancelled, and nobody had cancelled it")
+            self._world.violations.append("a task was cancelled by no caller")
 
     async def _answer(self, work: Work, ledger: Ledger) -> None:
         power = self.medium.power
@@ -168,7 +165,7 @@ class Servers:
             await asyncio.get_running_loop().create_future()
 
     async def close_one(self) -> None:
-        """Close some server as it should be closed; its process lives on and serves no more."""
+        """Close a server properly; its process lives on without serving."""
         server = await self.pick()
         ledger, server.ledger = server.ledger, None
         if ledger is not None and server.process.alive:
@@ -178,8 +175,6 @@ class Servers:
 
 @dataclass(frozen=True)
 class Scene:
-    """The dice, the log of what happens, the conversations there are, and who serves them."""
-
     random: Random
     world: World
     names: Names

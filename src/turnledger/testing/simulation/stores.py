@@ -15,8 +15,7 @@ from turnledger.testing.machine import Machine, MemoryMachine, SqliteMachine
 
 @contextmanager
 def open_inner(kind: str, ttl_ms: int | None = None) -> Iterator[Callable[[], Awaitable[Store]]]:
-    """Yield a function that opens one more handle, as one more process would, on a fresh database. Only a
-    memory store has a `ttl`."""
+    """Yield a function that opens another handle on a fresh database. Only a memory store has a `ttl`."""
     if kind == "memory":
         database = Database(ttl_ms=ttl_ms)
 
@@ -37,7 +36,6 @@ def open_inner(kind: str, ttl_ms: int | None = None) -> Iterator[Callable[[], Aw
 
 @contextmanager
 def machine(kind: str, ttl_ms: int | None = None) -> Iterator[Machine]:
-    """Yield a machine with a fresh database, which can lose power."""
     if kind == "memory":
         yield MemoryMachine(Database(ttl_ms=ttl_ms))
         return
@@ -47,7 +45,7 @@ def machine(kind: str, ttl_ms: int | None = None) -> Iterator[Machine]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    # Memory-backed where there is such a place: what is simulated is the logic, not the disk.
+    # In memory where possible: the simulation tests the logic, not the disk.
     shared_memory = Path("/dev/shm")  # noqa: S108 - a private folder is made inside
     folder = tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None)
     try:

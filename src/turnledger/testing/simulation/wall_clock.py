@@ -1,4 +1,4 @@
-"""The wall clock of the simulated machine, which goes wrong for a moment, by half a second or by years."""
+"""The wall clock of the simulated machine, which jumps for a moment, by half a second or by years."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ WITHIN_TOLERANCE = (0.5, 7.0)
 BEYOND = (120.0, 7_200.0, 2 * 86_400.0, 40 * 86_400.0, 3_650 * 86_400.0)
 """Seconds by which it jumps, either way."""
 WRONG_FOR = (0.1, 0.5, 5.0, 20.0, 40.0)
-"""Seconds for which it stays wrong: less than what makes it believed."""
+"""Seconds for which it stays wrong: too short for processes to trust it."""
 
 
 class WallClock:
-    """What all processes of the machine see, but for the skew of each."""
+    """Shared by all processes of the machine; each adds its skew."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -26,8 +26,8 @@ class WallClock:
         return START_MS + int((self._loop.time() + self._offset) * 1000)
 
     async def jump_repeatedly(self, random: Random) -> None:
-        """Jump again and again, until cancelled; then be right. By each of the large amounts once: a process
-        that stood still meanwhile would take two jumps by the same amount for a clock that stays."""
+        """Jump until cancelled, then be right. Each large jump happens once: a paused process would take two
+        equal jumps for a stable clock."""
         large = [way * by for by in BEYOND for way in (-1, 1)]
         small = [way * by for by in WITHIN_TOLERANCE for way in (-1, 1)]
         random.shuffle(large)
@@ -42,7 +42,7 @@ class WallClock:
 
 
 class SimulatedClock:
-    """The clocks of one process, whose wall clock is off by its own amount."""
+    """The clocks of one process, with its own skew."""
 
     def __init__(self, loop: SimulatedLoop, wall: WallClock, skew_ms: int) -> None:
         self._loop = loop

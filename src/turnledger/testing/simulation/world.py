@@ -1,4 +1,4 @@
-"""The world outside the store: what clients asked and saw, what runners saw, what tools did."""
+"""The log outside the store: requests and answers of clients, views of runners, effects of tools."""
 
 from __future__ import annotations
 
@@ -31,19 +31,17 @@ CLIENT_CALL = "client_call"
 LEASE_TIME = 10.0
 FOR_EVER = 100_000.0
 TOO_LONG = 30.0
-"""Seconds for which a process may stand still: longer than a lease."""
+"""Seconds of a pause longer than a lease."""
 ANSWER = "answer to "
 RESULT = "result of "
-"""How the results of tools begin; their name follows."""
+"""Prefix of tool results; the name of the effect follows."""
 
 
 class ModelFailed(Exception):
-    """The simulated model broke."""
+    pass
 
 
 class RequestKind(Enum):
-    """What a request does that runs the model."""
-
     ASK = auto()
     EDIT = auto()
     REGENERATE = auto()
@@ -52,8 +50,8 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True)
 class ClientRequest:
-    """One request of a client. `token` is its text, and found nowhere else; a regeneration has no text of its
-    own, and its token is found in what its model and tools say."""
+    """One request of a client. `token` is its unique text; a regeneration has no text, and its token appears
+    in the output of its model and tools."""
 
     token: str
     conversation: str
@@ -62,39 +60,37 @@ class ClientRequest:
     tools: tuple[bool, ...]
     """One per tool call: whether it is read-only."""
     fails_at: tuple[int, ...]
-    """For each execution in turn, the step at which the model breaks; -1 for never."""
+    """For each execution, the step at which the model fails; -1 for never."""
     pace: float
     leaves_call: bool
-    """Whether the model ends with a call for its client to answer."""
+    """Whether the model ends with a call of a client tool."""
     answers_call: bool
-    """Whether this request brings the result of such a call, and no message."""
+    """Whether this request is the result of such a call."""
     hangs: bool
-    """Whether the model never comes to an end by itself."""
+    """Whether the model never ends by itself."""
     is_late: bool
-    """Whether its process stands still when the model has ended, for longer than others believe it alive."""
+    """Whether its process pauses after the model ended, until others judge it dead."""
     in_parallel: bool
-    """Whether the tools run side by side."""
     tool_breaks: int
-    """Which tool raises after it has acted; -1 for none."""
+    """The tool that raises after it acted; -1 for none."""
     on_busy: OnBusy
     on_stop: OnStop
     on_failure: OnFailure
     by_key: bool
-    """Whether begin itself goes from the conversation_key to the conversation."""
+    """Whether begin itself resolves the conversation_key."""
     kind: RequestKind = RequestKind.ASK
     instead_of: TurnId | None = None
-    """The turn to be edited or regenerated; None for the last one."""
+    """The turn to edit or regenerate; None for the last one."""
     briefing: Briefing = SILENT
     resent: SentHistory | None = None
-    """The history that the request brings along, if it brings one."""
     is_interaction: bool = True
     """Whether it counts as use of the conversation."""
     words: str | None = None
-    """What it says instead of its token; others may say the same."""
+    """Its text instead of the token; other requests may have the same."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """All that is said besides the input. Who sends a history says there what the instructions are."""
+        """All options besides the input. A resent history contains its instructions."""
         return self.policies if self.resent else {**self.policies, **self.briefing.options}
 
     @property
@@ -149,13 +145,12 @@ class ClientRequest:
 
 
 Hidden: TypeAlias = frozenset[tuple[TurnId, int]]
-"""Items that are hidden from models, or from users: their turns, and their places there."""
+"""Turn and place of each hidden item."""
 
 
 @dataclass(frozen=True)
 class ModelView:
-    """What a model was shown before it began: role and text of all messages, how many items those are among,
-    and what was hidden at that moment."""
+    """The input of a model: role and text of all messages, the number of items, and what was hidden then."""
 
     messages: tuple[tuple[str | None, str], ...]
     items: int
@@ -164,7 +159,7 @@ class ModelView:
 
 @dataclass
 class Run:
-    """One execution of the runner, and how far it came."""
+    """One execution of the runner."""
 
     ask: ClientRequest
     conversation: ConversationId
@@ -176,14 +171,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Effect:
-    """A tool acted."""
-
     ask: ClientRequest
     step: int
     attempt: TurnId
     conversation: ConversationId
     history: tuple[str, ...]
-    """The history that led to it, by the names of its turns."""
+    """Names of the turns before it."""
     read_only: bool
 
     @property
@@ -193,7 +186,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class ClientView:
-    """What a client was told."""
+    """The answer that a client received."""
 
     ask: ClientRequest
     turn: TurnId | None
@@ -228,121 +221,116 @@ OBSERVED = (
     "lost_answers",
     "used_at",
 )
-"""What the world knows from inside transactions; beside the flags."""
+"""Fields recorded inside transactions, besides `flags`; a power loss rolls them back."""
 
 
 @dataclass
 class World:
-    """The append-log that the checker holds the store against."""
+    """The log that the checker compares the store with."""
 
     requests: dict[TurnId, ClientRequest] = field(default_factory=dict)
-    """Every attempt that was ever tried, and for which request."""
+    """Every attempt, with its request."""
     runs: dict[TurnId, Run] = field(default_factory=dict)
     executions: dict[str, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     client_views: list[ClientView] = field(default_factory=list)
     events: dict[TurnId, list[Event]] = field(default_factory=dict)
-    """The events of turns that went well, as they were told when they ran."""
+    """Events of successful turns, as emitted."""
     stops: list[tuple[TurnId, str]] = field(default_factory=list)
     recorded_stops: dict[TurnId, OnStop] = field(default_factory=dict)
-    """Attempts that somebody asked to stop while they ran, with the policy that was recorded."""
+    """Attempts stopped while running, with the recorded policy."""
     stopped_in_queue: set[TurnId] = field(default_factory=set)
-    """Attempts that were stopped before they ran."""
     waiting_since: dict[TurnId, int] = field(default_factory=dict)
-    """When attempts took their ticket, as a count of observed begins."""
+    """When attempts took their ticket, counted in begins."""
     known_waiting: set[TurnId] = field(default_factory=set)
-    """Attempts whose process was told of their ticket."""
+    """Attempts whose process received their ticket."""
     begun_at: dict[TurnId, tuple[int, str | None]] = field(default_factory=dict)
-    """When attempts began, likewise, and under which idempotency_key."""
+    """When attempts began, counted in begins, and their idempotency_key."""
     begun_in: dict[TurnId, ConversationId] = field(default_factory=dict)
-    """Where attempts began."""
     begins: int = 0
     places: dict[TurnId, tuple[BranchId, BranchId]] = field(default_factory=dict)
-    """For attempts that began: the branch whose lane they hold, and the one that they commit to."""
+    """For attempts that began: the branch whose lane they hold, and the branch they commit to."""
     heads: dict[TurnId, TurnId | None] = field(default_factory=dict)
-    """The head of that lane when they began."""
+    """The head of the lane when they began."""
     forgotten_effects: set[str] = field(default_factory=set)
-    """Effects that an undo was told to forget."""
+    """Effects that an undo forgot."""
     shown_at_rest: dict[ConversationId, frozenset[str]] = field(default_factory=dict)
-    """Effects that the model of the checker's own turn was shown, by conversation."""
+    """Effects shown to the model of the checker's probe, by conversation."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
-    """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
+    """Attempts whose effects were unsettled when the next turn began or the conversation moved."""
     moves: Counter[TurnId] = field(default_factory=Counter)
-    """How often each undo and each switch has moved a conversation."""
+    """Moves by each undo and switch."""
     moves_by_key: Counter[str] = field(default_factory=Counter)
-    """How often that was done under each idempotency_key."""
+    """Moves by idempotency_key."""
     probes: set[TurnId] = field(default_factory=set)
-    """Turns by which the checker itself tried whether lanes take one more."""
+    """Turns that the checker ran to test the lanes."""
     forks: dict[ConversationId, tuple[Turn, ...]] = field(default_factory=dict)
     """The turns that forks began with."""
     opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
-    """Per conversation_key and generation (deletions and resets so far): the ids that clients were given."""
+    """Ids returned to clients, by conversation_key and generation (deletions and resets so far)."""
     successors: dict[ConversationId, set[ConversationId]] = field(default_factory=dict)
-    """By conversation: what took its place under its key, as those who reset it were told."""
+    """Conversations that resets returned, by the one they replaced."""
     recorded_results: set[str] = field(default_factory=set)
-    """Effects whose result was recorded, as their runner was told."""
+    """Effects whose recorded result reached the runner."""
     taken_over: set[TurnId] = field(default_factory=set)
-    """Attempts that somebody else than their holder ended."""
+    """Attempts that another process ended."""
     records_model_views: bool = False
-    """Whether it is noted what models are shown: only where something is hidden, instructed or left out."""
+    """Whether `Run.view` is set: only where items are hidden, instructed or left out."""
     flags: dict[TurnId, dict[int, Flags]] = field(default_factory=dict)
-    """The flags that were set, in the order of the transactions that set them."""
+    """Flags, as set by the last transaction."""
     hidden_at_begin: dict[TurnId, Hidden] = field(default_factory=dict)
-    """What was hidden from models when attempts began."""
+    """Items hidden from models when attempts began."""
     unseen_at_begin: dict[TurnId, Hidden] = field(default_factory=dict)
-    """What was hidden from users when attempts began, on the lines that resent histories are read against."""
+    """Items hidden from users when attempts with a resent history began."""
     replaces: dict[TurnId, TurnId] = field(default_factory=dict)
-    """For attempts that diverge: the turn whose place they take."""
+    """For attempts that diverge: the turn they replace."""
     repeats: set[TurnId] = field(default_factory=set)
-    """Attempts that ask the question of that turn again, with what is hidden of it."""
+    """Attempts that repeat the question of that turn, with its flags."""
     wrong_json: list[TurnId] = field(default_factory=list)
-    """Attempts whose messages were others as JSON."""
+    """Attempts whose JSON messages differ from the list."""
     listeners: list[Listener] = field(default_factory=list)
-    """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
-    """For attempts that began: the process that runs them."""
+    """Leases of the processes that run the attempts."""
     ttl_ms: int | None = None
-    """The `ttl` of the store: how long each conversation lives after its last use."""
     checks_expiry: bool = False
-    """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
+    """Set only where clocks jump or conversations may lapse."""
     used_at: dict[ConversationId, float] = field(default_factory=dict)
-    """When a turn last began or ended in conversations, by the true time."""
+    """True time of the last begin or end of a turn, by conversation."""
     tries: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
-    """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
+    """Attempts of clients without idempotency_keys: the message, and the count of the try."""
     answered: dict[TurnId, list[str]] = field(default_factory=dict)
-    """By turn: the messages of such clients that it was the answer to, as far as that arrived whole."""
+    """Messages of such clients that received the turn whole."""
     lost_answers: dict[str, tuple[TurnId, TurnId, int | None]] = field(default_factory=dict)
-    """By the name of the request: an attempt whose answer is recorded as lost, and the try that lost it."""
+    """By request: the attempt whose answer is recorded as lost, the try that lost it, and its expiry."""
     beats: dict[LeaseId, float] = field(default_factory=dict)
-    """When processes last showed that they live."""
+    """Time of the last beat."""
     dead: set[LeaseId] = field(default_factory=set)
-    """The leases of processes that were killed."""
+    """Leases of killed processes."""
     violations: list[str] = field(default_factory=list)
-    """What happened inside transactions, or to clients, and never may."""
-
+    """Problems found while the schedule runs."""
     shown_turns: dict[tuple[ConversationId | None, TurnId | None], bytes] = field(default_factory=dict)
-    """What clients saw of conversations that they read, by conversation and turn."""
+    """Bodies of turns that clients read."""
 
     def snapshot(self) -> dict[str, Any]:
-        """What was observed inside transactions so far."""
+        """Copy the fields recorded inside transactions."""
         return {name: copy(getattr(self, name)) for name in OBSERVED} | {
             "flags": {turn: dict(flags) for turn, flags in self.flags.items()}
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Forget what was observed inside transactions since: they were lost with the power."""
+        """Roll back to a snapshot, after a power loss."""
         for name, value in saved.items():
             setattr(self, name, value)
         self.runs = {id: run for id, run in self.runs.items() if id in self.begun_at}
 
     def note_result(self, result: object) -> None:
-        """Note that this answer reached its process."""
+        """Record that this result reached its process."""
         if isinstance(result, Queued):
             self.known_waiting.add(result.ticket.attempt)
 
     @property
     def hidden(self) -> Hidden:
-        """What is hidden from models by now."""
+        """Items hidden from models at present."""
         return frozenset(
             (turn, place)
             for turn, flags in self.flags.items()
@@ -351,7 +339,7 @@ class World:
         )
 
     def is_later_try(self, attempt: TurnId, earlier: TurnId) -> bool:
-        """Whether it is a later try of the same message, by a client that retries without a key."""
+        """Return whether it is a later try of the same message, without an idempotency_key."""
         (message, count), (other, count_before) = self.tries[attempt], self.tries[earlier]
         return message == other and count > count_before
 
@@ -359,21 +347,20 @@ class World:
         self.beats[lease] = asyncio.get_running_loop().time()
 
     def note_burial(self, lease: LeaseId) -> None:
-        """Note that a process was taken for dead, and whether it may have been: only being silent for a whole
-        lease time looks like that."""
+        """Record that a process was judged dead: a violation unless it died or missed a whole lease time."""
         silence = asyncio.get_running_loop().time() - self.beats[lease]
         if lease not in self.dead and silence < LEASE_TIME:
-            self.violations.append(f"{lease} was taken for dead {silence:.1f} s after it beat")
+            self.violations.append(f"{lease} was judged dead {silence:.1f} s after its last beat")
 
     def was_taken_over(self, ask: ClientRequest) -> bool:
-        """Whether an attempt of this request was ended by somebody else, so far."""
+        """Return whether another process has ended an attempt of this request."""
         return any(run.ask is ask and id in self.taken_over for id, run in self.runs.items())
 
     def unfinished_effects(self, turn: Turn) -> list[str]:
-        """The effects of a turn that did not complete, by what its tools did and not by what it says."""
+        """Return the effects in an incomplete turn that really happened."""
         if turn.kind is TurnKind.COMPLETED:
             return []
-        # Those told to forget may have run before, in an attempt that nobody knows of any more.
+        # With on_failure=forget, they may have happened in an earlier attempt.
         acted = {
             effect.name
             for effect in self.effects
@@ -383,11 +370,11 @@ class World:
 
     @property
     def reported_failed(self) -> set[str]:
-        """Requests that were tried once, and whose client was told that nothing happened."""
+        """Requests tried once whose client received a definite failure."""
         return {
-            seen.ask.token
-            for seen in self.client_views
-            if seen.error not in ("", "commit_outcome_unknown") and seen.ask.idempotency_key is None
+            view.ask.token
+            for view in self.client_views
+            if view.error not in ("", "commit_outcome_unknown") and view.ask.idempotency_key is None
         }
 
     def runner(self, ask: ClientRequest, random: Random) -> SimulatedRunner:
@@ -402,25 +389,20 @@ async def _stand_still() -> None:
 
 
 def name_of(turn: Turn) -> str:
-    """What a turn is told by, wherever it stands: a settled one by its first effect, since copies of it go
-    along with edits."""
+    """Return a name that copies share: of a settled turn its first effect, else the id."""
     acted = [effect_of(item) for item in turn.output if item.is_call]
     return acted[0] if acted and turn.kind is TurnKind.SETTLED else turn.id
 
 
 def effects_in(turn: Turn) -> list[str]:
-    """The effects that the calls of a turn had."""
     return [effect_of(item) for item in turn.output if item.is_call]
 
 
 def effect_of(call: Item) -> str:
-    """The name of the effect that a call had."""
     return str(call.fields["arguments"]).strip('"')
 
 
 class SimulatedRunner:
-    """Plays the model and the tools of one request."""
-
     def __init__(self, world: World, ask: ClientRequest, random: Random) -> None:
         self._world = world
         self._ask = ask
@@ -471,7 +453,7 @@ class SimulatedRunner:
         return ModelView(messages, len(shown), self._world.hidden)
 
     async def _all_steps(self, turn: RunningTurn) -> None:
-        """Run the tools side by side; when one fails, the others are cancelled."""
+        """Run the tools concurrently; when one fails, cancel the others."""
         steps = [
             asyncio.ensure_future(self._step(turn, step, read_only))
             for step, read_only in enumerate(self._ask.tools)
@@ -484,9 +466,9 @@ class SimulatedRunner:
             await asyncio.gather(*steps, return_exceptions=True)
 
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
-        """Run one tool. In a resumed turn, too: the call returns what is recorded of it."""
+        """Run one tool; in a resumed turn the call returns the recorded result."""
         name = f"{self._ask.token}/{step}"
-        # Ids repeat from step to step where they may, as those of some models do.
+        # Sequential calls repeat their ids, as those of some models do.
         call_id = f"call_{step}" if self._ask.in_parallel else "call_0"
         call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
 

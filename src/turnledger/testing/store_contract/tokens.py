@@ -38,7 +38,7 @@ def token(**changes: Any) -> Token:
     return replace(made, **changes)
 
 
-class Tokens(Contract):
+class StoredTokens(Contract):
     async def test_token_is_found_by_its_text_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
         made, text = await Host(here.ledger).tokens.create(

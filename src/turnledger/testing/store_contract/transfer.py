@@ -110,7 +110,7 @@ def without_ids(file: bytes) -> list[object]:
     return [place(msgspec.json.decode(line)) for line in file.splitlines()]
 
 
-class Transfer(Contract):
+class ChatTransfer(Contract):
     async def test_imported_chat_equals_its_source(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         async with other_ledger() as there:

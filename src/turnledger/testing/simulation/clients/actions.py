@@ -1,4 +1,4 @@
-"""Deeds: what clients do besides asking, each as something that a server is to do."""
+"""Actions of clients besides requests to a model, each as work for a server."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def switch(scene: Scene, name: str, *, and_back: bool = False) -> Work:
 
 
 def forget(scene: Scene, name: str) -> Work:
-    """Undo, forgetting what tools did, and look at the branch that was left."""
+    """Undo, forgetting effects, then switch to the old branch and back."""
     on_busy = scene.random.choice(tuple(OnBusy))
 
     async def forget(ledger: Ledger) -> None:
@@ -132,7 +132,7 @@ def restore(scene: Scene) -> Work:
 
 
 def purge(scene: Scene) -> Work:
-    """Purge what somebody deleted, whether or not it was restored meanwhile."""
+    """Purge a conversation that was deleted, even if it was restored since."""
     names = scene.names
     chosen = scene.random.choice(names.deleted or [None])
 

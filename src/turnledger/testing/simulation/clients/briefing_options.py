@@ -1,4 +1,4 @@
-"""Briefing: what a request tells its model besides the input, and how much of the history it shows it."""
+"""Briefing: instructions, primer and context of a request."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PRIMING = "primed by "
 
 @dataclass(frozen=True)
 class Briefing:
-    """Instructions, primer and context of one request. Texts are found nowhere else."""
+    """Its texts are unique to the request."""
 
     instructions: str | None = None
-    """In force from this turn on; an empty text ends those in force."""
+    """In force from this turn on; an empty text ends them."""
     once: str | None = None
     """In force for this turn only."""
     primer: str | None = None
     turns: int | None = None
-    """How many of the last turns are shown; None for all, or as many as the budget allows."""
+    """Number of last turns to show; None for all, or as many as the budget allows."""
     budget: int | None = None
-    """How many items are shown, at one token each; None for all."""
+    """Number of items to show, at one token each; None for all."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Briefing:
 
     @classmethod
     def draw(cls, random: Random, token: str) -> Briefing:
-        """Draw what a request says; most say nothing, so that what was said before is in force."""
+        """Draw a briefing; most are empty, so that earlier instructions stay in force."""
         instructions = once = None
         match random.choice(("lasting", "lasting", "once", "ended", *["nothing"] * 4)):
             case "lasting":

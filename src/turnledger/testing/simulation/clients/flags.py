@@ -1,4 +1,4 @@
-"""Flagging: clients that hide items and show them again; what was set last is what is there, ever after."""
+"""Clients that hide items and show them again; the flags set last must stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnledger.testing.simulation.world import World
 
 
 async def flag_and_ask(scene: Scene, sender: RequestSender, name: str, token: str) -> None:
-    """Flag something, and ask: what is hidden by now is not shown, be it all of the rest or a part."""
+    """Flag an item, then run a model on all or part of the history: hidden items must not be shown."""
     await scene.servers.do(_flag(scene, name))
     ask = sender.draw(token)
     if ask.briefing is SILENT:
@@ -27,7 +27,7 @@ async def flag_and_ask(scene: Scene, sender: RequestSender, name: str, token: st
 
 
 def _flag(scene: Scene, name: str) -> Work:
-    """Show or hide something of a turn that the client sees, to the model or to the user."""
+    """Show or hide items of a visible turn, to the model or to the user."""
     random, world = scene.random, scene.world
 
     async def flag(ledger: Ledger) -> None:
@@ -41,14 +41,13 @@ def _flag(scene: Scene, name: str) -> Work:
             to_model, to_user = random.choice((*[(False, None)] * 4, (None, False), (True, True)))
             await chat.flag(turn.id, place, to_model=to_model, to_user=to_user)
             if turn.id not in world.flags:
-                world.violations.append(f"a flag of {turn.id} was acknowledged, and nobody had set it")
+                world.violations.append(f"a flag of {turn.id} was acknowledged, and not written")
 
     return flag
 
 
 def check_flags(world: World, line: RestingBranch) -> Iterator[str]:
-    """The flags of the turns of a line that are not those that were set last. Copies of settled turns begin
-    with flags that nobody set there, and so may a question that is asked again."""
+    """Find flags other than those set last. Copied turns and repeated questions bring flags along."""
     for turn in line.turns:
         if turn.id not in world.requests:
             continue
@@ -62,7 +61,7 @@ def check_flags(world: World, line: RestingBranch) -> Iterator[str]:
 
 
 def brings_flags(world: World, turn: Turn) -> bool:
-    """Whether flags may have come with the question: those of another turn at the moment of the commit."""
+    """Return whether its question may have brought flags of another turn along."""
     replaced = world.replaces.get(turn.id) if turn.id in world.repeats else None
     while replaced is not None:
         if replaced in world.flags:

@@ -1,7 +1,7 @@
-"""Key-less clients: they say the same few words again and again, and retry by themselves on lines that break.
+"""Clients without idempotency_keys: they repeat the same few texts, and retry over connections that break.
 
-A message is swallowed if it is answered with the answer of another one. So no answer may arrive whole at the
-clients of two messages, and none may be given to a message once others have built on it.
+A message is swallowed if it receives the answer of another one. So no answer may arrive whole for two
+messages, nor be replayed once other turns follow it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ from turnledger.testing.simulation.world import ClientRequest, ClientView, Model
 
 WORDS = ("yes", "go on")
 PATIENCE = (None, None, None, 0.0, 0.01, 0.5, 5.0)
-"""Seconds after which a client gives a try up, at whatever point that is."""
+"""Seconds after which a client gives up a try."""
 PAUSES = (0.0, 0.0, 0.01, 1.0)
 
 
 @dataclass
 class SimulatedConnection:
-    """Between a client and a server. It breaks when the client leaves; the server notices that later, if at
-    all before it has sent everything."""
+    """Breaks when the client leaves; the server notices later, possibly only after it has sent everything."""
 
     noticed_after: float
     sending: float
-    """Seconds that the answer takes to leave."""
+    """Seconds that sending the answer takes."""
     left: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     is_known_broken: bool = False
     answer: Turn | None = None
-    """What the client has received whole."""
+    """Set once the client has received all of it."""
 
 
 class KeylessClients:
-    """Clients that send a count with each try, and no idempotency_key."""
+    """Clients that send a retry count, and no idempotency_key."""
 
     def __init__(self, scene: Scene, sender: RequestSender) -> None:
         self._scene = scene
@@ -53,7 +52,7 @@ class KeylessClients:
         self._random = scene.random
 
     async def say(self, name: str, token: str) -> None:
-        """Say something, now and then in two places at once."""
+        """Send a message, sometimes from two places at once."""
         words, copies = self._random.choice(WORDS), self._random.choice((1, 1, 1, 2))
         await asyncio.gather(*(self._say(name, f"{token}{'+' * copy}", words) for copy in range(copies)))
 
@@ -61,7 +60,7 @@ class KeylessClients:
         random, left_alone = self._random, []
         for count in range(random.choice((1, 3, 3))):
             if random.random() < 0.25:
-                continue  # the connection is refused: no server knows of this try
+                continue  # connection refused: no server sees this try
             connection = SimulatedConnection(random.choice(PAUSES), random.choice(PAUSES))
             ask = self._draw(name, f"{message}~{count}", words)
             self._sender.count += 1
@@ -78,7 +77,7 @@ class KeylessClients:
         await asyncio.gather(*left_alone)
 
     def _draw(self, name: str, token: str, words: str) -> ClientRequest:
-        """One try. Without tools: in doubt it runs again, and so would they."""
+        """Draw one try, without tools: a try of unknown outcome runs again, and its tools would, too."""
         return replace(
             self._sender.draw(token),
             conversation=name,
@@ -140,14 +139,14 @@ class KeylessClients:
     ) -> None:
         world = self._scene.world
         if connection.left.done():
-            return  # sent in vain, whether the server knows that or not
+            return  # the client is gone, whether the server noticed or not
         connection.answer = turn
         world.client_views.append(ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
         world.answered.setdefault(turn.id, []).append(message)
 
 
 def check_keyless(world: World) -> Iterator[str]:
-    """No answer arrived at two messages, of which one would be in no history."""
+    """Find answers that arrived for two messages."""
     for turn, messages in world.answered.items():
         if len(messages) > 1:
             yield f"{turn} was the answer to {' and '.join(messages)}: a message was swallowed"

@@ -1,4 +1,4 @@
-"""Names: what clients know conversations by, and how often each conversation_key was freed."""
+"""Names of conversations, and how often each conversation_key was freed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from turnledger.ledger import Ledger
 
 
 class Names:
-    """The conversation_keys of a schedule, those among them that forks take, and the ids of forks that were
-    made without one."""
+    """The conversation_keys of a schedule, and the ids of forks without one."""
 
     def __init__(
         self,
@@ -23,25 +22,25 @@ class Names:
         may_lapse: bool = False,
     ) -> None:
         self.details = details or {}
-        """What conversations are made with."""
+        """Options of new conversations."""
         self.may_lapse = may_lapse
-        """Whether they may expire, or their keys move on by themselves."""
+        """Whether they may expire or be reset by time."""
         self.keys = (*keys, *keys_of_forks)
         self.keys_of_forks = keys_of_forks
         self.forks: list[str] = []
         self.deleted: list[tuple[str, str]] = []
-        """Those that somebody tried to delete: the name and the id."""
+        """Name and id of each conversation that a client tried to delete."""
         self.freed: Counter[str] = Counter()
-        """Deletions and resets that came back, per conversation_key."""
+        """Finished deletions and resets, by conversation_key."""
         self.being_freed: Counter[str] = Counter()
-        """Those on their way, or whose outcome nobody knows: nobody can tell what comes before and after."""
+        """Deletions and resets that run or have an unknown outcome."""
 
     @property
     def all(self) -> tuple[str, ...]:
         return (*self.keys, *self.forks)
 
     def generation(self, name: str) -> int | None:
-        """How often the key was freed; None while that cannot be told."""
+        """Return how often the key was freed; None while that is uncertain."""
         return None if self.may_lapse or self.being_freed[name] else self.freed[name]
 
     async def open(self, ledger: Ledger, name: str, *, create: bool = True) -> Chat:

@@ -1,5 +1,4 @@
-"""Listening: clients that read what turns tell while they run, in any process, and come back when cut off,
-after the last number that they heard."""
+"""Clients that read events of running turns in any process, and reconnect after the last number received."""
 
 from __future__ import annotations
 
@@ -16,25 +15,24 @@ from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import LEASE_TIME
 
 PATIENCE = 6
-"""How often a listener asks for a turn of which nothing is there yet."""
+"""Tries to find a turn that does not exist yet."""
 
 
 @dataclass
 class Listener:
-    """What was heard, and whether that was in the very process that ran the turn: what is told there and not
-    yet written down dies with it."""
+    """Received events, each with whether it came from the process that ran the turn: events not yet written
+    die with that process."""
 
     conversation: ConversationId
     turn: TurnId
     received: list[tuple[Event, bool]] = field(default_factory=list)
     is_over: bool = False
     misses: int = 0
-    """How often there was no such turn, or not yet."""
+    """Tries that found no turn."""
     was_refused: bool = False
-    """Whether the conversation was deleted, or expired, before the end was heard. What was deleted may have
-    been restored since."""
+    """Whether the conversation was deleted or expired before the end. It may have been restored since."""
     was_taken_over: bool = False
-    """Whether somebody else than its holder ended the turn."""
+    """Whether another process ended the turn."""
 
     def receive(self, event: Event, *, in_own_process: bool) -> None:
         self.received.append((event, in_own_process))
@@ -42,27 +40,28 @@ class Listener:
 
     @property
     def last(self) -> int:
-        """The number of the last event that was heard."""
         return self.received[-1][0].number if self.received else 0
 
     def problems(self, events: Sequence[Event]) -> Iterator[str]:
-        """What is wrong with what was heard, of a turn of which these events can be read at the end."""
+        """Compare the received events with those stored at the end."""
         numbers = [event.number for event, _ in self.received]
-        *told, last = [event for event, _ in self.received]
-        if any(isinstance(event, TurnFinished) for event in told):
-            yield f"something was heard of {self.turn} after its end"
+        *earlier, last = [event for event, _ in self.received]
+        if any(isinstance(event, TurnFinished) for event in earlier):
+            yield f"an event of {self.turn} was received after its end"
         has_end = isinstance(last, TurnFinished)
-        # Who heard what was never written down is beyond the end when it comes.
-        is_beyond = has_end and self.was_taken_over and last.number <= len(told)
-        if numbers != list(range(1, len(numbers) + 1)) and not (is_beyond and numbers[:-1] == _count(told)):
-            yield f"what was heard of {self.turn} has gaps: {numbers}"
+        # A listener that received unwritten events is past the end when it comes.
+        is_beyond = has_end and self.was_taken_over and last.number <= len(earlier)
+        if numbers != list(range(1, len(numbers) + 1)) and not (
+            is_beyond and numbers[:-1] == _count(earlier)
+        ):
+            yield f"the received events of {self.turn} have gaps: {numbers}"
         if not has_end and not self.was_refused:
-            yield f"the end of {self.turn} was not heard"
+            yield f"the end of {self.turn} was not received"
         for event, in_own_process in self.received:
             is_known = event.number <= len(events)
             same = is_known and codec.encode(event) == codec.encode(events[event.number - 1])
             if not same and not (in_own_process and self.was_taken_over):
-                yield f"event {event.number} of {self.turn} was heard otherwise than it is read"
+                yield f"event {event.number} of {self.turn} was received otherwise than it is stored"
                 return
 
 
@@ -71,8 +70,6 @@ def _count(events: Sequence[Event]) -> list[int]:
 
 
 class EventReaders:
-    """The listeners of a schedule."""
-
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._wanted: asyncio.Queue[tuple[ConversationId, TurnId]] = asyncio.Queue()
@@ -83,12 +80,12 @@ class EventReaders:
         self._opening = asyncio.create_task(self._open())
 
     def follow(self, conversation: ConversationId, turn: TurnId) -> None:
-        """Have a turn listened to that is about to begin; called in whatever process runs it."""
+        """Start listeners of a turn that is about to begin; called in the process that runs it."""
         for _ in range(self._scene.random.choice((0, 1, 1, 2))):
             self._wanted.put_nowait((conversation, turn))
 
     async def finish(self) -> None:
-        """Wait until all have heard the end, and note who does not."""
+        """Wait until all listeners received the end; record those that do not."""
         if self._opening is not None:
             self._opening.cancel()
         if self._tasks:
@@ -100,7 +97,7 @@ class EventReaders:
                 continue
             task.cancel()
             if listener.turn in world.begun_at:
-                world.violations.append(f"a reader of {listener.turn} came to no end")
+                world.violations.append(f"a listener of {listener.turn} received no end")
 
     async def _open(self) -> None:
         while True:
@@ -112,14 +109,13 @@ class EventReaders:
         random = self._scene.random
         idle = 0
         while not listener.is_over and listener.misses < PATIENCE:
-            heard = listener.last
+            last = listener.last
             timeout = random.choice((None, None, 0.4, 3.0, 25.0))
             await self._scene.servers.do(self._read(listener), timeout)
-            idle = idle + 1 if listener.last == heard else 0
+            idle = idle + 1 if listener.last == last else 0
             await asyncio.sleep(min(LEASE_TIME, 0.05 * 2**idle))
 
     def _read(self, listener: Listener) -> Work:
-        """Read on from the last number, for a while."""
         random, world = self._scene.random, self._scene.world
         most, pace = random.choice((1, 3, 1_000)), random.choice((0.0, 0.0, 0.3))
 
@@ -140,7 +136,7 @@ class EventReaders:
             except TurnNotFound:
                 listener.misses += 1
                 if listener.received:
-                    world.violations.append(f"{listener.turn} was heard, and is not there")
+                    world.violations.append(f"{listener.turn} was received, and does not exist")
             except TurnledgerError:
                 return
 

@@ -1,4 +1,4 @@
-"""Asking: clients whose requests run the model, and how they send them."""
+"""Requests that run the model, and clients that send them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Follow: TypeAlias = Callable[[ConversationId, TurnId], None]
 
 
 class RequestSender:
-    """What clients ask. `acts` makes effects and failures likelier, `diverges` says that they edit, `briefs`
-    that they say more than their input, `lasts` that some models take very long; `attend` is told of each
-    turn that may be listened to."""
+    """Draws and sends requests. `acts` makes effects and failures likelier, `diverges` makes clients edit,
+    `briefs` adds instructions and context, `lasts` makes some models very slow; `follow` receives each turn
+    before it runs."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class RequestSender:
         return replace(ask, briefing=Briefing.draw(self._random, token)) if self._briefs else ask
 
     async def ask_and_answer(self, token: str) -> None:
-        """Ask; where the model called back, bring the result, now and then twice."""
+        """Send a request; if its model calls a client tool, send the result, sometimes twice."""
         blank = self._random.random() < 0.05
         ask = self.draw(" " if blank else token)
         await self.send(ask)
@@ -77,25 +77,25 @@ class RequestSender:
         await asyncio.gather(*(self.send(answer) for answer in answers))
 
     async def diverge(self, token: str) -> None:
-        """Edit or regenerate; now and then with an idempotency_key that is used for another place, too."""
+        """Edit or regenerate, sometimes with an idempotency_key that is reused for another place."""
         ask = await self._diverted(self.draw(token))
-        sender = [ask]
+        requests = [ask]
         if ask.is_late:
-            # Somebody else goes on behind the head it began on, as soon as it is given up for dead.
+            # Another turn runs on the same head as soon as this one is judged dead.
             other = replace(self.draw(f"{token}+"), conversation=ask.conversation)
-            sender.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
-        await asyncio.gather(*(self.send(each) for each in sender))
+            requests.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
+        await asyncio.gather(*(self.send(each) for each in requests))
         if ask.kind is not RequestKind.ASK and ask.idempotency_key and self._random.random() < 0.2:
             other = await self._diverted(ask)
             await self.send(replace(ask, instead_of=other.instead_of))
 
     async def _diverted(self, ask: ClientRequest) -> ClientRequest:
-        """The same request in the place of a turn that its client sees, if it sees one."""
+        """Return the request in the place of a turn its client sees, if any."""
         turns = [turn.id for turn in await self.read_turns(ask.conversation)]
         if not turns:
             return ask
         if self._random.random() < 0.4:
-            # What is asked again may be results, whatever the request is drawn to be.
+            # The repeated input may be results, whatever was drawn.
             turn = self._random.choice((None, *turns))
             return replace(ask, kind=RequestKind.REGENERATE, instead_of=turn, answers_call=False)
         answers = self._random.random() < 0.1
@@ -104,48 +104,48 @@ class RequestSender:
         )
 
     async def fork_or_ask(self, name: str, token: str) -> None:
-        """Fork at a turn that the client sees; ask if it sees none."""
+        """Fork at a turn the client sees; send a request if there is none."""
         turns = await self.read_turns(name)
         if not turns:
             await self.ask_and_answer(token)
             return
-        # What was settled behind a turn, or waits to be settled behind the last one, has to come along.
-        telling = [turn.parent for turn in turns if turn.kind is TurnKind.SETTLED]
-        places = [None, *(turn.id for turn in turns), *telling, *telling, turns[-1].id]
+        # Turns settled behind a turn, or waiting to be settled behind the last one, must be copied.
+        settled = [turn.parent for turn in turns if turn.kind is TurnKind.SETTLED]
+        places = [None, *(turn.id for turn in turns), *settled, *settled, turns[-1].id]
         scene, keys = self._scene, self._scene.names.keys_of_forks
         if not keys:
             await scene.servers.do(actions.fork(scene, name, self._random.choice(places)))
             return
-        # Twice at once under one conversation_key: one of them has to be told that it is taken.
+        # Twice at once under one conversation_key: one of them must be refused.
         key = self._random.choice(keys)
         forks = [actions.fork(scene, name, self._random.choice(places), key) for _ in range(2)]
         await asyncio.gather(*map(scene.servers.do, forks))
 
     async def undo_once(self, name: str, token: str) -> None:
-        """Take back a turn under an idempotency_key: twice at once, and again when that was answered."""
+        """Undo a turn under one idempotency_key: twice at once, and sometimes again."""
         do, undo = self._scene.servers.do, actions.undo(self._scene, name, f"undo {token}")
         await asyncio.gather(do(undo), do(undo))
         if self._random.random() < 0.5:
             await do(undo)
 
     async def ask_and_stop(self, token: str) -> None:
-        """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
+        """Start a model that never ends, and stop it from any server; the stop must arrive in time."""
         ask = replace(self.draw(token), hangs=True, on_busy=OnBusy.QUEUE)
         if self._diverges:
             ask = await self._diverted(ask)
         servers = self._scene.servers
-        sender = asyncio.ensure_future(servers.do(self._handle(ask)))
+        task = asyncio.ensure_future(servers.do(self._handle(ask)))
         for _ in range(40):
-            await asyncio.wait((sender,), timeout=LEASE_TIME)
-            if sender.done():
+            await asyncio.wait((task,), timeout=LEASE_TIME)
+            if task.done():
                 return
             stopping = actions.stop(self._scene, ask.conversation, any_turn=False)
             await servers.do(stopping, timeout=LEASE_TIME * 8)
         self._world.violations.append(f"{token} could not be stopped")
-        sender.cancel()
+        task.cancel()
 
     async def read_turns(self, name: str) -> list[Turn]:
-        """The turns that a client sees, if a server answers."""
+        """Read the turns that a client sees; none if no server answers."""
         turns: list[Turn] = []
 
         async def see(ledger: Ledger) -> None:
@@ -158,8 +158,7 @@ class RequestSender:
         return turns
 
     async def send(self, ask: ClientRequest) -> Turn | None:
-        """Send a request, as impatient clients do: twice at once, again after a failure, or given up. Returns
-        the answer, if there was one."""
+        """Send a request as impatient clients do: twice at once, again after a failure, or given up."""
         self.count += 1
         do = self._scene.servers.do
         copies = 2 if ask.idempotency_key and self._random.random() < 0.3 else 1
@@ -169,7 +168,7 @@ class RequestSender:
             timeout = self._random.choice((None, None, None, 0.01, 1.0, 15.0))
             await asyncio.gather(*(do(self._handle(ask), timeout) for _ in range(copies)))
             answer = next(
-                (seen.answer for seen in self._world.client_views if seen.ask is ask and seen.answer), None
+                (view.answer for view in self._world.client_views if view.ask is ask and view.answer), None
             )
             if answer is not None and self._random.random() < 0.7:
                 break
@@ -179,31 +178,30 @@ class RequestSender:
         world = self._world
 
         async def handle(ledger: Ledger) -> None:
-            told: list[Event] = []
+            events: list[Event] = []
             try:
-                turn = await self._run(await self._block(ledger, ask, told), ask)
+                turn = await self._run(await self._block(ledger, ask, events), ask)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
                 world.client_views.append(ClientView(ask, None, b"", code, None))
                 if code == Superseded.code and not world.was_taken_over(ask):
-                    world.violations.append(f"{ask.token} lost its lane, and nobody had taken it")
+                    world.violations.append(f"{ask.token} lost its lane without a takeover")
             else:
                 world.client_views.append(
                     ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn)
                 )
-                if told:
-                    world.events[turn.id] = told
+                if events:
+                    world.events[turn.id] = events
 
         return handle
 
-    async def _block(self, ledger: Ledger, ask: ClientRequest, told: list[Event]) -> TurnBlock:
-        """What a client does that runs the model."""
+    async def _block(self, ledger: Ledger, ask: ClientRequest, events: list[Event]) -> TurnBlock:
         names, name = self._scene.names, ask.conversation
         if ask.by_key and ask.kind is RequestKind.ASK and name in names.keys:
             reset = names.details.get("reset")
             target = target_of(ledger._process, None, name, OWNER, reset=reset)
             request = turn_request(ledger._process, target, ask.input, **ask.options)
-            return TurnBlock(ledger._process, request, told.append)
+            return TurnBlock(ledger._process, request, events.append)
         generation = names.generation(name)
         chat = await names.open(ledger, name)
         if generation is not None and generation == names.generation(name):
@@ -213,17 +211,16 @@ class RequestSender:
                 ask.resent.messages,
                 sent=ask.resent.sent,
                 on_divergence=ask.resent.on_divergence,
-                on_event=told.append,
+                on_event=events.append,
                 **ask.options,
             )
         if ask.kind is RequestKind.REGENERATE:
-            return chat.regenerate(ask.instead_of, on_event=told.append, **ask.options)
+            return chat.regenerate(ask.instead_of, on_event=events.append, **ask.options)
         if ask.kind is RequestKind.EDIT and ask.instead_of is not None:
-            return chat.edit(ask.instead_of, ask.input, on_event=told.append, **ask.options)
-        return chat.turn(ask.input, on_event=told.append, **ask.options)
+            return chat.edit(ask.instead_of, ask.input, on_event=events.append, **ask.options)
+        return chat.turn(ask.input, on_event=events.append, **ask.options)
 
     async def _run(self, block: TurnBlock, ask: ClientRequest) -> Turn:
-        """Run the model; the id of the attempt is known before it begins."""
         self._world.requests[block.id] = ask
         conversation = block._request.begin.target.id
         if self._follow is not None and conversation is not None:

@@ -1,5 +1,5 @@
-"""Resending: chat-completions clients. Each has a copy of its own of what it was shown, and sends it again
-each time: whole or trimmed, edited, or cut off behind an earlier question."""
+"""Chat-completions clients, which keep their own copy of a chat and resend it each time: whole, trimmed,
+edited, or cut after an earlier question."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ INSTRUCTIONS = "be brief", "be kind"
 
 
 class ResendingClients:
-    """The copies of all clients, by client and conversation."""
-
     def __init__(self, scene: Scene, sender: RequestSender) -> None:
         self._scene = scene
         self._random = scene.random
@@ -34,29 +32,29 @@ class ResendingClients:
         self._copies: dict[tuple[int, str], list[Message]] = {}
 
     async def resend(self, client: int, name: str, token: str) -> None:
-        """Go on with the client's copy, now and then from two tabs at once; remember the first answer."""
+        """Continue the client's copy, sometimes from two tabs at once; remember the first answer."""
         copy = self._copies.get((client, name))
         if copy is None or self._random.random() < 0.15:
             copy = [message for turn in await self._sender.read_turns(name) for message in messages_of(turn)]
         tokens = [token, f"b{token}"] if self._random.random() < 0.4 else [token]
         tabs = [self._draw(copy, each) for each in tokens]
-        sender = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
-        answers = await asyncio.gather(*sender)
+        answering = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
+        answers = await asyncio.gather(*answering)
         first = tabs[0]
         if answers[0] is not None:
             self._copies[client, name] = [*first.meant, *answers[0]]
         elif self._random.random() < 0.5:
-            # Its question stays in the copy, unanswered.
+            # The question stays in the copy without an answer.
             self._copies[client, name] = list(first.meant)
         if not first.is_whole:
-            # It does not know what came before.
+            # The client does not know the turns before.
             self._copies.pop((client, name), None)
 
     async def _ask(self, resent: SentHistory, name: str, token: str) -> list[Message] | None:
-        said = str(resent.instructions[0]["content"]) if resent.instructions else None
+        instructions = str(resent.instructions[0]["content"]) if resent.instructions else None
         drawn = self._sender.draw(token)
         if self._random.random() < 0.7:
-            # A history has to grow before anything can become of it.
+            # Most succeed, so that histories grow.
             drawn = replace(drawn, fails_at=(-1,), tool_breaks=-1, on_busy=OnBusy.QUEUE)
         ask = replace(
             drawn,
@@ -64,13 +62,13 @@ class ResendingClients:
             conversation=name,
             by_key=False,
             resent=resent,
-            briefing=Briefing(instructions=said),
+            briefing=Briefing(instructions=instructions),
         )
         turn = await self._sender.send(ask)
         return answer_messages(turn) if turn is not None else None
 
     def _draw(self, copy: list[Message], token: str) -> SentHistory:
-        """What the client means, and what it sends of that."""
+        """Draw the history that the client means and the part that it sends."""
         random = self._random
         questions = [at for at, message in enumerate(copy) if message["role"] == "user"]
         answers = [at for at, message in enumerate(copy) if message["role"] == "assistant"]
@@ -102,14 +100,14 @@ class ResendingClients:
         )
 
     def _note(self, sent: int, token: str) -> tuple[int, Message] | None:
-        """Something for the model, among so many messages. Dice of its own: all else stays as it would be."""
+        """Draw a note for the model, from separate dice so that other draws do not change."""
         dice = Random(f"{token} of {sent}")
         if sent < 2 or dice.random() < 0.7:
             return None
         return dice.randrange(1, sent), {"role": "developer", "content": f"note {token}"}
 
     def _new(self, copy: list[Message], token: str) -> list[Message]:
-        """A question, or the results of the calls that the last answer made."""
+        """Draw a question, or the results of the calls of the last answer."""
         calls = copy[-1].get("tool_calls", ()) if copy else ()
         if not calls or self._random.random() < 0.3:
             return [{"role": "user", "content": token}]

@@ -1,4 +1,4 @@
-"""Transcripts: a chat-completions client's own copy of a conversation, as it was shown to it."""
+"""Transcripts: the copy of a conversation that a chat-completions client keeps."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from turnledger.model.turn import Turn
 
 Message: TypeAlias = dict[str, Any]
 Word: TypeAlias = tuple[str, str]
-"""What can be compared: a question as a whole, or a word of an answer; and whose it is."""
+"""Role, and a whole question or one word of an answer."""
 
 
 @dataclass(frozen=True)
 class SentHistory:
-    """A history that a client sends, and the one that it means."""
+    """The history that a client means, and the part that it sends."""
 
     instructions: tuple[Message, ...]
     meant: tuple[Message, ...]
-    """All of the client's copy, what is new at its end."""
+    """All of the client's copy, with the new messages at its end."""
     cut: int
-    """How many of the first messages the client leaves out when it sends this."""
+    """Messages left out at the beginning."""
     is_whole: bool
-    """Whether the copy begins where the conversation does, and says so."""
+    """Whether the copy visibly begins where the conversation does."""
     old: int
-    """How many of the messages the client believes to be stored."""
+    """Messages that the client believes to be stored."""
     sent: Sent | None = None
     on_divergence: OnDivergence = OnDivergence.BRANCH
     note: tuple[int, Message] | None = None
-    """A message for the model that the client inserts behind so many others, and does not remember."""
+    """Place and text of a message for the model that the client does not keep in its copy."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -45,22 +45,21 @@ class SentHistory:
 
 
 def messages_of(turn: Turn) -> list[Message]:
-    """A turn as its client sees it: without what was done for it on the other side."""
+    """Return a turn as its client sees it, without server tools."""
     return [*input_messages(turn), *answer_messages(turn)]
 
 
 def input_messages(turn: Turn) -> list[Message]:
-    """The input of a turn, without results that were stated in its client's stead."""
+    """Return the input of a turn, without results that the server filled in."""
     return _messages(turn.input)
 
 
 def answer_messages(turn: Turn) -> list[Message]:
-    """The answer of a turn, likewise."""
     return _messages(_without_server_calls(turn.output), is_answer=True)
 
 
 def _without_server_calls(output: Sequence[Item]) -> Iterator[Item]:
-    """Leave out calls that have their results here, and those."""
+    """Leave out calls with results in the same turn, and those results."""
     waiting: dict[str | None, int] = {}
     made_here: set[int] = set()
     for place, item in enumerate(output):
@@ -72,7 +71,7 @@ def _without_server_calls(output: Sequence[Item]) -> Iterator[Item]:
 
 
 def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message]:
-    """The messages of these items; the texts of an answer are one."""
+    """Convert items; the texts of an answer become one message."""
     messages: list[Message] = []
     for item in items:
         if item.is_result:
@@ -93,8 +92,8 @@ def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message
 
 
 def words_of(messages: Iterable[Message]) -> list[Word]:
-    """What these messages say, word by word, in however many pieces an answer is told. Calls and results are
-    left out: those of the other side may be there or not, and another may have answered a call before."""
+    """List words, independent of the chunks of an answer. Calls and results are left out: those of the server
+    may be missing, and another client may have answered a call before."""
     words: list[Word] = []
     for message in messages:
         role, text = message["role"], message["content"] or ""
@@ -106,5 +105,4 @@ def words_of(messages: Iterable[Message]) -> list[Word]:
 
 
 def words_of_item(item: Item) -> list[Word]:
-    """What one item of a turn says to its client."""
     return words_of(_messages([item]))

@@ -1,5 +1,4 @@
-"""What lists and searches say of chats at rest: what commits wrote, and of each turn what its user sees and
-nothing else, whoever died in between."""
+"""Check lists and searches of chats at rest: they show what commits wrote and what the user sees."""
 
 from __future__ import annotations
 
@@ -16,11 +15,10 @@ ALL = 10_000
 
 
 async def check_search(tables: Tables, lines: list[RestingBranch]) -> list[str]:
-    """What a search does not find, or finds though nobody sees it, of the turns on these lines. All of it was
-    made findable before."""
-    problems = [] if await tables.is_all_known() else ["there is still something to be made findable"]
+    """Find visible words that a search misses, and hidden ones that it finds. All turns must be indexed."""
+    problems = [] if await tables.is_all_known() else ["some turns are not indexed"]
     seen = {
-        turn.id: set(words_of(" ".join(_texts_seen(line, turn)))) for line in lines for turn in line.turns
+        turn.id: set(words_of(" ".join(_visible_texts(line, turn)))) for line in lines for turn in line.turns
     }
     for word in sorted(set().union(*seen.values())):
         found = await tables.search(OWNER, None, (Phrase((word,)),), None, ALL)
@@ -29,32 +27,31 @@ async def check_search(tables: Tables, lines: list[RestingBranch]) -> list[str]:
             if word in words and turn not in ids:
                 problems.append(f"{turn} is not found by {word!r}")
             if word not in words and turn in ids:
-                problems.append(f"{turn} is found by {word!r}, which nobody sees")
+                problems.append(f"{turn} is found by {word!r}, which is hidden")
     return problems
 
 
 def check_list(conversation: Conversation, lines: list[RestingBranch]) -> Iterator[str]:
-    """What is said wrongly of a conversation that has turns: that it is not there, how long it is, how its
-    last text begins, or that nobody named it."""
+    """Check that a conversation with turns is listed, with its title, length and preview."""
     if not conversation.is_listed:
-        yield f"{conversation.id} has turns, and no list shows it"
+        yield f"{conversation.id} has turns, and is not listed"
     if conversation.title is None or (conversation.named_by is NamedBy.WORDS and not conversation.title):
         yield f"{conversation.id} has turns, and no title"
     for line in lines:
         if line.branch.length != len(line.turns):
             yield f"{line.branch.id} counts {line.branch.length} turns, and has {len(line.turns)}"
-        said = _last_words(line)
-        if said and not said.startswith(line.branch.preview or "nothing"):
-            yield f"the preview of {line.branch.id} is {line.branch.preview!r}, and {said!r} was said last"
+        last = _last_text(line)
+        if last and not last.startswith(line.branch.preview or "nothing"):
+            yield f"the preview of {line.branch.id} is {line.branch.preview!r}, its last text {last!r}"
 
 
-def _last_words(line: RestingBranch) -> str:
-    """The last text at the head that its user sees; empty if it shows none."""
-    texts = _texts_seen(line, line.turns[-1]) if line.turns else []
+def _last_text(line: RestingBranch) -> str:
+    """Return the last text at the head that the user sees, or an empty one."""
+    texts = _visible_texts(line, line.turns[-1]) if line.turns else []
     return next((text for each in reversed(texts) if (text := " ".join(each.split()))), "")
 
 
-def _texts_seen(line: RestingBranch, turn: Turn) -> list[str]:
+def _visible_texts(line: RestingBranch, turn: Turn) -> list[str]:
     flags = line.flags.get(turn.id, {})
     return [
         item.text

@@ -1,4 +1,4 @@
-"""The checker: brings a ledger to rest, and holds every line of turns in it against the log of the world."""
+"""The checker: compares every line of turns of a ledger at rest with the log of the world."""
 
 from __future__ import annotations
 
@@ -39,15 +39,14 @@ class Violation(Exception):
         self.store = store
         self.what = what
         self.others = others
-        """What else was seen to be broken."""
+        """Further broken promises."""
 
     def __reduce__(self) -> tuple[type[Violation], tuple[int | str | None, ...]]:
-        return type(self), (self.seed, self.store, self.what, *self.others)  # from another process
+        return type(self), (self.seed, self.store, self.what, *self.others)  # pickled in another process
 
 
 async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
-    """Check every promise on all branches of all conversations of a ledger at rest; return how many turns
-    conversations show."""
+    """Check every promise on all branches of all conversations; return the number of turns shown."""
     for key in keys:
         try:
             await ledger.conversation(conversation_key=key)
@@ -76,7 +75,6 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     problems += await ledger._process.store.read(check_search, everything)
     problems += world.violations
     problems += find_mismatches(await ledger._process.store.read(load_all, OWNER))
-    # What is stored keeps the promises by itself, whatever anybody saw.
     problems += [f"the store is not sound: {finding}" for finding in await ledger.check(at_rest=True)]
     if problems:
         raise Violation(None, None, *problems)
@@ -84,8 +82,8 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
 
 
 async def _probe_lane(world: World, chat: Chat) -> TurnId:
-    """No attempt runs any more, and the lane takes one more turn, whose id is returned. What its model is
-    shown of effects is noted."""
+    """Check that no attempt runs and that the lane takes another turn; return its id. Records the effects
+    that its model is shown."""
     running = [each for each in await chat.attempts(limit=ALL) if each.attempt.state is AttemptState.RUNNING]
     if running:
         raise Violation(None, None, f"a lane is closed for ever by {running[0].attempt.id}")
@@ -102,19 +100,19 @@ async def _probe_lane(world: World, chat: Chat) -> TurnId:
 
 
 async def _check_events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[str]:
-    """What can be read of a turn is numbered without gaps, has an end, and is what was told when it ran."""
+    """Check that stored events have no gaps, have an end, and equal those emitted."""
     events = [event async for event in chat.events(turn.id)]
     if [event.number for event in events] != list(range(1, len(events) + 1)):
         yield f"the events of {turn.id} have gaps"
     if not events or not isinstance(events[-1], TurnFinished):
         yield f"the events of {turn.id} have no end"
-    told = world.events.get(turn.id, events)
-    if [codec.encode(event) for event in told] != [codec.encode(event) for event in events]:
-        yield f"other events are read of {turn.id} than were told"
+    emitted = world.events.get(turn.id, events)
+    if [codec.encode(event) for event in emitted] != [codec.encode(event) for event in events]:
+        yield f"the stored events of {turn.id} are not those emitted"
 
 
 async def _check_listener(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
-    """What somebody heard while a turn ran, who may have died and come again, is what can be read of it."""
+    """Check that the events a listener received are the stored ones."""
     if not listener.received:
         return
     try:
@@ -127,7 +125,6 @@ async def _check_listener(listener: Listener, ledger: Ledger) -> AsyncIterator[s
 
 
 async def _live_conversations(tables: Tables, asked: tuple[int, int]) -> list[ConversationId]:
-    """All that can be opened, listed or not."""
     now, limit = asked
     found = [await tables.conversation(*name) for name in await tables.all_conversations(None, limit)]
     live = [each for each in found if each is not None and each.state is ConversationState.LIVE]
@@ -135,7 +132,7 @@ async def _live_conversations(tables: Tables, asked: tuple[int, int]) -> list[Co
 
 
 async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[RestingBranch]]:
-    """The lines of all branches of these conversations, each in the order of making."""
+    """Read the lines of all branches, in order of creation."""
     lines: dict[ConversationId, list[RestingBranch]] = {each.id: [] for each in conversations}
     shown = {each.branch for each in conversations}
     for _, id in await tables.all_branches(None, ALL):

@@ -1,5 +1,5 @@
-"""Lapses: what time may end. Never a conversation in use, or used a moment ago by the true time; and never
-what is kept for a day or longer, since a schedule takes minutes. A lost answer is kept for minutes only."""
+"""Check what time ends: never a conversation in use or used a moment ago by true time, and nothing that is
+kept for a day, since a schedule takes minutes. A lost answer is kept for minutes only."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from turnledger.testing.simulation.world import World
 
 MOST = 1_000
 PERIOD = 150.0
-"""Seconds without use after which conversations expire, and their keys move on."""
+"""Seconds without use after which conversations expire or are reset."""
 LONG_TURN = 800.0
-"""Seconds that a step of some models may take: longer than that."""
+"""Seconds of a step of slow models: longer than PERIOD."""
 USED_LATELY = 60.0
-"""Seconds within which a use counts whatever the clocks of processes say, however long its write took."""
+"""Seconds within which a use counts, whatever the clocks of processes show."""
 
 
 @dataclass(frozen=True)
 class Expirable:
-    """What is there before a transaction that time may have a part in."""
+    """Rows before a transaction that may end them by time."""
 
     conversations: Mapping[ConversationId, Conversation]
     in_use: frozenset[ConversationId]
@@ -37,7 +37,7 @@ class Expirable:
 
 
 async def read_expirable(tables: Tables, request: Any) -> Expirable | None:
-    """None where time has no part."""
+    """Read the rows; None if the request ends nothing by time."""
     if not isinstance(request, BeginRequest | ResolveRequest | EndDueRequest | PurgeRequest):
         return None
     found = [await tables.conversation(*name) for name in await tables.all_conversations(None, MOST)]
@@ -52,13 +52,12 @@ async def read_expirable(tables: Tables, request: Any) -> Expirable | None:
 
 
 async def _is_in_use(tables: Tables, conversation: Conversation) -> bool:
-    """Whether a turn runs or waits there, by the rows themselves."""
     branch = await tables.branch(conversation.branch)
     return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
 
 
 async def check_ends(tables: Tables, request: Any, before: Expirable, world: World) -> AsyncIterator[str]:
-    """What this transaction let end, and never may."""
+    """Find rows that this transaction ended too early."""
     after = await read_expirable(tables, request)
     assert after is not None
     for id, was in before.conversations.items():
@@ -88,7 +87,7 @@ async def check_ends(tables: Tables, request: Any, before: Expirable, world: Wor
 def check_begin(
     before: Expirable, request: BeginRequest, begun_in: ConversationId, world: World
 ) -> list[str]:
-    """What is wrong with a turn that began in this conversation: the `ttl` of the store had ended it."""
+    """Report a turn that began in a conversation after its `ttl`."""
     found = before.conversations.get(begun_in)
     if world.ttl_ms is None or found is None or begun_in in before.in_use:
         return []
@@ -97,11 +96,11 @@ def check_begin(
 
 
 def check_refusal(before: Expirable, request: Any, world: World) -> list[str]:
-    """What is wrong with telling this request that its conversation has expired."""
+    """Report a wrong refusal of a conversation as expired."""
     id = request.target.id if isinstance(request, BeginRequest | ResolveRequest) else None
     key = request.key if isinstance(request, BeginRequest) else None
     if key is not None and (request.target.owner, key.text) in before.claims:
-        return []  # it belongs to where it first began
+        return []  # a retry belongs where it first began
     found = before.conversations.get(id) if id is not None else None
     if found is None or found.state is not ConversationState.LIVE:
         return []
@@ -118,7 +117,7 @@ def _was_used_lately(world: World, id: ConversationId) -> bool:
 
 
 def note_use(world: World, attempt: TurnId, conversation: ConversationId) -> None:
-    """A turn began or ended there; that is use, unless its client said otherwise."""
+    """Record the begin or end of a turn as use, unless its request is no interaction."""
     ask = world.requests.get(attempt)
     if ask is None or ask.is_interaction:
         world.used_at[conversation] = asyncio.get_running_loop().time()

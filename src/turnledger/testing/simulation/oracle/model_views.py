@@ -1,5 +1,5 @@
-"""What models are shown: the instructions in force, as much of the history as was asked for, and nothing
-that was hidden. Worked out from the requests alone, and held against what each runner saw."""
+"""Check the messages shown to models: the instructions in force, the requested part of the history, no hidden
+items. The expectation is derived from the requests alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from turnledger.testing.simulation.oracle.promises import RestingBranch
 from turnledger.testing.simulation.world import ModelView, World
 
 Given = tuple[str, bool]
-"""Instructions, and whether they stay in force."""
+"""Instructions, and whether they last."""
 Entry = tuple[tuple[str | None, str], bool]
-"""Role and text of a message, and whether it may be left out."""
+"""Role and text of a message, and whether it is optional."""
 
 
 def check_model_views(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
-    """What models were shown and should not have been, or the other way round, over all lines there are."""
+    """Compare the views of models with the expected ones, on all lines."""
     for id in world.wrong_json:
         yield f"{id} was shown other messages as JSON than as a list"
     everything = {turn.id: turn for line in lines for turn in line.turns}
@@ -38,7 +38,7 @@ def check_model_views(world: World, lines: Sequence[RestingBranch]) -> Iterator[
 def _instructions(
     world: World, everything: Mapping[TurnId, Turn], before: Sequence[Turn], turn: Turn, view: ModelView
 ) -> Iterator[str]:
-    """The instructions are the turn's own, or those of the last committed turn that set some to stay."""
+    """Expect the turn's own instructions, or lasting ones of the last committed turn that set some."""
     in_force = ""
     try:
         for each in before:
@@ -47,7 +47,7 @@ def _instructions(
                 in_force = given[0]
         own = _given(world, everything, turn)
     except KeyError:
-        return  # a turn whose place was taken is gone, with all that it was told
+        return  # a replaced turn is gone, with its instructions
     expected = [own[0] if own is not None else in_force]
     shown = [text for role, text in view.messages if role == "system"]
     if shown != [text for text in expected if text]:
@@ -55,8 +55,8 @@ def _instructions(
 
 
 def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given | None:
-    """What a turn was given: by its request, or with the place that it took. What was settled elsewhere than
-    it was asked for brings nothing along."""
+    """Return the instructions of a turn: of its request, or of the turn it replaced. A turn settled on
+    another branch than requested has none."""
     ask = world.requests.get(turn.id)
     if ask is None:
         return None
@@ -74,8 +74,7 @@ def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given
 def _history(
     world: World, before: Sequence[Turn], turn: Turn, view: ModelView, briefing: Briefing
 ) -> Iterator[str]:
-    """What stands between the instructions and the answer: primer, the last turns as far as was asked for,
-    without what was hidden, and the input."""
+    """Expect the primer, the requested last turns without hidden items, and the input."""
     shown = [(role, text) for role, text in view.messages if role != "system"]
     around: list[Entry] = [(("user", briefing.primer), False)] if briefing.primer else []
     is_optional = brings_flags(world, turn)
@@ -84,17 +83,16 @@ def _history(
     ]
     entries = [_entries(world, each, turn.id, view) for each in before]
     for first in _first_turns(before, turn, view, briefing):
-        told = [entry for each in entries[first:] for entry in each]
+        history = [entry for each in entries[first:] for entry in each]
         if first and briefing.turns is not None:
-            # It is shown, too, if the one behind it answers its calls.
-            told = [(message, True) for message, _ in entries[first - 1]] + told
-        if agrees(shown, [*around, *told, *input]):
+            # The turn before is shown, too, if the next one answers its calls.
+            history = [(message, True) for message, _ in entries[first - 1]] + history
+        if agrees(shown, [*around, *history, *input]):
             return
-    yield f"{turn.id} was shown {shown}, which is not what it was to be shown"
+    yield f"{turn.id} was shown {shown}, which is not the expected history"
 
 
 def _first_turns(before: Sequence[Turn], turn: Turn, view: ModelView, briefing: Briefing) -> Sequence[int]:
-    """The turns that may be the first one shown."""
     if briefing.turns is not None:
         return (max(0, len(before) - briefing.turns),)
     if briefing.budget is None:
@@ -103,14 +101,14 @@ def _first_turns(before: Sequence[Turn], turn: Turn, view: ModelView, briefing: 
     if everything <= briefing.budget:
         return (0,)
     if view.items > briefing.budget:
-        # More than was allowed: only for the turn whose calls the input answers.
+        # Only the turn whose calls the input answers may exceed the budget.
         return range(max(0, len(before) - 1), len(before) + 1)
     return range(len(before) + 1)
 
 
 def _entries(world: World, turn: Turn, shown_to: TurnId, view: ModelView) -> list[Entry]:
-    """The messages of a turn that had to be shown, or might be: what was hidden or shown again while the
-    other turn began, and what was settled, whose flags go along with copies of it."""
+    """List the messages of a turn; those flagged while the other turn began, and settled ones, whose flags
+    are copied, are optional."""
     at_begin = world.hidden_at_begin[shown_to]
     entries: list[Entry] = []
     repeated = len(turn.input) if brings_flags(world, turn) else 0

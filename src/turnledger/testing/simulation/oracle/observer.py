@@ -1,4 +1,4 @@
-"""Observing: an independent look, inside each transaction, at who holds the lane, waits, or is stopped."""
+"""The observer: checks inside each transaction which attempt holds the lane, waits or is stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from turnledger.testing.simulation.world import Hidden, World, effects_in
 
 
 def observe(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]:
-    """The same operation, with what it shows noted in the world's log."""
+    """Wrap an operation so that the world records and checks it."""
 
     async def watched(tables: Tables, request: Any) -> Any:
         shown = await read_before(tables, request)
@@ -90,7 +90,7 @@ async def _run_and_note(tables: Tables, operation: Operation[Any, Any], request:
     if isinstance(request, FlagRequest):
         await _note_flags(tables, request, world)
     if isinstance(request, ForgetRequest):
-        # Who does not know of a ticket, and has lost it, was never waiting.
+        # An attempt whose process never received its ticket was not waiting.
         for attempt in request.tickets:
             if attempt not in world.known_waiting:
                 world.waiting_since.pop(attempt, None)
@@ -154,7 +154,7 @@ async def _run_begin(
 
 
 async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> None:
-    """Note whose answer is recorded as lost for now."""
+    """Record which answer is marked as lost."""
     claim = await tables.claim(owner, name)
     if claim is not None and claim.is_lost and claim.sender is not None:
         world.lost_answers[name] = (claim.attempt, claim.sender, claim.expires_at)
@@ -163,27 +163,27 @@ async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> Non
 
 
 def _check_retry(before: Branch | None, request: BeginRequest, name: str, result: Any, world: World) -> None:
-    """Note a try that runs again, or waits for a turn of its own, although what it asks for is there and was
-    lost; and one that is given an answer that others have built on."""
-    unheard, sender, expires_at = world.lost_answers.get(name, (None, None, None))
+    """Check that a retry neither runs nor waits again although its lost answer exists, and that it does not
+    receive an answer that other turns follow."""
+    lost, sender, expires_at = world.lost_answers.get(name, (None, None, None))
     is_own = sender is not None and world.is_later_try(request.attempt, sender)
-    # Whether its time is over is up to the clock of the process, which may be wrong: then it runs again.
+    # The clock of the process decides whether the lost answer expired.
     is_over = expires_at is not None and expires_at <= request.round.now
-    if isinstance(result, Begun) and is_own and not is_over and before and before.head == unheard:
-        world.violations.append(f"{request.attempt} runs again although the answer of {unheard} was lost")
-    if isinstance(result, Queued) and is_own and before is not None and before.running == unheard:
-        world.violations.append(f"{request.attempt} waits behind {unheard}, of which it is a later try")
+    if isinstance(result, Begun) and is_own and not is_over and before and before.head == lost:
+        world.violations.append(f"{request.attempt} runs again although the answer of {lost} was lost")
+    if isinstance(result, Queued) and is_own and before is not None and before.running == lost:
+        world.violations.append(f"{request.attempt} waits behind {lost}, of which it is a later try")
     is_replay = (
         isinstance(result, SharedOutcome) and result.ended is not None and result.ended.turn is not None
     )
     if is_replay and (before is None or before.head != result.attempt):
-        world.violations.append(f"{request.attempt} is given {result.attempt}, which others built on")
+        world.violations.append(f"{request.attempt} receives {result.attempt}, which other turns follow")
     if isinstance(result, Begun | SharedOutcome):
         world.lost_answers.pop(name, None)
 
 
 async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, world: World) -> None:
-    """Note whose place a divergence takes: by default that of the last turn that was not settled."""
+    """Record the turn that a divergence replaces: by default the last one not settled."""
     wish = request.content.diverge
     if wish is None:
         return
@@ -198,8 +198,7 @@ async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, 
 
 
 async def _hidden_from_user(tables: Tables, request: BeginRequest, lane: BranchId) -> Hidden:
-    """What is hidden from users on a line by now: as it is stored, since flags go along with a question that
-    is asked again."""
+    """Return the items hidden from users on a line, by its stored flags: repeated questions copy flags."""
     turns = [turn.id for turn in await turns_on(tables, lane)]
     unseen = hidden_from_user(await tables.flags(request.target.owner, turns))
     return frozenset((turn, place) for turn, places in unseen.items() for place in places)
@@ -227,7 +226,7 @@ async def _is_shown(tables: Tables, request: BeginRequest, branch: BranchId) -> 
 async def _run_fork(
     tables: Tables, operation: Operation[Any, Any], request: ForkRequest, world: World
 ) -> Any:
-    """Note what a fork begins with, and what it leaves out that belongs to it."""
+    """Record the turns that a fork begins with, and check that none is missing."""
     source = await tables.conversation(request.owner, request.conversation)
     before = await tables.branch(source.branch) if source else None
     result = await operation(tables, request)
@@ -238,17 +237,17 @@ async def _run_fork(
         turns, others = await turns_on(tables, made.branch), await turns_on(tables, before.id)
         world.forks[made.id] = tuple(turns)
         shared = _shared_turns(others, request.turn)
-        told = [effect for turn in turns[len(shared) :] for effect in effects_in(turn)]
+        copied = [effect for turn in turns[len(shared) :] for effect in effects_in(turn)]
         later = [effect for turn in others[len(shared) :] for effect in world.unfinished_effects(turn)]
-        if tuple(turns[: len(shared)]) != shared or not set(later) <= set(told):
-            world.violations.append(f"{made.id} is not what it was made from, with what tools did there")
+        if tuple(turns[: len(shared)]) != shared or not set(later) <= set(copied):
+            world.violations.append(f"{made.id} lacks turns or effects of its source")
         if any(turn.kind is not TurnKind.SETTLED for turn in turns[len(shared) :]):
-            world.violations.append(f"{made.id} has more than what it was made from")
+            world.violations.append(f"{made.id} has more than its source")
     return result
 
 
 def _shared_turns(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
-    """What a fork at a turn has to begin with: all up to there, and the settled turns that follow."""
+    """Return the turns that a fork shares: all up to its turn, and the settled ones that follow."""
     end = next((turn.number for turn in turns if turn.id == after), len(turns))
     while end < len(turns) and turns[end].kind is TurnKind.SETTLED:
         end += 1
@@ -256,7 +255,7 @@ def _shared_turns(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
 
 
 async def _run_end(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
-    """Note a fence raised, or a lane freed, over somebody else than the attempt that was meant."""
+    """Check that no fence is raised, and no lane freed, over another attempt than the meant one."""
     meant: Any = request.left if isinstance(request, TakeOverRequest) else request
     branch = getattr(meant, "branch", None)
     if branch is None:
@@ -278,7 +277,7 @@ async def _run_end(tables: Tables, operation: Operation[Any, Any], request: Any,
 
 
 def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> None:
-    """Note a begin that passed somebody who was to go first and was able to."""
+    """Check that a begin passes no ticket that is due before it."""
     own = next((ticket for ticket in queue if ticket.attempt == request.attempt), None)
     goes_front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     for ticket in queue:
@@ -300,9 +299,9 @@ def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: Worl
 
 
 def _note_recorded(attempt: Attempt, world: World) -> None:
-    """Note that a stop is recorded. The first one decides: whoever asked for it may know by now."""
+    """Record a stop. The first one decides, since its caller may already know."""
     if attempt.stop is None:
-        world.violations.append(f"{attempt.id} was to be stopped, and no stop is recorded")
+        world.violations.append(f"{attempt.id} was stopped, and no stop is recorded")
     elif world.recorded_stops.setdefault(attempt.id, attempt.stop) is not attempt.stop:
         world.violations.append(f"the recorded stop of {attempt.id} was replaced by another")
 
@@ -315,12 +314,12 @@ async def _run_fenced(
     attempt: TurnId,
     world: World,
 ) -> Any:
-    """Note a write to journal or log, or a commit, by one who does not hold the lane."""
+    """Check that only the holder of the lane commits and writes to journal and log."""
     before = await tables.branch(branch)
     owner = request.owner if isinstance(request, CommitRequest) else None
     committed = await tables.turn(owner, attempt) if owner is not None else None
     result = await operation(tables, request)
-    # A repeated commit only tells of the first.
+    # A repeated commit writes nothing.
     wrote = owner is None or await tables.turn(owner, attempt) != committed
     if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
         world.violations.append(f"{attempt} wrote behind a head that came after it began")

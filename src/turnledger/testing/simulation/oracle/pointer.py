@@ -1,4 +1,4 @@
-"""Pointing: which branch a conversation shows changes only in a transaction that earned it, and whole."""
+"""The pointer: only certain transactions may change which branch a conversation shows."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from turnledger.testing.simulation.world import World, effects_in
 
 @dataclass(frozen=True)
 class ShownBefore:
-    """A conversation before a transaction, and the attempt that held its lane."""
+    """A conversation before a transaction, and the attempt that holds its lane."""
 
     conversation: Conversation
     running: Attempt | None
     effects_there: frozenset[str] = frozenset()
-    """The effects that the branch tells of to which the request switches."""
+    """Effects on the branch that the request switches to."""
 
 
 async def read_before(tables: Tables, request: Any) -> ShownBefore | None:
-    """The conversation that a request concerns; None if it concerns none, or none that is there."""
+    """Read the conversation of a request; None if there is no live one."""
     conversation = await _conversation_of(tables, request)
     if conversation is None or conversation.state is not ConversationState.LIVE:
         return None
@@ -71,8 +71,8 @@ async def _conversation_of(tables: Tables, request: Any) -> Conversation | None:
 
 
 async def target_conversation(tables: Tables, request: BeginRequest) -> Conversation | None:
-    """The conversation that a request belongs to: where it has begun, its answer lost, or its idempotency_key
-    first began, or where it waits unless that was deleted, or where it is sent."""
+    """Return the conversation of a request: where it or its idempotency_key began, else where it waits unless
+    that was deleted, else its target."""
     target = request.target
     began = await tables.attempt(target.owner, request.attempt)
     claim = await tables.claim(target.owner, request.key.text) if request.key else None
@@ -92,7 +92,7 @@ async def target_conversation(tables: Tables, request: BeginRequest) -> Conversa
 async def check_pointer(
     tables: Tables, request: Any, result: Any, before: ShownBefore, world: World
 ) -> AsyncIterator[str]:
-    """What this transaction did to the pointer and never may."""
+    """Find forbidden changes of the pointer."""
     was = before.conversation
     now = await tables.conversation(was.owner, was.id)
     if now is None:
@@ -102,14 +102,14 @@ async def check_pointer(
         yield f"{result.attempt.id} began in {result.conversation.id}, but belongs to {was.id}"
     elif isinstance(result, Begun) and result.branch.id != now.branch and not has_moved_on:
         yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
-    # A repeated commit may find that the conversation has moved on since; it holds the lane no more.
+    # A repeated commit no longer holds the lane, and the conversation may have moved since.
     commits = isinstance(result, Turn) and before.running is not None and before.running.id == result.id
     if commits and result.branch != now.branch:
         yield f"{result.id} was committed, and its branch is not current"
     if now.branch == was.branch:
         return
     if now.branch not in await _allowed_branches(tables, request, before):
-        yield f"{was.id} shows {now.branch}, which nothing earned"
+        yield f"{was.id} shows {now.branch}, which no request allows"
     if await tables.tickets(was.branch):
         yield f"tickets were left behind on {was.branch}"
     async for problem in _check_left_out(tables, request, before, now, world):
@@ -122,11 +122,10 @@ async def check_pointer(
         if request.key is not None:
             world.moves_by_key[request.key.text] += 1
             if world.moves_by_key[request.key.text] > 1:
-                yield f"what was asked under {request.key.text!r} was carried out twice"
+                yield f"the request under {request.key.text!r} was carried out twice"
 
 
 async def _allowed_branches(tables: Tables, request: Any, before: ShownBefore) -> set[BranchId]:
-    """The branches that this transaction may show."""
     earned: set[BranchId] = set()
     if isinstance(request, CommitRequest) and request.fork is not None:
         earned.add(request.fork.branch)
@@ -142,30 +141,29 @@ async def _allowed_branches(tables: Tables, request: Any, before: ShownBefore) -
 async def _check_left_out(
     tables: Tables, request: Any, before: ShownBefore, now: Conversation, world: World
 ) -> AsyncIterator[str]:
-    """What the new line lacks: effects of turns that did not complete, unless somebody said to forget them,
-    and for an undo all turns but the last."""
+    """Find what the new line lacks: effects of incomplete turns that were not to be forgotten, and for an
+    undo all turns but the last."""
     move = request.move if isinstance(request, BeginRequest) else None
     old, new = await turns_on(tables, before.conversation.branch), await turns_on(tables, now.branch)
-    told = {effect for turn in new for effect in effects_in(turn)}
+    listed = {effect for turn in new for effect in effects_in(turn)}
     if isinstance(move, Switch):
-        for effect in sorted((told - before.effects_there) & world.forgotten_effects):
-            yield f"{now.branch} tells of {effect}, which was forgotten"
-        told |= world.forgotten_effects
+        for effect in sorted((listed - before.effects_there) & world.forgotten_effects):
+            yield f"{now.branch} has {effect}, which was forgotten"
+        listed |= world.forgotten_effects
     for turn in old:
-        untold = set(world.unfinished_effects(turn)) - told
+        missing = set(world.unfinished_effects(turn)) - listed
         if isinstance(move, Undo) and move.forget:
             if turn.kind is not TurnKind.COMPLETED:
-                # Also what a process does later that was taken for dead.
-                world.forgotten_effects |= set(effects_in(turn)) - told
-        elif untold:
-            yield f"{now.branch} leaves out what the tools of {turn.id} did: {min(untold)}"
+                # Also effects that a process judged dead causes later.
+                world.forgotten_effects |= set(effects_in(turn)) - listed
+        elif missing:
+            yield f"{now.branch} leaves out what the tools of {turn.id} did: {min(missing)}"
     if isinstance(move, Undo) and before.running is None:
         expected = [turn.id for turn in old if turn.kind is not TurnKind.SETTLED][:-1]
         if [turn.id for turn in new if turn.kind is not TurnKind.SETTLED] != expected:
-            yield f"{now.branch} is not what it was but for the last turn"
+            yield f"{now.branch} is not the old line without its last turn"
 
 
 async def turns_on(tables: Tables, branch: Branch | BranchId) -> list[Turn]:
-    """All turns of a line, in order."""
     found = branch if isinstance(branch, Branch) else await tables.branch(branch)
     return await line.turns_of(tables, found, 0, found.length, found.length) if found else []

@@ -1,8 +1,7 @@
-"""The promises, over the lines of all branches: what the store says, held against what clients saw, runners
-saw and tools did.
+"""Check the promises on the lines of all branches against the log of clients, runners and tools.
 
-A turn has one original, on the branch it was committed to. Lines of other branches and of forks share it; an
-edit takes copies of settled turns along, since what happened has happened there, too.
+A turn has one original, on the branch it was committed to. Other branches and forks share it; an edit copies
+settled turns, since their effects happened for its branch, too.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from turnledger.testing.simulation.world import (
 
 @dataclass(frozen=True)
 class RestingBranch:
-    """A branch at rest, and all turns of its line."""
+    """A branch at rest, with all turns of its line."""
 
     conversation: ConversationId
     branch: Branch
@@ -45,7 +44,7 @@ class RestingBranch:
 
 
 def check_promises(world: World, lines: list[RestingBranch]) -> Iterator[str]:
-    """The promises that the lines of one conversation break."""
+    """Check the lines of one conversation."""
     for line in lines:
         yield from _check_rest(line)
         yield from _check_chain(world, line.turns)
@@ -66,12 +65,12 @@ def check_promises(world: World, lines: list[RestingBranch]) -> Iterator[str]:
 
 
 def check_requests(world: World, lines: list[RestingBranch]) -> Iterator[str]:
-    """One request is one turn at most, over all branches of all conversations, and its answers agree; one
-    conversation_key is one conversation, and has one successor."""
+    """Check that a request is at most one turn over all conversations and its answers agree, and that one
+    conversation_key is one conversation with one successor."""
     answers: dict[str, set[TurnId]] = {}
-    for seen in world.client_views:
-        if seen.turn is not None:
-            answers.setdefault(seen.ask.token, set()).add(seen.turn)
+    for view in world.client_views:
+        if view.turn is not None:
+            answers.setdefault(view.ask.token, set()).add(view.turn)
     for token, ids in answers.items():
         if len(ids) > 1:
             yield f"{token} was answered by {len(ids)} turns"
@@ -95,7 +94,7 @@ def check_requests(world: World, lines: list[RestingBranch]) -> Iterator[str]:
 
 
 def _check_rest(line: RestingBranch) -> Iterator[str]:
-    """Nothing runs or waits on any branch, shown or not: on one that is not shown, it would for ever."""
+    """Check that nothing runs or waits on any branch: on one that is not shown, it would forever."""
     branch = line.branch
     if branch.running is not None:
         yield f"{branch.running} holds the lane of {branch.id} for ever"
@@ -106,7 +105,7 @@ def _check_rest(line: RestingBranch) -> Iterator[str]:
 
 
 def _check_chain(world: World, turns: list[Turn]) -> Iterator[str]:
-    """The turns of a line are one chain, and each ran on exactly the turns before it."""
+    """Check that the turns are one chain and each ran on exactly the turns before it."""
     for place, turn in enumerate(turns):
         before = tuple(each.id for each in turns[:place])
         if turn.number != place + 1 or turn.parent != (before[-1] if before else None):
@@ -119,8 +118,7 @@ def _check_chain(world: World, turns: list[Turn]) -> Iterator[str]:
 
 
 def _has_run_on(ask: ClientRequest, history: tuple[str, ...], before: tuple[str, ...]) -> bool:
-    """Whether this is what a request saw that stands behind these: all of them, or as many of the last ones
-    as it was to show."""
+    """Return whether a request saw these turns: all of them, or the last ones within its context."""
     return (
         history == before[-len(history) :][: len(history)]
         if not ask.briefing.shows_all
@@ -129,7 +127,7 @@ def _has_run_on(ask: ClientRequest, history: tuple[str, ...], before: tuple[str,
 
 
 def _check_pairs(line: RestingBranch) -> Iterator[str]:
-    """Calls have their results, and what one turn leaves open, the next one closes."""
+    """Check that calls have results, in the same turn or the next one."""
     pending: tuple[Item, ...] = ()
     for turn in line.turns:
         try:
@@ -146,30 +144,30 @@ def _check_pairs(line: RestingBranch) -> Iterator[str]:
 
 
 def _check_fork(world: World, first: RestingBranch) -> Iterator[str]:
-    """A fork keeps what it began with, whatever became of the conversation it was made from."""
+    """Check that a fork keeps its first turns, whatever happened to its source."""
     began_with = world.forks.get(first.conversation, ())
     if tuple(first.turns[: len(began_with)]) != began_with:
         yield f"{first.conversation} has lost a turn that it began with"
 
 
 def _check_answers(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """What was acknowledged is there, byte for byte, on one branch or another."""
-    for seen in world.client_views:
-        if seen.turn is None or seen.conversation != conversation:
+    """Check that acknowledged turns exist unchanged, on any branch."""
+    for view in world.client_views:
+        if view.turn is None or view.conversation != conversation:
             continue
-        if seen.turn not in turns or turns[seen.turn].body != seen.body:
-            yield f"{seen.turn} was acknowledged and is not there as told"
-        made_for = world.requests.get(seen.turn)
-        if made_for is not None and made_for.instead_of != seen.ask.instead_of:
-            yield f"{seen.turn} was the answer to a request for another place"
+        if view.turn not in turns or turns[view.turn].body != view.body:
+            yield f"{view.turn} was acknowledged and is missing or changed"
+        made_for = world.requests.get(view.turn)
+        if made_for is not None and made_for.instead_of != view.ask.instead_of:
+            yield f"{view.turn} was the answer to a request for another place"
     states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
     for id, state in world.stops:
         if id in turns and states[state] is not turns[id].kind:
-            yield f"a stop of {id} was told {state}, but it is {turns[id].kind}"
+            yield f"a stop of {id} returned {state}, but it is {turns[id].kind}"
 
 
 def _check_stops(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """A recorded stop is obeyed, even if its holder died, unless the commit came first."""
+    """Check that a recorded stop is obeyed, even if the holder died, unless the commit came first."""
     for attempt, policy in world.recorded_stops.items():
         run = world.runs.get(attempt)
         if run is None or run.conversation != conversation:
@@ -185,7 +183,7 @@ def _check_stops(world: World, conversation: ConversationId, turns: dict[TurnId,
 
 
 def _check_branch(world: World, turn: Turn) -> Iterator[str]:
-    """A turn stands where it was to be committed; one that was settled, where its attempt held the lane."""
+    """Check the branch of a turn: its target, or for a settled one the branch whose lane it held."""
     if turn.id in world.places:
         lane, target = world.places[turn.id]
         if turn.branch != (lane if turn.kind is TurnKind.SETTLED else target):
@@ -193,21 +191,21 @@ def _check_branch(world: World, turn: Turn) -> Iterator[str]:
 
 
 def _check_kind(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """A turn is completed only if its runner came to a positive end, and shows what policy allows."""
+    """Check that only finished runs are completed, and that policies decide about the others."""
     ask, run = world.requests.get(turn.id), world.runs.get(turn.id)
     if ask is None:
         return
     if turn.kind is TurnKind.COMPLETED and run is not None and not run.is_finished:
         yield f"{turn.id} was committed although its run did not end well"
     if turn.kind is TurnKind.COMPLETED and ask.token in world.reported_failed:
-        yield f"{turn.id} was told as failed and is in the history"
+        yield f"{turn.id} was reported as failed and is in the history"
     if turn.kind is TurnKind.SETTLED and turn.id not in world.settled_by_begin:
         yield f"{turn.id} was settled without a turn that follows, or without an effect"
     if turn.id in world.stopped_in_queue:
         yield f"{turn.id} was stopped before it ran and is in the history"
     is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
     if turn.kind is TurnKind.INTERRUPTED and not is_stopped and ask.on_failure is not OnFailure.KEEP:
-        yield f"{turn.id} was kept although nobody asked for it"
+        yield f"{turn.id} was kept without a policy for it"
     has_token = ask.kind in (RequestKind.ASK, RequestKind.EDIT) and not ask.answers_call
     if has_token and ask.text not in map(_text, turn.input):
         yield f"{turn.id} answers another request than {ask.token}"
@@ -225,7 +223,7 @@ def _messages(turn: Turn) -> list[Item]:
 
 
 def _check_copies(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """What nobody asked for is a copy of a turn that did not complete, and tells the same of its effects."""
+    """Check that every turn without a request copies the effects of an incomplete one."""
     shared = {turn.id for turn in world.forks.get(conversation, ())}
     originals: dict[str, Turn] = {}
     for turn in turns.values():
@@ -236,20 +234,20 @@ def _check_copies(world: World, conversation: ConversationId, turns: dict[TurnId
             continue
         original = originals.get(name_of(turn))
         if turn.kind is not TurnKind.SETTLED or original is None or not _is_copy(turn, original):
-            yield f"{turn.id} is in the history, and nobody asked for it"
+            yield f"{turn.id} is in the history without a request"
 
 
 def _is_copy(turn: Turn, original: Turn) -> bool:
     if original.kind is TurnKind.SETTLED:
         return turn.output == original.output
-    # Of an interrupted turn, what acted is told, and that the rest was not kept.
-    *told, note = turn.output
+    # A copy of an interrupted turn has its effects and a note that the rest was not kept.
+    *effects, note = turn.output
     there = iter(original.output)
-    return note.role == "developer" and all(item in there for item in told)
+    return note.role == "developer" and all(item in there for item in effects)
 
 
 def _check_effects_of_line(world: World, turns: list[Turn]) -> Iterator[str]:
-    """On no line is an effect told twice, or told of another history than it came of."""
+    """Check that a line has each effect once, after the history that led to it."""
     acted = {effect.name for effect in world.effects}
     for name, times in Counter(_all_effects(turns)).items():
         if name in acted and times > 1:
@@ -260,7 +258,7 @@ def _check_effects_of_line(world: World, turns: list[Turn]) -> Iterator[str]:
     before: tuple[str, ...] = ()
     for turn in turns:
         ask = world.requests.get(turn.id)
-        # The effects of a failed edit are told at the end of the line whose lane it held.
+        # Effects of a failed edit are at the end of the line whose lane it held.
         is_elsewhere = turn.kind is TurnKind.SETTLED and (ask is None or ask.kind is not RequestKind.ASK)
         for item in turn.output if not is_elsewhere else ():
             name = str(item.fields.get("output")).removeprefix(RESULT)
@@ -271,7 +269,7 @@ def _check_effects_of_line(world: World, turns: list[Turn]) -> Iterator[str]:
 
 
 def _check_effects(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """What tools did is told, once but for copies, and was done once; but for those told to forget."""
+    """Check that each effect happened once and is recorded once besides copies, unless forgotten."""
     times_told = Counter(_all_effects([turn for turn in turns.values() if turn.id in world.requests]))
     times_done = Counter(effect.name for effect in world.effects if not effect.read_only)
     for effect in world.effects:
@@ -285,8 +283,8 @@ def _check_effects(world: World, conversation: ConversationId, turns: dict[TurnI
 
 
 def _check_shown_effects(world: World, shown: RestingBranch, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """What tools did is told to the model of the branch that is shown, but for what an edit took away of
-    completed turns, and what somebody said to forget."""
+    """Check that the model of the current branch sees all effects, except forgotten ones and those of
+    completed turns that an edit replaced."""
     known = world.forgotten_effects | set(
         _all_effects([turn for turn in turns.values() if turn.kind is TurnKind.COMPLETED])
     )
@@ -304,17 +302,17 @@ def _all_effects(turns: list[Turn]) -> Iterator[str]:
 
 
 def _check_results(world: World, turn: Turn) -> Iterator[str]:
-    """Turns that did not end well tell what is known, no less and no more."""
+    """Check that incomplete turns have the known results, no less and no more."""
     acted = {effect.name: effect for effect in world.effects}
     for place, result in Journal(list(turn.output)).answers().items():
         name = effect_of(turn.output[place])
         output = result.fields["output"]
-        # Those told to forget may have run before, in an attempt that nobody knows of any more.
+        # With on_failure=forget, they may have happened in an earlier attempt.
         if name in acted and acted[name].ask.on_failure is not OnFailure.FORGET:
             if output == NOT_STARTED and not acted[name].read_only:
-                yield f"{name} acted, and is told as not started"
+                yield f"{name} acted, and is recorded as not started"
             if name in world.recorded_results and not output.startswith(RESULT) and not acted[name].read_only:
-                yield f"the result of {name} was recorded, and is not told"
+                yield f"the result of {name} was recorded, and is missing"
     run = world.runs.get(turn.id)
     if run is None:
         return
