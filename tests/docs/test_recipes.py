@@ -289,7 +289,7 @@ HABITS: dict[tuple[str, str], Sequence[Step]] = {
         Data(b'{"error": {"message": "Engine died", "type": "InternalServerError", "code": 500}}'),
         MARK_ONLY,
     ],
-    ("vLLM", "is told to choose tools without `--enable-auto-tool-choice`: 400"): refusal(
+    ("vLLM", "gets a request to choose tools without `--enable-auto-tool-choice`: 400"): refusal(
         400,
         '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
         type="BadRequestError",
