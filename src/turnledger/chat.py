@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Unpack
 
 from turnledger.engine.admission import Readmit, persist_admitted
-from turnledger.engine.attempt.end import Ended
-from turnledger.engine.attempt.outcome import SoughtRequest, Standing, outcome_in, standing
+from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import FindOutcomeRequest, TurnStatus, read_status, wait_for_turn
 from turnledger.engine.attempt.stop import StopRequest, stop_turn
 from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, flag, flags_in
 from turnledger.engine.conversations.read import (
@@ -344,7 +344,7 @@ class Chat:
     def _page(self, before: int | None, limit: int) -> TurnPageRequest:
         return TurnPageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.due_ms())
 
-    async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
+    async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Outcome | None:
         """Stop the running turn, or the named one, running or queued, in any process.
 
         Returns once it is final, with the outcome that won; None if there was nothing to stop.
@@ -358,7 +358,7 @@ class Chat:
         request = StopRequest(self.owner, self.id, name, chosen, now, due)
         return await stop_turn(process, request)
 
-    async def outcome(self, turn: str) -> Ended:
+    async def outcome(self, turn: str) -> Outcome:
         """Wait until a turn has ended, in any process, and return how: its state, the turn it left, if any,
         and its failure. If its process is dead, the turn is ended by its policies.
 
@@ -368,13 +368,13 @@ class Chat:
         name = TurnId(turn)
         if self._process.is_inside(self.id, name):
             raise InvalidInput("A turn cannot wait for its own outcome. Leave its block first.")
-        return await outcome_in(self._process, self.owner, self.id, name)
+        return await wait_for_turn(self._process, self.owner, self.id, name)
 
-    async def standing(self, turn: str) -> Standing:
+    async def standing(self, turn: str) -> TurnStatus:
         """Return the state of a turn, committed or not, and of this conversation at the same moment;
         `outcome` waits for its end. Raises what that raises."""
-        request = SoughtRequest(self.owner, self.id, TurnId(turn), self._process.clock.due_ms())
-        return await self._process.store.read(standing, request)
+        request = FindOutcomeRequest(self.owner, self.id, TurnId(turn), self._process.clock.due_ms())
+        return await self._process.store.read(read_status, request)
 
     def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from turnledger.engine.access.tokens import Admission
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.outcome import Standing
+from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations.catalogue import NameRequest, name_by_model
 from turnledger.engine.feed import ChangeReader
@@ -37,10 +37,10 @@ __all__ = [
     "Share",
     "ShareKind",
     "Shares",
-    "Standing",
     "Token",
     "TokenScope",
     "Tokens",
+    "TurnStatus",
     "Visit",
     "Within",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnledger.chats import Chats
-from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.conversations.read import SetAside
 from turnledger.engine.conversations.search import Hit, SearchPage
 from turnledger.engine.lifecycle.moves import Sibling
@@ -26,7 +26,6 @@ __all__ = [
     "ChangeKind",
     "Chats",
     "Conversation",
-    "Ended",
     "Finding",
     "Flags",
     "Hit",
@@ -35,6 +34,7 @@ __all__ = [
     "LiveChange",
     "NamedBy",
     "OnDivergence",
+    "Outcome",
     "Page",
     "ResetPolicy",
     "Retained",

@@ -11,7 +11,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.access.tokens import revoke
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.stop import news_for
+from turnledger.engine.attempt.stop import updates_for
 from turnledger.engine.lifecycle.create import reset
 from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.turn import begin as begin_module
@@ -199,7 +199,7 @@ class TestAdmission:
             here.store.operations.clear()
             await exchange(chat, "next", admitted=version)
             # Looks for stops come when hints do, whatever is asked for.
-            trips.append([trip for trip in here.store.operations if trip != news_for.__name__])
+            trips.append([trip for trip in here.store.operations if trip != updates_for.__name__])
         assert trips[0] == trips[1]
 
     @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.engine.views import (
 )
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.stored_events import look
+from turnledger.engine.attempt.stored_events import read_turn_log
 from turnledger.engine.process import flush
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import RunningTurn, record
@@ -280,7 +280,7 @@ class TestEvents:
         [ticket] = await stage.tickets(chat)
         readings = []
         for process in (here, there):
-            with process.store.hold(look, When.AFTER) as gate:
+            with process.store.hold(read_turn_log, When.AFTER) as gate:
                 readings.append(Reading(stage, await process.chat(chat), ticket.attempt))
                 await stage.reach(gate, readings[-1].task)
         waiting.cancel()

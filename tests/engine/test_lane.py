@@ -334,7 +334,7 @@ class TestFences:
                 begin, with_changes(request, round=with_changes(request.round, is_repeated=True))
             )
             assert isinstance(again, SharedOutcome)
-            assert (again.attempt, again.ended.state) == (request.attempt, state)
+            assert (again.attempt, again.outcome.state) == (request.attempt, state)
             assert await chat.turns() == turns
 
     async def test_running_turn_whose_process_ended_its_lease_is_taken_over(self, stage: Stage) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr, replace
 from tests.engine.views import running
 from turnledger.chat import Chat
 from turnledger.engine.attempt import client_retries
-from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, note
+from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, record_deliveries
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.ports import Tables
@@ -244,7 +244,7 @@ class TestKeylessRetries:
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
-        with here.store.hold(note):
+        with here.store.hold(record_deliveries):
             Host(here.ledger).lost(block)
             turn = await holder.finish()
             assert await soon(again) == turn
@@ -515,10 +515,10 @@ class TestKeylessRetries:
 
 
 LATER, UNDELIVERED, LOOK_UP, NOTE = (
-    client_retries.comes_later,
+    client_retries.is_earlier_try,
     client_retries.is_undelivered,
     client_retries.look_up,
-    client_retries.note,
+    client_retries.record_deliveries,
 )
 
 
@@ -578,22 +578,27 @@ async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender:
 @pytest.mark.parametrize(
     ("where", "what", "how", "test"),
     [
-        (client_retries, "note", keeps_what_was_delivered, "test_delivered_answer_leaves_no_claim"),
         (
             client_retries,
-            "note",
+            "record_deliveries",
+            keeps_what_was_delivered,
+            "test_delivered_answer_leaves_no_claim",
+        ),
+        (
+            client_retries,
+            "record_deliveries",
             believes_any_sender,
             "test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one",
         ),
         (
             client_retries,
-            "comes_later",
+            "is_earlier_try",
             takes_up_whatever_was_asked_for,
             "test_try_with_an_equal_or_lower_count_runs_a_turn_of_its_own",
         ),
         (
             client_retries,
-            "was_kept_from_all",
+            "is_answer_lost",
             gives_what_may_have_been_delivered,
             "test_answer_of_unknown_delivery_is_not_returned_to_the_next_try",
         ),
@@ -605,7 +610,7 @@ async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender:
         ),
         (
             commit_module,
-            "note",
+            "record_deliveries",
             forgets_that_the_client_has_left,
             "test_commit_records_that_its_client_was_lost",
         ),
@@ -654,7 +659,7 @@ async def test_engine_whose_retry_follows_its_claim_to_another_conversation_fail
     stage: Stage, monkeypatch: pytest.MonkeyPatch, is_failed: bool
 ) -> None:
     monkeypatch.setattr(
-        client_retries, "is_meant", lambda target, conversation: target.may_mean(conversation)
+        client_retries, "is_target", lambda target, conversation: target.may_mean(conversation)
     )
     with pytest.raises((AssertionError, TurnledgerError)):
         await TestKeylessRetries().test_later_try_runs_in_the_conversation_that_its_key_names_now(
@@ -666,7 +671,7 @@ async def test_engine_whose_repeated_begin_forgets_its_try_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its begin took the turn up, the answer was lost, and the repeated begin runs it again."""
-    monkeypatch.setattr(client_retries, "comes_later", forgets_who_took_it_up)
+    monkeypatch.setattr(client_retries, "is_earlier_try", forgets_who_took_it_up)
     with pytest.raises(AssertionError):
         await TestKeylessRetries().test_try_whose_begin_answer_is_lost_counts_once(stage, Fate.WRITTEN)
 

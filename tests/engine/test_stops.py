@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.attempt.stop import news_for, request_stop
+from turnledger.engine.attempt.stop import request_stop, updates_for
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import CommitOutcomeUnknown, TurnStopped
@@ -249,7 +249,7 @@ class TestStops:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q")
-        here.store.refuse(news_for, times=2)
+        here.store.refuse(updates_for, times=2)
         ended = await soon((await there.chat(chat)).stop())
         assert ended is not None
         with pytest.raises(TurnStopped):

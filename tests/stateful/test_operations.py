@@ -38,16 +38,16 @@ from tests.stateful.pair import Outcome, Pair, repeatable
 from tests.unit.model.shapes import user
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.idempotency import Key, claimed_as
+from turnledger.engine.attempt.idempotency import IdempotencyKey, claimed_as
 from turnledger.engine.attempt.outcome import OutcomeRequest, outcome
 from turnledger.engine.attempt.stop import StopRequest, request_stop, stops_for
 from turnledger.engine.attempt.takeover import (
+    AttemptRef,
     ForgetRequest,
-    Left,
     PurgeRequest,
     TakeOverRequest,
     forget,
-    left_by,
+    held_by,
     purge,
     take_over,
 )
@@ -100,9 +100,9 @@ def one_of(requests: list[Asked], pick: int) -> Asked:
     return requests[-1 - pick % len(requests)]
 
 
-async def left_in_order(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
-    """What `left_by` finds; in which order is the store's choice."""
-    attempts, tickets = await left_by(tables, lease)
+async def left_in_order(tables: Tables, lease: LeaseId) -> tuple[list[AttemptRef], list[Ticket]]:
+    """What `held_by` finds; in which order is the store's choice."""
+    attempts, tickets = await held_by(tables, lease)
     return sorted(attempts, key=attrgetter("attempt")), sorted(tickets, key=attrgetter("attempt"))
 
 
@@ -195,7 +195,7 @@ class Operations(RuleBasedStateMachine):
             "now": self.now,
             "wait_until": self.now + 2_500,
             "queue_limit": 2,
-            "key": Key(claimed_as(key, Within(within)), body) if key else None,
+            "key": IdempotencyKey(claimed_as(key, Within(within)), body) if key else None,
         }
         asked = Asked({**fields, **policies, **more})
         self.requests.append(asked)

@@ -18,7 +18,7 @@ SECRET, ANSWER, DRAFT = "Periwinkle cathedral", "Elderberry thunder", "Quicksilv
 SAID = "This chat is not kept. It is gone when you leave it."
 
 
-def left_by(page: Page, house: House) -> str:
+def held_by(page: Page, house: House) -> str:
     """All that is left of what was said: in the browser, in the address, and in the files of the store."""
     files = (each.read_bytes() for each in Path(house.serving.folder).glob("served.db*") if each.is_file())
     return kept(page) + page.evaluate("location.href") + page.title() + b"".join(files).decode("latin-1")
@@ -48,7 +48,7 @@ def test_a_temporary_chat_is_known_to_the_model_and_leaves_nothing(tab: Page, pe
     field(tab).fill(DRAFT)
     expect(field(tab)).to_have_value(DRAFT)
     tab.evaluate("dispatchEvent(new Event('pagehide'))")
-    left = left_by(tab, person.house)
+    left = held_by(tab, person.house)
     assert "Something that is kept" in left  # that is where it would be
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in left]
     assert tab.evaluate("location.hash") == ""
@@ -99,7 +99,7 @@ def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Per
     expect(tab.locator("[data-turn]")).to_have_count(1)
     tab.get_by_role("button", name="Retry").click()
     expect(tab.locator("[data-turn]")).to_have_count(2)
-    left = left_by(tab, person.house)
+    left = held_by(tab, person.house)
     assert not [each for each in (SECRET, "Peppermint", "Tangerine solstice") if each in left]
     assert person.chats() == []
 
@@ -110,7 +110,7 @@ def says_that_nothing_is_kept(page: Page, house: House) -> None:
     expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
     write(page, SECRET)
     expect(page.locator("[data-turn]")).to_have_count(1)
-    assert SECRET not in left_by(page, house)
+    assert SECRET not in held_by(page, house)
     page.get_by_role("button", name="New chat").click()
     page.get_by_role("button", name="Leave and forget").click()
     expect(page.locator("[data-turn]")).to_have_count(0)

@@ -58,7 +58,7 @@ async def store_turn(tables: Tables, owner: str, branch: Branch, turn: Turn, log
     return stored
 
 
-async def counted_aside(tables: Tables, attempt: Attempt) -> Attempt:
+async def count_set_aside(tables: Tables, attempt: Attempt) -> Attempt:
     """Count an ended attempt with its journal and log; return it with its count. The caller saves it."""
     journal = await tables.journal(attempt.id)
     size = of_aside(attempt, journal, await tables.log_chunks(attempt.id, 0, 1))

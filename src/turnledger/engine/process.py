@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from turnledger.engine.attempt.client_retries import Deliveries
 from turnledger.engine.attempt.divergence import CommitPlace
-from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, Waits, look
+from turnledger.engine.attempt.stored_events import (
+    EndedTurnLog,
+    QueuedTurn,
+    RunningTurnLog,
+    TurnLogRequest,
+    read_turn_log,
+)
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.feed import Feed
 from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
@@ -218,7 +224,7 @@ class LogFlusher:
             running.was_flushed(request)
 
 
-Found: TypeAlias = Waits | Runs | Over | None
+StoredLog: TypeAlias = QueuedTurn | RunningTurnLog | EndedTurnLog | None
 
 
 TURNS_AT_ONCE = 1_000
@@ -270,8 +276,8 @@ class Process:
         """Ends a turn whose block no task is inside of; set by Recovery."""
         self.flusher = LogFlusher(self)
         self.deliveries = Deliveries(self)
-        self.stored_event_reads: JointReads[LookRequest, Found] = JointReads(
-            partial(store.read, look), "turnledger look"
+        self.log_reads: JointReads[TurnLogRequest, StoredLog] = JointReads(
+            partial(store.read, read_turn_log), "turnledger log read"
         )
         self.feed = Feed(self)
         self.readers = 0

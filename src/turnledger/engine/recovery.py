@@ -11,13 +11,13 @@ from typing import Any
 
 from msgspec.structs import replace as replace_struct
 
-from turnledger.engine.attempt.end import Ended, EndRequest, end
-from turnledger.engine.attempt.stop import news_for
+from turnledger.engine.attempt.end import EndRequest, Outcome, end
+from turnledger.engine.attempt.stop import updates_for
 from turnledger.engine.attempt.takeover import (
     ForgetRequest,
     PurgeRequest,
     forget,
-    left_by,
+    held_by,
     purge,
     take_over_from,
 )
@@ -118,7 +118,7 @@ class Recovery:
         doubt = DoubtRequest(failing.owner, failing.branch, failing.attempt)
         certainty = await process.store.transact(resolve_doubt, doubt)
         if certainty.turn is not None:
-            ended = Ended(AttemptState.COMPLETED, certainty.turn)
+            ended = Outcome(AttemptState.COMPLETED, certainty.turn)
         else:
             # The caller got an unknown outcome and may have retried: a late commit would be a duplicate.
             fence = certainty.fence if certainty.fence is not None else failing.fence
@@ -139,7 +139,7 @@ class Recovery:
         self._close(running, request.attempt, ended)
         self._process.waiters.notify(request.conversation)
 
-    def _close(self, running: OpenTurn | None, attempt: TurnId, ended: Ended) -> None:
+    def _close(self, running: OpenTurn | None, attempt: TurnId, ended: Outcome) -> None:
         self._process.release(attempt)
         if running is not None:
             running.finish(ended.state, ended.turn, ended.failure)
@@ -182,10 +182,10 @@ class Recovery:
 
     async def _take_over_from(self, lease: LeaseId, dead: Dead | None, spare: dict[TurnId, bool]) -> None:
         process = self._process
-        attempts, tickets = await process.store.read(left_by, lease)
-        for left in attempts:
-            if left.attempt not in spare:
-                await self._try(take_over_from(process, left, dead))
+        attempts, tickets = await process.store.read(held_by, lease)
+        for ref in attempts:
+            if ref.attempt not in spare:
+                await self._try(take_over_from(process, ref, dead))
         stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
         if stale:
             now = process.clock.now_ms()
@@ -270,15 +270,15 @@ class Recovery:
     async def _check_stops(self) -> None:
         process = self._process
         before, queued = list(process.running.values()), process.waiters.queued()
-        news = await process.store.read(news_for, process.lease)
-        for attempt, policy in news.stops.items():
+        updates = await process.store.read(updates_for, process.lease)
+        for attempt, policy in updates.stops.items():
             if policy is not None:
                 process.interrupt_here(attempt, policy)
         for running in before:
-            if running.id not in news.stops:
+            if running.id not in updates.stops:
                 # Taken over or deleted: its further work would be lost.
                 running.lose_lane()
         for attempt in queued:
-            if attempt not in news.tickets:
+            if attempt not in updates.tickets:
                 # Stopped in the queue: wake it now, wherever it stands.
                 process.waiters.wake(attempt)

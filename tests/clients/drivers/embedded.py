@@ -15,8 +15,8 @@ from turnledger.api.chats import ChatInfo
 from turnledger.api.json import encode
 from turnledger.api.views import show_chat, show_listed
 from turnledger.chat import Chat
-from turnledger.engine.attempt.end import Ended
-from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped
 from turnledger.hosting import OWNER
@@ -259,7 +259,7 @@ class EmbeddedDriver(Driver):
                 run.state = str(running.began)
                 self._begun(chat, run, running.conversation.id, running.id)
                 await runner(running)
-            return committed(Ended(running.state, running.turn))
+            return committed_turn(Outcome(running.state, running.turn))
         except TurnStopped as stopped:
             if stopped.turn is None:
                 raise
@@ -272,7 +272,7 @@ class EmbeddedDriver(Driver):
         except TurnAttached as attached:
             self._begun(chat, run, attached.conversation, attached.turn)
             await self._follow(chat, run, attached.turn)
-            return committed(await (await chat.opened()).outcome(attached.turn))
+            return committed_turn(await (await chat.opened()).outcome(attached.turn))
 
     def _begun(self, chat: NamedChat, run: Run, conversation: str, turn: str) -> None:
         chat.id = conversation

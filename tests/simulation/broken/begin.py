@@ -10,7 +10,7 @@ from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import chats
 from turnledger.engine import recovery
 from turnledger.engine.attempt import end, idempotency
-from turnledger.engine.attempt.idempotency import Fresh
+from turnledger.engine.attempt.idempotency import NewAttempt
 from turnledger.engine.conversations import resolve as resolve_module
 from turnledger.engine.lifecycle import create as reset_module
 from turnledger.engine.process import Process
@@ -182,7 +182,7 @@ def sends_a_retry_to_the_new_conversation_of_the_key() -> list[Patch]:
         try:
             return await true(tables, target, key, ticket)
         except ConversationDeleted:
-            return Fresh()
+            return NewAttempt()
 
     return [(idempotency, "look_up", look_up)]
 
@@ -195,7 +195,7 @@ def sends_a_retry_to_whatever_the_key_names_after_a_reset() -> list[Patch]:
         claim = await tables.claim(target.owner, key.text)
         found = await tables.conversation(target.owner, claim.conversation) if claim else None
         if found is not None and found.former_conversation_key is not None:
-            return Fresh()
+            return NewAttempt()
         return await true(tables, target, key, ticket)
 
     return [(idempotency, "look_up", look_up)]

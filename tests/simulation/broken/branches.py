@@ -125,7 +125,7 @@ def settles_an_edit_with_the_results_that_its_place_waited_for() -> list[Patch]:
     def as_it_came(branch: Any, attempt: Any) -> Any:
         return attempt.input
 
-    return [(where, "input_on", as_it_came) for where in (begin, end)]
+    return [(where, "settled_input", as_it_came) for where in (begin, end)]
 
 
 # Rule 9: nothing that was settled is left out.

@@ -22,7 +22,7 @@ def lists_no_chat_whose_first_turn_was_kept() -> list[Patch]:
         return await tables.conversation(owner, id)
 
     # The probe that ends each schedule would list it, if it were a first turn for anybody.
-    return [(end, "enter", enter), (commit, "is_entered", lambda conversation: True)]
+    return [(end, "update_entry", enter), (commit, "is_entry_complete", lambda conversation: True)]
 
 
 @broken

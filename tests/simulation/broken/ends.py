@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import end, stop, takeover, unfinished
-from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.lifecycle import delete
 from turnledger.engine.turn import begin, commit
 from turnledger.model.item import message
@@ -31,8 +31,8 @@ def commits_on_cancellation() -> list[Patch]:
 
 @broken
 def keeps_on_crash() -> list[Patch]:
-    keeps = end.keeps
-    return [(end, "keeps", lambda attempt, failure: failure is end.DIED or keeps(attempt, failure))]
+    keeps = end.is_kept
+    return [(end, "is_kept", lambda attempt, failure: failure is end.DIED or keeps(attempt, failure))]
 
 
 @broken
@@ -50,14 +50,14 @@ def forgets_a_stop_when_the_holder_dies() -> list[Patch]:
             return attempt.stop is not OnStop.DISCARD
         return attempt.on_failure is OnFailure.KEEP
 
-    return [(end, "keeps", keeps)]
+    return [(end, "is_kept", keeps)]
 
 
 @broken
 def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
-    async def stop_queued(tables: Any, conversation: Any, ticket: Any, now: int) -> Ended:
+    async def stop_queued(tables: Any, conversation: Any, ticket: Any, now: int) -> Outcome:
         await tables.drop_ticket(ticket.attempt)
-        return Ended(AttemptState.DISCARDED)
+        return Outcome(AttemptState.DISCARDED)
 
     return [(stop, "_stop_queued", stop_queued)]
 

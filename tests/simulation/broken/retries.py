@@ -15,7 +15,7 @@ from turnledger.engine.turn import commit
 
 @broken
 def gives_an_answer_that_may_have_been_delivered() -> list[Patch]:
-    return [(client_retries, "was_kept_from_all", lambda claim, failure, sender: True)]
+    return [(client_retries, "is_answer_lost", lambda claim, failure, sender: True)]
 
 
 @broken
@@ -52,7 +52,7 @@ def gives_a_lost_answer_without_recording_that() -> list[Patch]:
 
 @broken
 def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
-    true = client_retries.note
+    true = client_retries.record_deliveries
 
     async def note(tables: Any, notes: Any) -> Any:
         named = []
@@ -62,7 +62,7 @@ def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
             named.append(dataclasses.replace(each, sender=sender))
         return await true(tables, named)
 
-    return [(client_retries, "note", note), (commit, "note", note)]
+    return [(client_retries, "record_deliveries", note), (commit, "record_deliveries", note)]
 
 
 @broken
@@ -75,4 +75,4 @@ def runs_every_retry_again() -> list[Patch]:
 
 @broken
 def follows_the_claim_to_the_conversation_that_its_key_named_before() -> list[Patch]:
-    return [(client_retries, "is_meant", lambda target, conversation: target.may_mean(conversation))]
+    return [(client_retries, "is_target", lambda target, conversation: target.may_mean(conversation))]

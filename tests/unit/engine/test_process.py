@@ -21,7 +21,12 @@ from tests.unit.model.shapes import some_id
 from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits, RunningTurn
 from turnledger.chat import Chat
-from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, look
+from turnledger.engine.attempt.stored_events import (
+    EndedTurnLog,
+    RunningTurnLog,
+    TurnLogRequest,
+    read_turn_log,
+)
 from turnledger.engine.process import FlushRequest, flush
 from turnledger.errors import LedgerElsewhere, StoreCorrupt, StoreUnavailable, Superseded
 from turnledger.hosting import Host
@@ -348,11 +353,11 @@ async def test_readers_of_one_turn_share_each_read_of_the_store(
         await idle()
         looks = []
         for word in "abc":
-            before = stores[1].operations.count("look")
+            before = stores[1].operations.count("read_turn_log")
             turn.emit(word)
             await ledgers[0]._process.flusher.flush()
             await idle()
-            looks.append(stores[1].operations.count("look") - before)
+            looks.append(stores[1].operations.count("read_turn_log") - before)
         # One that finds what was told, and one that finds no more.
         assert looks == [2, 2, 2]
         reading[0].cancel()
@@ -366,34 +371,34 @@ async def test_readers_of_one_turn_share_each_read_of_the_store(
 async def test_reader_that_asks_during_a_read_gets_a_later_read(
     ledgers: list[Ledger], stores: list[GatedStore]
 ) -> None:
-    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.stored_event_reads
+    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.log_reads
     async with chat.turn("q") as turn:
         turn.emit("a")
-        request = LookRequest(chat.owner, chat.id, turn.id, 0, 0, 1)
-        with stores[1].hold(look) as gate:
+        request = TurnLogRequest(chat.owner, chat.id, turn.id, 0, 0, 1)
+        with stores[1].hold(read_turn_log) as gate:
             early = asyncio.create_task(looks.take(request))
             await gate.arrived()
             late = asyncio.create_task(looks.take(request))
             await gate.arrived(2)
-        assert isinstance(await early, Runs)
-        assert isinstance(await late, Runs)
+        assert isinstance(await early, RunningTurnLog)
+        assert isinstance(await late, RunningTurnLog)
         assert await early is not await late
-    assert isinstance(await looks.take(request), Over)
+    assert isinstance(await looks.take(request), EndedTurnLog)
 
 
 async def test_reader_cancelled_during_a_shared_read_leaves_it_to_the_others(
     ledgers: list[Ledger], stores: list[GatedStore]
 ) -> None:
-    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.stored_event_reads
+    chat, looks = await ledgers[0].conversation(), ledgers[1]._process.log_reads
     async with chat.turn("q") as turn:
         turn.emit("a")
-        request = LookRequest(chat.owner, chat.id, turn.id, 0, 0, 1)
+        request = TurnLogRequest(chat.owner, chat.id, turn.id, 0, 0, 1)
         first, second = (asyncio.create_task(looks.take(request)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
-        assert isinstance(await second, Runs)
+        assert isinstance(await second, RunningTurnLog)
         assert first.cancelled()
-        stores[1].refuse(look)
+        stores[1].refuse(read_turn_log)
         for each in [asyncio.create_task(looks.take(request)) for _ in range(2)]:
             with pytest.raises(StoreUnavailable):
                 await each

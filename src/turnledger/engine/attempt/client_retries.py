@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED, STATE_OF, Ended, failure_of
-from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, SharedOutcome, Verdict
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED, STATE_OF, Outcome, failure_of
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, NewAttempt, SharedOutcome, Verdict
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import InvalidInput, LedgerClosed, StoreCorrupt, StoreError
@@ -38,7 +38,7 @@ minutes in the official clients); after that, the same words are a new message."
 DERIVED = "\x01"
 """Prefix of the claims of requests without a key; no idempotency_key begins with it."""
 REQUEST_LENGTH = 64
-MOST = 2**31
+MAX_COUNT = 2**31
 
 
 class Retry(Struct, frozen=True):
@@ -60,11 +60,11 @@ class Retry(Struct, frozen=True):
 
 def check_retry(retry: object) -> Retry:
     """Return a valid Retry; raise InvalidInput for anything else."""
-    if isinstance(retry, Retry) and 0 < len(retry.request) <= REQUEST_LENGTH and 0 <= retry.count < MOST:
+    if isinstance(retry, Retry) and 0 < len(retry.request) <= REQUEST_LENGTH and 0 <= retry.count < MAX_COUNT:
         return retry
     raise InvalidInput(
         f"retry is {retry!r}. Pass Retry(request, count): a digest of 1 to {REQUEST_LENGTH} bytes "
-        f"and a count from 0 to below {MOST}."
+        f"and a count from 0 to below {MAX_COUNT}."
     )
 
 
@@ -98,28 +98,28 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
         return NOTHING_CLAIMED
     owner = target.owner
     claim = await tables.claim(owner, retry.name)
-    if claim is None or not comes_later(claim, retry, sender):
+    if claim is None or not is_earlier_try(claim, retry, sender):
         return NOTHING_CLAIMED
     conversation = await tables.conversation(owner, claim.conversation)
-    if conversation is None or not is_meant(target, conversation):
+    if conversation is None or not is_target(target, conversation):
         return NOTHING_CLAIMED
     turn = await tables.turn(owner, claim.attempt)
-    ended: Ended | None = None
+    ended: Outcome | None = None
     if turn is not None:
         failure = await failure_of(tables, turn)
-        if not was_kept_from_all(claim, failure, sender) or not await is_head(tables, conversation, turn):
+        if not is_answer_lost(claim, failure, sender) or not await is_head(tables, conversation, turn):
             return NOTHING_CLAIMED
         if is_over(claim, now):
             return NOTHING_CLAIMED
-        if has_died(failure) and claim.sender != sender and turn.committed_at + LOST_KEPT_MS <= now:
+        if is_process_death(failure) and claim.sender != sender and turn.committed_at + LOST_KEPT_MS <= now:
             return NOTHING_CLAIMED  # a dead process records no loss, so its claim has not expired yet
-        ended = Ended(STATE_OF[turn.kind], turn)
+        ended = Outcome(STATE_OF[turn.kind], turn)
     else:
         attempt = await tables.attempt(owner, claim.attempt)
         if attempt is None or not is_undelivered(claim, attempt, sender):
             return NOTHING_CLAIMED
         if attempt.state is not AttemptState.RUNNING:
-            return Fresh(claim, attempt)
+            return NewAttempt(claim, attempt)
     expires_at = now + CLAIM_KEPT_MS
     await tables.save_claim(
         replace(claim, retries=retry.count, is_lost=False, sender=sender, expires_at=expires_at)
@@ -133,12 +133,12 @@ def is_over(claim: Claim, now: int) -> bool:
     return claim.expires_at is not None and claim.expires_at <= now
 
 
-def comes_later(claim: Claim, retry: Retry, sender: TurnId) -> bool:
+def is_earlier_try(claim: Claim, retry: Retry, sender: TurnId) -> bool:
     """Return whether the claim is of an earlier try, or was taken over by this one."""
     return claim.retries is not None and (claim.retries < retry.count or claim.sender == sender)
 
 
-def is_meant(target: Target, conversation: Conversation) -> bool:
+def is_target(target: Target, conversation: Conversation) -> bool:
     """Return whether the request refers to this conversation. After a delete or reset, the same
     conversation_key refers to another one."""
     if conversation.state is not ConversationState.LIVE:
@@ -149,13 +149,13 @@ def is_meant(target: Target, conversation: Conversation) -> bool:
     return is_named and target.scope == conversation.scope
 
 
-def was_kept_from_all(claim: Claim, failure: Failure | None, sender: TurnId) -> bool:
+def is_answer_lost(claim: Claim, failure: Failure | None, sender: TurnId) -> bool:
     """Return whether a committed answer certainly was not delivered: its client disconnected before the last
     byte, or its process died and another process committed the rest. Until one of these is recorded, the last
     byte may have been sent."""
     if claim.is_lost or claim.sender == sender:
         return True
-    return has_died(failure) and claim.sender == claim.attempt
+    return is_process_death(failure) and claim.sender == claim.attempt
 
 
 async def is_head(tables: Tables, conversation: Conversation, turn: Turn) -> bool:
@@ -170,11 +170,11 @@ def is_undelivered(claim: Claim, attempt: Attempt, sender: TurnId) -> bool:
     client is connected, the same words from elsewhere are another message."""
     is_waited_for = not claim.is_lost and claim.sender != sender
     if attempt.state is AttemptState.FAILED:
-        return not is_waited_for or has_died(attempt.failure)
+        return not is_waited_for or is_process_death(attempt.failure)
     return attempt.state is AttemptState.RUNNING and not is_waited_for
 
 
-def has_died(failure: Failure | None) -> bool:
+def is_process_death(failure: Failure | None) -> bool:
     return failure is not None and failure.code == DIED.code
 
 
@@ -185,7 +185,7 @@ MOST_NOTES = 10_000
 
 
 @dataclass(frozen=True)
-class Note:
+class DeliveryNote:
     """Whether the answer to a request was delivered or lost."""
 
     owner: str
@@ -195,7 +195,7 @@ class Note:
     at: int
 
 
-async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
+async def record_deliveries(tables: Tables, notes: Sequence[DeliveryNote]) -> list[ConversationId]:
     """Drop the claims of delivered answers and mark those of lost ones; return the conversations of the lost.
     A note whose claim a later try has taken over is ignored. Repeating it changes nothing."""
     lost: list[ConversationId] = []
@@ -220,11 +220,11 @@ class Deliveries:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._notes: list[Note] = []
+        self._notes: list[DeliveryNote] = []
         self._lock = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
 
-    def note(self, note: Note) -> None:
+    def add(self, note: DeliveryNote) -> None:
         if len(self._notes) < MOST_NOTES:
             self._notes.append(note)
         if self._writing is None or self._writing.done():
@@ -237,9 +237,9 @@ class Deliveries:
         except LedgerClosed:
             return
         except StoreError as error:
-            log.warning("what became of %d answers is noted later: %s", len(self._notes), error.code)
+            log.warning("%d delivery notes are stored later: %s", len(self._notes), error.code)
         except Exception:
-            log.exception("what became of %d answers could not be noted", len(self._notes))
+            log.exception("%d delivery notes could not be stored", len(self._notes))
 
     async def flush(self) -> None:
         """Write all queued notes; keep them on failure. A retry does this first, to see all that is known."""
@@ -248,26 +248,26 @@ class Deliveries:
             if not notes:
                 return
             try:
-                lost = await self._write_down(notes)
+                lost = await self._store(notes)
             except StoreCorrupt:
-                lost = await self._write_readable(notes)
+                lost = await self._store_each(notes)
             del self._notes[: len(notes)]
         for conversation in lost:
             self._process.waiters.notify(conversation)
 
-    async def _write_down(self, notes: Sequence[Note]) -> list[ConversationId]:
+    async def _store(self, notes: Sequence[DeliveryNote]) -> list[ConversationId]:
         # Need not survive power loss, which ends the client's connection, too.
-        return await self._process.persist(note, notes, Sync.PROCESS)
+        return await self._process.persist(record_deliveries, notes, Sync.PROCESS)
 
-    async def _write_readable(self, notes: Sequence[Note]) -> list[ConversationId]:
+    async def _store_each(self, notes: Sequence[DeliveryNote]) -> list[ConversationId]:
         """Write the notes one by one; drop those whose rows are damaged, whose retries run their turn
         again."""
         lost: list[ConversationId] = []
         for each in notes:
             try:
-                lost += await self._write_down((each,))
+                lost += await self._store((each,))
             except StoreCorrupt as damage:
-                log.error("what became of the answer of %s cannot be noted: %s", each.sender, damage)
+                log.error("the delivery note of %s is dropped: %s", each.sender, damage)
         return lost
 
     async def close(self) -> None:
@@ -275,6 +275,6 @@ class Deliveries:
         try:
             await self.flush()
         except StoreError as error:
-            log.warning("what became of %d answers is not noted: %s", len(self._notes), error.code)
+            log.warning("%d delivery notes are lost: %s", len(self._notes), error.code)
         if self._writing is not None:
             await asyncio.wait((self._writing,))

@@ -18,9 +18,9 @@ from turnledger.engine.attempt.sent_log import (
     store_attempt_log,
     unfinished_text,
 )
-from turnledger.engine.conversations.resolve import enter, hidden_of, preview_at
+from turnledger.engine.conversations.resolve import hidden_of, preview_at, update_entry
 from turnledger.engine.feed import record_change, record_commit
-from turnledger.engine.limits import counted_aside, store_turn
+from turnledger.engine.limits import count_set_aside, store_turn
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
@@ -52,7 +52,7 @@ DIED = Failure("process_died", "the process that ran it died")
 
 
 @dataclass(frozen=True)
-class Ended:
+class Outcome:
     """How an attempt ended, and its turn, if any."""
 
     state: AttemptState
@@ -78,32 +78,32 @@ class EndRequest:
     now: int
 
 
-async def end(tables: Tables, request: EndRequest) -> Ended:
+async def end(tables: Tables, request: EndRequest) -> Outcome:
     """End the caller's attempt by policy. Repeating it returns the first outcome."""
     branch = await tables.branch(request.branch)
     attempt = await tables.attempt(request.owner, request.attempt)
     if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
-        return await _how_it_was_ended(tables, request)
+        return await _outcome_without_lane(tables, request)
     attempt = replace(attempt, stop=attempt.stop or request.on_stop)
     _, ended = await end_running(tables, branch, attempt, request.failure, request.now, sent=request.sent)
     return ended
 
 
-async def _how_it_was_ended(tables: Tables, request: EndRequest) -> Ended:
+async def _outcome_without_lane(tables: Tables, request: EndRequest) -> Outcome:
     """Return how an attempt ended that lost its lane. If nothing is left of it, or another process took it
     over, and its conversation is gone, report that as the failure."""
     try:
-        ended = await how_it_ended(tables, request.owner, request.attempt)
+        ended = await read_outcome(tables, request.owner, request.attempt)
     except Superseded:
-        ended = Ended(AttemptState.FAILED, failure=request.failure)
+        ended = Outcome(AttemptState.FAILED, failure=request.failure)
     else:
         if ended.state is not AttemptState.FAILED or ended.failure != DIED:
             return ended
-    gone = await _why_gone(tables, request)
-    return ended if gone is None else Ended(AttemptState.FAILED, failure=gone)
+    gone = await _removal_failure(tables, request)
+    return ended if gone is None else Outcome(AttemptState.FAILED, failure=gone)
 
 
-async def _why_gone(tables: Tables, request: EndRequest) -> Failure | None:
+async def _removal_failure(tables: Tables, request: EndRequest) -> Failure | None:
     found = await tables.conversation(request.owner, request.conversation)
     if found is None or found.is_deleted:
         return DELETED
@@ -120,7 +120,7 @@ async def end_running(
     forget: bool = False,
     drop: bool = False,
     sent: SentLog | None = None,
-) -> tuple[Branch, Ended]:
+) -> tuple[Branch, Outcome]:
     """End the running attempt of a branch by its policies; return the branch with its lane free.
 
     A recorded stop outlives the holder: its policy decides, however the attempt ended. Two flags override
@@ -131,7 +131,7 @@ async def end_running(
     sent = sent or await load_flushed(tables, attempt.id, journal)
     attempt = replace(attempt, partial="" if forget else unfinished_text(sent, journal))
     branch = replace(branch, running=None)
-    if not (forget or drop) and keeps(attempt, failure):
+    if not (forget or drop) and is_kept(attempt, failure):
         place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):
             branch, ended = await _keep(tables, branch, place, attempt, journal, sent, failure, now)
@@ -149,13 +149,13 @@ async def end_running(
         attempt = replace(attempt, journaled=0)
     elif journal.has_effects:
         branch = replace(branch, unsettled=attempt.id)
-    await tables.save_attempt(await counted_aside(tables, attempt))
+    await tables.save_attempt(await count_set_aside(tables, attempt))
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
     if not (forget or drop):
         await _touch(tables, attempt, now)
     await _record_end(tables, attempt, now)
-    return branch, Ended(attempt.state, failure=failure)
+    return branch, Outcome(attempt.state, failure=failure)
 
 
 async def _record_end(tables: Tables, attempt: Attempt, now: int) -> None:
@@ -166,7 +166,7 @@ async def _record_end(tables: Tables, attempt: Attempt, now: int) -> None:
         await record_change(tables, kind, found, now, turn=attempt.id, detail=code)
 
 
-def keeps(attempt: Attempt, failure: Failure | None) -> bool:
+def is_kept(attempt: Attempt, failure: Failure | None) -> bool:
     """Return whether policy keeps the partial output of an attempt that ends this way."""
     if attempt.stop is not None or failure is None:
         return attempt.stop is not OnStop.DISCARD
@@ -193,7 +193,7 @@ async def _keep(
     sent: SentLog,
     failure: Failure | None,
     now: int,
-) -> tuple[Branch, Ended]:
+) -> tuple[Branch, Outcome]:
     output = unfinished.kept_output(journal, attempt.partial)
     if place is not None:
         await tables.save_branch(branch)
@@ -207,13 +207,13 @@ async def _keep(
         branch = replace(branch, settled=branch.length)
     if place is not None and place.input_flags:
         await tables.save_flags(attempt.owner, turn.id, place.input_flags)
-    branch = await _entered(tables, branch, attempt, turn, has_moved=place is not None)
+    branch = await _record_turn(tables, branch, attempt, turn, has_moved=place is not None)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
-    return branch, Ended(AttemptState.KEPT, turn, failure)
+    return branch, Outcome(AttemptState.KEPT, turn, failure)
 
 
 async def _touch(tables: Tables, attempt: Attempt, now: int) -> None:
@@ -227,7 +227,7 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     """Commit the effects of an attempt whose tools have acted; return the branch behind that turn. The turn
     keeps the events that readers of the attempt received."""
     output = unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure)
-    moved = replace(attempt, input=input_on(branch, attempt))
+    moved = replace(attempt, input=settled_input(branch, attempt))
     log = event_log.encode_whole(await load_attempt_log(tables, attempt))
     place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
     branch, turn = await append_turn(tables, branch, moved, TurnKind.SETTLED, output, now, log)
@@ -235,25 +235,25 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
         await tables.save_flags(
             attempt.owner, turn.id, move_flags(place.input_flags, attempt.input, moved.input)
         )
-    branch = await _entered(tables, branch, attempt, turn, has_moved=False)
+    branch = await _record_turn(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     settled = replace(attempt.moved(AttemptState.SETTLED), journaled=0)
-    await tables.save_attempt(await counted_aside(tables, settled))
+    await tables.save_attempt(await count_set_aside(tables, settled))
     return replace(branch, unsettled=None, settled=branch.length)
 
 
-async def _entered(
+async def _record_turn(
     tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
 ) -> Branch:
     """Update the chat list, record the change in the feed, and return the branch with its preview."""
     hidden = await hidden_of(tables, attempt.owner, turn)
-    home = await enter(tables, attempt.owner, attempt.conversation, branch, turn, hidden=hidden)
+    home = await update_entry(tables, attempt.owner, attempt.conversation, branch, turn, hidden=hidden)
     await record_commit(tables, home, turn, has_moved=has_moved)
     return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
 
 
-def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
+def settled_input(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
     """Return the input of an attempt as it is shown behind the head of its lane. An edit's input was meant
     for another place, with other open calls."""
     return attempt.input if attempt.fork is None else adapt_input(branch.pending, attempt.input)
@@ -306,15 +306,15 @@ async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
         await tables.save_claim(replace(claim, expires_at=now + CLAIM_KEPT_MS))
 
 
-async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
+async def read_outcome(tables: Tables, owner: str, id: TurnId) -> Outcome:
     """Return how an attempt ended that no longer runs; raise Superseded if that is no longer known."""
     turn = await tables.turn(owner, id)
     if turn is not None:
-        return Ended(STATE_OF[turn.kind], turn, await failure_of(tables, turn))
+        return Outcome(STATE_OF[turn.kind], turn, await failure_of(tables, turn))
     attempt = await tables.attempt(owner, id)
     if attempt is None:
         raise Superseded
-    return Ended(attempt.state, failure=attempt.failure)
+    return Outcome(attempt.state, failure=attempt.failure)
 
 
 async def failure_of(tables: Tables, turn: Turn) -> Failure | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, STATE_OF, Ended
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, STATE_OF, Outcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
@@ -18,14 +18,14 @@ from turnledger.model.turn import Attempt, AttemptState, Instructions
 
 
 @dataclass(frozen=True)
-class Key:
+class IdempotencyKey:
     text: str
     """The name of its claim; see claimed_as."""
     fingerprint: bytes
 
 
 @dataclass(frozen=True)
-class Fresh:
+class NewAttempt:
     """No outcome yet: begin, and claim the key. `earlier` is a failed attempt that may be resumed."""
 
     claim: Claim | None = None
@@ -37,7 +37,7 @@ class SharedOutcome:
     """The outcome of another attempt is this request's outcome, now or when it ends."""
 
     attempt: TurnId
-    ended: Ended | None
+    outcome: Outcome | None
     conversation: ConversationId
     """Where it began."""
     has_ticket: bool = False
@@ -49,9 +49,9 @@ class SharedOutcome:
         return replace(self, has_ticket=is_there)
 
 
-Verdict: TypeAlias = Fresh | SharedOutcome
+Verdict: TypeAlias = NewAttempt | SharedOutcome
 
-NOTHING_CLAIMED = Fresh()
+NOTHING_CLAIMED = NewAttempt()
 
 
 def fingerprint(
@@ -100,7 +100,7 @@ def _digest(update: Callable[[bytes], None], items: Iterable[Item]) -> None:
         update(len(item.raw).to_bytes(8) + item.raw)
 
 
-async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | None) -> Verdict:
+async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: Ticket | None) -> Verdict:
     """Decide what a request with this key does; `ticket` is set if it already waits. Claims nothing. Raises
     IdempotencyMismatch, TurnStopped, ConversationDeleted or ConversationExpired."""
     owner = target.owner
@@ -113,21 +113,21 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
         raise IdempotencyMismatch
     turn = await tables.turn(owner, claim.attempt)
     if turn is not None:
-        return SharedOutcome(turn.id, Ended(STATE_OF[turn.kind], turn), claim.conversation)
+        return SharedOutcome(turn.id, Outcome(STATE_OF[turn.kind], turn), claim.conversation)
     attempt = await tables.attempt(owner, claim.attempt)
     if attempt is None:
-        return Fresh(claim)
+        return NewAttempt(claim)
     was_waiting = began_while_waiting(ticket, claim)
     if attempt.state is AttemptState.RUNNING:
         return SharedOutcome(attempt.id, None, claim.conversation, was_waiting=was_waiting)
     if attempt.state is AttemptState.DISCARDED:
         raise TurnStopped
     if was_waiting:
-        return SharedOutcome(attempt.id, Ended(attempt.state, failure=attempt.failure), claim.conversation)
-    return Fresh(claim, attempt)
+        return SharedOutcome(attempt.id, Outcome(attempt.state, failure=attempt.failure), claim.conversation)
+    return NewAttempt(claim, attempt)
 
 
-def claim_for(key: Key, attempt: Attempt) -> Claim:
+def claim_for(key: IdempotencyKey, attempt: Attempt) -> Claim:
     """Return the claim of an attempt that begins under this key; it replaces any earlier one."""
     return Claim(
         owner=attempt.owner,
@@ -138,7 +138,7 @@ def claim_for(key: Key, attempt: Attempt) -> Claim:
     )
 
 
-def claim_of(key: Key, conversation: Conversation, branch: BranchId, now: int) -> Claim:
+def claim_of(key: IdempotencyKey, conversation: Conversation, branch: BranchId, now: int) -> Claim:
     """Return the claim of a finished operation without a turn. The id of its branch takes the place of an
     attempt's; ids are unique across kinds."""
     return Claim(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from turnledger.engine.attempt.end import DELETED, Ended, how_it_ended
-from turnledger.engine.attempt.stored_events import Waits, is_in
-from turnledger.engine.attempt.takeover import Left, take_over_from
+from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
+from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
+from turnledger.engine.attempt.takeover import AttemptRef, take_over_from
 from turnledger.engine.conversations.read import InfoRequest, summary
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.ports import Tables
@@ -41,40 +41,40 @@ class OutcomeRequest:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningAttempt:
     """Not ended yet. `left` is for the takeover if its holder is dead."""
 
-    left: Left
+    ref: AttemptRef
     lease: LeaseId
     beat: int | None
 
 
-async def outcome(tables: Tables, request: OutcomeRequest) -> Ended | Running:
+async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningAttempt:
     """Return how an attempt ended, or its holder. Raises ConversationExpired if its conversation has expired,
     and Superseded if the outcome is no longer known."""
     attempt = await tables.attempt(request.owner, request.attempt)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         try:
-            return await how_it_ended(tables, request.owner, request.attempt)
+            return await read_outcome(tables, request.owner, request.attempt)
         except Superseded:
             # The purge may have removed its rows; late requests get the same answer as early ones.
             found = await tables.conversation(request.owner, request.conversation)
             if found is None or found.is_deleted:
-                return Ended(AttemptState.FAILED, failure=DELETED)
+                return Outcome(AttemptState.FAILED, failure=DELETED)
             if found.state is ConversationState.EXPIRED:
                 raise ConversationExpired from None
             raise
-    return await _who_runs(tables, attempt)
+    return await _find_holder(tables, attempt)
 
 
-async def _who_runs(tables: Tables, attempt: Attempt) -> Running:
+async def _find_holder(tables: Tables, attempt: Attempt) -> RunningAttempt:
     branch = await tables.branch(attempt.branch)
     lease = await tables.lease(attempt.lease)
-    return Running(Left.of(attempt, branch), attempt.lease, lease.beat if lease else None)
+    return RunningAttempt(AttemptRef.of(attempt, branch), attempt.lease, lease.beat if lease else None)
 
 
 @dataclass(frozen=True)
-class SoughtRequest:
+class FindOutcomeRequest:
     """Asks for a turn by an id that may not exist."""
 
     owner: str
@@ -83,7 +83,9 @@ class SoughtRequest:
     now: int
 
 
-async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Waits | None:
+async def find_outcome(
+    tables: Tables, request: FindOutcomeRequest
+) -> Outcome | RunningAttempt | QueuedTurn | None:
     """Return how a turn of this conversation ended, its holder, or that it waits; None if the conversation
     has no such turn. Raises ConversationDeleted and its like."""
     owner = request.owner
@@ -91,17 +93,17 @@ async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Wa
     attempt = await tables.attempt(owner, request.turn)
     if attempt is not None and attempt.conversation == conversation.id:
         if attempt.state is AttemptState.RUNNING:
-            return await _who_runs(tables, attempt)
-        return await how_it_ended(tables, owner, attempt.id)
+            return await _find_holder(tables, attempt)
+        return await read_outcome(tables, owner, attempt.id)
     turn = await tables.turn(owner, request.turn)
     if turn is not None:
-        is_there = await is_in(tables, turn, conversation)
-        return await how_it_ended(tables, owner, turn.id) if is_there else None
+        is_there = await is_shown_in(tables, turn, conversation)
+        return await read_outcome(tables, owner, turn.id) if is_there else None
     ticket = await tables.ticket(request.turn)
-    return Waits() if ticket is not None and ticket.conversation == conversation.id else None
+    return QueuedTurn() if ticket is not None and ticket.conversation == conversation.id else None
 
 
-def committed(ended: Ended) -> Turn:
+def committed_turn(ended: Outcome) -> Turn:
     """Return the turn of an outcome; raise TurnFailed, TurnStopped or ConversationDeleted without one."""
     if ended.turn is not None:
         return ended.turn
@@ -114,7 +116,7 @@ def committed(ended: Ended) -> Turn:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TurnStatus:
     """The state of a turn, and its chat at the same moment."""
 
     state: str
@@ -125,59 +127,63 @@ class Standing:
     chat: Listed
 
 
-async def standing(tables: Tables, request: SoughtRequest) -> Standing:
+async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus:
     """Return the state of a turn without waiting for it. Raises TurnNotFound, ConversationDeleted etc."""
-    found = await sought(tables, request)
+    found = await find_outcome(tables, request)
     if found is None:
         raise TurnNotFound
     chat = await summary(tables, InfoRequest(request.owner, request.conversation, request.now))
-    if isinstance(found, Ended):
-        return Standing(found.state, found.turn, found.failure, chat)
-    return Standing(QUEUED if isinstance(found, Waits) else AttemptState.RUNNING, None, None, chat)
+    if isinstance(found, Outcome):
+        return TurnStatus(found.state, found.turn, found.failure, chat)
+    return TurnStatus(QUEUED if isinstance(found, QueuedTurn) else AttemptState.RUNNING, None, None, chat)
 
 
-async def outcome_of(process: Process, owner: str, conversation: ConversationId, attempt: TurnId) -> Ended:
+async def wait_for_outcome(
+    process: Process, owner: str, conversation: ConversationId, attempt: TurnId
+) -> Outcome:
     """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
     request = OutcomeRequest(owner, attempt, conversation)
     found = await process.store.read(outcome, request)
-    if isinstance(found, Ended):
+    if isinstance(found, Outcome):
         return found
     with process.waiters.enlist(conversation) as waiter:
         while True:
             found = await process.store.read(outcome, request)
-            if isinstance(found, Ended):
+            if isinstance(found, Outcome):
                 return found
             if dead := process.watch.dead_among([(found.lease, found.beat)]):
-                await take_over_from(process, found.left, dead)
+                await take_over_from(process, found.ref, dead)
             else:
                 await waiter.wait(process.limits.lease_time / 4)
 
 
-async def outcome_so_far(
+async def poll_outcome(
     process: Process, owner: str, conversation: ConversationId, attempt: TurnId
-) -> Ended | None:
+) -> Outcome | None:
     """Return how an attempt ended, or None while it runs; take over if its process is known to be dead."""
     request = OutcomeRequest(owner, attempt, conversation)
     found = await process.store.read(outcome, request)
-    if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
-        await take_over_from(process, found.left, dead)
+    if isinstance(found, RunningAttempt) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+        await take_over_from(process, found.ref, dead)
         found = await process.store.read(outcome, request)
-    return found if isinstance(found, Ended) else None
+    return found if isinstance(found, Outcome) else None
 
 
-async def outcome_in(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Ended:
+async def wait_for_turn(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Outcome:
     """Wait until a turn of a conversation has ended; it may be queued, or not exist; see Chat.outcome."""
     with process.waiters.enlist(conversation) as waiter:
         while True:
             if process.is_closed:
                 raise LedgerClosed
-            request = SoughtRequest(owner, conversation, turn, process.clock.due_ms())
-            found = await process.store.read(sought, request)
-            if isinstance(found, Ended):
+            request = FindOutcomeRequest(owner, conversation, turn, process.clock.due_ms())
+            found = await process.store.read(find_outcome, request)
+            if isinstance(found, Outcome):
                 return found
             if found is None:
                 raise TurnNotFound
-            if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
-                await take_over_from(process, found.left, dead)
+            if isinstance(found, RunningAttempt) and (
+                dead := process.watch.dead_among([(found.lease, found.beat)])
+            ):
+                await take_over_from(process, found.ref, dead)
             else:
                 await waiter.wait(process.limits.lease_time / 4)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, how_it_ended
-from turnledger.engine.attempt.outcome import outcome_of
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Outcome, read_outcome
+from turnledger.engine.attempt.outcome import wait_for_outcome
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import record_change
-from turnledger.engine.limits import counted_aside
+from turnledger.engine.limits import count_set_aside
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
 from turnledger.model.change import ChangeKind
@@ -26,7 +26,7 @@ from turnledger.model.turn import Attempt, AttemptState, OnStop
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
 
-LOOK_AGAIN = 0.05
+POLL_EVERY = 0.05
 """Seconds between two lookups of an attempt whose begin is under way."""
 
 
@@ -42,7 +42,7 @@ class StopRequest:
     due: int
 
 
-async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
+async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Outcome | None:
     """Record the stop. Return the attempt while it runs, how it ended, or None if there is none to stop."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.due)
     branch = await tables.branch(conversation.branch)
@@ -60,22 +60,22 @@ async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended 
     ticket = await tables.ticket(name)
     if ticket is not None and ticket.conversation == conversation.id:
         return await _stop_queued(tables, conversation, ticket, request.now)
-    return await _ended_here(tables, request, conversation, name)
+    return await _outcome_in(tables, request, conversation, name)
 
 
-async def _ended_here(
+async def _outcome_in(
     tables: Tables, request: StopRequest, conversation: Conversation, name: TurnId
-) -> Ended | None:
+) -> Outcome | None:
     """Return how a turn of this conversation ended; None for a turn that is unknown or belongs elsewhere."""
     try:
-        ended = await how_it_ended(tables, request.owner, name)
+        ended = await read_outcome(tables, request.owner, name)
     except Superseded:
         return None
     branch = await tables.branch(ended.turn.branch) if ended.turn is not None else None
     return None if branch is not None and branch.conversation != conversation.id else ended
 
 
-async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Ended:
+async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Outcome:
     """Remove the ticket and record the attempt as discarded before it ran."""
     attempt = Attempt(
         id=ticket.attempt,
@@ -94,12 +94,12 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
         is_interaction=ticket.is_interaction,
     )
     await tables.drop_ticket(ticket.attempt)
-    await tables.add_attempt(await counted_aside(tables, attempt))
+    await tables.add_attempt(await count_set_aside(tables, attempt))
     if ticket.is_interaction:
         await tables.touch_conversation(conversation.id, now)
     await _claim_as_stopped(tables, conversation, ticket, now)
     await record_change(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
-    return Ended(AttemptState.DISCARDED)
+    return Outcome(AttemptState.DISCARDED)
 
 
 async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
@@ -128,7 +128,7 @@ async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | Non
 
 
 @dataclass(frozen=True)
-class News:
+class LeaseUpdates:
     """Changes by other processes to the turns of this one."""
 
     stops: dict[TurnId, OnStop | None]
@@ -136,25 +136,25 @@ class News:
     """Those that still wait: a missing one was stopped, or its process was taken for dead."""
 
 
-async def news_for(tables: Tables, lease: LeaseId) -> News:
+async def updates_for(tables: Tables, lease: LeaseId) -> LeaseUpdates:
     tickets = await tables.tickets_of(lease)
-    return News(await stops_for(tables, lease), frozenset(ticket.attempt for ticket in tickets))
+    return LeaseUpdates(await stops_for(tables, lease), frozenset(ticket.attempt for ticket in tickets))
 
 
-async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
+async def stop_turn(process: Process, request: StopRequest) -> Outcome | None:
     """Stop a turn, running or queued in any process; return when it is final. None if there is none."""
     found = await process.persist(request_stop, request)
     while found is None and _is_beginning(process, request.attempt):
         # Its begin is not stored yet; the stop must not miss it.
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(POLL_EVERY)
         found = await process.persist(request_stop, request)
-    if found is None or isinstance(found, Ended):
+    if found is None or isinstance(found, Outcome):
         process.waiters.wake(request.attempt)
         process.waiters.notify(request.conversation)
         return found
     process.interrupt_here(found.id, found.stop)
-    ended = await outcome_of(process, request.owner, request.conversation, found.id)
-    return Ended(ended.state, ended.turn, ended.failure, found.id)
+    ended = await wait_for_outcome(process, request.owner, request.conversation, found.id)
+    return Outcome(ended.state, ended.turn, ended.failure, found.id)
 
 
 def _is_beginning(process: Process, attempt: TurnId | None) -> bool:

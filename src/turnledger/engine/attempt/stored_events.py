@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from turnledger.engine.attempt.end import STATE_OF
 from turnledger.engine.attempt.sent_log import load_attempt_log
-from turnledger.engine.attempt.takeover import Left
+from turnledger.engine.attempt.takeover import AttemptRef
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
@@ -26,7 +26,7 @@ CHUNKS = 64
 
 
 @dataclass(frozen=True)
-class LookRequest:
+class TurnLogRequest:
     """Look at a turn from this chunk of its log on; `item` is the first item that the chunk refers to."""
 
     owner: str
@@ -38,15 +38,15 @@ class LookRequest:
 
 
 @dataclass(frozen=True)
-class Waits:
+class QueuedTurn:
     """The turn is queued."""
 
 
 @dataclass(frozen=True)
-class Runs:
+class RunningTurnLog:
     """The turn is running. `left` is for the takeover if its holder is dead."""
 
-    left: Left
+    ref: AttemptRef
     lease: LeaseId
     beat: int | None
     chunks: tuple[LogChunk, ...]
@@ -56,7 +56,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Over:
+class EndedTurnLog:
     log: bytes
     items: tuple[Item, ...]
     tail: str
@@ -65,7 +65,7 @@ class Over:
     has_run: bool = True
 
     @classmethod
-    def of(cls, whole: WholeLog, *, has_run: bool = True) -> Over:
+    def of(cls, whole: WholeLog, *, has_run: bool = True) -> EndedTurnLog:
         items = codec.items(whole.items)
         return cls(whole.log, items, whole.text, whole.state, whole.failure, has_run)
 
@@ -76,7 +76,9 @@ class Over:
         return event_log.rebuild(self.log, self.items, self.tail, self.state, self.failure)
 
 
-async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | None:
+async def read_turn_log(
+    tables: Tables, request: TurnLogRequest
+) -> QueuedTurn | RunningTurnLog | EndedTurnLog | None:
     """Return what is stored of the turn; None if the conversation has no such turn. Raises
     ConversationDeleted and its like."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
@@ -84,20 +86,20 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
     if attempt is not None and attempt.conversation != conversation.id:
         attempt = None
     if attempt is not None and attempt.state is AttemptState.RUNNING:
-        return await _running(tables, attempt, request)
+        return await _running_log(tables, attempt, request)
     turn = await tables.turn(request.owner, request.turn)
     if turn is not None:
         # Before the attempt: a settled attempt is purged in time, and a fork has none.
-        if not await is_in(tables, turn, conversation):
+        if not await is_shown_in(tables, turn, conversation):
             return None
-        return events_of(turn, await tables.turn_log(turn.id))
+        return turn_log_of(turn, await tables.turn_log(turn.id))
     if attempt is not None:
-        return await _aside(tables, attempt)
+        return await _set_aside_log(tables, attempt)
     ticket = await tables.ticket(request.turn)
-    return Waits() if ticket is not None and ticket.conversation == conversation.id else None
+    return QueuedTurn() if ticket is not None and ticket.conversation == conversation.id else None
 
 
-async def is_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
+async def is_shown_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
     """Return whether a branch of the conversation shows the turn: the branch it was committed to, or the
     first one, which shares turns with the origin of a fork."""
     own = await tables.branch(turn.branch)
@@ -110,7 +112,7 @@ async def is_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
         return False
 
 
-async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Runs:
+async def _running_log(tables: Tables, attempt: Attempt, request: TurnLogRequest) -> RunningTurnLog:
     branch = await tables.branch(attempt.branch)
     lease = await tables.lease(attempt.lease)
     raws = await tables.log_chunks(attempt.id, request.chunk, CHUNKS)
@@ -118,8 +120,8 @@ async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Ru
     items: tuple[Item, ...] = ()
     if any(event_log.count_items(chunk.log) for chunk in chunks):
         items = tuple(Journal.of(await tables.journal(attempt.id)).items[request.item :])
-    return Runs(
-        left=Left.of(attempt, branch),
+    return RunningTurnLog(
+        ref=AttemptRef.of(attempt, branch),
         lease=attempt.lease,
         beat=lease.beat if lease else None,
         chunks=chunks,
@@ -128,13 +130,13 @@ async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Ru
     )
 
 
-async def _aside(tables: Tables, attempt: Attempt) -> Over:
-    return Over.of(await load_attempt_log(tables, attempt), has_run=attempt.fence > 0)
+async def _set_aside_log(tables: Tables, attempt: Attempt) -> EndedTurnLog:
+    return EndedTurnLog.of(await load_attempt_log(tables, attempt), has_run=attempt.fence > 0)
 
 
-def events_of(turn: Turn, kept: bytes) -> Over:
+def turn_log_of(turn: Turn, kept: bytes) -> EndedTurnLog:
     whole = event_log.decode_whole(kept)
     if whole is not None:
-        return Over.of(whole)
+        return EndedTurnLog.of(whole)
     log = event_log.decode_log(kept, turn.output)
-    return Over(log, turn.output, "", STATE_OF[turn.kind], event_log.failure_of(log))
+    return EndedTurnLog(log, turn.output, "", STATE_OF[turn.kind], event_log.failure_of(log))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Left:
+class AttemptRef:
     """An attempt whose holder seems dead. Its fence makes a takeover do nothing after any change."""
 
     owner: str
@@ -30,23 +30,23 @@ class Left:
     fence: int
 
     @classmethod
-    def of(cls, attempt: Attempt, branch: Branch | None) -> Left:
+    def of(cls, attempt: Attempt, branch: Branch | None) -> AttemptRef:
         """Use the branch's fence: a holder in doubt may have raised it."""
         fence = branch.fence if branch else 0
         return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence)
 
 
-async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
-    left: list[Left] = []
+async def held_by(tables: Tables, lease: LeaseId) -> tuple[list[AttemptRef], list[Ticket]]:
+    refs: list[AttemptRef] = []
     for attempt in await tables.running_of(lease):
         branch = await tables.branch(attempt.branch)
-        left.append(Left.of(attempt, branch))
-    return left, await tables.tickets_of(lease)
+        refs.append(AttemptRef.of(attempt, branch))
+    return refs, await tables.tickets_of(lease)
 
 
 @dataclass(frozen=True)
 class TakeOverRequest:
-    left: Left
+    ref: AttemptRef
     now: int
     dead: Dead | None = None
     """The beat by which its holder was found dead; None for an attempt of this process."""
@@ -55,20 +55,20 @@ class TakeOverRequest:
 async def take_over(tables: Tables, request: TakeOverRequest) -> None:
     """Raise the fence and end the attempt by its policies, in one transaction. Do nothing if anything has
     changed, or if the holder has renewed its lease since."""
-    left = request.left
-    branch = await tables.branch(left.branch)
-    attempt = await tables.attempt(left.owner, left.attempt)
-    if branch is None or attempt is None or not holds_lane(branch, left.attempt, left.fence):
+    ref = request.ref
+    branch = await tables.branch(ref.branch)
+    attempt = await tables.attempt(ref.owner, ref.attempt)
+    if branch is None or attempt is None or not holds_lane(branch, ref.attempt, ref.fence):
         return
     if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
         return
     await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, DIED, request.now)
 
 
-async def take_over_from(process: Process, left: Left, dead: Dead | None) -> None:
+async def take_over_from(process: Process, ref: AttemptRef, dead: Dead | None) -> None:
     """End an attempt of a dead process, or of this one, and wake those waiting for it."""
-    await process.persist(take_over, TakeOverRequest(left, process.clock.now_ms(), dead))
-    process.waiters.notify(left.conversation)
+    await process.persist(take_over, TakeOverRequest(ref, process.clock.now_ms(), dead))
+    process.waiters.notify(ref.conversation)
 
 
 @dataclass(frozen=True)

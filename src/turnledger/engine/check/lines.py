@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.sent_log import load_attempt_log
-from turnledger.engine.attempt.stored_events import Over, events_of
+from turnledger.engine.attempt.stored_events import EndedTurnLog, turn_log_of
 from turnledger.engine.check.audit import PAGE, UNREADABLE, Audit, Location
 from turnledger.engine.history import line
 from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
@@ -33,7 +33,7 @@ async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
     try:
         kept = await audit.tables.turn_log(turn.id)
         if kept:
-            _rebuild(events_of(turn, kept))
+            _rebuild(turn_log_of(turn, kept))
             if event_log.decode_whole(kept) is None:
                 _check_item_count(turn, kept)
     except UNREADABLE as problem:
@@ -57,12 +57,12 @@ async def check_aside(audit: Audit, place: Location, attempt: Attempt) -> None:
     if attempt.state is AttemptState.RUNNING:
         return
     try:
-        _rebuild(Over.of(await load_attempt_log(audit.tables, attempt)))
+        _rebuild(EndedTurnLog.of(await load_attempt_log(audit.tables, attempt)))
     except UNREADABLE as problem:
         audit.note_unreadable(place, "Its event log", problem)
 
 
-def _rebuild(over: Over) -> None:
+def _rebuild(over: EndedTurnLog) -> None:
     """Rebuild all events, as for a reader, and decode the items that only the log holds."""
     for _ in over.events():
         continue

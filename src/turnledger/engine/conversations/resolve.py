@@ -45,12 +45,12 @@ ENDS = 1_000
 """The most branches ending with one turn whose preview is updated when its items are hidden."""
 
 
-def is_entered(conversation: Conversation) -> bool:
+def is_entry_complete(conversation: Conversation) -> bool:
     """Return whether a turn adds nothing to the list entry of its chat but the time of use."""
     return conversation.internal or (conversation.is_listed and conversation.title is not None)
 
 
-async def enter(
+async def update_entry(
     tables: Tables,
     owner: str,
     id: ConversationId,

@@ -11,7 +11,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 
-from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, look
+from turnledger.engine.attempt.stored_events import (
+    EndedTurnLog,
+    RunningTurnLog,
+    TurnLogRequest,
+    read_turn_log,
+)
 from turnledger.engine.attempt.takeover import take_over_from
 from turnledger.engine.events.live_log import LiveLog
 from turnledger.engine.process import Process, Waiter
@@ -134,7 +139,7 @@ class EventReader:
 
     async def _from_store(self) -> Sequence[Event]:
         process = self._process
-        request = LookRequest(
+        request = TurnLogRequest(
             self._owner, self._conversation, self._turn, self._chunks, self._items, process.clock.due_ms()
         )
         if self._waiter is None:
@@ -142,7 +147,7 @@ class EventReader:
             self._waiter = self._enlist()
         is_alone = len(process.begin_waiters[self._turn]) == 1
         found = await (
-            process.store.read(look, request) if is_alone else process.stored_event_reads.take(request)
+            process.store.read(read_turn_log, request) if is_alone else process.log_reads.take(request)
         )
         if found is None:
             if not self._is_known:
@@ -150,27 +155,27 @@ class EventReader:
             self._is_over = True  # withdrawn from the queue
             return ()
         self._is_known = True
-        if isinstance(found, Over):
+        if isinstance(found, EndedTurnLog):
             self._rest = self._unread(found)
             return ()
-        if isinstance(found, Runs):
+        if isinstance(found, RunningTurnLog):
             # Noted at each read, so that the time of a silent holder runs from the first.
             dead = process.watch.dead_among([(found.lease, found.beat)])
             if batch := self._events_in(found):
                 return batch
             if dead and not found.has_more:
-                await take_over_from(process, found.left, dead)
+                await take_over_from(process, found.ref, dead)
                 return ()
-        if not isinstance(found, Runs) or not found.has_more:
+        if not isinstance(found, RunningTurnLog) or not found.has_more:
             await self._waiter.wait(process.limits.lease_time / 4)
         return ()
 
-    def _unread(self, found: Over) -> Iterator[Event]:
+    def _unread(self, found: EndedTurnLog) -> Iterator[Event]:
         """Yield the events that this reader has not received, and always the end."""
         after = self._after
         return (event for event in found.events() if event.number > after or isinstance(event, TurnFinished))
 
-    def _events_in(self, found: Runs) -> list[Event]:
+    def _events_in(self, found: RunningTurnLog) -> list[Event]:
         events: list[Event] = []
         if self._number == 0:
             self._number = 1

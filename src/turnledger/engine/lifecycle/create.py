@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnledger.engine.admission import check_admitted
-from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
+from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live_conversation_of
 from turnledger.engine.conversations.resolve import Target, check_live, insert, keys_of, resolve, succeed
 from turnledger.engine.limits import BOUNDLESS, Room
 from turnledger.engine.ports import Tables
@@ -20,7 +20,7 @@ from turnledger.model.ids import ConversationId
 @dataclass(frozen=True)
 class MakeRequest:
     target: Target
-    key: Key
+    key: IdempotencyKey
     now: int
     due: int
     room: Room = BOUNDLESS

@@ -23,7 +23,7 @@ from turnledger.engine.attempt.divergence import (
 )
 from turnledger.engine.attempt.effect_copies import add_copies, forget_effects, make_copies, missing_effects
 from turnledger.engine.attempt.end import settle
-from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
+from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live_conversation_of
 from turnledger.engine.conversations.resolve import check_live, live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
@@ -169,7 +169,7 @@ class ForkRequest:
     now: int
     due: int
     room: Room = BOUNDLESS
-    key: Key | None = None
+    key: IdempotencyKey | None = None
     admitted: int | None = None
 
 

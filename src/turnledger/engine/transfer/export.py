@@ -14,7 +14,7 @@ from msgspec import Struct
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.divergence import place_of
 from turnledger.engine.attempt.effect_copies import move_flags
-from turnledger.engine.attempt.end import failure_of, input_on
+from turnledger.engine.attempt.end import failure_of, settled_input
 from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
@@ -136,7 +136,7 @@ async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | No
         return None
     given = attempt.instructions if attempt.fork is None else None
     place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
-    input = input_on(branch, attempt)
+    input = settled_input(branch, attempt)
     turn = Turn.of(
         id=attempt.id,
         branch=branch.id,

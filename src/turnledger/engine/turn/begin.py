@@ -21,14 +21,14 @@ from turnledger.engine.attempt.divergence import (
     place_of,
     reuse_input,
 )
-from turnledger.engine.attempt.end import DIED, end_running, how_it_ended, input_on, settle
-from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, SharedOutcome, Verdict
+from turnledger.engine.attempt.end import DIED, end_running, read_outcome, settle, settled_input
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, NewAttempt, SharedOutcome, Verdict
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import record_change, record_withdrawal
 from turnledger.engine.lane.queue import beat_of, is_dead, queue_before
 from turnledger.engine.lifecycle.moves import Move, Moved, Switch, check_move, move, moved_before, moved_under
-from turnledger.engine.limits import check_room, counted_aside
+from turnledger.engine.limits import check_room, count_set_aside
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.request import (
     Beginning,
@@ -69,7 +69,7 @@ async def take_up(
     journal.items += unfinished.resume_results(journal)
     await tables.drop_journal(earlier.id)
     resumed = replace(earlier.moved(AttemptState.RESUMED), journaled=0)
-    await tables.save_attempt(await counted_aside(tables, resumed))
+    await tables.save_attempt(await count_set_aside(tables, resumed))
     await tables.add_records(attempt, 0, journal.records)
     return replace(branch, unsettled=None), journal, len(journal.records)
 
@@ -98,7 +98,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if isinstance(verdict, SharedOutcome):
         if request.admitted is not None and request.admitted != await tables.admission(target.owner):
             raise AdmissionMoved
-        if request.retry is not None and verdict.ended is not None:
+        if request.retry is not None and verdict.outcome is not None:
             # Power loss must not restore the mark of a lost answer that this try is about to receive.
             _demand_disk(request)
         # The ticket stays until the result has arrived: it shows a repeated begin that the request was
@@ -162,9 +162,9 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Shared
         home = await tables.branch(turn.branch) if turn else None
         if turn is None or home is None:
             return None
-        return SharedOutcome(turn.id, await how_it_ended(tables, owner, turn.id), home.conversation)
+        return SharedOutcome(turn.id, await read_outcome(tables, owner, turn.id), home.conversation)
     if attempt.state is not AttemptState.RUNNING:
-        return SharedOutcome(attempt.id, await how_it_ended(tables, owner, attempt.id), attempt.conversation)
+        return SharedOutcome(attempt.id, await read_outcome(tables, owner, attempt.id), attempt.conversation)
     conversation = await tables.conversation(owner, attempt.conversation)
     branch = await tables.branch(attempt.branch)
     assert conversation is not None  # noqa: S101 - rows of one transaction
@@ -232,7 +232,7 @@ async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Att
 
 
 async def _must_wait(
-    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: NewAttempt
 ) -> Queued | None:
     """Return None if the lane is free for this request; else its ticket, new if it has none."""
     front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
@@ -307,7 +307,7 @@ def _check_room(request: BeginRequest, waiting: int) -> None:
         raise QueueFull
 
 
-def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: bool) -> Ticket:
+def _ticket(branch: Branch, request: BeginRequest, verdict: NewAttempt, *, front: bool) -> Ticket:
     return Ticket(
         attempt=request.attempt,
         conversation=branch.conversation,
@@ -323,7 +323,7 @@ def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: boo
 
 
 async def _take_lane(
-    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: NewAttempt
 ) -> Begun:
     _check_seen(branch, request)
     content = request.content
@@ -379,7 +379,7 @@ async def _ready(
     if waiting is None:
         return branch, admit(branch.pending, request.content.input)
     settled = unfinished.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
-    asked = input_on(branch, waiting)
+    asked = settled_input(branch, waiting)
     input = request.content.input
     if request.is_resent:
         # The client has the results that will be settled, but not that turn.

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from turnledger.engine.access.tokens import admission_of
-from turnledger.engine.attempt.client_retries import Note
-from turnledger.engine.attempt.end import DIED, Ended
+from turnledger.engine.attempt.client_retries import DeliveryNote
+from turnledger.engine.attempt.end import DIED, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.attempt.outcome import committed, outcome_of, outcome_so_far
+from turnledger.engine.attempt.outcome import committed_turn, poll_outcome, wait_for_outcome
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
@@ -64,7 +64,7 @@ log = logging.getLogger("turnledger")
 class Replayed:
     """Another attempt answers the request: how it ended, and where."""
 
-    ended: Ended
+    ended: Outcome
     conversation: ConversationId
 
 
@@ -257,21 +257,21 @@ async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcom
         await _withdraw(process, request)
     if request.move is not None:
         raise TurnStopped
-    if sharing.ended is not None:
-        return Replayed(sharing.ended, conversation)
+    if sharing.outcome is not None:
+        return Replayed(sharing.outcome, conversation)
     owner = request.target.owner
     if asked.attaches:
-        ended = await outcome_so_far(process, owner, conversation, attempt)
+        ended = await poll_outcome(process, owner, conversation, attempt)
         if ended is None:
             raise TurnAttached(attempt, conversation)
     else:
-        ended = await outcome_of(process, owner, conversation, attempt)
-    if has_died(ended) and not sharing.was_waiting:
+        ended = await wait_for_outcome(process, owner, conversation, attempt)
+    if is_process_death(ended) and not sharing.was_waiting:
         return None
     return Replayed(ended, conversation)
 
 
-def has_died(ended: Ended) -> bool:
+def is_process_death(ended: Outcome) -> bool:
     """Return whether it ended with its process, and left no turn."""
     return ended.turn is None and ended.failure is not None and ended.failure.code == DIED.code
 
@@ -371,7 +371,7 @@ class TurnBlock:
             self._running.unheard = request.retry.name if self._is_lost else None
         name, owner = request.retry.name, request.target.owner
         at = self._process.clock.now_ms()
-        self._process.deliveries.note(Note(owner, name, request.attempt, is_delivered, at))
+        self._process.deliveries.add(DeliveryNote(owner, name, request.attempt, is_delivered, at))
 
     async def __aenter__(self) -> RunningTurn:
         if self._is_used:
@@ -379,7 +379,7 @@ class TurnBlock:
         self._is_used = True
         entered = await enter(self._process, self._request, self._on_event)
         if isinstance(entered, Replayed):
-            raise TurnReplayed(committed(entered.ended), entered.conversation)
+            raise TurnReplayed(committed_turn(entered.ended), entered.conversation)
         entered.generator = generator_around(sys._getframe(1))
         self._running = entered
         if self._is_lost:
@@ -409,4 +409,4 @@ class TurnBlock:
             if self._running is not None:
                 raise  # it concerns another turn, which the runner requested
             return replay.turn
-        return committed(Ended(running.state, running.turn))
+        return committed_turn(Outcome(running.state, running.turn))

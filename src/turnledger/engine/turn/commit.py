@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.client_retries import Note, note
+from turnledger.engine.attempt.client_retries import DeliveryNote, record_deliveries
 from turnledger.engine.attempt.divergence import open_branch, place_of
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, EndRequest, end
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
 from turnledger.engine.attempt.sent_log import SentLog
-from turnledger.engine.conversations.resolve import enter, is_entered
+from turnledger.engine.conversations.resolve import is_entry_complete, update_entry
 from turnledger.engine.feed import record_commit
 from turnledger.engine.history.history import History, LatestLine
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
@@ -124,13 +124,14 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
     if request.unheard is not None:
         # A retry that waits for the lane reads at once, and must find this.
-        await note(
-            tables, [Note(request.owner, request.unheard, turn.id, is_delivered=False, at=request.now)]
+        await record_deliveries(
+            tables,
+            [DeliveryNote(request.owner, request.unheard, turn.id, is_delivered=False, at=request.now)],
         )
     home = request.home or await tables.conversation(request.owner, request.conversation)
-    if home is not None and not is_entered(home):
+    if home is not None and not is_entry_complete(home):
         at = request.now if request.is_interaction else None
-        home = await enter(tables, request.owner, home.id, branch, turn, at, hidden_among(asked))
+        home = await update_entry(tables, request.owner, home.id, branch, turn, at, hidden_among(asked))
     elif request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
     await record_commit(tables, home, turn, has_moved=request.fork is not None)
@@ -340,7 +341,7 @@ async def _leave_superseded(process: Process, running: OpenTurn, problem: BaseEx
         raise other
 
 
-def _as_gone(ended: Ended | None) -> ConversationDeleted | ConversationExpired | None:
+def _as_gone(ended: Outcome | None) -> ConversationDeleted | ConversationExpired | None:
     """Return the more precise error if the lane was lost with its conversation."""
     code = ended.failure.code if ended and ended.failure else None
     if code == ConversationDeleted.code:
@@ -440,7 +441,7 @@ async def _try_again(process: Process, request: CommitRequest) -> Turn:
 
 async def _end(
     process: Process, running: OpenTurn, failure: Failure | None, on_stop: OnStop | None
-) -> Ended | None:
+) -> Outcome | None:
     """End the turn other than by commit; return None if the store cannot write now: recovery repeats it."""
     async with running.recording:
         request = running.to_end(failure, on_stop)
@@ -450,7 +451,7 @@ async def _end(
     return ended
 
 
-async def end_attempt(process: Process, request: EndRequest, running: OpenTurn | None) -> Ended | None:
+async def end_attempt(process: Process, request: EndRequest, running: OpenTurn | None) -> Outcome | None:
     """End an attempt in the store; return None if it cannot write now: recovery repeats it."""
     try:
         return await process.persist(end, request)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from turnledger.engine.admission import Readmit
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.attempt.divergence import CommitPlace, Divergence
-from turnledger.engine.attempt.idempotency import Key, SharedOutcome
+from turnledger.engine.attempt.idempotency import IdempotencyKey, SharedOutcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.queue import Dead
@@ -114,7 +114,7 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """The admission version under which the caller was authorized; None: not checked."""
     attempt: TurnId
     lease: LeaseId
-    key: Key | None = None
+    key: IdempotencyKey | None = None
     retry: Retry | None = None
     """The number of the try of a request without a key."""
     content: TurnContent = TurnContent()

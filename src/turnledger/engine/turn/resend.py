@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.divergence import Divergence
-from turnledger.engine.attempt.idempotency import Key
+from turnledger.engine.attempt.idempotency import IdempotencyKey
 from turnledger.engine.conversations.resolve import Target, check_live, find
 from turnledger.engine.history.history import BranchCache, LatestLine
 from turnledger.engine.ports import Tables
@@ -104,14 +104,14 @@ class ResentRequest:
         self._sent = sent
         self._on_divergence = on_divergence
 
-    def key(self, other: Key) -> Key:
+    def key(self, other: IdempotencyKey) -> IdempotencyKey:
         """Return the key with the messages as sent, whatever they now mean, added to its fingerprint."""
         sent = [self._sent, self._on_divergence, self._messages]
         try:
             body = msgspec.json.encode(sent, enc_hook=dict, order="deterministic")
         except (TypeError, ValueError, RecursionError) as problem:
             raise MalformedItems(f"messages must be valid JSON: {problem}.") from None
-        return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
+        return IdempotencyKey(other.text, hashlib.sha256(other.fingerprint + body).digest())
 
     async def read(self, target: Target, conversation: ConversationId | None) -> TurnContent:
         """Read the messages against the current line: of the conversation that begin found or, before the

@@ -9,7 +9,7 @@ from unicodedata import normalize
 from turnledger.engine.admission import Readmit
 from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.engine.attempt.divergence import Divergence
-from turnledger.engine.attempt.idempotency import NARROWED, Key, claimed_as, fingerprint
+from turnledger.engine.attempt.idempotency import NARROWED, IdempotencyKey, claimed_as, fingerprint
 from turnledger.engine.conversations.resolve import Target, new_conversation
 from turnledger.engine.history.context import ALL, Context, check_primer
 from turnledger.engine.lifecycle.create import MakeRequest
@@ -250,11 +250,11 @@ def _key(
     given: Instructions | None,
     primer: tuple[Item, ...],
     body_digest: bytes,
-) -> Key:
+) -> IdempotencyKey:
     check_idempotency_key(idempotency_key)
     where = () if place is None else (place.after, place.replaces)
     said = fingerprint(input, *where, instructions=given, primer=primer)
-    return Key(claimed_as(idempotency_key, target.within), said + body_digest)
+    return IdempotencyKey(claimed_as(idempotency_key, target.within), said + body_digest)
 
 
 def _check_context(context: Context) -> None:
@@ -352,12 +352,12 @@ def fork_request(
     )
 
 
-def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> Key | None:
+def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> IdempotencyKey | None:
     """Return the key of a request that runs no turn, with the fingerprint of its arguments."""
     if idempotency_key is None:
         return None
     check_idempotency_key(idempotency_key)
-    return Key(claimed_as(idempotency_key, target.within), fingerprint((), *arguments))
+    return IdempotencyKey(claimed_as(idempotency_key, target.within), fingerprint((), *arguments))
 
 
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)

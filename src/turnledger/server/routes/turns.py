@@ -12,8 +12,8 @@ from starlette.responses import Response
 from turnledger.api.requests import StopBody
 from turnledger.api.turns import StopAnswer, TurnState
 from turnledger.api.views import show_listed, show_turn
-from turnledger.engine.attempt.end import Ended
-from turnledger.engine.attempt.outcome import Standing
+from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import TurnId
@@ -152,7 +152,7 @@ def _following(events: StreamEndpoint) -> Endpoint:
     )
 
 
-def _state_shown(standing: Standing, hidden: Sequence[int]) -> TurnState:
+def _state_shown(standing: TurnStatus, hidden: Sequence[int]) -> TurnState:
     turn = standing.turn
     return TurnState(
         turn=show_turn(turn, hidden) if turn is not None else None,
@@ -163,7 +163,7 @@ def _state_shown(standing: Standing, hidden: Sequence[int]) -> TurnState:
     )
 
 
-def _end_shown(who: Principal, ended: Ended | None, turn: str | None = None) -> StopAnswer:
+def _end_shown(who: Principal, ended: Outcome | None, turn: str | None = None) -> StopAnswer:
     """Show how a turn ended, the named one or whichever ran; a narrowed caller sees no details of a
     failure."""
     named = None if turn is None else TurnId(turn)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnledger.api.json import encode
 from turnledger.api.turns import TurnAnswer
 from turnledger.api.views import show_listed, show_turn
-from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.model.catalogue import Listed
@@ -154,7 +154,7 @@ class NativeTurn:
             await self._send_events(turn)
             return
         chat = await self._exchange.chat_of(turn)
-        await self.replay(committed(await chat.outcome(turn)))
+        await self.replay(committed_turn(await chat.outcome(turn)))
 
     async def _send_events(self, turn: TurnId) -> None:
         chat = await self._exchange.chat_of(turn)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from turnledger.api.json import encode
-from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import InvalidInput, ModelError
@@ -115,14 +115,14 @@ class CompletionTurn:
     async def follow(self, turn: TurnId) -> None:
         chat = await self._exchange.chat_of(turn)
         if not self._asked.stream:
-            self._exchange.whole(completion(committed(await chat.outcome(turn))))
+            self._exchange.whole(completion(committed_turn(await chat.outcome(turn))))
             return
         chunks = self._chunks(turn)
         async for event in chat.events(turn):
             if chunk := as_events(chunks.of_event(event)):
                 self._exchange.write(chunk)
                 await self._exchange.client.room()
-        last = chunks.last(committed(await chat.outcome(turn)))
+        last = chunks.last(committed_turn(await chat.outcome(turn)))
         self._exchange.end(as_events(last) + DONE)
 
     def _chunks(self, turn: TurnId) -> Chunks:

@@ -18,11 +18,11 @@ from turnledger.engine.attempt.client_retries import (
     check_retry,
     claim_for,
     look_up,
-    note,
+    record_deliveries,
     retry_within,
 )
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED
-from turnledger.engine.attempt.idempotency import Fresh
+from turnledger.engine.attempt.idempotency import NewAttempt
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Operation, Request, Result, Sync
 from turnledger.engine.turn.block import TurnBlock
@@ -80,12 +80,12 @@ def test_failed_attempt_is_resumed_by_a_later_try_only_if_its_failure_was_not_de
     tables = claimed(row, is_lost=is_lost)
     before = claim_in(tables)
     found = drive(look_up(tables, ANN, SECOND, SENDER, 0))
-    assert found == (Fresh(before, row) if is_taken_up else Fresh())
+    assert found == (NewAttempt(before, row) if is_taken_up else NewAttempt())
     assert claim_in(tables) == before
 
 
 def test_lost_attempt_without_a_row_is_begun_afresh() -> None:
-    assert drive(look_up(claimed(is_lost=True), ANN, SECOND, SENDER, 0)) == Fresh()
+    assert drive(look_up(claimed(is_lost=True), ANN, SECOND, SENDER, 0)) == NewAttempt()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_delivery_notes_made_at_once_are_written_in_one_transaction(
         Host(ledger).delivered(block)
     Host(ledger).lost(blocks[3])
     await written(ledger)
-    assert store.operations.count("note") == 1
+    assert store.operations.count("record_deliveries") == 1
     [left] = database.claims.values()
     assert (left.sender, left.is_lost) == (blocks[3].id, True)
 
@@ -158,23 +158,23 @@ async def test_delivery_note_made_during_a_write_is_written_next(
     ledger: Ledger, store: GatedStore, database: Database
 ) -> None:
     first, second = await answered(ledger, "a"), await answered(ledger, "b")
-    with store.hold(note) as gate:
+    with store.hold(record_deliveries) as gate:
         Host(ledger).delivered(first)
         await gate.arrived()
         Host(ledger).delivered(second)
     await written(ledger)
     assert database.claims == {}
-    assert store.operations.count("note") == 2
+    assert store.operations.count("record_deliveries") == 2
 
 
 async def test_delivery_note_that_failed_is_written_with_the_next(
     ledger: Ledger, store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = await answered(ledger, "a"), await answered(ledger, "b")
-    store.refuse(note, StoreFull())
+    store.refuse(record_deliveries, StoreFull())
     Host(ledger).delivered(first)
     await written(ledger)
-    assert "1 answers is noted later: store_full" in caplog.text
+    assert "1 delivery notes are stored later: store_full" in caplog.text
     Host(ledger).delivered(second)
     await written(ledger)
     assert database.claims == {}
@@ -184,11 +184,11 @@ async def test_damaged_row_of_one_request_does_not_block_other_delivery_notes(
     ledger: Ledger, store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocks = [await answered(ledger, name) for name in "abc"]
-    store.refuse(note, StoreCorrupt(), times=2)  # of all together, then of the first alone
+    store.refuse(record_deliveries, StoreCorrupt(), times=2)  # of all together, then of the first alone
     for block in blocks:
         Host(ledger).lost(block)
     await ledger._process.deliveries.flush()
-    assert f"{blocks[0].id} cannot be noted" in caplog.text
+    assert f"{blocks[0].id} is dropped" in caplog.text
     assert [claim.is_lost for claim in database.claims.values()] == [False, True, True]
     store.operations.clear()
     await ledger._process.deliveries.flush()
@@ -200,7 +200,7 @@ async def test_delivery_notes_that_cannot_be_written_are_kept_up_to_a_limit(
 ) -> None:
     monkeypatch.setattr(client_retries, "MOST_NOTES", 2)
     blocks = [await answered(ledger, name) for name in "abc"]
-    with store.hold(note) as gate:
+    with store.hold(record_deliveries) as gate:
         for block in blocks:
             Host(ledger).delivered(block)
         await gate.arrived()
@@ -212,7 +212,7 @@ async def test_cancelled_flush_of_delivery_notes_loses_none(
     ledger: Ledger, store: GatedStore, database: Database
 ) -> None:
     block = await answered(ledger, "a")
-    with store.hold(note) as gate:
+    with store.hold(record_deliveries) as gate:
         Host(ledger).delivered(block)
         await gate.arrived()
         flushing = asyncio.create_task(ledger._process.deliveries.flush())
@@ -235,10 +235,10 @@ async def test_ledger_closes_though_its_delivery_notes_cannot_be_written(
 ) -> None:
     async with await Ledger.over(store) as ledger:
         block = await answered(ledger, "a")
-        store.refuse(note, StoreFull(), times=2)
+        store.refuse(record_deliveries, StoreFull(), times=2)
         Host(ledger).delivered(block)
     assert len(database.claims) == 1
-    assert "is not noted: store_full" in caplog.text
+    assert "1 delivery notes are lost: store_full" in caplog.text
 
 
 async def test_lost_answer_is_claimed_on_disk_before_it_is_returned_again() -> None:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import attempt, branch, conversation, drive, generated, ticket
 from tests.unit.model.shapes import any_items, some_id, user
 from turnledger.engine.attempt.idempotency import (
-    Fresh,
-    Key,
+    IdempotencyKey,
+    NewAttempt,
     began_while_waiting,
     claimed_as,
     claimed_within,
@@ -26,7 +26,7 @@ from turnledger.stores.memory import Database, MemoryTables
 
 PRINT = fingerprint([user()])
 ANN, BOB = Target("ann", conversation().id), Target("bob", conversation().id)
-KEY = Key("order-1", PRINT)
+KEY = IdempotencyKey("order-1", PRINT)
 ID = some_id(TurnId, 1)
 CLAIM = Claim(
     owner="ann", idempotency_key="order-1", fingerprint=PRINT, conversation=conversation().id, attempt=ID
@@ -63,7 +63,7 @@ def test_fingerprint_depends_on_order_and_item_boundaries() -> None:
 
 
 def test_claim_whose_failed_attempt_is_gone_is_begun_afresh() -> None:
-    assert drive(look_up(claimed(), ANN, KEY, None)) == Fresh(CLAIM)
+    assert drive(look_up(claimed(), ANN, KEY, None)) == NewAttempt(CLAIM)
 
 
 @pytest.mark.parametrize(

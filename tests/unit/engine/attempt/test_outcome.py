@@ -22,10 +22,10 @@ from tests.unit.model.shapes import (
 )
 from turnledger import Ledger
 from turnledger.engine.attempt import unfinished
-from turnledger.engine.attempt.end import DELETED, Ended, is_well_formed
-from turnledger.engine.attempt.outcome import OutcomeRequest, committed, outcome
+from turnledger.engine.attempt.end import DELETED, Outcome, is_well_formed
+from turnledger.engine.attempt.outcome import OutcomeRequest, committed_turn, outcome
 from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log, store_attempt_log, unsent_items
-from turnledger.engine.attempt.stored_events import CHUNKS, LookRequest, Runs, look
+from turnledger.engine.attempt.stored_events import CHUNKS, RunningTurnLog, TurnLogRequest, read_turn_log
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept_output, resume_results, settled_output
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
 from turnledger.hosting import Host
@@ -53,7 +53,7 @@ def tables(state: ConversationState = ConversationState.LIVE) -> MemoryTables:
 
 def test_outcome_of_an_attempt_removed_with_its_deleted_conversation_is_deleted() -> None:
     for gone in (tables(ConversationState.DELETED), MemoryTables(Database())):
-        assert drive(outcome(gone, REQUEST)) == Ended(AttemptState.FAILED, failure=DELETED)
+        assert drive(outcome(gone, REQUEST)) == Outcome(AttemptState.FAILED, failure=DELETED)
 
 
 def test_outcome_of_an_attempt_removed_with_its_expired_conversation_raises_expired() -> None:
@@ -63,9 +63,9 @@ def test_outcome_of_an_attempt_removed_with_its_expired_conversation_raises_expi
 
 def test_committed_raises_the_error_that_the_failure_records() -> None:
     with pytest.raises(ConversationDeleted):
-        committed(Ended(AttemptState.FAILED, failure=DELETED))
+        committed_turn(Outcome(AttemptState.FAILED, failure=DELETED))
     with pytest.raises(TurnFailed, match="it broke"):
-        committed(Ended(AttemptState.FAILED, failure=Failure("boom", "it broke")))
+        committed_turn(Outcome(AttemptState.FAILED, failure=Failure("boom", "it broke")))
 
 
 def test_outcome_of_an_unknown_attempt_in_a_live_conversation_raises_superseded() -> None:
@@ -138,8 +138,8 @@ def told_tables() -> MemoryTables:
     return made
 
 
-def request(owner: str = "ann", chunk: int = 0, item: int = 0) -> LookRequest:
-    return LookRequest(owner, CONVERSATION, TURN, chunk, item, 1)
+def request(owner: str = "ann", chunk: int = 0, item: int = 0) -> TurnLogRequest:
+    return TurnLogRequest(owner, CONVERSATION, TURN, chunk, item, 1)
 
 
 def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
@@ -150,11 +150,11 @@ def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
         log = bytes([ITEM]) if number >= CHUNKS - 1 else bytes([4])
         chunk = LogChunk(log=log, text="" if log == bytes([ITEM]) else "x")
         drive(made.add_log_chunk(TURN, number, codec.encode(chunk)))
-    first = drive(look(made, request()))
-    assert isinstance(first, Runs)
+    first = drive(read_turn_log(made, request()))
+    assert isinstance(first, RunningTurnLog)
     assert (len(first.chunks), first.has_more, first.items[0]) == (CHUNKS, True, call("a"))
-    second = drive(look(made, request(chunk=CHUNKS, item=1)))
-    assert isinstance(second, Runs)
+    second = drive(read_turn_log(made, request(chunk=CHUNKS, item=1)))
+    assert isinstance(second, RunningTurnLog)
     assert (len(second.chunks), second.has_more, second.items) == (1, False, (call("b"),))
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
-from turnledger.engine.conversations.resolve import is_entered, named_by_words, new_conversation
+from turnledger.engine.conversations.resolve import is_entry_complete, named_by_words, new_conversation
 from turnledger.engine.conversations.search import cursor_at, index_some, make_findable, place_of
 from turnledger.errors import InvalidInput
 from turnledger.model.conversation import Conversation, NamedBy, Within
@@ -105,7 +105,7 @@ def conversation(**details: object) -> Conversation:
 def test_chat_is_entered_in_the_catalogue_if_internal_or_listed_with_a_title(
     details: dict[str, object], entered: bool
 ) -> None:
-    assert is_entered(conversation(**details)) is entered
+    assert is_entry_complete(conversation(**details)) is entered
 
 
 def test_title_by_words_is_removed_when_there_are_no_words() -> None:

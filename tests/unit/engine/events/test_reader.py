@@ -80,7 +80,7 @@ def test_waiting_reader_reads_the_store_only_on_hints() -> None:
             turn.emit("x")
             reading = asyncio.create_task(read(turn.id))
             await asyncio.sleep(300)
-            looks = store.operations.count("look")
+            looks = store.operations.count("read_turn_log")
         await reading
         # Leases are renewed, and flushes come: each is a hint. Nothing else is a reason to look.
         assert looks <= 12

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.end import Ended
-from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnledgerError, TurnReplayed
 from turnledger.hosting import Host
@@ -125,7 +125,7 @@ class KeylessClients:
                 await self._scene.world.runner(ask, self._random)(running)
         except TurnReplayed as replay:
             return replay.turn
-        return committed(Ended(running.state, running.turn))
+        return committed_turn(Outcome(running.state, running.turn))
 
     async def _notice(self, connection: SimulatedConnection, ledger: Ledger, block: TurnBlock) -> None:
         await asyncio.shield(connection.left)

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from turnledger.engine.attempt.end import Ended
-from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.validation import target_of, turn_request
 from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
@@ -230,4 +230,4 @@ class RequestSender:
                 await self._world.runner(ask, self._random)(running)
         except TurnReplayed as replay:
             return replay.turn
-        return committed(Ended(running.state, running.turn))
+        return committed_turn(Outcome(running.state, running.turn))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnledger.engine.attempt.client_retries import Note
-from turnledger.engine.attempt.end import Ended, EndRequest
+from turnledger.engine.attempt.client_retries import DeliveryNote
+from turnledger.engine.attempt.end import EndRequest, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.attempt.takeover import ForgetRequest, TakeOverRequest
@@ -81,7 +81,7 @@ async def _run_and_note(tables: Tables, operation: Operation[Any, Any], request:
         world.note_beat(request)
     if isinstance(request, tuple):
         for each in request:
-            if isinstance(each, Note):
+            if isinstance(each, DeliveryNote):
                 await _note_loss(tables, each.owner, each.name, world)
     if isinstance(request, DeleteRequest):
         world.taken_over.update(world.begun_at)
@@ -174,7 +174,7 @@ def _check_retry(before: Branch | None, request: BeginRequest, name: str, result
     if isinstance(result, Queued) and is_own and before is not None and before.running == lost:
         world.violations.append(f"{request.attempt} waits behind {lost}, of which it is a later try")
     is_replay = (
-        isinstance(result, SharedOutcome) and result.ended is not None and result.ended.turn is not None
+        isinstance(result, SharedOutcome) and result.outcome is not None and result.outcome.turn is not None
     )
     if is_replay and (before is None or before.head != result.attempt):
         world.violations.append(f"{request.attempt} receives {result.attempt}, which other turns follow")
@@ -256,7 +256,7 @@ def _shared_turns(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
 
 async def _run_end(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
     """Check that no fence is raised, and no lane freed, over another attempt than the meant one."""
-    meant: Any = request.left if isinstance(request, TakeOverRequest) else request
+    meant: Any = request.ref if isinstance(request, TakeOverRequest) else request
     branch = getattr(meant, "branch", None)
     if branch is None:
         attempt = await tables.attempt(meant.owner, meant.attempt)
@@ -289,12 +289,12 @@ def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> No
             world.violations.append(f"{request.attempt} passed {ticket.attempt} in the queue")
 
 
-def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:
+def _note_stop(request: StopRequest, result: Attempt | Outcome | None, world: World) -> None:
     if isinstance(result, Attempt):
         _note_recorded(result, world)
     if request.attempt is None or request.attempt in world.begun_at:
         return
-    if isinstance(result, Ended) and result.state is AttemptState.DISCARDED:
+    if isinstance(result, Outcome) and result.state is AttemptState.DISCARDED:
         world.stopped_in_queue.add(request.attempt)
 
 

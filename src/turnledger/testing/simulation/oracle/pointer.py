@@ -60,7 +60,7 @@ async def _conversation_of(tables: Tables, request: Any) -> Conversation | None:
         case UpdateRequest() | DeleteRequest():
             return await tables.conversation(request.owner, request.id)
         case TakeOverRequest():
-            return await tables.conversation(request.left.owner, request.left.conversation)
+            return await tables.conversation(request.ref.owner, request.ref.conversation)
         case RecordRequest() | DoubtRequest():
             branch = await tables.branch(request.branch)
             return await tables.conversation(request.owner, branch.conversation) if branch else None
