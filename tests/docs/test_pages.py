@@ -82,6 +82,11 @@ def test_every_page_is_found_from_the_readme() -> None:
     assert [page for page in PAGES if page not in found and page.parent not in (decisions, ROOT)] == []
 
 
+def test_readme_lists_every_page_of_docs() -> None:
+    listed = {path for path, _ in links_of(ROOT / "README.md")}
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if page not in listed] == []
+
+
 def test_what_is_started_was_installed() -> None:
     """A block of commands that installs Turnledger and starts it does so with the extra that this needs."""
     for _, block in FENCED.findall("".join(page.read_text() for page in PAGES)):
