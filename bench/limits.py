@@ -24,7 +24,7 @@ from turnledger.server.access.limits import Quotas
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
-from turnledger.server.ops.counters import Board, OwnBoard, SharedBoard
+from turnledger.server.ops.counters import Counters, LocalCounters, SharedCounters
 from turnledger.server.ops.metrics import Metrics
 
 CLIENTS = 16
@@ -151,15 +151,18 @@ async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> li
 def checks(rounds: int) -> list[str]:
     """Measure the checks that admit a turn, begin it and release it."""
     lines = []
-    shared = SharedBoard.create(parts=4)
-    boards: dict[str, Board] = {"one worker": OwnBoard(), "several": SharedBoard(shared.descriptor, 0)}
-    for name, board in boards.items():
-        quotas = Quotas(ServerLimits(), board, Metrics(), SystemClock())
+    shared = SharedCounters.create(parts=4)
+    boards: dict[str, Counters] = {
+        "one worker": LocalCounters(),
+        "several": SharedCounters(shared.descriptor, 0),
+    }
+    for name, counters in boards.items():
+        quotas = Quotas(ServerLimits(), counters, Metrics(), SystemClock())
         began = time.process_time()
         for number in range(rounds):
-            place = quotas.turn(f"owner {number % 100}", is_tokenless=False)
+            place = quotas.admit_turn(f"owner {number % 100}", is_tokenless=False)
             place.begin()
-            place.leave()
+            place.release()
         took = (time.process_time() - began) / rounds * 1e6
         lines.append(f"{f'µs of CPU to count a turn in and out, {name}':74} {took:6.1f}")
     return lines
@@ -174,12 +177,12 @@ async def let_in(rounds: int, *, has_token: bool) -> float:
             _, text = await Host(ledger).tokens.create(owner="one", scopes=["turns:run"])
             headers.append((b"authorization", b"Bearer " + text.encode()))
         service, scope = app.service, {"type": "http", "headers": headers}
-        await service.admission.admit(RequestHead(scope))
+        await service.authenticator.admit(RequestHead(scope))
         began = time.process_time()
         for _ in range(rounds):
-            who = service.admission.recall(RequestHead(scope))
+            who = service.authenticator.find_cached(RequestHead(scope))
             assert who is not None
-            service.quotas.turn(who.owner, is_tokenless=who.token is None).leave()
+            service.quotas.admit_turn(who.owner, is_tokenless=who.token is None).release()
         return (time.process_time() - began) / rounds
 
 

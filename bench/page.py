@@ -27,7 +27,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.http.__main__ import started
 from turnledger import Ledger
-from turnledger.server.chat_page.built import is_built
+from turnledger.server.chat_page.files import is_built
 
 PAUSE = 0.005
 """Seconds between the pieces of the streamed answer."""

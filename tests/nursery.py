@@ -41,7 +41,7 @@ IMPORTED = (
     "turnledger.cli.commands.transfer",
     "turnledger.client",
     "turnledger.runners.demo",
-    "turnledger.server.chat_page.built",
+    "turnledger.server.chat_page.files",
     "turnledger.server.config.file",
     "turnledger.server.listen.serve",
     "turnledger.stores.memory",

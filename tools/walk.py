@@ -19,7 +19,7 @@ from typing import Any
 import turnledger
 from turnledger import Ledger
 from turnledger.server.config.settings import Settings
-from turnledger.server.listen.serve import opened, serve_app
+from turnledger.server.listen.serve import open_app, serve_app
 from turnledger.server.listen.socket import bind
 
 PACKAGE = str(Path(turnledger.__file__).parent) + "/"
@@ -68,7 +68,7 @@ async def walk_library(folder: str) -> Walk:
 @asynccontextmanager
 async def served(settings: Settings) -> Any:
     listening = bind(settings)
-    async with opened(settings, {}, listening) as app:
+    async with open_app(settings, {}, listening) as app:
         started = asyncio.Event()
         serving = asyncio.create_task(serve_app(app, listening, lambda _: started.set()))
         await started.wait()

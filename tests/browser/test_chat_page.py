@@ -12,7 +12,7 @@ from urllib.parse import quote
 from playwright.sync_api import Page, Request, Route
 
 from tests.browser.conftest import Guarded, Open, Sites
-from turnledger.server.chat_page.built import POLICY
+from turnledger.server.chat_page.files import POLICY
 
 PATHS = ("/", "/share")
 

@@ -8,12 +8,12 @@ def check(self: Guard, head: RequestHead, *, is_page: bool = False) -> None:
     """Let everybody in."""
 
 
-def answer_headers(self: Guard, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
+def response_headers(self: Guard, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
     """Let everybody read."""
     return ((b"access-control-allow-origin", b"*"),)
 
 
 if __name__ == "__main__":
     Guard.check = check  # type: ignore[method-assign]
-    Guard.answer_headers = answer_headers  # type: ignore[method-assign]
+    Guard.response_headers = response_headers  # type: ignore[method-assign]
     main()

@@ -91,7 +91,7 @@ def test_import_into_an_unkept_scope_is_refused(serve: Serve) -> None:
     *reports, end = [msgspec.json.decode(line) for line in told.content.splitlines()]
     assert (end["done"]["imported"], end["done"]["refused"]) == (1, 1)
     assert [each["why"] for each in reports if each["did"] == "refused"] == [
-        "The chats of this scope are not kept."
+        "The chats of this scope are not stored."
     ]
     assert not after.do(Host(after.ledger).is_named("k", scope="desk"))
     assert after.do(Host(after.ledger).is_named("k"))
@@ -104,7 +104,7 @@ def test_unkept_turn_with_a_header_that_needs_the_store_is_refused(serve: Serve)
     assert (problem.value.code, problem.value.param) == ("not_kept", "Idempotency-Key")
     with pytest.raises(openai.BadRequestError) as problem:
         whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
-    assert "has one value: no" in problem.value.message
+    assert "must be no" in problem.value.message
     assert served.upstream.received == []
 
 
@@ -142,7 +142,7 @@ def test_unkept_turn_ends_when_its_client_disconnects(serve: Serve) -> None:
     with served.raw({"messages": [user("Hi")], "stream": True}, "k", X_Conversation_Keep="no"):
         served.arrived(gate)
     served.alone()
-    served.until(lambda: not served.app.service.board.sum("turns"))
+    served.until(lambda: not served.app.service.counters.sum("turns"))
     assert Host(served.ledger).at_work().running == 0
 
 
@@ -165,7 +165,7 @@ def named(served: Served) -> None:
     """Wait until nothing is being named."""
     titles = served.app.service.titles
     assert titles is not None
-    served.until(lambda: not titles.making)
+    served.until(lambda: not titles.tasks)
 
 
 def title(served: Served, conversation_key: str) -> tuple[str | None, NamedBy | None]:

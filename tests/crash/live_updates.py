@@ -103,7 +103,7 @@ class Follower:
     @property
     def _opened(self) -> str:
         """The position that is sealed in the last id."""
-        opened = self._seal.open(POSITION, self.last)
+        opened = self._seal.unseal(POSITION, self.last)
         assert opened is not None, self.last
         return opened
 

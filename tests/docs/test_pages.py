@@ -30,7 +30,7 @@ from turnledger.server.config.settings import (
     ServerLimits,
     Settings,
 )
-from turnledger.server.models.titles import AT_ONCE, PATIENCE, WAITING
+from turnledger.server.models.titles import PATIENCE, QUEUE_LENGTH, TITLES_AT_ONCE
 from turnledger.server.openapi.document import path_of
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "clients" / "typescript" / "README.md"]
@@ -246,9 +246,9 @@ def test_command_line_page_names_every_command_key_and_flag_of_the_terminal() ->
 
 
 def test_chats_page_has_the_numbers_of_the_server() -> None:
-    assert (AT_ONCE, WAITING, PATIENCE) == (4, 200, 60.0)
+    assert (TITLES_AT_ONCE, QUEUE_LENGTH, PATIENCE) == (4, 200, 60.0)
     assert "Four titles" in text_of("chats")
-    assert f"{WAITING} chats may wait" in text_of("chats")
+    assert f"{QUEUE_LENGTH} chats may wait" in text_of("chats")
 
 
 SOURCES = ROOT / "web" / "src"

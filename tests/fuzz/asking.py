@@ -61,7 +61,7 @@ class Application:
         model = DemoModel(sleep=_at_once, patience=0)
         settings = Settings(limits=ServerLimits(body_bytes=BODY_LIMIT))
         self.app: App = make_app(
-            self.ledger, Models({"demo": ResolvedModel(model, "demo")}), settings, built=PAGE
+            self.ledger, Models({"demo": ResolvedModel(model, "demo")}), settings, chat_page=PAGE
         )
         for text in ("One", "Two"):
             body = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": text}]})

@@ -31,7 +31,12 @@ from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.ops.counters import READERS
 from turnledger.server.ops.readiness import Readiness
-from turnledger.server.requests.turn import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
+from turnledger.server.requests.turn import (
+    CREATE_HEADER_NAMES,
+    MOVE_HEADER_NAMES,
+    TURN_HEADER_NAMES,
+    OnDisconnect,
+)
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 
@@ -179,7 +184,7 @@ class Crowd:
             body[wish] = random.choice((self._told(), True)) if wish == "regenerates" else self._told()
         if wish != "regenerates":
             body["input"] = random.choice(SAID)
-        taken = [each for each in self._policies() if each[0] in OF_TURNS]
+        taken = [each for each in self._policies() if each[0] in TURN_HEADER_NAMES]
         reply = await self.ask(ASKING, self._somebody(), "/api/turns", taken, msgspec.json.encode(body))
         self._learn(reply)
 
@@ -189,7 +194,7 @@ class Crowd:
         body: dict[str, Any] = {"branch": random.choice(self._branches[-6:])} if name == "switch" else {}
         if name != "switch" and random.random() < 0.5:
             body["turn"] = self._told()
-        known = OF_MAKING if name == "fork" else OF_MOVES
+        known = CREATE_HEADER_NAMES if name == "fork" else MOVE_HEADER_NAMES
         headers = [each for each in self._policies() if each[0] in known]
         label = f"POST /api/chats/{{chat}}/{name}"
         path = f"/api/chats/{chat}/{name}"
@@ -330,7 +335,7 @@ class Crowd:
 
     async def at_rest(self) -> None:
         """Everybody has gone: nothing counts, runs or waits any more, and every lane is free."""
-        board = self.app.service.board
+        board = self.app.service.counters
         kinds = (REQUESTS, TURNS, WAITING, STREAMS, READERS)
         assert {kind: board.sum(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
         await asyncio.sleep(AT_LEISURE)

@@ -27,10 +27,10 @@ from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
-from turnledger.server.chat_page.built import BuiltPage
+from turnledger.server.chat_page.files import BuiltPage
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.server.openapi.document import all_answers, path_of
+from turnledger.server.openapi.document import all_responses, path_of
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.requests.persistence import PersistencePolicy
 from turnledger.stores.memory import MemoryStore
@@ -182,7 +182,7 @@ async def name_what_is_not_there(place: Place) -> None:
         "name": "none.js",
     }
     if place.endpoint.path == "/favicon.svg":
-        place.app = make_app(place.ledger, MODELS, Settings(), built=BuiltPage({}))
+        place.app = make_app(place.ledger, MODELS, Settings(), chat_page=BuiltPage({}))
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
     if place.endpoint.path in NAMED and place.body is not None:
         place.body[NAMED[place.endpoint.path]] = place.ids["chat"]
@@ -205,7 +205,7 @@ async def be_in_the_way(place: Place) -> None:
             await Host(place.ledger).shares.create(scope="fair", owner="alice")
         return
     if place.endpoint.path != "/api/tokens":
-        place.app.service.keeping = PersistencePolicy(ChatSettings(keep=False), Host(place.ledger))
+        place.app.service.persistence = PersistencePolicy(ChatSettings(keep=False), Host(place.ledger))
         return
     for _ in range(2):
         await Host(place.ledger).tokens.create(owner="alice", scopes=["admin"])
@@ -276,7 +276,7 @@ async def take_too_long(place: Place) -> None:
 
 
 async def come_too_late(place: Place) -> None:
-    if place.endpoint.while_ending and not place.endpoint.is_public:
+    if place.endpoint.serves_while_ending and not place.endpoint.is_public:
         place.store.refuse(find)
     else:
         place.app.service.shutting_down.set()
@@ -327,7 +327,7 @@ async def place_for(status: int, number: int) -> AsyncIterator[Place]:
     """A fresh one, for the endpoint of this number."""
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store, limits=LIMITS.get(status)) as ledger:
-        app = make_app(ledger, MODELS, Settings(limits=SERVER.get(status, ServerLimits())), built=PAGE)
+        app = make_app(ledger, MODELS, Settings(limits=SERVER.get(status, ServerLimits())), chat_page=PAGE)
         place = Place(app, store, ledger, app.endpoints[number])
         await place.settle()
         yield place
@@ -335,7 +335,7 @@ async def place_for(status: int, number: int) -> AsyncIterator[Place]:
 
 async def documented() -> list[dict[int, str]]:
     async with place_for(200, 0) as place:
-        return [all_answers(endpoint) for endpoint in place.app.endpoints]
+        return [all_responses(endpoint) for endpoint in place.app.endpoints]
 
 
 async def test_there_is_a_way_to_meet_every_status() -> None:

@@ -148,7 +148,7 @@ async def test_attached_follower_ends_when_its_token_is_revoked() -> None:
         await here.app.service.streams.check_tokens()
         refused = await follower
         assert (refused.status, refused.code) == (401, "token_revoked")
-        assert here.board.sum("readers") == 0
+        assert here.counters.sum("readers") == 0
         here.model.gate.release()
         assert (await first).status == 200
 

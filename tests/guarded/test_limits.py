@@ -21,7 +21,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import BLOCK
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
-from turnledger.server.access.limits import IMPORTS, OTHERS, STREAMS, TURNS, WAITING
+from turnledger.server.access.limits import IMPORTS, OTHER_REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.serve import engine_limits
@@ -52,7 +52,7 @@ class House:
 
     def __init__(self, app: App, ledger: Ledger, model: Held, clock: FakeClock) -> None:
         self.app, self.ledger, self.model, self.clock = app, ledger, model, clock
-        self.board = app.service.board
+        self.counters = app.service.counters
         self._tokens: dict[str, str] = {}
 
     async def ask(
@@ -98,7 +98,7 @@ class House:
         return await ask(self.app, f"/api/turns/{turn}/events", headers=await self._heads(who))
 
     async def until(self, kind: str, count: int) -> None:
-        while self.board.sum(kind) != count:
+        while self.counters.sum(kind) != count:
             await asyncio.sleep(0)
 
     async def _request(
@@ -128,7 +128,7 @@ async def house(**limits: int) -> AsyncIterator[House]:
     async with await opening as ledger, asyncio.timeout(60):
         app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
         yield House(app, ledger, model, clock)
-        assert [app.service.board.sum(kind) for kind in (TURNS, WAITING, STREAMS)] == [0, 0, 0]
+        assert [app.service.counters.sum(kind) for kind in (TURNS, WAITING, STREAMS)] == [0, 0, 0]
 
 
 def refusal(reply: Reply) -> tuple[int, str, bytes | None]:
@@ -151,7 +151,7 @@ async def test_refused_request_is_answered_without_reading_body_or_store(
 ) -> None:
     async with house(owner_turns=1, owner_streams=1) as here:
         running = await here.begin("ann", "one")
-        reader = here.app.service.quotas.stream("ann", is_tokenless=False)
+        reader = here.app.service.quotas.admit_stream("ann", is_tokenless=False)
         heads = await here._heads("ann")
 
         async def fails(*_: object) -> Any:
@@ -168,7 +168,7 @@ async def test_refused_request_is_answered_without_reading_body_or_store(
             declared = [JSON, (b"content-length", b"9")] if method == "POST" else []
             await here.app({**scope, "headers": [*heads, *declared]}, fails, send)
         assert [each["status"] for each in answers if "status" in each] == [429, 429]
-        reader.leave()
+        reader.release()
         here.model.gate.release()
         await running
 
@@ -209,7 +209,7 @@ async def test_attached_follower_counts_only_while_its_client_is_connected() -> 
                 await here.until("readers", 1)
             leaving.set()
             await asking
-            assert here.board.total(TURNS, "ann") == 1
+            assert here.counters.total(TURNS, "ann") == 1
         follower = asyncio.create_task(here.ask("ann", "one", idempotency_key="once"))
         await here.until(TURNS, 2)
         assert refusal(await here.ask("ann", "two"))[1] == "too_many_turns"
@@ -254,7 +254,7 @@ async def test_other_requests_are_limited_per_owner_while_their_body_arrives() -
 
         scope = {"type": "http", "method": "POST", "path": stop, "headers": heads, "query_string": b""}
         slow = asyncio.create_task(here.app(scope, receive, send))
-        await here.until(OTHERS, 1)
+        await here.until(OTHER_REQUESTS, 1)
         refused = await ask(here.app, stop, method="POST", headers=heads)
         assert refusal(refused) == (429, "too_many_requests", b"2")
         assert (await ask(here.app, stop, method="POST", headers=await here._heads("bob"))).status == 404
@@ -262,7 +262,7 @@ async def test_other_requests_are_limited_per_owner_while_their_body_arrives() -
         body.put_nowait(b"{}")
         await slow
         assert answers[0]["status"] == 200
-        assert ((await first).status, here.board.sum(OTHERS)) == (409, 0)
+        assert ((await first).status, here.counters.sum(OTHER_REQUESTS)) == (409, 0)
 
 
 async def test_imports_are_limited_per_owner() -> None:
@@ -287,7 +287,7 @@ async def test_imports_are_limited_per_owner() -> None:
         assert (await ask(here.app, path, method="POST", headers=others)).status == 200
         body.put_nowait(b"")
         await slow
-        assert (answers[0]["status"], here.board.sum(IMPORTS)) == (200, 0)
+        assert (answers[0]["status"], here.counters.sum(IMPORTS)) == (200, 0)
         assert (await ask(here.app, path, method="POST", headers=heads)).status == 200
 
 
@@ -357,8 +357,11 @@ async def test_concurrent_turns_of_all_visitors_are_limited(
         first, second = await here.begin(one, "chat"), await here.begin(two, "chat")
         refused = await here.ask(three, "chat")
         assert (refused.status, refused.code) == (429, "too_many_turns")
-        most = "2" if of_link else "no more"
-        assert f"All visitors of this link may have {most} turns at once together." in refused.body.decode()
+        limit = "2 " if of_link else ""
+        assert (
+            f"The visitors of this link have reached their limit of {limit}turns at once."
+            in refused.body.decode()
+        )
         anns = await here.begin("ann", "chat")
         here.model.gate.release()
         assert [(await each).status for each in (first, second, anns)] == [200, 200, 200]
@@ -375,7 +378,7 @@ async def test_turns_per_minute_of_all_visitors_are_limited(
         here.model.gate.release()
         asked = [await here.ask(who, "chat") for who in await visitors(here, 4, **of_link)]
         assert [each.status for each in asked] == [200, 200, 429, 429]
-        assert ("may ask for 2 turns a minute" in asked[3].body.decode()) == bool(of_link)
+        assert ("limit of 2 turns per minute" in asked[3].body.decode()) == bool(of_link)
         assert "owner" not in asked[3].body.decode()
         assert (await here.ask("ann", "chat")).status == 200
         here.clock.advance(120)

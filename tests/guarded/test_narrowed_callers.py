@@ -13,7 +13,7 @@ from tests.compat.served import MODEL, Served, serving
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.requests.allowed_fields import LENGTHS
+from turnledger.server.requests.allowed_fields import LENGTH_FIELDS
 from turnledger.testing.upstream import Data, Status
 
 ALL = tuple(TokenScope)
@@ -65,7 +65,7 @@ def received(served: Served) -> list[dict[str, Any]]:
 
 
 def lengths(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: body[name] for name in LENGTHS if name in body}
+    return {name: body[name] for name in LENGTH_FIELDS if name in body}
 
 
 def refusal(answer: httpx2.Response) -> tuple[int, str, str]:
@@ -129,11 +129,11 @@ def test_max_tokens_limit_is_sent_in_the_field_of_the_model(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("name", LENGTH_FIELDS)
 def test_max_tokens_limit_is_sent_in_the_configured_field(
     path: str, name: Literal["max_tokens", "max_completion_tokens"]
 ) -> None:
-    [other] = {*LENGTHS} - {name}
+    [other] = {*LENGTH_FIELDS} - {name}
     settings = Settings(port=0, grace=0.0, length_field=name)
     with serving(otherwise=["Hello."], settings=settings) as served:
         text = token(served, max_tokens=100)
@@ -152,7 +152,7 @@ def test_number_of_answers_above_the_token_limit_is_refused(served: Served) -> N
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("name", LENGTH_FIELDS)
 def test_narrowed_token_without_a_limit_is_bound_by_narrowed_max_tokens(path: str, name: str) -> None:
     settings = Settings(port=0, grace=0.0, limits=ServerLimits(narrowed_max_tokens=200))
     with serving(otherwise=["Hello."], settings=settings) as served:

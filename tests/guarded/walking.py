@@ -184,7 +184,7 @@ async def town(store: Store | None = None) -> AsyncIterator[Town]:
     clock = FakeClock()
     async with await Ledger.over(store or MemoryStore(), clock=clock) as ledger:
         model = DemoModel(sleep=_at_once)
-        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings(), built=PAGE)
+        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings(), chat_page=PAGE)
         place = Town(app, ledger, clock)
         await place.settle()
         yield place

@@ -22,7 +22,7 @@ from tools import node_package
 from tools.node_package import CLIENT, PAGE, ROOT, CannotBuild, NodePackage
 from tools.page import main
 from tools.page_hook import WITHOUT, PageHook
-from turnledger.server.chat_page import built
+from turnledger.server.chat_page import files
 
 NPM = """#!/bin/sh
 echo "$*" >> "$0.log"
@@ -163,8 +163,8 @@ def test_node_package_inputs_are_sources_and_no_build_output(package: NodePackag
 
 def test_page_build_replaces_the_folder_the_server_reads_and_no_source() -> None:
     """A build removes everything else from its folder."""
-    assert PAGE.into == built.FOLDER
-    assert PAGE.into not in Path(built.__file__).parents
+    assert PAGE.into == files.FOLDER
+    assert PAGE.into not in Path(files.__file__).parents
 
 
 @pytest.fixture

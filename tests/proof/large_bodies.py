@@ -24,7 +24,7 @@ import msgspec
 
 from turnledger.model.codec import MOST_VALUES
 from turnledger.model.transfer import ChatLine, TurnLine
-from turnledger.server.requests.body import SMALL
+from turnledger.server.requests.body import SMALL_BODY_BYTES
 
 SECONDS = 2400
 SIZE = 32 * 1024 * 1024 - 4096
@@ -172,7 +172,7 @@ def fillings(route: str, place: str, template: str) -> Iterator[Case]:
             if is_large:
                 yield Case(route, place, template, element, is_map, MOST_VALUES * 49 // 50)
             else:
-                yield Case(route, place, template, element, is_map, size=SMALL - 4096)
+                yield Case(route, place, template, element, is_map, size=SMALL_BODY_BYTES - 4096)
 
 
 class Server:

@@ -110,11 +110,11 @@ class Written(logging.Handler):
         return False
 
     def emit(self, record: logging.LogRecord) -> None:
-        from turnledger.server.ops.logs import tell_where
+        from turnledger.server.ops.logs import add_stack
 
         event = {name: value for name, value in vars(record).items() if name not in _USUAL}
         event |= {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
-        tell_where(event, with_message=False)
+        add_stack(event, with_message=False)
         self._lines.append(json.dumps(event, default=str) + "\n")
 
     def flush(self) -> None:

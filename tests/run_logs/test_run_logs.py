@@ -148,7 +148,7 @@ def test_what_was_said_is_found_whole_or_in_part(tmp_path: Path, line: str) -> N
 def test_what_may_be_in_a_log_is_not_found(tmp_path: Path) -> None:
     lines = [
         '{"method":"POST","path":"/v1/chat/completions","status":401,"code":"invalid_token","event":"request"}',
-        '{"event": "told_again", "who": "nobody in particular", "x": "some other header"}',
+        '{"event": "signalled_again", "who": "nobody in particular", "x": "some other header"}',
         '{"event": "Hello", "token": "tok_01a1e14626c57df9a8b7c6d5", "turn": "turn_01a1e14626c57df9"}',
         "the gardener",
     ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tools.reference.markdown import head, table
 from turnledger import errors
-from turnledger.server.errors import KINDS, Refused
+from turnledger.server.errors import KINDS, RequestRefused
 
 PACKAGE = Path(errors.__file__).parent
 NOT_RAISED = ("testing",)
@@ -18,7 +18,7 @@ NOT_RAISED = ("testing",)
 
 class Message(NamedTuple):
     error: str
-    """The name of its class, or the code of a Refused."""
+    """The name of its class, or the code of a RequestRefused."""
     text: str
     module: str
     line: int
@@ -54,7 +54,7 @@ def page() -> str:
 
 def messages() -> Iterator[Message]:
     """Find the text of every error that the product makes: given as it is, or by a name assigned before."""
-    names = {each.__name__ for each in _tree(errors.TurnledgerError)} | {Refused.__name__}
+    names = {each.__name__ for each in _tree(errors.TurnledgerError)} | {RequestRefused.__name__}
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE).as_posix()
         if not module.startswith(NOT_RAISED):
@@ -74,7 +74,7 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 
 def _made(call: ast.Call, name: str, module: str, assigned: dict[str, str]) -> Iterator[Message]:
     texts = [_literal(each) or assigned.get(_name(each), "") for each in call.args]
-    if name == Refused.__name__ and len(texts) > 2:
+    if name == RequestRefused.__name__ and len(texts) > 2:
         name, texts = texts[1] or name, texts[2:]
     if texts and " " in texts[0]:
         yield Message(name, texts[0], module, call.lineno)

@@ -38,7 +38,7 @@ export class Tokens {
     return createOnce(this.#wire, "/api/tokens", options);
   }
 
-  /** List the tokens, the newest first. */
+  /** List tokens, newest first. */
   list({ owner, limit, signal }: CallOptions & { owner?: string; limit?: number } = {}): Pages<Token> {
     return listById(this.#wire, "/api/tokens", { owner }, limit, signal);
   }

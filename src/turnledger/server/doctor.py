@@ -30,7 +30,7 @@ from turnledger.runners.upstream.failures import BrokenOff, ProxyFailed
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
-from turnledger.server.listen.socket import PortInUse, allowed_files, bind, needed_for
+from turnledger.server.listen.socket import PortInUse, allowed_files, bind, open_files_for
 from turnledger.stores.sqlite import path_of
 from turnledger.stores.sqlite.files import MOUNTS, check_place, network_filesystem
 from turnledger.stores.sqlite.migrations import VERSION
@@ -50,27 +50,27 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     subject: str
     level: Level
-    told: str
+    message: str = msgspec.field(name="told")  # as `doctor --json` prints it
     remedy: str = ""
 
 
-def ok(subject: str, told: str) -> Diagnosis:
-    return Diagnosis(subject, Level.OK, told)
+def ok(subject: str, message: str) -> Diagnosis:
+    return Diagnosis(subject, Level.OK, message)
 
 
-def warn(subject: str, told: str, remedy: str) -> Diagnosis:
-    return Diagnosis(subject, Level.WARN, told, remedy)
+def warn(subject: str, message: str, remedy: str) -> Diagnosis:
+    return Diagnosis(subject, Level.WARN, message, remedy)
 
 
-def fail(subject: str, told: str, remedy: str) -> Diagnosis:
-    return Diagnosis(subject, Level.FAIL, told, remedy)
+def fail(subject: str, message: str, remedy: str) -> Diagnosis:
+    return Diagnosis(subject, Level.FAIL, message, remedy)
 
 
 SKEW = 60.0
 """Seconds by which clocks may differ."""
 EARLIEST = 1_735_689_600
 """The year 2025: a clock with an earlier date was never set."""
-HEARING = 3.0
+LISTENER_TIMEOUT = 3.0
 """Seconds for a server at our port to respond."""
 
 
@@ -81,8 +81,8 @@ async def examine(load: Callable[[], Settings], environ: Mapping[str, str]) -> l
         settings = load()
     except InvalidSettings as problem:
         # The message has the place and the remedy.
-        return [*found, fail("settings", str(problem), "Mend this first: all else hangs on it.")]
-    return [*found, ok("settings", "understood"), *await Doctor(settings, environ).findings()]
+        return [*found, fail("settings", str(problem), "Fix this first: the other checks depend on it.")]
+    return [*found, ok("settings", "valid"), *await Doctor(settings, environ).findings()]
 
 
 class Doctor:
@@ -94,9 +94,9 @@ class Doctor:
         self._settings = settings
         self._environ = environ
         self._now = now
-        self._stored: Examination | None = None
+        self._examination: Examination | None = None
         self._any_tokens = False
-        self._ahead: list[float] = []
+        self._clock_ahead: list[float] = []
 
     async def findings(self) -> list[Diagnosis]:
         checks: dict[str, Callable[[], Awaitable[list[Diagnosis]]]] = {
@@ -109,16 +109,16 @@ class Doctor:
             try:
                 found += await check()
             except Exception as problem:
-                told = f"could not be looked at: {type(problem).__name__}"
-                found.append(fail(subject, told, "This is a bug in Turnledger: please report it."))
-        newest = self._stored.newest_ms if self._stored is not None else None
+                message = f"could not be checked: {type(problem).__name__}"
+                found.append(fail(subject, message, "This is a bug in Turnledger: please report it."))
+        newest = self._examination.newest_ms if self._examination is not None else None
         found += check_open_files(self._settings)
         found += check_exposure(self._settings, any_tokens=self._any_tokens)
-        return [*found, *check_clock(self._now(), self._ahead, newest)]
+        return [*found, *check_clock(self._now(), self._clock_ahead, newest)]
 
     async def _store(self) -> list[Diagnosis]:
-        found, self._stored = await asyncio.to_thread(check_store, self._settings.store)
-        if self._stored is not None:
+        found, self._examination = await asyncio.to_thread(check_store, self._settings.store)
+        if self._examination is not None:
             visit = await visit_store(self._settings.store)
             try:
                 self._any_tokens = (await visit.read(find, FindRequest(None, OWNER))).any_tokens
@@ -131,7 +131,7 @@ class Doctor:
 
     async def _upstreams(self) -> list[Diagnosis]:
         answers = await check_upstreams(self._settings, self._environ)
-        self._ahead = [each.clock_ahead for each in answers if each.clock_ahead is not None]
+        self._clock_ahead = [each.clock_ahead for each in answers if each.clock_ahead is not None]
         return [finding for each in answers for finding in each.findings]
 
 
@@ -142,30 +142,30 @@ def check_versions() -> list[Diagnosis]:
 def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
     where = f"{settings.host}:{settings.port}"
     if any_tokens:
-        return [ok("access", f"at {where}, with a token only")]
+        return [ok("access", f"{where} requires a token")]
     if not settings.insecure and not is_loopback(settings.host):
-        told = f"{where} can be reached from other machines, and there is no token"
-        return [fail("access", told, "Make one: turnledger tokens create. Or listen at 127.0.0.1.")]
+        message = f"{where} is reachable from other machines, and no token exists"
+        return [fail("access", message, "Create one: turnledger tokens create. Or listen on 127.0.0.1.")]
     if settings.insecure:
-        remedy = "Create a token, or make sure that your proxy authorizes its callers."
+        remedy = "Create a token, or make sure that your proxy authenticates its callers."
         if is_loopback(settings.host):
-            told = f"at {where} everybody on this machine, and everybody who comes through a proxy"
+            message = f"{where} is open to everyone on this machine and to all requests through a proxy"
         else:
-            told = f"at {where} everybody who can reach this machine may call it without a token"
-        return [warn("access", told, remedy)]
-    told = f"at {where}, programs on this machine only; behind any proxy, create a token first"
-    return [ok("access", told)]
+            message = f"{where} is open without a token to everyone who can reach this machine"
+        return [warn("access", message, remedy)]
+    message = f"{where} is open to programs on this machine; before using a proxy, create a token"
+    return [ok("access", message)]
 
 
 def check_open_files(settings: Settings) -> list[Diagnosis]:
     """Check that the system allows as many connections as the settings."""
-    wanted = needed_for(settings.limits.requests)
-    allowed = allowed_files(wanted)
-    if allowed >= wanted:
+    expected = open_files_for(settings.limits.requests)
+    allowed = allowed_files(expected)
+    if allowed >= expected:
         return []
-    told = f"the system allows {allowed} open files, and {settings.limits.requests} requests need {wanted}"
-    remedy = "Raise its limit (ulimit -Hn, LimitNOFILE= of systemd), or lower `requests`."
-    return [warn("open files", told, remedy)]
+    message = f"the system allows {allowed} open files; {settings.limits.requests} requests need {expected}"
+    remedy = "Raise the limit (ulimit -Hn; LimitNOFILE= in systemd), or lower `requests`."
+    return [warn("open files", message, remedy)]
 
 
 def check_port(settings: Settings) -> list[Diagnosis]:
@@ -175,50 +175,50 @@ def check_port(settings: Settings) -> list[Diagnosis]:
     except PortInUse:
         return _check_listener(settings)
     except InvalidSettings as problem:
-        return [fail("port", str(problem), "Until then the server does not start.")]
+        return [fail("port", str(problem), "The server cannot start until this is fixed.")]
     return [ok("port", f"{settings.port} is free")] if settings.port else []
 
 
 def _check_listener(settings: Settings) -> list[Diagnosis]:
     host = settings.host.strip("[]")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - asked, not listened at
-    connection = http.client.HTTPConnection(host, settings.port, timeout=HEARING)
+    connection = http.client.HTTPConnection(host, settings.port, timeout=LISTENER_TIMEOUT)
     try:
         connection.request("GET", "/readyz", headers={"Host": f"localhost:{settings.port}"})
         answer = connection.getresponse()
         status = msgspec.json.decode(answer.read(65_536), type=dict[str, str])["status"]
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, KeyError, UnicodeDecodeError):
-        remedy = "End that, or choose another port with --port."
-        return [fail("port", f"something else listens at {settings.port}", remedy)]
+        remedy = "Stop it, or choose another port with --port."
+        return [fail("port", f"another program listens on {settings.port}", remedy)]
     finally:
         connection.close()
     if answer.status == 200:
-        return [ok("port", f"a server runs at {settings.port}, and is {status}")]
-    return [fail("port", f"a server runs at {settings.port}, and is not ready: {status}", "See its log.")]
+        return [ok("port", f"a server runs on {settings.port} and is {status}")]
+    return [fail("port", f"a server runs on {settings.port} and is not ready: {status}", "See its log.")]
 
 
 def check_clock(now: float, ahead: list[float], newest_ms: int | None) -> list[Diagnosis]:
     """Compare the clock with those of upstream and store: it sorts lists and lets conversations expire."""
-    remedy = "Set the clock, and have it kept by NTP."
+    remedy = "Set the clock, and enable NTP."
     if now < EARLIEST:
-        return [fail("clock", "it was never set", remedy)]
+        return [fail("clock", "never set", remedy)]
     if not time.get_clock_info("monotonic").monotonic:
-        return [fail("clock", "this system has no clock that never goes back", "Use another system.")]
+        return [fail("clock", "this system has no monotonic clock", "Use another system.")]
     found = []
     if ahead and min(map(abs, ahead)) > SKEW:
-        off = min(ahead, key=abs)
-        way = "behind" if off > 0 else "ahead of"
-        found.append(warn("clock", f"{abs(off):.0f} seconds {way} that of the upstream", remedy))
+        skew = min(ahead, key=abs)
+        direction = "behind" if skew > 0 else "ahead of"
+        found.append(warn("clock", f"{abs(skew):.0f} seconds {direction} the upstream", remedy))
     if newest_ms is not None and newest_ms / 1000 - now > SKEW:
-        told = f"the last turn is from {newest_ms / 1000 - now:.0f} seconds in the future"
-        found.append(warn("clock", told, f"{remedy} Until then, what is new is listed as if it were old."))
-    return found or [ok("clock", "as that of the upstream" if ahead else "nothing speaks against it")]
+        message = f"the last turn is {newest_ms / 1000 - now:.0f} seconds in the future"
+        found.append(warn("clock", message, f"{remedy} Until then, new chats are listed as old ones."))
+    return found or [ok("clock", "agrees with the upstream" if ahead else "plausible")]
 
 
 TOO_LITTLE, LITTLE = 16 * 2**20, 256 * 2**20
 """Bytes of free space below which turns soon fail, and below which to warn."""
 LONG_LOG = 512 * 2**20
-TRIAL = bytes(64 * 1024)
+TEST_BYTES = bytes(64 * 1024)
 
 
 def check_sqlite() -> list[Diagnosis]:
@@ -231,70 +231,68 @@ def check_sqlite() -> list[Diagnosis]:
 def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
     """Check the store of a URL; return its contents, too. Blocks; does not change the store."""
     if url.startswith("memory:"):
-        told = "everything is kept in memory, and gone with the server"
-        return [
-            warn("store", told, "Name a file to keep conversations: --store sqlite:////path/chats.db")
-        ], None
+        message = "chats are kept in memory, and lost when the server stops"
+        return [warn("store", message, "To keep chats, use a file: --store sqlite:////path/chats.db")], None
     try:
         path = path_of(url)
-        place = check_place(path)
+        file = check_place(path)
     except StoreError as problem:
-        return [fail("store", str(problem), "Name another file with --store, or mend this one.")], None
-    around = [*check_disk(place.parent), *check_filesystem(place.parent)]
-    if not place.exists() or not place.stat().st_size:
-        return [ok("store", f"{place} is not there yet, and will be made"), *around], None
+        return [fail("store", str(problem), "Choose another file with --store, or repair this one.")], None
+    disk_findings = [*check_disk(file.parent), *check_filesystem(file.parent)]
+    if not file.exists() or not file.stat().st_size:
+        return [ok("store", f"{file} does not exist yet; the server creates it"), *disk_findings], None
     try:
         found = examine_file(path)
     except StoreError as problem:
         diagnose = warn if type(problem) is StoreError else fail  # an older version: serving upgrades it
-        return [diagnose("store", str(problem), "See what is said of it."), *around], None
-    return [*check_file(place, found), *check_permissions(place), *around], found
+        return [diagnose("store", str(problem), "See the message."), *disk_findings], None
+    return [*check_file(file, found), *check_permissions(file), *disk_findings], found
 
 
-def check_file(place: Path, found: Examination) -> list[Diagnosis]:
-    size = f"{place}, {_bytes(found.file_bytes)}, schema {found.schema} of {VERSION}"
-    told = [ok("store", size)]
+def check_file(file: Path, found: Examination) -> list[Diagnosis]:
+    size = f"{file}, {_bytes(found.file_bytes)}, schema {found.schema} of {VERSION}"
+    message = [ok("store", size)]
     if found.journal_mode != "wal":
-        remedy = "The server sets it when it starts; if it stays so, use a local disk."
-        told.append(warn("store log", f"the journal mode is {found.journal_mode}, and should be wal", remedy))
+        remedy = "The server sets it when it starts. If it does not change, use a local disk."
+        message.append(warn("store log", f"the journal mode is {found.journal_mode} instead of wal", remedy))
     elif found.log_bytes > LONG_LOG:
-        remedy = "Find the program that keeps reading the file, such as an open sqlite3 shell, and end it."
-        told.append(warn("store log", f"the log has grown to {_bytes(found.log_bytes)}", remedy))
+        remedy = "Find and stop the program that keeps reading the file, such as an open sqlite3 shell."
+        message.append(warn("store log", f"the log has grown to {_bytes(found.log_bytes)}", remedy))
     if found.is_stuck:
-        remedy = f"Find the program that has the file open, for example with: fuser {place}"
-        told.append(fail("store lock", "another process holds the file and does not let go", remedy))
-    return [*told, *check_participants(found)]
+        remedy = f"Find the program that has the file open: fuser {file}"
+        message.append(fail("store lock", "another process holds the lock of the file", remedy))
+    return [*message, *check_participants(found)]
 
 
 def check_participants(found: Examination) -> list[Diagnosis]:
     if found.dead:
-        told = f"{_processes(found.dead)} died and left turns or a lease behind"
-        remedy = "Nothing needs to be done: the next server to start, or one that runs, takes that up."
-        return [warn("processes", told, remedy)]
+        message = f"{_processes(found.dead)} died with running turns or a lease"
+        remedy = "No action needed: a running server, or the next one to start, recovers them."
+        return [warn("processes", message, remedy)]
     if found.unknown:
-        told = f"of {_processes(found.unknown)} it cannot be seen here whether they live"
-        remedy = "They may be other users', or on other machines, where SQLite files must not be shared."
-        return [warn("processes", told, remedy)]
-    return [ok("processes", f"{_processes(found.living)} at work in the store")]
+        message = f"cannot determine whether {_processes(found.unknown)} are alive"
+        remedy = "They may belong to other users, or to other machines, which must not share a SQLite file."
+        return [warn("processes", message, remedy)]
+    return [ok("processes", f"{_processes(found.living)} using the store")]
 
 
 def check_disk(folder: Path) -> list[Diagnosis]:
     """Check that the disk can be written to, and how much space is free."""
     try:
-        with tempfile.TemporaryFile(dir=folder) as trial:
-            trial.write(TRIAL)
-            trial.flush()
-            os.fsync(trial.fileno())
+        with tempfile.TemporaryFile(dir=folder) as test_file:
+            test_file.write(TEST_BYTES)
+            test_file.flush()
+            os.fsync(test_file.fileno())
     except OSError as problem:
         remedy = "Free some space, or check the permissions and the mount of this folder."
         return [fail("disk", f"{folder} cannot be written to: {problem.strerror}", remedy)]
     free = shutil.disk_usage(folder).free
-    told = f"{_bytes(free)} free in {folder}"
+    message = f"{_bytes(free)} free in {folder}"
     if free < TOO_LITTLE:
-        return [fail("disk", told, "Free some space: turns fail when there is none left.")]
+        return [fail("disk", message, "Free some space: without it, turns fail.")]
     if free < LITTLE:
-        return [warn("disk", told, "Free some space soon.")]
-    return [ok("disk", told)]
+        return [warn("disk", message, "Free some space soon.")]
+    return [ok("disk", message)]
 
 
 def check_filesystem(folder: Path, mounts: Path = MOUNTS) -> list[Diagnosis]:
@@ -302,29 +300,29 @@ def check_filesystem(folder: Path, mounts: Path = MOUNTS) -> list[Diagnosis]:
     kind = network_filesystem(folder, mounts)
     if kind is None:
         return []
-    remedy = "Move the store to a local disk: over a network, locks and the log are not reliable."
-    return [warn("filesystem", f"{folder} is on {kind}, which is a network filesystem", remedy)]
+    remedy = "Move the store to a local disk: network locks are not reliable."
+    return [warn("filesystem", f"{folder} is on {kind}, a network filesystem", remedy)]
 
 
-def check_permissions(place: Path) -> list[Diagnosis]:
+def check_permissions(file: Path) -> list[Diagnosis]:
     if os.name != "posix":
         return []
-    open_to = _open_to(place)
+    open_to = _open_to(file)
     if open_to:
-        remedy = f"chmod 600 {place}"
-        return [warn("permissions", f"{open_to} on this machine can read {place}", remedy)]
-    if place.stat().st_uid != os.getuid():
-        remedy = "Serve as its owner, who may not be able to read what other users write."
-        return [warn("permissions", f"{place} belongs to another user", remedy)]
-    return [ok("permissions", "the store can be read by its user only")]
+        remedy = f"chmod 600 {file}"
+        return [warn("permissions", f"{open_to} on this machine can read {file}", remedy)]
+    if file.stat().st_uid != os.getuid():
+        remedy = "Run the server as the owner of the file."
+        return [warn("permissions", f"{file} belongs to another user", remedy)]
+    return [ok("permissions", "only its owner can read the store")]
 
 
-def _open_to(place: Path) -> str:
-    for who, reads, enters in (
-        ("everybody", stat.S_IROTH, stat.S_IXOTH),
+def _open_to(file: Path) -> str:
+    for who, reads, traverses in (
+        ("everyone", stat.S_IROTH, stat.S_IXOTH),
         ("the group", stat.S_IRGRP, stat.S_IXGRP),
     ):
-        if place.stat().st_mode & reads and all(each.stat().st_mode & enters for each in place.parents):
+        if file.stat().st_mode & reads and all(each.stat().st_mode & traverses for each in file.parents):
             return who
     return ""
 
@@ -363,93 +361,107 @@ class UpstreamCheck(msgspec.Struct, frozen=True):
         return f"upstream {urlsplit(self.url).netloc}"
 
 
-class Answered(msgspec.Struct, frozen=True):
+class UpstreamReport(msgspec.Struct, frozen=True):
     findings: list[Diagnosis]
     clock_ahead: float | None = None
     """Seconds by which its clock is ahead of ours, if it sent the time."""
 
 
 def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
-    wanted: dict[tuple[str, str | None, bool | str], list[str]] = {}
+    expected: dict[tuple[str, str | None, bool | str], list[str]] = {}
     for name, model in settings.models.items():
-        way = (model.upstream, model.api_key_env, model.proxy)
-        wanted.setdefault(way, []).append(model.model or name)
+        direction = (model.upstream, model.api_key_env, model.proxy)
+        expected.setdefault(direction, []).append(model.model or name)
     if settings.upstream is not None:
-        wanted.setdefault((settings.upstream, settings.api_key_env, settings.proxy), [])
+        expected.setdefault((settings.upstream, settings.api_key_env, settings.proxy), [])
     return [
-        UpstreamCheck(url, variable, tuple(names), proxy) for (url, variable, proxy), names in wanted.items()
+        UpstreamCheck(url, variable, tuple(names), proxy)
+        for (url, variable, proxy), names in expected.items()
     ]
 
 
-async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> list[Answered]:
-    asked = upstreams_of(settings)
-    if not asked:
-        return [Answered([ok("models", "the demo model, which needs no network")])]
-    return list(await asyncio.gather(*(check_upstream(each, environ) for each in asked)))
+async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> list[UpstreamReport]:
+    upstream = upstreams_of(settings)
+    if not upstream:
+        return [UpstreamReport([ok("models", "demo model; no network needed")])]
+    return list(await asyncio.gather(*(check_upstream(each, environ) for each in upstream)))
 
 
-async def check_upstream(asked: UpstreamCheck, environ: Mapping[str, str]) -> Answered:
+async def check_upstream(upstream: UpstreamCheck, environ: Mapping[str, str]) -> UpstreamReport:
     """Request the models of one upstream, which is free of charge."""
-    api_key = environ.get(asked.api_key_env) if asked.api_key_env else None
+    api_key = environ.get(upstream.api_key_env) if upstream.api_key_env else None
     try:
-        got = await get(asked.url, "/models", api_key, seconds=PATIENCE, limit=LARGEST, proxy=asked.proxy)
+        response = await get(
+            upstream.url, "/models", api_key, seconds=PATIENCE, limit=LARGEST, proxy=upstream.proxy
+        )
     except InvalidInput as problem:
-        remedy = f"Check {asked.api_key_env}, and `upstream` and `proxy` in the settings."
-        return Answered([fail(asked.subject, str(problem), remedy)])
+        remedy = f"Check {upstream.api_key_env}, and `upstream` and `proxy` in the settings."
+        return UpstreamReport([fail(upstream.subject, str(problem), remedy)])
     except ProxyFailed as failed:
         remedy = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or `proxy` in the settings."
-        return Answered([fail(asked.subject, str(failed), remedy)])
+        return UpstreamReport([fail(upstream.subject, str(failed), remedy)])
     except BrokenOff as broken_off:
-        return Answered([_unreachable(asked, broken_off.__cause__)])
+        return UpstreamReport([_unreachable(upstream, broken_off.__cause__)])
     except (ModelError, TimeoutError) as problem:
-        return Answered([_unreachable(asked, problem)])
-    findings = [*_of_status(asked, got.status, got.body), *_of_transport(asked, api_key)]
-    return Answered(findings, _ahead(got.headers.get(b"date", b"").decode("latin-1")))
+        return UpstreamReport([_unreachable(upstream, problem)])
+    findings = [
+        *_check_status(upstream, response.status, response.body),
+        *_check_transport(upstream, api_key),
+    ]
+    return UpstreamReport(findings, _clock_ahead(response.headers.get(b"date", b"").decode("latin-1")))
 
 
-def _unreachable(asked: UpstreamCheck, problem: BaseException | None) -> Diagnosis:
+def _unreachable(upstream: UpstreamCheck, problem: BaseException | None) -> Diagnosis:
     if isinstance(problem, TimeoutError):
-        return fail(asked.subject, "did not answer in time", "Is it up, and is there a firewall between?")
+        return fail(upstream.subject, "timed out", "Check that it is running, and check the firewall.")
     if isinstance(problem, socket.gaierror):
-        return fail(asked.subject, "its name is not known", "Check `upstream` in the settings, and DNS.")
+        return fail(upstream.subject, "unknown host name", "Check `upstream` in the settings, and DNS.")
     if isinstance(problem, ssl.SSLError):
-        remedy = "Check its certificate, and whether it is https at all."
-        return fail(asked.subject, "no secure connection could be made", remedy)
-    remedy = "Is it running? Check host and port of `upstream` in the settings."
-    return fail(asked.subject, "cannot be reached", remedy)
+        remedy = "Check its certificate, and whether it uses https."
+        return fail(upstream.subject, "no secure connection", remedy)
+    remedy = "Check that it is running, and check host and port of `upstream` in the settings."
+    return fail(upstream.subject, "cannot be reached", remedy)
 
 
-def _of_status(asked: UpstreamCheck, status: int, body: bytes) -> list[Diagnosis]:
-    key = f"with the api_key in {asked.api_key_env}" if asked.api_key_env else "without an api_key"
+def _check_status(upstream: UpstreamCheck, status: int, body: bytes) -> list[Diagnosis]:
+    key = f"with the api_key in {upstream.api_key_env}" if upstream.api_key_env else "without an api_key"
     if status in REFUSED:
-        remedy = f"Check {asked.api_key_env}." if asked.api_key_env else "Name its variable: api_key_env."
-        return [fail(asked.subject, f"refused to answer {key} (status {status})", remedy)]
+        remedy = (
+            f"Check {upstream.api_key_env}."
+            if upstream.api_key_env
+            else "Set api_key_env to the name of its variable."
+        )
+        return [fail(upstream.subject, f"refused the request {key} (status {status})", remedy)]
     if 300 <= status < 400:
-        return [fail(asked.subject, f"redirects (status {status})", "Write the URL that it redirects to.")]
+        return [fail(upstream.subject, f"redirects (status {status})", "Use the URL that it redirects to.")]
     if status >= 500:
-        return [
-            fail(asked.subject, f"answers, but with an error of its own (status {status})", "See its log.")
-        ]
+        return [fail(upstream.subject, f"responds with a server error (status {status})", "See its log.")]
     names = _names(body) if status == 200 else None
     if names is None:
-        remedy = "Does `upstream` end where /chat/completions follows, often in /v1? Else it has no list."
-        told = f"answers {key}, but has no list of models (status {status})"
-        return [warn(asked.subject, told, remedy)]
-    missing = [name for name in asked.models if name not in names]
+        remedy = "Check that `upstream` ends before /chat/completions, often in /v1."
+        message = f"responds {key}, but has no list of models (status {status})"
+        return [warn(upstream.subject, message, remedy)]
+    missing = [name for name in upstream.models if name not in names]
     if missing:
         known = ", ".join(sorted(names)[:SHOWN]) + (" …" if len(names) > SHOWN else "")
-        told = f"answers {key}, but does not list {', '.join(missing)}"
-        return [warn(asked.subject, plain(told), plain(f"Set `model` to one that it has: {known or 'none'}"))]
+        message = f"responds {key}, but does not list {', '.join(missing)}"
+        return [
+            warn(
+                upstream.subject,
+                plain(message),
+                plain(f"Set `model` to one of its models: {known or 'none'}"),
+            )
+        ]
     counted = f"{len(names)} model{'' if len(names) == 1 else 's'}"
-    return [ok(asked.subject, f"answers {key}, and lists {counted}")]
+    return [ok(upstream.subject, f"responds {key}, and lists {counted}")]
 
 
-def _of_transport(asked: UpstreamCheck, api_key: str | None) -> list[Diagnosis]:
-    parts = urlsplit(asked.url)
+def _check_transport(upstream: UpstreamCheck, api_key: str | None) -> list[Diagnosis]:
+    parts = urlsplit(upstream.url)
     if api_key is None or parts.scheme == "https" or is_loopback(parts.hostname or ""):
         return []
-    told = "the api_key travels unencrypted"
-    return [warn(asked.subject, told, "Use https, if the way there is not wholly yours.")]
+    message = "the api_key is sent unencrypted"
+    return [warn(upstream.subject, message, "Use https, unless the whole network is yours.")]
 
 
 class _Model(msgspec.Struct):
@@ -467,7 +479,7 @@ def _names(body: bytes) -> set[str] | None:
         return None
 
 
-def _ahead(date: str) -> float | None:
+def _clock_ahead(date: str) -> float | None:
     try:
         return parsedate_to_datetime(date).timestamp() - time.time()
     except (TypeError, ValueError):

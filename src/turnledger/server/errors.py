@@ -19,16 +19,14 @@ Headers = Iterable[tuple[bytes, bytes]]
 NO_RETRY = (b"x-should-retry", b"false")
 """The official OpenAI clients retry 408, 409, 429 and 5xx unless this header forbids it."""
 INTERNAL = (
-    "Something went wrong inside the server. The history is as it was, or as the last answer said. "
-    "The server's log has the details under this request's x-request-id."
+    "Internal server error. No acknowledged turn is lost. The server's log has the details under this "
+    "request's x-request-id."
 )
 
-OUT_OF_MEMORY = (
-    "The server has too little memory for this request at the moment. Try again later, or send less."
-)
+OUT_OF_MEMORY = "The server has too little memory for this request. Try again later, or send less."
 
 
-class Refused(TurnledgerError):
+class RequestRefused(TurnledgerError):
     """The request was refused before it reached the ledger. Nothing changed."""
 
     code = "refused"
@@ -46,17 +44,16 @@ class Refused(TurnledgerError):
 
 
 class ClientGone(TurnledgerError):
-    """The client closed the connection before its request was complete. There is nobody to answer."""
+    """The client closed the connection before its request was complete. No response is sent."""
 
     code = "client_gone"
 
 
-def shutting_down() -> Refused:
-    """Return the error for a request that came too late, a stream, or a turn that outlasted the grace
-    time."""
-    what = "The server is shutting down. A turn that was asked for here has failed, or was not begun."
-    message = f"{what} Try again in a moment."
-    return Refused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
+def shutdown_error() -> RequestRefused:
+    """Return the error for a late request, a stream, or a turn that outlasted the grace time."""
+    reason = "The server is shutting down. The requested turn has failed, or has not begun."
+    message = f"{reason} Try again in a moment."
+    return RequestRefused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
 
 
 class ErrorKind(NamedTuple):
@@ -142,7 +139,7 @@ KINDS: dict[type[TurnledgerError], ErrorKind] = {
 
 def kind_of(problem: BaseException) -> ErrorKind:
     """Return how to respond to a problem; one outside the tree is an internal error."""
-    if isinstance(problem, Refused):
+    if isinstance(problem, RequestRefused):
         return ErrorKind(problem.status, _type_of(problem.status), problem.headers)
     if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
         wait = (b"retry-after", b"%d" % math.ceil(problem.retry_after or 1))
@@ -174,7 +171,7 @@ def error_details(problem: BaseException) -> ErrorDetails:
         # The generic text of its class: the message names files of the server, and goes to the log.
         logs.log.error("store_failed", code=problem.code, details=str(problem))
         error["message"] = str(type(problem)())
-    if isinstance(problem, Refused):
+    if isinstance(problem, RequestRefused):
         error["param"] = problem.param
     if isinstance(problem, ModelRefused):
         # Programs match on the upstream's own codes, such as context_length_exceeded.
@@ -183,11 +180,11 @@ def error_details(problem: BaseException) -> ErrorDetails:
     return ErrorDetails(**error)
 
 
-async def answer_error(send: Send, problem: BaseException, request_id: str) -> None:
+async def send_error(send: Send, problem: BaseException, request_id: str) -> None:
     """Respond with an error; no response must have begun. An internal error is logged, and the client
     receives only its request id."""
     if not isinstance(problem, TurnledgerError):
-        logs.unexpected(problem, request_id=request_id)
+        logs.log_unexpected(problem, request_id=request_id)
     kind = kind_of(problem)
     body = error_body(problem)
     start = [

@@ -15,10 +15,10 @@ from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator, Principal
 from turnledger.server.access.cursors import ServerSeal
 from turnledger.server.access.limits import Quotas
-from turnledger.server.chat_page.built import BuiltPage, own_page
+from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.titles import Titles
-from turnledger.server.ops.counters import Audience, OwnBoard, Sharing
+from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContext
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.body import decode_body, read_small_body
@@ -37,42 +37,46 @@ class Service:
         ledger: Ledger,
         models: Models,
         settings: Settings,
-        sharing: Sharing | None = None,
+        worker_context: WorkerContext | None = None,
         page: BuiltPage | None = None,
     ) -> None:
         self.ledger = ledger
         host = self.host = Host(ledger)
         self.models = models
         self.page = own_page() if page is None else page
-        self.admission = Authenticator(host.tokens, settings, host.clock)
-        self.sealing = ServerSeal(host.tokens)
+        self.authenticator = Authenticator(host.tokens, settings, host.clock)
+        self.cursor_seal = ServerSeal(host.tokens)
         self.settings = settings
-        self.keeping = PersistencePolicy(settings.chats, host)
-        self.board = OwnBoard() if sharing is None else sharing.board
-        self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
-        namer = settings.chats.title_model and models.named(settings.chats.title_model)
-        self.titles = Titles(host, namer) if namer else None
-        self.audience = Audience(self.board)
-        self.quotas = Quotas(settings.limits, self.board, self.metrics, host.clock)
+        self.persistence = PersistencePolicy(settings.chats, host)
+        self.counters = LocalCounters() if worker_context is None else worker_context.counters
+        self.metrics = (
+            Metrics()
+            if worker_context is None
+            else Metrics.shared(worker_context.metrics_folder, worker_context.part)
+        )
+        title_model = settings.chats.title_model and models.get(settings.chats.title_model)
+        self.titles = Titles(host, title_model) if title_model else None
+        self.audience = Audience(self.counters)
+        self.quotas = Quotas(settings.limits, self.counters, self.metrics, host.clock)
         patience = settings.limits.send_wait
         self.streams = Streams(host.tokens, host.clock, self.quotas, self.metrics, patience)
         self.readiness = Readiness(host.probe)
         self.audit = AuditLog(settings.audit_log, host.clock)
         self.shutting_down = asyncio.Event()
         """Set when the shutdown begins: endless streams then end by themselves."""
-        watch = self.metrics.watch
-        watch("running_turns", "Turns that run.", lambda: host.at_work().running)
-        watch("queue_length", "Turns that wait for others.", lambda: host.at_work().waiting)
-        watch("clock_in_doubt", "Workers whose wall clock has jumped.", lambda: not host.clock.is_trusted)
-        watch("event_readers", "Streams of events that are read.", lambda: host.at_work().readers)
+        export = self.metrics.export
+        export("running_turns", "Running turns.", lambda: host.at_work().running)
+        export("queue_length", "Turns in lane queues.", lambda: host.at_work().waiting)
+        export("clock_in_doubt", "Workers whose wall clock has jumped.", lambda: not host.clock.is_trusted)
+        export("event_readers", "Open event readers.", lambda: host.at_work().readers)
 
-    def chats(self, who: Principal, scope: str | None = None) -> Chats:
+    def chats(self, principal: Principal, scope: str | None = None) -> Chats:
         """The chats that this caller may see."""
-        return self.ledger.for_owner(who.owner, scope=scope, within=who.within)
+        return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
 
-    async def asked(self, request: Request, shape: type[Body]) -> tuple[Body, Principal]:
+    async def read_request(self, request: Request, shape: type[Body]) -> tuple[Body, Principal]:
         """Read a small body, which may be empty, and look up the caller again: the token may have ended while
         the body arrived."""
-        body = await read_small_body(request.scope, request.receive, self.settings.limits)
-        asked = decode_body(body if body.strip() else b"{}", decoder_of(shape))
-        return asked, await self.admission.admit(request.state.head)
+        raw = await read_small_body(request.scope, request.receive, self.settings.limits)
+        body = decode_body(raw if raw.strip() else b"{}", decoder_of(shape))
+        return body, await self.authenticator.admit(request.state.head)

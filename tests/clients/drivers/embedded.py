@@ -26,7 +26,7 @@ from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
 
-OF_TURNS = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure")
+TURN_HEADER_NAMES = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure")
 
 
 @dataclass
@@ -222,7 +222,7 @@ class EmbeddedDriver(Driver):
         on_disconnect: str | None = None,
         **options: Any,
     ) -> Any:
-        assert options.keys() <= set(OF_TURNS), options
+        assert options.keys() <= set(TURN_HEADER_NAMES), options
         named: dict[str, Any] = (
             {"conversation": chat.id} if chat.id is not None else {"conversation_key": chat.conversation_key}
         )

@@ -17,7 +17,7 @@ from turnledger.client import AsyncClient, Client, Retries, Timeouts
 from turnledger.errors import TurnledgerError
 from turnledger.model.event import TextDelta, TurnFinished
 
-OF_TURNS = frozenset({"chat.send", "chat.edit", "chat.regenerate"})
+TURN_HEADER_NAMES = frozenset({"chat.send", "chat.edit", "chat.regenerate"})
 MAKERS = frozenset({"chats.create", "chats.open", "chats.reset", "chat.fork"})
 NO_REQUEST = frozenset({"chats.open"})
 GROUPS = frozenset({"chats", "tokens", "shares"})
@@ -84,7 +84,7 @@ class PythonDriver(Driver):
             self._cancelled.add(given["command"])
             self._running[given["command"]]()
             return None
-        if verb in OF_TURNS:
+        if verb in TURN_HEADER_NAMES:
             return await self._turn(command, on, given, tell, events)
         if verb == "client.events":
             return await self._changes(command, on, tell, **given)

@@ -11,8 +11,8 @@ from turnledger.client.core.steps import Reply
 from turnledger.client.errors import DAY, OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream
 from turnledger.errors import TurnledgerError
 from turnledger.model.turn import Failure
-from turnledger.server.access.auth import missing, why_not
-from turnledger.server.errors import KINDS, Refused, error_body, kind_of
+from turnledger.server.access.auth import missing_token_error, token_error
+from turnledger.server.errors import KINDS, RequestRefused, error_body, kind_of
 
 
 def tree(kind: type[TurnledgerError] = TurnledgerError) -> list[type[TurnledgerError]]:
@@ -140,8 +140,8 @@ def test_retry_after_is_capped_at_a_day(said: str, seconds: float) -> None:
     assert told_by(refused(503, "shutting_down", retry_after=said)).retry_after == seconds
 
 
-@pytest.mark.parametrize("problem", [missing(), why_not(None)])
-def test_authentication_error_in_a_stream_becomes_not_admitted(problem: Refused) -> None:
+@pytest.mark.parametrize("problem", [missing_token_error(), token_error(None)])
+def test_authentication_error_in_a_stream_becomes_not_admitted(problem: RequestRefused) -> None:
     """A stream has no status any more."""
     error = told_in_stream(error_body(problem), "req_1").error
     assert (type(error), error.status, error.code) == (errors.NotAdmitted, 401, problem.code)

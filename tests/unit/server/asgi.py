@@ -113,13 +113,13 @@ class Streaming:
     """Says hello, then nothing until it is released or cancelled, which it tells in its stream."""
 
     def __init__(self) -> None:
-        self.began = asyncio.Event()
+        self.conversation_state = asyncio.Event()
         self.released = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"hello,", "more_body": True})
-        self.began.set()
+        self.conversation_state.set()
         last = b" done"
         try:
             await self.released.wait()
@@ -149,7 +149,7 @@ async def serving(settings: Settings | None = None, *more: Endpoint) -> AsyncIte
 
 
 def endpoint(path: str, answer: Any, method: str = "GET") -> Endpoint:
-    return Endpoint(method=method, path=path, answer=answer, summary="For a test.", tag="test")
+    return Endpoint(method=method, path=path, handler=answer, summary="For a test.", tag="test")
 
 
 def echo(settings: Settings) -> Endpoint:

@@ -11,7 +11,7 @@ from turnledger.server.ops.logs import log
 
 @contextmanager
 def kept_logging() -> Iterator[None]:
-    root, ours, to = logging.getLogger(), logging.getLogger("turnledger"), log._to
+    root, ours, to = logging.getLogger(), logging.getLogger("turnledger"), log._write
     server = logging.getLogger("turnledger.server")
     before = (root.handlers[:], root.level, ours.level, server.level)
     server.setLevel(logging.NOTSET)
@@ -19,7 +19,7 @@ def kept_logging() -> Iterator[None]:
     try:
         yield
     finally:
-        log._to = to
+        log._write = to
         root.handlers[:], root.level = before[0], before[1]
         ours.setLevel(before[2])
         server.setLevel(before[3])

@@ -1,6 +1,6 @@
 """A page that nobody built, with files of each kind: what is served does not depend on what is in them."""
 
-from turnledger.server.chat_page.built import BuiltPage
+from turnledger.server.chat_page.files import BuiltPage
 
 ASSET = "index-Ab12.js"
 FILES = {

@@ -32,7 +32,7 @@ def note(retire: Callable[[], object], abort: Callable[[], object], stall_wait: 
 
 
 if __name__ == "__main__":
-    watchdog.LOOK_EVERY, watchdog.YOUNG = 0.01, 0.0
+    watchdog.CHECK_EVERY, watchdog.YOUNG = 0.01, 0.0
     watchdog.resident_bytes = lambda pid: resident
     serve.worker_ceiling = lambda settings: LIMIT
     serve.Remedy = note  # type: ignore[misc, assignment]

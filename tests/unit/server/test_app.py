@@ -27,7 +27,7 @@ from turnledger.runners import demo
 from turnledger.server.app import App
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen import serve
-from turnledger.server.listen.serve import Server, opened
+from turnledger.server.listen.serve import Server, open_app
 from turnledger.server.listen.socket import bind
 from turnledger.server.openapi.endpoint import Endpoint
 
@@ -102,13 +102,13 @@ async def test_cancelled_request_of_a_running_server_propagates_cancellation() -
     stream = Streaming()
 
     async def wait(_: Request) -> Response:
-        stream.began.set()
+        stream.conversation_state.set()
         await stream.released.wait()
         raise AssertionError
 
     async with serving(None, endpoint("/wait", wait)) as app:
         asked = asyncio.create_task(ask(app, "/wait"))
-        await stream.began.wait()
+        await stream.conversation_state.wait()
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
@@ -119,7 +119,7 @@ async def test_requests_above_the_limit_are_refused_except_health_checks() -> No
     settings = Settings(limits=ServerLimits(requests=1))
     async with serving(settings, streaming(stream)) as app:
         first = asyncio.create_task(ask(app, "/stream"))
-        await stream.began.wait()
+        await stream.conversation_state.wait()
         reply = await ask(app, "/stream")
         assert (reply.status, reply.code, reply.header(b"retry-after")) == (429, "server_busy", b"2")
         assert (await ask(app)).status == 200
@@ -132,7 +132,7 @@ async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
     stream = Streaming()
     async with serving(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
-        await stream.began.wait()
+        await stream.conversation_state.wait()
         draining = asyncio.create_task(app.drain(3600))
         await app.service.shutting_down.wait()
         late = await ask(app, "/stream")
@@ -148,7 +148,7 @@ async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
 async def test_retiring_server_closes_each_connection_after_its_next_answer() -> None:
     async with serving() as app:
         assert (await ask(app)).header(b"connection") is None
-        app.part()
+        app.close_connections()
         parted = await ask(app)
         assert (parted.status, parted.header(b"connection")) == (200, b"close")
         await app.drain(0)
@@ -160,7 +160,7 @@ async def test_drain_cancels_open_requests_after_the_grace_period() -> None:
     stream = Streaming()
     async with serving(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
-        await stream.began.wait()
+        await stream.conversation_state.wait()
         assert await app.drain(0)
         assert (await open_request).body == b"hello, cancelled"
 
@@ -169,10 +169,10 @@ async def test_drain_cancels_open_requests_immediately_when_hurried() -> None:
     stream = Streaming()
     async with serving(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
-        await stream.began.wait()
+        await stream.conversation_state.wait()
         draining = asyncio.create_task(app.drain(3600))
         await app.service.shutting_down.wait()
-        app.hurry()
+        app.cancel_requests()
         assert await draining
         assert (await open_request).body == b"hello, cancelled"
 
@@ -198,7 +198,7 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
     cancelled: list[int] = []
 
     async def stubborn(_: Request) -> Response:
-        stream.began.set()
+        stream.conversation_state.set()
         while not released.is_set():
             try:
                 await released.wait()
@@ -208,9 +208,9 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
 
     async with serving(None, endpoint("/stubborn", stubborn)) as app:
         asked = asyncio.create_task(ask(app, "/stubborn"))
-        await stream.began.wait()
-        assert not await app.drain(0, cleaning=0)
-        app.hurry()
+        await stream.conversation_state.wait()
+        assert not await app.drain(0, cleanup_time=0)
+        app.cancel_requests()
         for _ in range(3):
             await asyncio.sleep(0)
         assert cancelled == [1]  # what it does to end well is not cut off in its turn
@@ -349,10 +349,10 @@ REQUESTS = {
 async def listening(store: str) -> AsyncIterator[int]:
     settings = Settings(port=0, store=store, log_level="error")
     with bind(settings) as listening:
-        async with opened(settings, {}, listening) as app:
+        async with open_app(settings, {}, listening) as app:
             is_up = asyncio.Event()
             server = Server(app, is_up.set)
-            answering = asyncio.create_task(server.answer_at(listening))
+            answering = asyncio.create_task(server.serve_at(listening))
             await is_up.wait()
             yield listening.getsockname()[1]
             server.end()

@@ -24,10 +24,10 @@ from turnledger.server import doctor
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
 from turnledger.server.doctor import (
-    Answered,
     Diagnosis,
     Doctor,
     Level,
+    UpstreamReport,
     check_clock,
     check_disk,
     check_exposure,
@@ -67,7 +67,7 @@ async def test_doctor_with_invalid_settings_reports_them_and_skips_dependent_che
 
     found = await examine(load, {})
     assert levels(found) == {"versions": Level.OK, "SQLite": Level.OK, "settings": Level.FAIL}
-    assert "line 3" in found[-1].told
+    assert "line 3" in found[-1].message
 
 
 async def test_doctor_check_that_raises_is_a_failure_and_the_others_still_run(
@@ -86,18 +86,18 @@ async def test_doctor_check_that_raises_is_a_failure_and_the_others_still_run(
 @pytest.mark.parametrize(
     ("settings", "any_tokens", "level", "told"),
     [
-        (Settings(), False, Level.OK, "this machine only"),
+        (Settings(), False, Level.OK, "programs on this machine"),
         (Settings(insecure=True), False, Level.WARN, "through a proxy"),
         (Settings(host="0.0.0.0", insecure=True), False, Level.WARN, "without a token"),
-        (Settings(host="0.0.0.0"), False, Level.FAIL, "there is no token"),
-        (Settings(host="0.0.0.0"), True, Level.OK, "with a token only"),
-        (Settings(host="0.0.0.0", insecure=True), True, Level.OK, "with a token only"),
-        (Settings(), True, Level.OK, "with a token only"),
+        (Settings(host="0.0.0.0"), False, Level.FAIL, "no token exists"),
+        (Settings(host="0.0.0.0"), True, Level.OK, "requires a token"),
+        (Settings(host="0.0.0.0", insecure=True), True, Level.OK, "requires a token"),
+        (Settings(), True, Level.OK, "requires a token"),
     ],
 )
 def test_doctor_reports_exposure(settings: Settings, any_tokens: bool, level: Level, told: str) -> None:
     [found] = check_exposure(settings, any_tokens=any_tokens)
-    assert (found.level, told in found.told) == (level, True)
+    assert (found.level, told in found.message) == (level, True)
 
 
 def test_doctor_warns_of_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_doctor_warns_of_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_doctor_distinguishes_a_foreign_address_from_a_port_in_use() -> None:
     [found] = check_port(Settings(host="192.0.2.1"))  # for documentation only: nobody has it
-    assert (found.level, "no address of this machine" in found.told) == (Level.FAIL, True)
+    assert (found.level, "not an address of this machine" in found.message) == (Level.FAIL, True)
 
 
 def test_doctor_distinguishes_a_free_port_our_own_and_a_foreign_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,24 +118,24 @@ def test_doctor_distinguishes_a_free_port_our_own_and_a_foreign_one(monkeypatch:
         other.bind(("127.0.0.1", 0))
         settings = Settings(port=other.getsockname()[1])
         other.listen()
-        monkeypatch.setattr(doctor, "HEARING", 0.05)
+        monkeypatch.setattr(doctor, "LISTENER_TIMEOUT", 0.05)
         assert levels(check_port(settings)) == {"port": Level.FAIL}
         monkeypatch.undo()
-    assert "free" in check_port(settings)[0].told
+    assert "free" in check_port(settings)[0].message
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         [found] = check_port(Settings(port=server.address[1]))
-        assert (found.level, "is ready" in found.told) == (Level.OK, True)
+        assert (found.level, "is ready" in found.message) == (Level.OK, True)
 
 
 @pytest.mark.parametrize(
     ("now", "ahead", "newest", "level", "told"),
     [
-        (NOW, [], None, Level.OK, "nothing speaks against"),
-        (NOW, [3.0], None, Level.OK, "as that of the upstream"),
+        (NOW, [], None, Level.OK, "plausible"),
+        (NOW, [3.0], None, Level.OK, "agrees with the upstream"),
         (NOW, [300.0], None, Level.WARN, "300 seconds behind"),
         (NOW, [-300.0], None, Level.WARN, "300 seconds ahead"),
-        (NOW, [300.0, 1.0], None, Level.OK, "as that"),
-        (NOW, [], NOW - 5, Level.OK, "nothing"),
+        (NOW, [300.0, 1.0], None, Level.OK, "agrees with"),
+        (NOW, [], NOW - 5, Level.OK, "plausible"),
         (NOW, [], NOW + 300, Level.WARN, "in the future"),
         (5.0, [], None, Level.FAIL, "never set"),
     ],
@@ -144,7 +144,7 @@ def test_doctor_compares_the_clock_with_upstreams_and_the_store(
     now: float, ahead: list[float], newest: float | None, level: Level, told: str
 ) -> None:
     [found] = check_clock(now, ahead, None if newest is None else int(newest * 1000))
-    assert (found.level, told in found.told) == (level, True)
+    assert (found.level, told in found.message) == (level, True)
 
 
 SOUND = Examination(
@@ -196,7 +196,7 @@ def test_doctor_reports_a_path_that_is_not_a_store(tmp_path: Path, make: object,
     make(path)
     found, examined = check_store(f"sqlite:///{path}")
     assert (levels(found)["store"], examined) == (level, None)
-    assert str(path) in found[0].told
+    assert str(path) in found[0].message
 
 
 async def test_doctor_warns_of_a_store_in_an_older_format(store: Path) -> None:
@@ -228,8 +228,8 @@ def test_doctor_reports_store_file_anomalies(change: dict[str, int], subject: st
 
 
 def test_doctor_counts_the_processes_of_a_store() -> None:
-    assert check_participants(msgspec.structs.replace(SOUND, living=0))[0].told.startswith("0 processes")
-    assert check_participants(SOUND)[0].told.startswith("1 process at")
+    assert check_participants(msgspec.structs.replace(SOUND, living=0))[0].message.startswith("0 processes")
+    assert check_participants(SOUND)[0].message.startswith("1 process using")
 
 
 def test_doctor_reports_an_unwritable_and_a_nearly_full_disk(
@@ -237,7 +237,7 @@ def test_doctor_reports_an_unwritable_and_a_nearly_full_disk(
 ) -> None:
     assert levels(check_disk(tmp_path)) == {"disk": Level.OK}
     [lost] = check_disk(tmp_path / "nowhere")
-    assert (lost.level, "No such file" in lost.told) == (Level.FAIL, True)
+    assert (lost.level, "No such file" in lost.message) == (Level.FAIL, True)
     for bound in ("LITTLE", "TOO_LITTLE"):
         monkeypatch.setattr(doctor, bound, 10**18)
         expected = {"LITTLE": Level.WARN, "TOO_LITTLE": Level.FAIL}[bound]
@@ -260,19 +260,19 @@ def test_doctor_warns_of_a_store_readable_by_others(tmp_path: Path, monkeypatch:
     place = tmp_path / "chats.db"
     place.touch()
     for folder, mode, told in (
-        (0o755, 0o644, "everybody"),
+        (0o755, 0o644, "everyone"),
         (0o750, 0o644, "the group"),
         (0o755, 0o640, "the group"),
-        (0o700, 0o644, "its user only"),
-        (0o755, 0o600, "its user only"),
+        (0o700, 0o644, "only its owner"),
+        (0o755, 0o600, "only its owner"),
     ):
         tmp_path.chmod(folder)
         place.chmod(mode)
         [found] = check_permissions(place)
-        assert told in found.told
-        assert (found.level is Level.OK) == ("user only" in told)
+        assert told in found.message
+        assert (found.level is Level.OK) == ("owner" in told)
     monkeypatch.setattr(os, "getuid", lambda: -1)
-    assert "another user" in check_permissions(place)[0].told
+    assert "another user" in check_permissions(place)[0].message
 
 
 def test_doctor_fails_an_unsafe_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +318,7 @@ async def upstream(
         await runner.cleanup()
 
 
-async def ask(url: str, *, key: bool = False, model: str | None = None) -> Answered:
+async def ask(url: str, *, key: bool = False, model: str | None = None) -> UpstreamReport:
     variable = "API_KEY" if key else None
     models = {"m": ModelSettings(upstream=url, model=model, api_key_env=variable)} if model else {}
     settings = Settings(upstream=None if model else url, api_key_env=variable, models=models)
@@ -332,15 +332,15 @@ async def test_doctor_accepts_an_upstream_that_answers() -> None:
         answered = await ask(url, key=True)
     [found] = answered.findings
     assert (found.level, found.remedy) == (Level.OK, "")
-    assert "API_KEY" in found.told
-    assert "2 models" in found.told
+    assert "API_KEY" in found.message
+    assert "2 models" in found.message
     assert asked[0].headers["Authorization"] == f"Bearer {KEY}"
     assert answered.clock_ahead is not None
 
 
 async def test_doctor_sends_no_authorization_without_an_api_key() -> None:
     async with upstream() as (url, asked):
-        assert "without an api_key" in (await ask(url)).findings[0].told
+        assert "without an api_key" in (await ask(url)).findings[0].message
     assert "Authorization" not in asked[0].headers
 
 
@@ -362,21 +362,21 @@ async def test_doctor_reports_each_upstream_status_with_a_remedy(
     for key in (True, False):
         async with upstream(status, body) as (url, _):
             [found] = (await ask(url, key=key)).findings
-        assert (found.level, told in found.told, bool(found.remedy)) == (level, True, True)
+        assert (found.level, told in found.message, bool(found.remedy)) == (level, True, True)
 
 
 async def test_doctor_reports_an_unknown_upstream_model_with_the_known_ones() -> None:
     async with upstream() as (url, _):
         assert (await ask(url, model="two")).findings[0].level is Level.OK
         [found] = (await ask(url, model="three")).findings
-    assert (found.level, "three" in found.told, "one, two" in found.remedy) == (Level.WARN, True, True)
+    assert (found.level, "three" in found.message, "one, two" in found.remedy) == (Level.WARN, True, True)
 
 
 async def test_doctor_reports_an_upstream_that_refuses_connections_as_unreachable() -> None:
     async with upstream() as (url, _):
         pass
     [found] = (await ask(url)).findings
-    assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
+    assert (found.level, found.message) == (Level.FAIL, "cannot be reached")
 
 
 async def test_doctor_fails_an_upstream_with_an_unknown_host_name() -> None:
@@ -387,9 +387,9 @@ async def test_doctor_fails_an_upstream_with_an_unknown_host_name() -> None:
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (socket.gaierror(-2, "unknown"), "its name is not known"),
-        (ssl.SSLCertVerificationError(1, "expired"), "no secure connection could be made"),
-        (TimeoutError(), "did not answer in time"),
+        (socket.gaierror(-2, "unknown"), "unknown host name"),
+        (ssl.SSLCertVerificationError(1, "expired"), "no secure connection"),
+        (TimeoutError(), "timed out"),
         (ConnectionRefusedError(), "cannot be reached"),
     ],
 )
@@ -401,20 +401,20 @@ async def test_doctor_reports_why_an_upstream_connection_failed(
 
     monkeypatch.setattr(pool, "dial", dial)
     [found] = (await ask("http://a/v1")).findings
-    assert (found.level, found.told) == (Level.FAIL, told)
+    assert (found.level, found.message) == (Level.FAIL, told)
 
 
 async def test_doctor_reports_an_upstream_that_cuts_its_answer_as_unreachable() -> None:
     async with upstream(headers={"Content-Length": "9999"}, closes=True) as (url, _):
         [found] = (await ask(url)).findings
-    assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
+    assert (found.level, found.message) == (Level.FAIL, "cannot be reached")
 
 
 async def test_doctor_reports_an_upstream_that_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PATIENCE", 0.05)
     async with upstream(headers={"Content-Length": "9999"}) as (url, _):
         [found] = (await ask(url)).findings
-    assert (found.level, found.told) == (Level.FAIL, "did not answer in time")
+    assert (found.level, found.message) == (Level.FAIL, "timed out")
 
 
 async def test_doctor_reports_an_unsendable_api_key_without_its_text() -> None:
@@ -422,7 +422,7 @@ async def test_doctor_reports_an_unsendable_api_key_without_its_text() -> None:
     [answered] = await check_upstreams(settings, {"API_KEY": f"{KEY}\n"})
     [found] = answered.findings
     assert found.level is Level.FAIL
-    assert "invalid character" in found.told
+    assert "invalid character" in found.message
     assert KEY not in repr(answered)
 
 
@@ -441,7 +441,7 @@ async def test_doctor_distinguishes_a_refusing_proxy_from_the_upstream() -> None
         [answered] = await check_upstreams(settings, {})
     [finding] = answered.findings
     assert finding.level is Level.FAIL
-    assert "The proxy could not connect to the model" in finding.told
+    assert "The proxy could not connect to the model" in finding.message
     assert "HTTPS_PROXY" in finding.remedy
     assert "s3cret" not in repr(answered)
 
@@ -463,11 +463,11 @@ def test_doctor_checks_an_upstream_shared_by_several_models_once() -> None:
 
 async def test_doctor_warns_of_an_api_key_over_plain_http() -> None:
     asked = doctor.UpstreamCheck("http://models.example/v1", "API_KEY")
-    [found] = doctor._of_transport(asked, KEY)
+    [found] = doctor._check_transport(asked, KEY)
     assert (found.level, KEY in repr(found)) == (Level.WARN, False)
     for url in ("https://models.example/v1", "http://127.0.0.1:1/v1"):
-        assert doctor._of_transport(doctor.UpstreamCheck(url, "API_KEY"), KEY) == []
-    assert doctor._of_transport(asked, None) == []
+        assert doctor._check_transport(doctor.UpstreamCheck(url, "API_KEY"), KEY) == []
+    assert doctor._check_transport(asked, None) == []
 
 
 async def test_doctor_accepts_the_demo_model_without_upstreams() -> None:

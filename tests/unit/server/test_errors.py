@@ -15,11 +15,11 @@ from turnledger.server.errors import (
     KINDS,
     NO_RETRY,
     PASSED_ON,
-    Refused,
-    answer_error,
+    RequestRefused,
     error_body,
     kind_of,
-    shutting_down,
+    send_error,
+    shutdown_error,
 )
 
 TREE = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, TurnledgerError)]
@@ -34,7 +34,7 @@ async def answered(problem: BaseException) -> Reply:
         else:
             reply.body += message["body"]
 
-    await answer_error(send, problem, "req_1")
+    await send_error(send, problem, "req_1")
     return reply
 
 
@@ -76,7 +76,7 @@ NEVER_BETTER = {
         (errors.CommitOutcomeUnknown(), 503, "commit_outcome_unknown"),
         (errors.ModelUnavailable(), 502, "model_unavailable"),
         (errors.ModelTimeout(), 504, "model_timeout"),
-        (shutting_down(), 503, "shutting_down"),
+        (shutdown_error(), 503, "shutting_down"),
     ],
 )
 async def test_error_has_stable_status_and_code(problem: TurnledgerError, status: int, code: str) -> None:
@@ -115,12 +115,12 @@ async def test_store_error_keeps_its_path_out_of_the_answer(
 
 
 async def test_a_refusal_has_its_status_code_param_and_headers() -> None:
-    reply = await answered(Refused(400, "bad", "No good.", param="n", headers=[(b"x-a", b"b")]))
+    reply = await answered(RequestRefused(400, "bad", "No good.", param="n", headers=[(b"x-a", b"b")]))
     told = {"message": "No good.", "type": "invalid_request_error", "param": "n", "code": "bad"}
     assert reply.json == {"error": told}
     assert reply.header(b"x-a") == b"b"
-    assert kind_of(Refused(429, "a", "b")).type == "rate_limit_error"
-    assert kind_of(Refused(503, "a", "b")).type == "server_error"
+    assert kind_of(RequestRefused(429, "a", "b")).type == "rate_limit_error"
+    assert kind_of(RequestRefused(503, "a", "b")).type == "server_error"
 
 
 @pytest.mark.parametrize("status", sorted(PASSED_ON))

@@ -90,8 +90,8 @@ class Backend(Protocol):
 
 class Where:
     """Selects the backend: by flags, else the server in the environment, else the store of `turnledger
-    serve`. `makes`: create a missing store. `deletes`: keep deleted chats restorable for as long as the
-    server's settings say."""
+    serve`. `creates_store`: create a missing store. `deletes`: keep deleted chats restorable for as long as
+    the server's settings say."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Where:
         store: str | None,
         config: Path | None,
         owner: str | None = None,
-        makes: bool = False,
+        creates_store: bool = False,
         deletes: bool = False,
     ) -> None:
         if server is not None and (store is not None or config is not None):
@@ -113,7 +113,7 @@ class Where:
             )
         self.server = server
         self._store, self._config, self._owner = store, config, owner
-        self._makes, self._deletes = makes, deletes
+        self._creates_store, self._deletes = creates_store, deletes
 
     def open(self) -> AbstractAsyncContextManager[Backend]:
         """Open it. Raises InvalidInput, or StoreError if the store cannot be opened."""
@@ -124,9 +124,9 @@ class Where:
         from turnledger.cli.backend.own_store import limits_of, store_url
         from turnledger.cli.backend.store import in_store
 
-        url = store_url(self._store, self._config, makes=self._makes)
+        url = store_url(self._store, self._config, create=self._creates_store)
         limits = limits_of(self._store, self._config) if self._deletes else None
-        return in_store(url, self._owner, limits, makes=self._makes)
+        return in_store(url, self._owner, limits, create=self._creates_store)
 
     def do(self, work: Callable[[Backend], Coroutine[Any, Any, Done]]) -> Done:
         """Open the backend, run `work` on it, and return its result."""

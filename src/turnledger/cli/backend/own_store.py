@@ -29,9 +29,9 @@ def limits_of(store: str | None, config: Path | None) -> Limits:
     )
 
 
-def store_url(store: str | None, config: Path | None, *, makes: bool = False) -> str:
+def store_url(store: str | None, config: Path | None, *, create: bool = False) -> str:
     """Return the URL of the store: `store`, the one in the server's file, or the file in the data folder,
-    which is created only with `makes`. Raises InvalidInput, and NotAStore if there is none."""
+    which is created only with `create`. Raises InvalidInput, and NotAStore if there is none."""
     if store is not None:
         return store
     from turnledger.server.config.file import find_store
@@ -42,5 +42,5 @@ def store_url(store: str | None, config: Path | None, *, makes: bool = False) ->
         config=config,
         config_folder=config_folder(os.environ, home),
         data_folder=data_folder(os.environ, home),
-        makes=makes,
+        create=create,
     )

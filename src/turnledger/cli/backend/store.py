@@ -29,10 +29,10 @@ PAGE = 50
 
 @asynccontextmanager
 async def in_store(
-    url: str, owner: str | None, limits: Limits | None = None, *, makes: bool = False
+    url: str, owner: str | None, limits: Limits | None = None, *, create: bool = False
 ) -> AsyncIterator[StorePlace]:
-    """Open the store at this URL. A missing one is created with `makes`; otherwise raises NotAStore."""
-    if not makes:
+    """Open the store at this URL. A missing one is created with `create`; otherwise raises NotAStore."""
+    if not create:
         await (await visit_store(url)).close()
     elif url.startswith("memory:"):
         raise NotAStore("A store in memory is gone with its process. Name a file, as in sqlite:///chats.db.")

@@ -71,7 +71,7 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
     )
     models, title_model = _models(settings, environ), settings.chats.title_model
     ledger = await Ledger.open(settings.store, limits=limits)
-    namer = models.named(title_model) if title_model else None
+    namer = models.get(title_model) if title_model else None
     return OnStore(
         ledger,
         StoreModels(models),
@@ -137,7 +137,7 @@ class DemoOnly:
     def names(self) -> list[str]:
         return [self.NAME]
 
-    def named(self, name: str) -> _Demo | None:
+    def get(self, name: str) -> _Demo | None:
         return _Demo(self._model, name) if name == self.NAME else None
 
     async def close(self) -> None:

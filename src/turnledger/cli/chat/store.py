@@ -58,7 +58,7 @@ class KnownModels(Protocol):
 
     @property
     def names(self) -> list[str]: ...
-    def named(self, name: str) -> NamedModel | None: ...
+    def get(self, name: str) -> NamedModel | None: ...
     async def close(self) -> None: ...
 
 
@@ -71,7 +71,7 @@ class StoreModels:
     async def names(self) -> list[str]:
         """Return the names of all models. Raises ModelError if there is none."""
         names = self._known.names
-        other = self._known.named("")
+        other = self._known.get("")
         if other is not None:
             try:
                 names += [str(each.get("id")) for each in await other.model.models()]
@@ -84,7 +84,7 @@ class StoreModels:
 
     def runner(self, name: str) -> ChatRunner:
         """Return the runner of one turn with this model. Raises InvalidInput if there is none."""
-        found = self._known.named(name)
+        found = self._known.get(name)
         if found is None:
             known = ", ".join(self._known.names)
             raise InvalidInput(plain(f"Unknown model {name!r}. Known: {known}."))

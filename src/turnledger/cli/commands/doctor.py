@@ -59,7 +59,7 @@ def as_lines(found: list[Diagnosis]) -> str:
     width = max(len(each.subject) for each in found)
     lines = []
     for each in found:
-        lines.append(plain(f"{each.level:4}  {each.subject:{width}}  {each.told}"))
+        lines.append(plain(f"{each.level:4}  {each.subject:{width}}  {each.message}"))
         if each.remedy:
             lines.append(plain(f"{'':{width + 8}}{each.remedy}"))
     return "\n".join([*lines, summary_of(found)])

@@ -13,7 +13,7 @@ from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
     from turnledger.server.config.settings import Settings
-    from turnledger.server.listen.channel import Ready
+    from turnledger.server.listen.channel import ReadyReport
 
 _WITHOUT_TOKEN = {
     False: "Programs on this machine need no token. Behind any proxy, create one first: "
@@ -87,7 +87,7 @@ def serve(
 
 
 def _run(flags: dict[str, Any], config: Path | None) -> None:
-    from turnledger.server.chat_page.built import is_built
+    from turnledger.server.chat_page.files import is_built
     from turnledger.server.config.file import load_settings
     from turnledger.server.listen.serve import serve
     from turnledger.server.ops.logs import configure
@@ -99,7 +99,7 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
     log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")
     configure(log_format, settings.log_level, sys.stderr)
 
-    def announce(url: str, ready: Ready) -> None:
+    def announce(url: str, ready: ReadyReport) -> None:
         asked = ", ".join(ready.models) if settings.upstream is None else "all of the upstream's"
         access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else ""
         page = "Open it in a browser." if is_built() else "Its chat page was not built: make page."

@@ -71,7 +71,7 @@ def create(
         if given is not None and not given:  # from an unset variable, for example: it would mean all
             raise InvalidInput(f"{flag} is empty. Omit it to use all.")
     ends = None if expires is None else expiry_of(expires, _now())
-    where = Where(server=server, store=store, config=config, makes=True)
+    where = Where(server=server, store=store, config=config, creates_store=True)
     made, is_first = where.do(
         lambda place: place.create_token(
             owner=owner,

@@ -139,7 +139,7 @@ def import_chats(
                 progress.tell(json_of(report) if as_json else _report_line(report))
         return done
 
-    done = Where(server=server, store=store, config=config, owner=owner, makes=True).do(work)
+    done = Where(server=server, store=store, config=config, owner=owner, creates_store=True).do(work)
     say(", ".join(f"{count} {did}" for did, count in done.items()) or "The file is empty.")
     if NOT_TAKEN.intersection(done):
         raise typer.Exit(NOT_DONE)

@@ -26,7 +26,7 @@ from turnledger.server.ops.logs import current_request, log
 logger = logging.getLogger("turnledger.audit")
 logger.propagate = False  # audit lines must not reach other logs
 
-STRANGERS = 60
+UNKNOWN_CALLERS = 60
 """Lines per minute for requests of unknown callers, who could send any number."""
 LEFT_OUT = "requests of unknown callers"
 ID_LENGTH = 100
@@ -35,7 +35,7 @@ TARGETS = ("chat", "turn", "share", "token")
 """Path parameters that are ids; others may be anything."""
 
 
-def note(scope: Scope, **targets: Any) -> None:
+def add_audit_fields(scope: Scope, **targets: Any) -> None:
     """Add the ids and counts of an endpoint's results to the audit line of its request."""
     scope["state"].setdefault("audit", {}).update(targets)
 
@@ -47,7 +47,7 @@ class AuditLog:
         """Open the file. Raises InvalidSettings if that fails."""
         self._clock = clock
         self._minute = 0.0
-        self._strangers = 0
+        self._unknown_callers = 0
         self._path = None if path is None else Path(path).expanduser()
         self._file: int | None = None
         self._is_broken = False
@@ -55,33 +55,33 @@ class AuditLog:
             try:
                 self._file = _open(self._path)
             except OSError as problem:
-                message = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Name another file."
+                message = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Use another file."
                 raise InvalidSettings(message) from None
 
     @property
-    def is_wanted(self) -> bool:
+    def is_enabled(self) -> bool:
         return self._path is not None or (logger.isEnabledFor(logging.INFO) and logger.hasHandlers())
 
-    def request(self, endpoint: Endpoint, scope: Scope, status: int | None) -> None:
+    def log_request(self, endpoint: Endpoint, scope: Scope, status: int | None) -> None:
         """Log a request; without a status, the beginning of its stream."""
         state = scope["state"]
-        who: Principal | None = state.get("principal")
+        principal: Principal | None = state.get("principal")
         self._next_minute()
-        if who is None and "audit" not in state:
-            self._strangers += 1
-            if self._strangers > STRANGERS:
+        if principal is None and "audit" not in state:
+            self._unknown_callers += 1
+            if self._unknown_callers > UNKNOWN_CALLERS:
                 return
-        named = scope.get("path_params", {})
-        asked = {name: str(named[name])[:ID_LENGTH] if name in named else None for name in TARGETS}
-        known = {"chat": state.get("conversation"), "turn": state.get("turn")}
+        params = scope.get("path_params", {})
+        path_ids = {name: str(params[name])[:ID_LENGTH] if name in params else None for name in TARGETS}
+        result_ids = {"chat": state.get("conversation"), "turn": state.get("turn")}
         self._write(
             {
                 "request_id": current_request.get(),
                 "action": f"{endpoint.method} {endpoint.path}",
-                "owner": None if who is None else who.owner,
-                "token": None if who is None else who.token_id,
-                "link": None if who is None or who.token is None else who.token.share,
-                **{f"target_{name}": id or known.get(name) for name, id in asked.items()},
+                "owner": None if principal is None else principal.owner,
+                "token": None if principal is None else principal.token_id,
+                "link": None if principal is None or principal.token is None else principal.token.share,
+                **{f"target_{name}": id or result_ids.get(name) for name, id in path_ids.items()},
                 **state.get("audit", {}),
                 "status": status,
                 "code": state.get("code"),
@@ -96,12 +96,12 @@ class AuditLog:
         now = self._clock.monotonic()
         if now - self._minute >= 60:
             self._write_left_out()
-            self._minute, self._strangers = now, 0
+            self._minute, self._unknown_callers = now, 0
 
     def _write_left_out(self) -> None:
-        left_out = self._strangers - STRANGERS
+        left_out = self._unknown_callers - UNKNOWN_CALLERS
         if left_out > 0:
-            self._strangers = STRANGERS
+            self._unknown_callers = UNKNOWN_CALLERS
             self._write({"action": LEFT_OUT, "left_out": left_out})
 
     def _close_file(self) -> None:
@@ -119,7 +119,7 @@ class AuditLog:
         if self._path is None:
             return
         try:
-            os.write(self._current(self._path), raw + b"\n")
+            os.write(self._current_file(self._path), raw + b"\n")
             self._is_broken = False
         except OSError as problem:
             # The request has been carried out and cannot be undone, but the operator has to know.
@@ -127,11 +127,11 @@ class AuditLog:
                 log.error("audit_log_failed", path=str(self._path), reason=problem.strerror)
             self._is_broken = True
 
-    def _current(self, path: Path) -> int:
+    def _current_file(self, path: Path) -> int:
         """Return the open file if it is still the one at the path; otherwise open that one."""
         try:
-            there = os.stat(path)
-            is_same = self._file is not None and os.path.samestat(there, os.fstat(self._file))
+            current = os.stat(path)
+            is_same = self._file is not None and os.path.samestat(current, os.fstat(self._file))
         except FileNotFoundError:
             is_same = False
         if self._file is None or not is_same:

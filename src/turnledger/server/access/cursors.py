@@ -26,13 +26,13 @@ class Seal:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def close(self, purpose: bytes, text: str) -> str:
+    def seal(self, purpose: bytes, text: str) -> str:
         """Seal an ASCII text without trailing spaces. Never the same twice."""
         nonce = os.urandom(_NONCE)
-        hidden = self._mixed(purpose, nonce, text.encode("ascii").ljust(LENGTH))
-        return urlsafe_b64encode(nonce + hidden + self._check(purpose, nonce + hidden)).decode()
+        masked = self._xor(purpose, nonce, text.encode("ascii").ljust(LENGTH))
+        return urlsafe_b64encode(nonce + masked + self._checksum(purpose, nonce + masked)).decode()
 
-    def open(self, purpose: bytes, sealed: str) -> str | None:
+    def unseal(self, purpose: bytes, sealed: str) -> str | None:
         """Return the text sealed for this purpose; None for anything else."""
         if len(sealed) != _SEALED or not sealed.isascii():
             return None
@@ -42,16 +42,16 @@ class Seal:
             return None
         if len(raw) != _NONCE + LENGTH + _CHECK:
             return None
-        nonce, hidden, check = raw[:_NONCE], raw[_NONCE:-_CHECK], raw[-_CHECK:]
-        if not compare_digest(check, self._check(purpose, nonce + hidden)):
+        nonce, masked, check = raw[:_NONCE], raw[_NONCE:-_CHECK], raw[-_CHECK:]
+        if not compare_digest(check, self._checksum(purpose, nonce + masked)):
             return None
-        return self._mixed(purpose, nonce, hidden).decode("ascii").rstrip()
+        return self._xor(purpose, nonce, masked).decode("ascii").rstrip()
 
-    def _mixed(self, purpose: bytes, nonce: bytes, text: bytes) -> bytes:
+    def _xor(self, purpose: bytes, nonce: bytes, text: bytes) -> bytes:
         stream = blake2b(nonce, key=self._secret, person=purpose, salt=b"text", digest_size=LENGTH).digest()
         return (int.from_bytes(stream) ^ int.from_bytes(text)).to_bytes(LENGTH)
 
-    def _check(self, purpose: bytes, sealed: bytes) -> bytes:
+    def _checksum(self, purpose: bytes, sealed: bytes) -> bytes:
         return blake2b(sealed, key=self._secret, person=purpose, salt=b"check", digest_size=_CHECK).digest()
 
 
@@ -62,7 +62,7 @@ class ServerSeal:
         self._tokens = tokens
         self._seal: Seal | None = None
 
-    async def seal(self) -> Seal:
+    async def get(self) -> Seal:
         """Read the seal on first use. Raises StoreError."""
         if self._seal is None:
             self._seal = Seal(await self._tokens.store_secret())

@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from turnledger.model.ids import SystemEntropy
 from turnledger.server.config.settings import HOST, Settings
-from turnledger.server.errors import Refused
+from turnledger.server.errors import RequestRefused
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 POLICY = b"content-security-policy"
@@ -24,15 +24,22 @@ SECURITY_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
 )
-EXPOSED = (
+EXPOSED_HEADERS = (
     b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after, "
     b"x-should-retry"
 )
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
-_ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", b"authorization")
+_SINGLE_HEADERS = (
+    b"host",
+    b"origin",
+    b"content-type",
+    b"content-length",
+    b"sec-fetch-site",
+    b"authorization",
+)
 _BODY_TYPES = (b"application/json", b"application/x-ndjson")
-_PROXIED = frozenset(
+_PROXY_HEADERS = frozenset(
     {
         b"forwarded",
         b"via",
@@ -71,17 +78,17 @@ def is_loopback(host: str) -> bool:
 
 
 class RequestHead:
-    __slots__ = ("_headers", "host", "is_clear", "origin", "proxied_by")
+    __slots__ = ("_headers", "host", "is_unambiguous", "origin", "proxied_by")
 
     def __init__(self, scope: Scope) -> None:
-        given = scope["headers"]
-        headers: dict[bytes, bytes] = dict(given)
+        raw_headers = scope["headers"]
+        headers: dict[bytes, bytes] = dict(raw_headers)
         self._headers = headers
         self.host = headers.get(b"host")
         self.origin = headers.get(b"origin")
         # Of two contradicting values, one could be checked and the other used.
-        self.is_clear = len(headers) == len(given) or not any(
-            sum(name == each for name, _ in given) > 1 for each in _ONCE
+        self.is_unambiguous = len(headers) == len(raw_headers) or not any(
+            sum(name == each for name, _ in raw_headers) > 1 for each in _SINGLE_HEADERS
         )
         # By default nginx calls its upstreams in HTTP/1.0, with a loopback Host and no header of its own:
         # only the version reveals it.
@@ -105,7 +112,7 @@ class Guard:
         self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
         self._origins = frozenset(origin.encode() for origin in settings.origins)
         # DNS cannot send a browser from a foreign page to a literal address, so these need no list.
-        self._takes_addresses = not is_loopback(settings.host)
+        self._allows_addresses = not is_loopback(settings.host)
         self._make_id = make_id
         ancestors = " ".join(settings.frame_ancestors).encode()
         self._framing = b"; frame-ancestors " + (ancestors or b"'none'")
@@ -115,28 +122,28 @@ class Guard:
 
     def request_id(self, head: RequestHead) -> str:
         """Return the id that the request brought, if it is safe to print anywhere; otherwise a new one."""
-        given = head[b"x-request-id"]
-        return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
+        sent = head[b"x-request-id"]
+        return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else self._make_id()
 
     def check(self, head: RequestHead, *, is_page: bool = False) -> None:
-        """Raise Refused if the request may not pass. Pages skip the check of the origin: they are the same
-        for everyone, and requesting one changes nothing."""
-        if not head.is_clear:
-            message = "A header is repeated that may appear only once. Send it once."
-            raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
+        """Raise RequestRefused if the request may not pass. Pages skip the check of the origin: they are the
+        same for everyone, and requesting one changes nothing."""
+        if not head.is_unambiguous:
+            message = "A header that may appear only once is repeated. Send it once."
+            raise RequestRefused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
         self._check_host(head)
         if not is_page:
             self._check_origin(head)
         if head.has_body:
             check_body_type(head[b"content-type"])
 
-    def answer_headers(self, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
+    def response_headers(self, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers of every response to the request; for pages of configured origins, with CORS."""
         if head.origin is not None and self._is_configured(head):
             return (
                 *self._headers,
                 (b"access-control-allow-origin", head.origin),
-                (b"access-control-expose-headers", EXPOSED),
+                (b"access-control-expose-headers", EXPOSED_HEADERS),
                 (b"vary", b"origin"),
             )
         return self._headers
@@ -152,20 +159,20 @@ class Guard:
             (b"access-control-allow-methods", METHODS),
             (b"access-control-max-age", b"600"),
         ]
-        asked = head[b"access-control-request-headers"]
-        if _HEADER_NAMES.fullmatch(asked):
-            headers.append((b"access-control-allow-headers", asked))
+        requested = head[b"access-control-request-headers"]
+        if _HEADER_NAMES.fullmatch(requested):
+            headers.append((b"access-control-allow-headers", requested))
         return headers
 
     def _is_configured(self, head: RequestHead) -> bool:
-        return head.is_clear and head.origin in self._origins
+        return head.is_unambiguous and head.origin in self._origins
 
     def _check_host(self, head: RequestHead) -> None:
         if head.host is not None:
             found = HOST.fullmatch(head.host.decode("latin-1").lower())
-            if found and (found[1] in self._names or (self._takes_addresses and _is_address(found[1]))):
+            if found and (found[1] in self._names or (self._allows_addresses and _is_address(found[1]))):
                 return
-        raise Refused(
+        raise RequestRefused(
             403,
             "host_not_allowed",
             "Unknown host name. Use localhost, or add the name to `hosts` in the configuration.",
@@ -175,14 +182,14 @@ class Guard:
         if self._is_configured(head):
             return
         if head.origin is not None and head.origin != b"http://" + (head.host or b""):
-            raise Refused(
+            raise RequestRefused(
                 403,
                 "origin_not_allowed",
                 "This web page may not call the server. To allow it, add its origin with the port "
                 "to `origins`.",
             )
         if head[b"sec-fetch-site"] in {b"cross-site", b"same-site"}:
-            raise Refused(
+            raise RequestRefused(
                 403,
                 "cross_site_request",
                 "A browser sent this request for another site. To allow it, add the origin to `origins`.",
@@ -190,20 +197,20 @@ class Guard:
 
 
 def check_body_type(body_type: bytes) -> None:
-    """Raise Refused unless a body is declared as JSON or lines of JSON: pages of other sites can send most
-    other types without a preflight."""
+    """Raise RequestRefused unless a body is declared as JSON or lines of JSON: pages of other sites can send
+    most other types without a preflight."""
     if body_type == b"application/json":
         return
     kind, _, rest = body_type.lower().partition(b";")
     charset = rest.replace(b" ", b"").replace(b'"', b"")
     if kind.strip() not in _BODY_TYPES or charset not in {b"", b"charset=utf-8"}:
         message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
-        raise Refused(415, "unsupported_media_type", message)
+        raise RequestRefused(415, "unsupported_media_type", message)
 
 
 def _proxied_by(headers: Iterable[bytes]) -> str | None:
     for name in headers:
-        if name[:12] == b"x-forwarded-" or name in _PROXIED:
+        if name[:12] == b"x-forwarded-" or name in _PROXY_HEADERS:
             return name.decode("latin-1")
     return None
 

@@ -22,71 +22,71 @@ from typing import NamedTuple
 from turnledger.engine.ports import Clock
 from turnledger.model.access.token import Bounds
 from turnledger.server.config.settings import ServerLimits
-from turnledger.server.errors import Refused
-from turnledger.server.ops.counters import Board
+from turnledger.server.errors import RequestRefused
+from turnledger.server.ops.counters import Counters
 from turnledger.server.ops.metrics import Metrics
 
-STARTS = "starts"
-MINUTE = 60_000
-TIDIED = 2
+STARTED_TURNS = "starts"
+MINUTE_MS = 60_000
+REMOVED_AT_ONCE = 2
 """Old counts removed with each new one: more than are added, so that they never pile up."""
 
 
-class Pace:
+class RateLimit:
     """Counts by owner and minute, on the board. A worker removes its own old counts; the rest is cleared when
     it ends."""
 
-    def __init__(self, board: Board, clock: Clock, most: int, kind: str = STARTS) -> None:
-        self._board = board
+    def __init__(self, counters: Counters, clock: Clock, limit: int, kind: str = STARTED_TURNS) -> None:
+        self._counters = counters
         self._clock = clock
-        self._most = most
+        self._limit = limit
         self._kind = kind
-        self._counted: dict[int, Counter[str]] = {}
+        self._counts: dict[int, Counter[str]] = {}
 
-    def wait(self, owner: str, more: int = 1, most: int | None = None) -> float:
-        """Return the seconds until there is room for `more`, under `most` if given; 0 if there is."""
-        most = self._most if most is None else most
-        minute, passed = divmod(self._clock.now_ms(), MINUTE)
-        this = self._board.total(self._kind, _name(owner, minute))
-        last = self._board.total(self._kind, _name(owner, minute - 1))
-        room = (most - more - this) * MINUTE
-        if last * (MINUTE - passed) <= room:
+    def wait_seconds(self, owner: str, by: int = 1, limit: int | None = None) -> float:
+        """Return the seconds until there is room for `by`, under `limit` if given; 0 if there is."""
+        limit = self._limit if limit is None else limit
+        minute, passed = divmod(self._clock.now_ms(), MINUTE_MS)
+        current = self._counters.total(self._kind, _key(owner, minute))
+        previous = self._counters.total(self._kind, _key(owner, minute - 1))
+        room = (limit - by - current) * MINUTE_MS
+        if previous * (MINUTE_MS - passed) <= room:
             return 0.0
         if room >= 0:
-            return (MINUTE - passed - room // last) / 1000
+            return (MINUTE_MS - passed - room // previous) / 1000
         # Not before the next minute, in which this one slides out.
-        slides = MINUTE - (most - more) * MINUTE // this
-        return (MINUTE - passed + max(slides, 0)) / 1000
+        slides = MINUTE_MS - (limit - by) * MINUTE_MS // current
+        return (MINUTE_MS - passed + max(slides, 0)) / 1000
 
     def count(self, owner: str) -> int:
         """Count one more; return its minute."""
-        minute = self._clock.now_ms() // MINUTE
-        self._board.add(self._kind, _name(owner, minute))
-        self._counted.setdefault(minute, Counter())[owner] += 1
-        self._tidy(minute)
+        minute = self._clock.now_ms() // MINUTE_MS
+        self._counters.add(self._kind, _key(owner, minute))
+        self._counts.setdefault(minute, Counter())[owner] += 1
+        self._remove_old(minute)
         return minute
 
-    def take_back(self, owner: str, minute: int) -> None:
-        self._board.add(self._kind, _name(owner, minute), -1)
-        self._counted[minute][owner] -= 1
+    def uncount(self, owner: str, minute: int) -> None:
+        self._counters.add(self._kind, _key(owner, minute), -1)
+        self._counts[minute][owner] -= 1
 
-    def _tidy(self, minute: int) -> None:
-        old = next((each for each in self._counted if each not in (minute, minute - 1)), None)
+    def _remove_old(self, minute: int) -> None:
+        old = next((each for each in self._counts if each not in (minute, minute - 1)), None)
         if old is None:
             return
-        counts = self._counted[old]
-        for owner in list(islice(counts, TIDIED)):
-            self._board.add(self._kind, _name(owner, old), -counts.pop(owner))
+        counts = self._counts[old]
+        for owner in list(islice(counts, REMOVED_AT_ONCE)):
+            self._counters.add(self._kind, _key(owner, old), -counts.pop(owner))
         if not counts:
-            del self._counted[old]
+            del self._counts[old]
 
 
-def _name(owner: str, minute: int) -> str:
+def _key(owner: str, minute: int) -> str:
     return f"{minute} {owner}"
 
 
 TURNS, WAITING, STREAMS, REQUESTS = "turns", "waiting", "streams", "requests"
-OTHERS = "other_requests"
+OTHER_REQUESTS = "other_requests"
 EXCHANGES = "exchanges"
 IMPORTS = "imports"
 SHARE = 4
@@ -100,14 +100,14 @@ class Bound(NamedTuple):
     """A limit on requests open at once; its kind is also its name in the settings."""
 
     kind: str
-    most: int
+    in_total: int
     """For all owners together."""
-    each: int | None
+    per_owner: int | None
     """For one owner."""
     code: str
     """The error code if the owner's limit is reached."""
-    things: str
-    limit: str = ""
+    description: str
+    setting: str = ""
     """The name of the owner's limit in the settings, if it differs from the kind."""
 
 
@@ -121,10 +121,12 @@ class Link(NamedTuple):
 class Slot:
     """A counted request, until it leaves: for its owner and, for a visitor, for the link."""
 
-    __slots__ = ("_board", "_kinds", "_link", "_owner")
+    __slots__ = ("_counters", "_kinds", "_link", "_owner")
 
-    def __init__(self, board: Board, owner: str, kinds: tuple[str, ...], link: str | None = None) -> None:
-        self._board = board
+    def __init__(
+        self, counters: Counters, owner: str, kinds: tuple[str, ...], link: str | None = None
+    ) -> None:
+        self._counters = counters
         self._owner = owner
         self._link = link
         self._kinds = list(kinds)
@@ -135,7 +137,7 @@ class Slot:
         """Stop counting as waiting."""
         self._end(WAITING)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Stop counting. Idempotent."""
         while self._kinds:
             self._end(self._kinds[-1])
@@ -146,12 +148,12 @@ class Slot:
             self._add(kind, -1)
 
     def _add(self, kind: str, more: int) -> None:
-        self._board.add(kind, self._owner, more)
+        self._counters.add(kind, self._owner, more)
         if self._link is not None:
-            self._board.add(of_links(kind), self._link, more)
+            self._counters.add(link_kind(kind), self._link, more)
 
 
-def of_links(kind: str) -> str:
+def link_kind(kind: str) -> str:
     """Return the kind under which the board counts for links: separate, since the sum of a kind counts each
     request once."""
     return f"link_{kind}"
@@ -161,24 +163,29 @@ class Quotas:
     """Admits requests, or refuses them with 429 and a Retry-After. Callers without a token cannot be
     distinguished, so the limits per owner do not apply to them."""
 
-    def __init__(self, limits: ServerLimits, board: Board, metrics: Metrics, clock: Clock) -> None:
-        self._board = board
+    def __init__(self, limits: ServerLimits, counters: Counters, metrics: Metrics, clock: Clock) -> None:
+        self._counters = counters
         self._metrics = metrics
         self._requests = limits.requests
         self._per_minute = limits.owner_turns_per_minute
-        self._pace = Pace(board, clock, self._per_minute or 0)
-        self._pace_of_links = Pace(board, clock, self._per_minute or 0, of_links(STARTS))
+        self._rate = RateLimit(counters, clock, self._per_minute or 0)
+        self._link_rate = RateLimit(counters, clock, self._per_minute or 0, link_kind(STARTED_TURNS))
         self._turns = (
             Bound(TURNS, limits.turns, limits.owner_turns, "too_many_turns", "turns at once"),
-            Bound(WAITING, limits.waiting, limits.owner_waiting, "too_many_waiting", "turns yet to begin"),
+            Bound(WAITING, limits.waiting, limits.owner_waiting, "too_many_waiting", "waiting turns"),
         )
         self._streams = (
             Bound(STREAMS, limits.streams, limits.owner_streams, "too_many_streams", "streams at once"),
         )
-        others = "requests at once, beside turns and streams,"
+        others = "other requests at once"
         self._others = (
             Bound(
-                OTHERS, limits.requests, limits.owner_requests, "too_many_requests", others, "owner_requests"
+                OTHER_REQUESTS,
+                limits.requests,
+                limits.owner_requests,
+                "too_many_requests",
+                others,
+                "owner_requests",
             ),
         )
 
@@ -186,116 +193,116 @@ class Quotas:
             Bound(IMPORTS, limits.imports, limits.owner_imports, "too_many_imports", "imports at once"),
         )
 
-    def turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        """Admit a turn. It counts until it leaves, and as waiting until it begins. Raises Refused."""
-        paces = [] if is_tokenless else self._paces(owner, link)
-        for pace, name, most in paces:
-            self._look_at_pace(pace, name, most, 1, link)
-        place = self._admit(self._turns, owner, is_tokenless, link)
-        counted = [(pace, name, pace.count(name)) for pace, name, _ in paces]
+    def admit_turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
+        """Admit a turn. It counts until it leaves, and as waiting until it begins. Raises RequestRefused."""
+        rates = [] if is_tokenless else self._rates(owner, link)
+        for rate, name, most in rates:
+            self._check_rate(rate, name, most, 1, link)
+        slot = self._admit(self._turns, owner, is_tokenless, link)
+        counted = [(rate, name, rate.count(name)) for rate, name, _ in rates]
         try:
-            for pace, name, most in paces:
-                self._look_at_pace(pace, name, most, 0, link)
-        except Refused:
-            for pace, name, minute in counted:
-                pace.take_back(name, minute)
-            place.leave()
+            for rate, name, most in rates:
+                self._check_rate(rate, name, most, 0, link)
+        except RequestRefused:
+            for rate, name, minute in counted:
+                rate.uncount(name, minute)
+            slot.release()
             raise
-        return place
+        return slot
 
-    def _paces(self, owner: str, link: Link | None) -> list[tuple[Pace, str, int]]:
-        paces = [] if self._per_minute is None else [(self._pace, owner, self._per_minute)]
+    def _rates(self, owner: str, link: Link | None) -> list[tuple[RateLimit, str, int]]:
+        rates = [] if self._per_minute is None else [(self._rate, owner, self._per_minute)]
         if link is not None:
             most = link.bounds.turns_per_minute or self._per_minute
             if most is not None:
-                paces.append((self._pace_of_links, link.name, most))
-        return paces
+                rates.append((self._link_rate, link.name, most))
+        return rates
 
-    def stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
+    def admit_stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
         return self._admit(self._streams, owner, is_tokenless, link)
 
-    def other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        """Admit a request that is neither a turn nor a stream. Raises Refused."""
+    def admit_other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
+        """Admit a request that is neither a turn nor a stream. Raises RequestRefused."""
         return self._admit(self._others, owner, is_tokenless, link)
 
-    def importing(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
+    def admit_import(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
         return self._admit(self._imports, owner, is_tokenless, link)
 
-    def look_at_streams(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> None:
-        """Raise Refused if there is no room for another stream, without counting one."""
-        self._look(self._streams, owner, is_tokenless, link, 1)
+    def check_streams(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> None:
+        """Raise RequestRefused if there is no room for another stream, without counting one."""
+        self._check(self._streams, owner, is_tokenless, link, 1)
 
     def request_opened(self) -> None:
-        self._board.add(REQUESTS, "")
+        self._counters.add(REQUESTS, "")
 
     def request_closed(self) -> None:
-        self._board.add(REQUESTS, "", -1)
+        self._counters.add(REQUESTS, "", -1)
 
-    def look_at_requests(self) -> None:
-        """Raise Refused if too many requests are open, including this one."""
-        if self._board.sum(REQUESTS) > self._requests:
+    def check_requests(self) -> None:
+        """Raise RequestRefused if too many requests are open, including this one."""
+        if self._counters.sum(REQUESTS) > self._requests:
             raise self._refused(REQUESTS, BUSY, self._full(REQUESTS))
 
     def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None) -> Slot:
-        self._look(bounds, owner, is_tokenless, link, 1)
+        self._check(bounds, owner, is_tokenless, link, 1)
         name = None if link is None else link.name
-        place = Slot(self._board, owner, tuple([bound.kind for bound in bounds]), name)
+        slot = Slot(self._counters, owner, tuple([bound.kind for bound in bounds]), name)
         try:
             # Others may have come at the same moment: all are counted now, so at least one sees all.
-            self._look(bounds, owner, is_tokenless, link, 0)
-        except Refused:
-            place.leave()
+            self._check(bounds, owner, is_tokenless, link, 0)
+        except RequestRefused:
+            slot.release()
             raise
-        return place
+        return slot
 
-    def _look(
+    def _check(
         self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None, more: int
     ) -> None:
         for bound in bounds:
-            total = self._board.sum(bound.kind) + more
-            if total > bound.most:
+            total = self._counters.sum(bound.kind) + more
+            if total > bound.in_total:
                 raise self._refused(bound.kind, BUSY, self._full(bound.kind))
             if is_tokenless:
                 continue
             if link is not None:
-                self._look_at_link(bound, link, more)
-            own = self._board.total(bound.kind, owner) + more
-            if bound.each is not None and own > bound.each:
-                limit = bound.limit or f"owner_{bound.kind}"
-                message = f"An owner may have {bound.each} {bound.things} here (`{limit}`), and this one has."
+                self._check_link(bound, link, more)
+            own = self._counters.total(bound.kind, owner) + more
+            if bound.per_owner is not None and own > bound.per_owner:
+                setting = bound.setting or f"owner_{bound.kind}"
+                message = f"Limit of {bound.per_owner} {bound.description} per owner reached (`{setting}`)."
                 if link is not None:
-                    message = f"You have as many {bound.things} as you may."
-                raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
-            if own > SHARE * (bound.most - total + 1):
-                who = "this owner has their" if link is None else "you have your"
-                message = f"The server is nearly full, and {who} share of {bound.things}."
-                text = f"{message} The rest is for others. Try again when one has ended."
+                    message = f"You have reached your limit of {bound.description}."
+                raise self._refused(setting, bound.code, f"{message} Try again when one has ended.")
+            if own > SHARE * (bound.in_total - total + 1):
+                holder = "this owner has reached its" if link is None else "you have reached your"
+                message = f"The server is nearly full, and {holder} share of {bound.description}."
+                text = f"{message} Try again when one has ended."
                 raise self._refused(f"share_of_{bound.kind}", BUSY, text)
 
-    def _look_at_link(self, bound: Bound, link: Link, more: int) -> None:
+    def _check_link(self, bound: Bound, link: Link, more: int) -> None:
         own = link.bounds.turns if bound.kind in (TURNS, WAITING) else None
-        most = bound.each if own is None else own
-        if most is not None and self._board.total(of_links(bound.kind), link.name) + more > most:
-            limit = bound.limit or f"owner_{bound.kind}"
-            shown = "no more" if own is None else own  # the operator's limit is not disclosed
-            message = f"All visitors of this link may have {shown} {bound.things} together."
-            raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
+        limit = bound.per_owner if own is None else own
+        if limit is not None and self._counters.total(link_kind(bound.kind), link.name) + more > limit:
+            setting = bound.setting or f"owner_{bound.kind}"
+            shown = "" if own is None else f"{own} "  # the operator's limit is not disclosed
+            message = f"The visitors of this link have reached their limit of {shown}{bound.description}."
+            raise self._refused(setting, bound.code, f"{message} Try again when one has ended.")
 
-    def _look_at_pace(self, pace: Pace, name: str, most: int, more: int, link: Link | None) -> None:
-        wait = pace.wait(name, more, most)
+    def _check_rate(self, rate: RateLimit, name: str, limit: int, more: int, link: Link | None) -> None:
+        wait = rate.wait_seconds(name, more, limit)
         if wait:
-            limit, seconds = "owner_turns_per_minute", max(math.ceil(wait), 1)
-            message = f"An owner may ask for {most} turns a minute here (`{limit}`)."
+            setting, seconds = "owner_turns_per_minute", max(math.ceil(wait), 1)
+            message = f"Limit of {limit} turns per minute and owner reached (`{setting}`)."
             if link is not None:
-                is_of_link = pace is self._pace_of_links and link.bounds.turns_per_minute is not None
-                shown = most if is_of_link else "no more"
-                message = f"All visitors of this link together may ask for {shown} turns a minute."
+                is_of_link = rate is self._link_rate and link.bounds.turns_per_minute is not None
+                shown = f"{limit} " if is_of_link else ""
+                message = f"The visitors of this link have reached their limit of {shown}turns per minute."
             text = f"{message} Try again in {seconds} s."
-            raise self._refused(limit, "too_many_turns_per_minute", text, seconds)
+            raise self._refused(setting, "too_many_turns_per_minute", text, seconds)
 
     def _full(self, limit: str) -> str:
-        return f"The server has as much open as it may have (`{limit}`). Try again in a moment."
+        return f"The server is busy: limit `{limit}` reached. Try again in a moment."
 
-    def _refused(self, limit: str, code: str, message: str, after: int = RETRY_AFTER) -> Refused:
-        self._metrics.refused(limit)
-        return Refused(429, code, message, headers=((b"retry-after", b"%d" % after),))
+    def _refused(self, limit: str, code: str, message: str, after: int = RETRY_AFTER) -> RequestRefused:
+        self._metrics.count_refusal(limit)
+        return RequestRefused(429, code, message, headers=((b"retry-after", b"%d" % after),))

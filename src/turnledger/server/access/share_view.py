@@ -20,20 +20,22 @@ from turnledger.model.text.plain import first_words
 ROLES = ("user", "assistant")
 
 
-async def as_readers_see(chat: Chat, shown: ShownChat) -> ShownChat:
-    title: dict[str, Any] = {"title": await _words(chat)} if shown.named_by == NamedBy.WORDS else {}
+async def show_to_reader(chat: Chat, shown: ShownChat) -> ShownChat:
+    title: dict[str, Any] = (
+        {"title": await _title_for_reader(chat)} if shown.named_by == NamedBy.WORDS else {}
+    )
     return replace(
         shown,
         conversation_key=None,
         metadata={},
         tags=(),
         attempts=(),
-        turns=tuple(map(_turn, shown.turns)),
+        turns=tuple(map(_show_turn, shown.turns)),
         **title,
     )
 
 
-async def _words(chat: Chat) -> str | None:
+async def _title_for_reader(chat: Chat) -> str | None:
     """Return the first words that readers see: the stored title stays when its words are hidden or edited."""
     for turn in await chat.turns(before=2, limit=1):
         [hidden] = await chat.hidden([turn])
@@ -41,7 +43,7 @@ async def _words(chat: Chat) -> str | None:
     return None
 
 
-def _turn(turn: Turn) -> Turn:
+def _show_turn(turn: Turn) -> Turn:
     count = len(turn.input)
     return replace(
         turn,
@@ -53,7 +55,7 @@ def _turn(turn: Turn) -> Turn:
 
 
 def _messages(items: Iterable[tuple[int, Item]], hidden: Collection[int]) -> list[Item]:
-    return [item for place, item in items if place not in hidden and _is_chat_message(item)]
+    return [item for index, item in items if index not in hidden and _is_chat_message(item)]
 
 
 def _is_chat_message(item: Item) -> bool:

@@ -32,11 +32,11 @@ from turnledger.stores.url import KNOWN
 FILE_NAME = "turnledger.toml"
 STORE_NAME = "chats.db"
 
-Built = TypeVar("Built", bound=msgspec.Struct)
+Table = TypeVar("Table", bound=msgspec.Struct)
 TABLES = ("server", "chats", "models")
-APART = frozenset({"models", "chats"})
+OWN_TABLES = frozenset({"models", "chats"})
 """Settings of the server that are tables of their own in the file."""
-Names = tuple[str, ...]
+SettingPath = tuple[str, ...]
 """The path to a setting in the file: `("server", "port")`."""
 
 
@@ -58,28 +58,30 @@ def load_settings(
     exists. A flag overrides the file. If neither names a store, it is a file in the data folder, which is
     created. Raises InvalidSettings."""
     file = _settings_file(config, config_folder or folders.config_folder(environ, Path.home()))
-    given = {name: value for name, value in flags.items() if value is not None}
-    settings = _Reading(file, given, environ).settings()
+    set_flags = {name: value for name, value in flags.items() if value is not None}
+    settings = _SettingsReader(file, set_flags, environ).settings()
     if settings.store:
         return settings
     folder = data_folder or folders.data_folder(environ, Path.home())
     return msgspec.structs.replace(settings, store=_own_store(folder))
 
 
-def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, makes: bool) -> str:
+def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, create: bool) -> str:
     """Return the store of a server with this file, for commands that work on it. Ignores the rest of the
-    file: tokens can be created before the server could start. Creates its folder only with `makes`; otherwise
-    raises NotAStore if it does not exist. Raises InvalidSettings."""
+    file: tokens can be created before the server could start. Creates its folder only with `create`;
+    otherwise raises NotAStore if it does not exist. Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     server = file.tables.get("server", {})
     store = server.get("store", "") if isinstance(server, dict) else ""
     if not isinstance(store, str):
         at = file.line_of(("server", "store"))
-        raise InvalidSettings(plain(f"{file.path}, line {at}: `store` is a URL in quotes. Known: {KNOWN}."))
-    if not store and not makes and not (data_folder / STORE_NAME).exists():
+        raise InvalidSettings(
+            plain(f"{file.path}, line {at}: `store` must be a URL in quotes. Known: {KNOWN}.")
+        )
+    if not store and not create and not (data_folder / STORE_NAME).exists():
         raise NotAStore(
             f"No store at {data_folder / STORE_NAME} yet. `turnledger serve` creates it; --store "
-            "names another."
+            "selects another."
         )
     return store or _own_store(data_folder)
 
@@ -88,7 +90,7 @@ def find_chat_settings(*, config: Path | None, config_folder: Path) -> ChatSetti
     """Return the chat settings in the file, for commands that follow them. Ignores the rest of the file.
     Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
-    return _Reading(file, {}, {}).chats()
+    return _SettingsReader(file, {}, {}).chats()
 
 
 def _settings_file(config: Path | None, config_folder: Path) -> SettingsFile:
@@ -100,7 +102,7 @@ def _own_store(folder: Path) -> str:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
     except OSError as problem:
-        message = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
+        message = f"{folder} cannot be created: {problem.strerror}. Choose a store with --store."
         raise InvalidSettings(plain(message)) from None
     return f"sqlite:///{(folder / STORE_NAME).as_posix()}"
 
@@ -117,8 +119,8 @@ class SettingsFile:
             reason, _, place = str(problem).partition(" (at ")
             line = re.match(r"line (\d+)", place)
             at = line[1] if line else str(text.count("\n") + 1)
-            remedy = 'Text needs quotes, as in store = "memory:".'
-            raise InvalidSettings(plain(f"{path}, line {at}: this is not TOML: {reason}. {remedy}")) from None
+            remedy = 'Quote text, as in store = "memory:".'
+            raise InvalidSettings(plain(f"{path}, line {at}: invalid TOML: {reason}. {remedy}")) from None
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
@@ -126,53 +128,53 @@ class SettingsFile:
             return cls(path, path.read_bytes().decode("utf-8"))
         except OSError as problem:
             raise InvalidSettings(
-                plain(f"{path} cannot be read: {problem.strerror}. Name another file with --config.")
+                plain(f"{path} cannot be read: {problem.strerror}. Choose another file with --config.")
             ) from None
         except UnicodeDecodeError as problem:
             line = problem.object.count(b"\n", 0, problem.start) + 1
-            message = f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8."
+            message = f"{path}, line {line}: not UTF-8. Save the file as UTF-8."
             raise InvalidSettings(plain(message)) from None
 
-    def line_of(self, names: Names) -> int:
+    def line_of(self, names: SettingPath) -> int:
         """Return the line of a setting, or else of its table."""
-        table: Names = ()
-        best, line_found = 0, 1
+        current: SettingPath = ()
+        best, best_line = 0, 1
         for number, line in enumerate(self.text.splitlines(), 1):
             if line.lstrip().startswith("["):
-                table = here = _way(line.strip())
+                current = found = _keys_of(line.strip())
             else:
                 key, equals, _ = line.partition("=")
-                here = (*table, *_way(f"{key} = 0")) if equals else ()
-            common = _common(here, names)
-            if common > best and (common == len(here) or common == len(names)):
-                best, line_found = common, number
-        return line_found
+                found = (*current, *_keys_of(f"{key} = 0")) if equals else ()
+            common = _common_length(found, names)
+            if common > best and (common == len(found) or common == len(names)):
+                best, best_line = common, number
+        return best_line
 
 
-def _way(toml: str) -> Names:
+def _keys_of(toml: str) -> SettingPath:
     """Return the path of the only setting or table in a line of TOML."""
     try:
-        inside = tomllib.loads(toml)
+        table = tomllib.loads(toml)
     except tomllib.TOMLDecodeError:
         return ()
     names: list[str] = []
-    while inside:
-        name, value = next(iter(inside.items()))
+    while table:
+        name, value = next(iter(table.items()))
         names.append(name)
-        inside = value if isinstance(value, dict) else {}
+        table = value if isinstance(value, dict) else {}
     return tuple(names)
 
 
-def _common(one: Names, other: Names) -> int:
+def _common_length(first: SettingPath, second: SettingPath) -> int:
     count = 0
-    for left, right in zip(one, other, strict=False):
+    for left, right in zip(first, second, strict=False):
         if left != right:
             break
         count += 1
     return count
 
 
-def _choices(kind: type[msgspec.Struct], names: Names) -> str:
+def _choices(kind: type[msgspec.Struct], names: SettingPath) -> str:
     type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
     hint = type_of.get(names[0]) if len(names) == 1 else None
     values = [
@@ -181,7 +183,7 @@ def _choices(kind: type[msgspec.Struct], names: Names) -> str:
     return f" Known: {', '.join(values)}." if values else ""
 
 
-class _Reading:
+class _SettingsReader:
     def __init__(self, file: SettingsFile, flags: Mapping[str, Any], environ: Mapping[str, str]) -> None:
         self._file = file
         self._flags = flags
@@ -191,12 +193,12 @@ class _Reading:
         tables = self._file.tables
         for name in tables:
             if name not in TABLES:
-                message = f"`{name}` is not known here. Known: [server], [chats], [models.NAME]."
-                raise self._problem((name,), message)
+                message = f"unknown table `{name}`. Known: [server], [chats], [models.NAME]."
+                raise self._error((name,), message)
         server = self._table(("server",), tables.get("server", {}))
-        for name, shown in (("models", "[models.NAME]"), ("chats", "[chats]")):
+        for name, table_name in (("models", "[models.NAME]"), ("chats", "[chats]")):
             if name in server:
-                raise self._problem(("server", name), f"{name} have tables of their own: {shown}.")
+                raise self._error(("server", name), f"`{name}` has its own table: {table_name}.")
         self._check_names(("server",), server, Settings)
         for name, kind in (("limits", ServerLimits), ("timeouts", ModelTimeouts)):
             self._check_names(("server", name), self._table(("server", name), server.get(name, {})), kind)
@@ -221,27 +223,27 @@ class _Reading:
         return merged
 
     def chats(self) -> ChatSettings:
-        way = ("chats",)
-        table = self._table(way, self._file.tables.get("chats", {}))
-        self._check_names(way, table, ChatSettings)
-        scopes = self._table((*way, "scopes"), table.get("scopes", {}))
+        keys = ("chats",)
+        table = self._table(keys, self._file.tables.get("chats", {}))
+        self._check_names(keys, table, ChatSettings)
+        scopes = self._table((*keys, "scopes"), table.get("scopes", {}))
         for name, scope in scopes.items():
             self._check_names(
-                (*way, "scopes", name), self._table((*way, "scopes", name), scope), ScopeSettings
+                (*keys, "scopes", name), self._table((*keys, "scopes", name), scope), ScopeSettings
             )
-        return self._build(way, table, ChatSettings)
+        return self._build(keys, table, ChatSettings)
 
     def _model(self, name: str, table: Any) -> ModelSettings:
-        way = ("models", name)
-        self._check_names(way, self._table(way, table), ModelSettings)
-        timeouts = (*way, "timeouts")
+        keys = ("models", name)
+        self._check_names(keys, self._table(keys, table), ModelSettings)
+        timeouts = (*keys, "timeouts")
         self._check_names(timeouts, self._table(timeouts, table.get("timeouts", {})), ModelTimeouts)
-        model = self._build(way, table, ModelSettings)
-        self._check_upstream((*way, "upstream"), model.upstream)
-        self._check_variable((*way, "api_key_env"), model.api_key_env)
+        model = self._build(keys, table, ModelSettings)
+        self._check_upstream((*keys, "upstream"), model.upstream)
+        self._check_variable((*keys, "api_key_env"), model.api_key_env)
         return model
 
-    def _build(self, way: Names, table: Mapping[str, Any], kind: type[Built]) -> Built:
+    def _build(self, keys: SettingPath, table: Mapping[str, Any], kind: type[Table]) -> Table:
         try:
             return msgspec.convert(table, kind)
         except msgspec.ValidationError as problem:
@@ -249,85 +251,81 @@ class _Reading:
             inner = tuple(part.partition("[")[0] for part in path.strip("`.").split(".") if part)
             reason = f"{reason[:1].lower()}{reason[1:]}"
             subject = f"`{'.'.join(inner)}`: " if inner else ""
-            raise self._problem((*way, *inner), f"{subject}{reason}.{_choices(kind, inner)}") from None
+            raise self._error((*keys, *inner), f"{subject}{reason}.{_choices(kind, inner)}") from None
 
-    def _table(self, way: Names, table: Any) -> dict[str, Any]:
+    def _table(self, keys: SettingPath, table: Any) -> dict[str, Any]:
         if not isinstance(table, dict):
-            raise self._problem(way, f"`{way[-1]}` is a table. Write [{'.'.join(way)}] on a line of its own.")
+            raise self._error(
+                keys, f"`{keys[-1]}` must be a table. Write [{'.'.join(keys)}] on its own line."
+            )
         return table
 
-    def _check_names(self, way: Names, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> None:
-        known = [name for name in kind.__struct_fields__ if name not in APART]
+    def _check_names(self, keys: SettingPath, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> None:
+        known = [name for name in kind.__struct_fields__ if name not in OWN_TABLES]
         for name in table:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f" Did you mean `{near[0]}`?" if near else ""
-                message = f"`{name}` is not a setting of [{'.'.join(way)}].{hint} Known: {', '.join(known)}."
-                raise self._problem((*way, name), message)
+                matches = difflib.get_close_matches(name, known, 1)
+                hint = f" Did you mean `{matches[0]}`?" if matches else ""
+                message = f"`{name}` is not a setting of [{'.'.join(keys)}].{hint} Known: {', '.join(known)}."
+                raise self._error((*keys, name), message)
 
     def _check(self, settings: Settings) -> None:
         if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
-            raise self._problem(("server", "store"), f"this URL names no store. Known forms: {KNOWN}.")
+            raise self._error(("server", "store"), f"unknown kind of store URL. Known: {KNOWN}.")
         if settings.workers > 1:
             self._check_workers(settings)
         for host in settings.hosts:
             if not is_host_name(host):
-                raise self._problem(
-                    ("server", "hosts"), f"`{host}` is not the name of a host. Leave out scheme and port."
-                )
+                raise self._error(("server", "hosts"), f"`{host}` is not a host name. Omit scheme and port.")
         named = {"origins": settings.origins, "frame_ancestors": settings.frame_ancestors}
         for name, origin in [(name, each) for name, origins in named.items() for each in origins]:
             if not is_origin(origin):
-                raise self._problem(
+                raise self._error(
                     ("server", name),
-                    f"`{origin}` is not an origin. Write scheme, host and port, as in http://localhost:3000.",
+                    f"`{origin}` is not an origin. Write scheme, host and port: http://localhost:3000.",
                 )
         self._check_title_model(settings)
         if settings.upstream is not None:
             self._check_upstream(("server", "upstream"), settings.upstream)
         elif settings.api_key_env is not None:
-            raise self._problem(("server", "api_key_env"), "an api_key needs an `upstream` to send it to.")
+            raise self._error(("server", "api_key_env"), "`api_key_env` requires `upstream`.")
         self._check_variable(("server", "api_key_env"), settings.api_key_env)
 
     def _check_title_model(self, settings: Settings) -> None:
         name = settings.chats.title_model
         known = list(settings.models) or [DEMO]
         if name is not None and name not in known and settings.upstream is None:
-            message = (
-                f"there is no model `{name}`. Known: {', '.join(known)}. Give it a table: [models.{name}]."
-            )
-            raise self._problem(("chats", "title_model"), message)
+            message = f"unknown model `{name}`. Known: {', '.join(known)}. Add a table: [models.{name}]."
+            raise self._error(("chats", "title_model"), message)
 
     def _check_workers(self, settings: Settings) -> None:
-        way = ("server", "workers")
+        keys = ("server", "workers")
         if os.name != "posix":
-            raise self._problem(way, "this system can run one worker only. Leave it out.")
+            raise self._error(keys, "this system supports one worker only. Omit it.")
         if settings.store.startswith("memory:"):
-            message = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
-            raise self._problem(way, message)
+            message = "several processes cannot share a store in memory. Use a file: --store sqlite:///path."
+            raise self._error(keys, message)
 
-    def _check_upstream(self, way: Names, url: str) -> None:
+    def _check_upstream(self, keys: SettingPath, url: str) -> None:
         try:
             parts = urlsplit(url)
-            is_sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+            is_valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
         except ValueError:
-            is_sound = False
+            is_valid = False
         else:
-            is_sound = is_sound and not (parts.username or parts.password or parts.fragment)
-        if not is_sound:
+            is_valid = is_valid and not (parts.username or parts.password or parts.fragment)
+        if not is_valid:
             # Not echoed: it may hold a password.
-            message = "this is not the URL of an upstream. Write http(s)://host/path, as in https://api.example.com/v1"
-            raise self._problem(
-                way, f"{message}; an api_key goes into an environment variable, by api_key_env."
-            )
+            message = "not an upstream URL. Write http(s)://host/path, as in https://api.example.com/v1"
+            raise self._error(keys, f"{message}; put the api_key in an environment variable (api_key_env).")
 
-    def _check_variable(self, way: Names, variable: str | None) -> None:
+    def _check_variable(self, keys: SettingPath, variable: str | None) -> None:
         if variable is not None and not self._environ.get(variable):
-            raise self._problem(
-                way, f"the environment variable {variable} is not set. Set it, or remove api_key_env."
+            raise self._error(
+                keys, f"the environment variable {variable} is not set. Set it, or remove api_key_env."
             )
 
-    def _problem(self, way: Names, message: str) -> InvalidSettings:
-        if way[0] == "server" and way[-1] in self._flags:
-            return InvalidSettings(plain(f"--{way[-1].replace('_', '-')}: {message}"))
-        return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(way)}: {message}"))
+    def _error(self, keys: SettingPath, message: str) -> InvalidSettings:
+        if keys[0] == "server" and keys[-1] in self._flags:
+            return InvalidSettings(plain(f"--{keys[-1].replace('_', '-')}: {message}"))
+        return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(keys)}: {message}"))

@@ -17,7 +17,7 @@ from turnledger.server.config.settings import Settings
 
 NOT_STARTED = 2
 """Exit code of a worker that could not start, and has reported why."""
-LONGEST = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Bytes of a message, with settings that list many models."""
 
 
@@ -44,7 +44,7 @@ class Order(StrEnum):
     """A worker has died: end the turns that it left running."""
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
+class ReadyReport(msgspec.Struct, frozen=True, tag="ready"):
     """The worker accepts requests."""
 
     models: list[str]
@@ -52,7 +52,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """Whether the store had no token, so that requests from this machine need none."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class FailureReport(msgspec.Struct, frozen=True, tag="failed"):
     """The worker cannot start: the code and message of the error, or the missing package."""
 
     code: str
@@ -60,19 +60,21 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     missing: str | None = None
 
 
-class Alive(msgspec.Struct, frozen=True, tag="alive"):
+class Heartbeat(msgspec.Struct, frozen=True, tag="alive"):
     """The worker's event loop is running."""
 
 
-Message: TypeAlias = Handover | Order | Ready | Failed | Alive
+Message: TypeAlias = Handover | Order | ReadyReport | FailureReport | Heartbeat
 Received = TypeVar("Received")
 
 handovers = msgspec.json.Decoder(Handover)
 orders = msgspec.json.Decoder(Order)
-reports: msgspec.json.Decoder[Ready | Failed | Alive] = msgspec.json.Decoder(Ready | Failed | Alive)
+reports: msgspec.json.Decoder[ReadyReport | FailureReport | Heartbeat] = msgspec.json.Decoder(
+    ReadyReport | FailureReport | Heartbeat
+)
 
 
-def encoded(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -82,13 +84,13 @@ class Channel:
         self._writer = writer
 
     @classmethod
-    async def over(cls, end: socket.socket) -> Channel:
-        return cls(*await asyncio.open_unix_connection(sock=end, limit=LONGEST))
+    async def open(cls, end: socket.socket) -> Channel:
+        return cls(*await asyncio.open_unix_connection(sock=end, limit=MAX_MESSAGE_BYTES))
 
     def send(self, message: Message) -> None:
         """Send a message without waiting. It is lost if the other end is dead."""
         if not self._writer.is_closing():
-            self._writer.write(encoded(message))
+            self._writer.write(encode_message(message))
 
     async def receive(self, decoder: msgspec.json.Decoder[Received]) -> Received | None:
         """Return the next message; None if the other end is closed."""

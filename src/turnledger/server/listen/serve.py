@@ -24,19 +24,19 @@ from turnledger.server.app import App, make_app
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import MIN_WORKER_BYTES, ServerLimits, Settings
 from turnledger.server.listen.accept import Acceptor
-from turnledger.server.listen.channel import Ready
+from turnledger.server.listen.channel import ReadyReport
 from turnledger.server.listen.protocol import BoundedHttp, bounded_http
-from turnledger.server.listen.socket import BACKLOG, allow_open_files, bind, needed_for, url_of
+from turnledger.server.listen.socket import BACKLOG, allow_open_files, bind, open_files_for, url_of
 from turnledger.server.models.models import make_models
-from turnledger.server.ops.counters import Board, OwnBoard, Sharing
+from turnledger.server.ops.counters import Counters, LocalCounters, WorkerContext
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.watchdog import Remedy, Watchdog, machine_bytes
 
-CLEANING = 5.0
+CLEANUP_TIME = 5.0
 """Seconds in which cancelled requests should end."""
-FLUSHING = 1.0
+FLUSH_TIME = 1.0
 """Seconds for clients to read the end of their responses."""
-LINGERING = 2.0
+LINGER_TIME = 2.0
 """Seconds for clients to send a last request on their connection to a worker that is replaced."""
 MEMORY_SHARE = 3 / 4
 """Share of the machine's memory for all workers together by default."""
@@ -45,7 +45,7 @@ RESTART = 75
 DATE_EVERY = 1.0
 """Seconds between updates of the Date header."""
 
-Announce = Callable[[str, Ready], None]
+Announce = Callable[[str, ReadyReport], None]
 """Called with the server's URL once it accepts requests."""
 
 
@@ -57,28 +57,28 @@ def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) ->
 
 
 async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> int:
-    with bind(settings) as listening:
-        async with opened(settings, environ, listening) as app:
-            ready = Ready(app.service.models.names, app.is_tokenless)
-            return await serve_app(app, listening, lambda url: announce(url, ready))
+    with bind(settings) as listener:
+        async with open_app(settings, environ, listener) as app:
+            ready = ReadyReport(app.service.models.names, app.is_tokenless)
+            return await serve_app(app, listener, lambda url: announce(url, ready))
 
 
 @asynccontextmanager
-async def opened(
+async def open_app(
     settings: Settings,
     environ: Mapping[str, str],
-    listening: socket.socket,
-    sharing: Sharing | None = None,
+    listener: socket.socket,
+    worker_context: WorkerContext | None = None,
 ) -> AsyncIterator[App]:
     """Open the store, and make the application of the settings. Raises a StoreError if the store cannot be
     opened, and InvalidSettings if the server would be open to everyone."""
-    allow_open_files(needed_for(settings.limits.requests))
+    allow_open_files(open_files_for(settings.limits.requests))
     ledger = await Ledger.open(settings.store, limits=engine_limits(settings))
     try:
-        is_tokenless = await check_guarded(ledger, settings, listening)
+        is_tokenless = await check_exposure(ledger, settings, listener)
         models = make_models(settings, environ)
         try:
-            app = make_app(ledger, models, settings, sharing)
+            app = make_app(ledger, models, settings, worker_context)
             app.is_tokenless = is_tokenless
             try:
                 yield app
@@ -92,7 +92,7 @@ async def opened(
 
 def engine_limits(settings: Settings) -> Limits:
     """Return the ledger's part of a server's limits. Histories and database pages share the memory."""
-    usual, limits, chats = Limits(), settings.limits, settings.chats
+    defaults, limits, chats = Limits(), settings.limits, settings.chats
     share = limits.cached_bytes / ServerLimits().cached_bytes
     return Limits(
         queue_length=limits.queue_length,
@@ -107,8 +107,8 @@ def engine_limits(settings: Settings) -> Limits:
         retain_bytes=chats.retain_bytes,
         clock_tolerance=chats.clock_tolerance,
         clock_agreement=chats.clock_agreement,
-        cached_bytes=int(usual.cached_bytes * share),
-        page_bytes=int(usual.page_bytes * share),
+        cached_bytes=int(defaults.cached_bytes * share),
+        page_bytes=int(defaults.page_bytes * share),
     )
 
 
@@ -121,27 +121,26 @@ def worker_ceiling(settings: Settings) -> int | None:
     return None if memory is None else max(int(memory * MEMORY_SHARE / settings.workers), MIN_WORKER_BYTES)
 
 
-async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:
+async def check_exposure(ledger: Ledger, settings: Settings, listener: socket.socket) -> bool:
     """Return whether there is no token. Raises InvalidSettings if other machines could then reach the
     server."""
-    bound = listening.getsockname()[0]
+    address = listener.getsockname()[0]
     if (await Host(ledger).tokens.find(None)).any_tokens:
         return False
-    if settings.insecure or is_loopback(bound):
+    if settings.insecure or is_loopback(address):
         return True
     raise InvalidSettings(
-        f"--host: other machines can reach {bound}, and there is no token yet to tell users apart. Make one "
-        "(turnledger tokens create --help), listen at 127.0.0.1, or say --insecure if everybody who reaches "
-        "it may use it."
+        f"--host: other machines can reach {address}, and no token exists. Create one (turnledger tokens "
+        "create --help), listen on 127.0.0.1, or allow everyone with --insecure."
     )
 
 
-async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> int:
+async def serve_app(app: App, listener: socket.socket, announce: Callable[[str], None]) -> int:
     """Serve an application at a bound socket until the process is signalled. Open requests then have the
     grace time to end; after it, or on a second signal, they are cancelled. Return the exit code: 0, or
     RESTART if the server ended itself."""
-    server = Server(app, lambda: announce(url_of(listening)))
-    await server.answer_at(listening)
+    server = Server(app, lambda: announce(url_of(listener)))
+    await server.serve_at(listener)
     return server.code
 
 
@@ -149,7 +148,7 @@ class Server(uvicorn.Server):
     """uvicorn with another shutdown: its own polls ten times a second, and then waits another tenth of a
     second for nothing."""
 
-    def __init__(self, app: App, on_start: Callable[[], None], board: Board | None = None) -> None:
+    def __init__(self, app: App, on_start: Callable[[], None], counters: Counters | None = None) -> None:
         config = uvicorn.Config(
             app,
             loop="none",
@@ -166,24 +165,26 @@ class Server(uvicorn.Server):
         self.servers = []
         self._app = app
         self._on_start = on_start
-        self._board = board or OwnBoard()
+        self._counters = counters or LocalCounters()
         self._loop = asyncio.get_running_loop()
         self._is_over = asyncio.Event()
-        self._ending: asyncio.Task[None] | None = None
+        self._end_task: asyncio.Task[None] | None = None
         self.code = 0
 
-    async def answer_at(self, listening: socket.socket) -> None:
-        await self.serve(sockets=[listening])
+    async def serve_at(self, listener: socket.socket) -> None:
+        await self.serve(sockets=[listener])
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        with Watchdog(worker_ceiling(self._app.service.settings), self.remedy()).watching():
+        with Watchdog(worker_ceiling(self._app.service.settings), self.remedy()).watch():
             await super().serve(sockets)
 
     def remedy(self) -> Remedy | None:
         """Return what to do when this process grows or stalls; None where a supervisor handles that."""
         stall_wait = self._app.service.settings.limits.stall_wait
         return Remedy(
-            partial(self._loop.call_soon_threadsafe, self.retire), partial(os._exit, RESTART), stall_wait
+            partial(self._loop.call_soon_threadsafe, self.request_restart),
+            partial(os._exit, RESTART),
+            stall_wait,
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -197,26 +198,26 @@ class Server(uvicorn.Server):
             await super().startup(sockets)
             return
         # Not by the loop: libuv accepts and silently closes connections when it runs out of files.
-        accepting: Acceptor
+        acceptor: Acceptor
         settings = self._app.service.settings
         kind = bounded_http(settings.limits)
 
         class Connection(kind):  # type: ignore[valid-type, misc]
             def connection_made(self, transport: asyncio.Transport) -> None:
-                accepting.came()
+                acceptor.connection_opened()
                 super().connection_made(transport)
 
             def connection_lost(self, exc: Exception | None) -> None:
                 super().connection_lost(exc)
-                accepting.went()
+                acceptor.connection_closed()
 
         def connection() -> Connection:
             return Connection(self.config, self.server_state, self.lifespan.state)
 
-        listening = (sockets or [])[0]
-        listening.listen(BACKLOG)
-        accepting = Acceptor(listening, connection, self._board, settings.workers)
-        self.servers = [accepting]  # type: ignore[list-item]
+        listener = (sockets or [])[0]
+        listener.listen(BACKLOG)
+        acceptor = Acceptor(listener, connection, self._counters, settings.workers)
+        self.servers = [acceptor]  # type: ignore[list-item]
         self.started = True
 
     async def main_loop(self) -> None:
@@ -229,23 +230,23 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections, and close each open one after its response."""
-        for taking in (*self.servers, *(sockets or ())):
-            taking.close()
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        if self._ending is not None:
-            await self._ending
+        if self._end_task is not None:
+            await self._end_task
         for server in self.servers:
             await server.wait_closed()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # A signal may arrive between any two instructions; handle it between two callbacks.
-        self._loop.call_soon_threadsafe(self.signalled, signal.Signals(sig))
+        self._loop.call_soon_threadsafe(self.handle_signal, signal.Signals(sig))
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         with super().capture_signals():
-            if threading.current_thread() is not threading.main_thread() or not _hangs_up():
+            if threading.current_thread() is not threading.main_thread() or not _dies_on_hangup():
                 yield
                 return
             signal.signal(signal.SIGHUP, self.handle_exit)
@@ -254,58 +255,58 @@ class Server(uvicorn.Server):
             finally:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-    def signalled(self, number: signal.Signals) -> None:
+    def handle_signal(self, number: signal.Signals) -> None:
         """Handle a signal: the first ends the server, the second cancels open requests. A closed terminal may
         send several."""
-        if self._ending is None or number not in (signal.SIGINT, signal.SIGTERM):
+        if self._end_task is None or number not in (signal.SIGINT, signal.SIGTERM):
             self.end()
         else:
-            log.warning("told_again")
-            self.hurry()
+            log.warning("signalled_again")
+            self.cancel_requests()
 
     def end(self) -> None:
         """Accept no more requests, and end when the open ones have."""
         self._is_over.set()
-        if self._ending is None:
+        if self._end_task is None:
             log.info("shutting_down", grace=self._app.service.settings.grace)
-            self._ending = self._loop.create_task(self._end())
+            self._end_task = self._loop.create_task(self._end())
 
-    def retire(self) -> None:
+    def request_restart(self) -> None:
         """Shut down with the exit code that requests a restart."""
-        if self._ending is None:
+        if self._end_task is None:
             self.code = RESTART
             self.end()
 
     def leave(self) -> None:
         """End unnoticed by clients while other workers listen at the same socket: accept no more connections,
         and give open ones time for a last request."""
-        if self._ending is None:
+        if self._end_task is None:
             log.info("leaving", grace=self._app.service.settings.grace)
-            self._ending = self._loop.create_task(self._leave())
+            self._end_task = self._loop.create_task(self._leave())
 
-    def hurry(self) -> None:
-        self._app.hurry()
+    def cancel_requests(self) -> None:
+        self._app.cancel_requests()
 
     async def _leave(self) -> None:
         for server in self.servers:
             server.close()
-        self._app.part()
+        self._app.close_connections()
         for connection in list(self.server_state.connections):
-            if isinstance(connection, BoundedHttp) and connection.is_answering:
+            if isinstance(connection, BoundedHttp) and connection.is_responding:
                 connection.shutdown()  # after its response
-        await self._closed(LINGERING)
+        await self._wait_closed(LINGER_TIME)
         self._is_over.set()
         await self._end()
 
     async def _end(self) -> None:
-        if not await self._app.drain(self._app.service.settings.grace, CLEANING):
+        if not await self._app.drain(self._app.service.settings.grace, CLEANUP_TIME):
             log.error("requests_do_not_end")
-        await self._closed(FLUSHING)
+        await self._wait_closed(FLUSH_TIME)
         # A client that has not read its response must not delay the server any longer.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
-    async def _closed(self, patience: float) -> None:
+    async def _wait_closed(self, patience: float) -> None:
         """Wait up to `patience` seconds until all connections are closed."""
         deadline = self._loop.time() + patience
         # uvicorn's set does not report changes.
@@ -313,7 +314,7 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0.01)
 
 
-def _hangs_up() -> bool:
+def _dies_on_hangup() -> bool:
     """Return whether SIGHUP would kill this process; not under nohup, or in a worker."""
     return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
 

@@ -11,7 +11,7 @@ from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
 
 BACKLOG = 2048
-VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
 """Seconds of silence before the peer is probed, seconds between probes, their number; and milliseconds for
 sent bytes to be acknowledged."""
 
@@ -26,54 +26,54 @@ def bind(settings: Settings) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError:
-        raise InvalidSettings(f"--host: {host} is not known. Listen at 127.0.0.1, or ::1.") from None
-    listening = socket.socket(family, kind, protocol)
+        raise InvalidSettings(f"--host: unknown host {host}. Use 127.0.0.1 or ::1.") from None
+    listener = socket.socket(family, kind, protocol)
     try:
         if os.name == "posix":  # on Windows, two servers could then share a port
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _enable_keepalive(listening)
-        listening.bind(address)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _enable_keepalive(listener)
+        listener.bind(address)
     except OSError as problem:
-        listening.close()
+        listener.close()
         kind_of_error = PortInUse if problem.errno == errno.EADDRINUSE else InvalidSettings
-        raise kind_of_error(_not_bound(problem, host, port)) from None
-    return listening
+        raise kind_of_error(_bind_error_message(problem, host, port)) from None
+    return listener
 
 
-def _enable_keepalive(listening: socket.socket) -> None:
+def _enable_keepalive(listener: socket.socket) -> None:
     """Let the system detect vanished peers, for every connection of this socket."""
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in VANISHED.items():
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE_OPTIONS.items():
         option = getattr(socket, name, None)  # missing on some systems
         if option is not None:
-            listening.setsockopt(socket.IPPROTO_TCP, option, value)
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _not_bound(problem: OSError, host: str, port: int) -> str:
+def _bind_error_message(problem: OSError, host: str, port: int) -> str:
     if problem.errno == errno.EADDRINUSE:
         return (
-            f"--port: {port} is in use. Is a server running already? Choose another, or 0 for any free one."
+            f"--port: {port} is in use, maybe by another server. Choose another port, or 0 for any free one."
         )
     if problem.errno == errno.EACCES:
-        return f"--port: {port} needs rights that this process does not have. Choose one above 1023."
-    return f"--host: {host} is no address of this machine. Listen at 127.0.0.1."
+        return f"--port: no permission to use {port}. Choose a port above 1023."
+    return f"--host: {host} is not an address of this machine. Use 127.0.0.1."
 
 
-def url_of(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 if sys.platform != "win32":
     import resource
 
-OTHERS = 200
+OTHER_FILES = 200
 """Files besides connections, with a reserve: the store, the log, libraries."""
 
 
-def needed_for(requests: int) -> int:
+def open_files_for(requests: int) -> int:
     """Return the open files for this many requests, each of which may have an upstream connection."""
-    return 2 * requests + OTHERS
+    return 2 * requests + OTHER_FILES
 
 
 def allow_open_files(wanted: int) -> int:
@@ -81,22 +81,22 @@ def allow_open_files(wanted: int) -> int:
     if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _at_most(wanted, hard)
-    if soft == resource.RLIM_INFINITY or soft >= most:
-        return _at_most(wanted, soft)
+    target = _limited(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= target:
+        return _limited(wanted, soft)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     except (OSError, ValueError):  # macOS has a lower limit than it reports
         return soft
-    return most
+    return target
 
 
 def allowed_files(wanted: int) -> int:
     """Return how many of the wanted files a server could open here."""
     if sys.platform == "win32":
         return wanted
-    return _at_most(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    return _limited(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
-def _at_most(wanted: int, limit: int) -> int:
+def _limited(wanted: int, limit: int) -> int:
     return wanted if sys.platform == "win32" or limit == resource.RLIM_INFINITY else min(wanted, limit)

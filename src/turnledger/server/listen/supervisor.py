@@ -17,20 +17,28 @@ import msgspec
 
 from turnledger.errors import TurnledgerError
 from turnledger.server.config.settings import Settings
-from turnledger.server.listen.channel import NOT_STARTED, Channel, Failed, Handover, Order, Ready, reports
-from turnledger.server.listen.serve import CLEANING, FLUSHING, LINGERING, Announce, worker_ceiling
+from turnledger.server.listen.channel import (
+    NOT_STARTED,
+    Channel,
+    FailureReport,
+    Handover,
+    Order,
+    ReadyReport,
+    reports,
+)
+from turnledger.server.listen.serve import CLEANUP_TIME, FLUSH_TIME, LINGER_TIME, Announce, worker_ceiling
 from turnledger.server.listen.socket import BACKLOG, bind, url_of
-from turnledger.server.ops.counters import SharedBoard
+from turnledger.server.ops.counters import SharedCounters
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.ops.watchdog import LOOK_EVERY, YOUNG, resident_bytes
+from turnledger.server.ops.watchdog import CHECK_EVERY, YOUNG, resident_bytes
 
 BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]\n"
     "from turnledger.server.listen.worker import main; main(int(sys.argv[1]))"
 )
 """Code for the interpreter. It uses our module path, whatever is in the current folder."""
-_HELD = {signal.SIGINT, signal.SIGHUP}
+_BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGHUP}
 
 
 class WorkerFailed(TurnledgerError):
@@ -39,7 +47,7 @@ class WorkerFailed(TurnledgerError):
     code = "worker_failed"
 
 
-def failed_with(code: str, message: str) -> WorkerFailed:
+def make_worker_error(code: str, message: str) -> WorkerFailed:
     kind: type[WorkerFailed] = type("WorkerFailed", (WorkerFailed,), {"code": code})
     return kind(message)
 
@@ -52,9 +60,9 @@ class WorkerProcess:
         self._channel = channel
         self.part = part
         self.began_at = asyncio.get_running_loop().time()
-        self.heard_at = self.began_at
+        self.reported_at = self.began_at
         """The time of its last report."""
-        self.is_spent = False
+        self.is_oversized = False
         """Whether it uses too much memory, and is to be replaced."""
         self.is_leaving = False
         self.ended = asyncio.Event()
@@ -64,13 +72,13 @@ class WorkerProcess:
     async def start(cls, hand_over: Callable[[], Handover], environ: Mapping[str, str]) -> Self:
         """Start the same interpreter with the same module path, and send it the handover. Raises OSError and
         the errors of `hand_over`; then no process was started."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            channel = await Channel.over(ours)
+        parent_end, child_end = socket.socketpair()
+        with child_end:
+            channel = await Channel.open(parent_end)
             # No await from here on: a cancellation finds either no process, or a registered one.
             try:
                 handover = hand_over()
-                process = _start(theirs.fileno(), (handover.listening, handover.board), environ)
+                process = _start(child_end.fileno(), (handover.listening, handover.board), environ)
             except BaseException:
                 await channel.close()
                 raise
@@ -86,35 +94,35 @@ class WorkerProcess:
         """The exit code, or the negative number of the signal that killed it."""
         return self._process.returncode
 
-    async def ready(self) -> Ready:
+    async def ready(self) -> ReadyReport:
         """Wait until it accepts requests. Raises WorkerFailed, or ModuleNotFoundError for a missing
         package."""
         report = await self._channel.receive(reports)
-        if isinstance(report, Ready):
+        if isinstance(report, ReadyReport):
             return report
         if report is None:
             await self.ended.wait()
-            message = f"A worker ended before it could be asked ({self.code}). The log above may say why."
+            message = f"A worker ended before it was ready ({self.code}). See the log above."
             raise WorkerFailed(message)
-        if not isinstance(report, Failed):
-            raise WorkerFailed("A worker reported out of order.")
+        if not isinstance(report, FailureReport):
+            raise WorkerFailed("A worker sent an unexpected report.")
         if report.missing is not None:
             raise ModuleNotFoundError(report.message, name=report.missing)
-        raise failed_with(report.code, report.message)
+        raise make_worker_error(report.code, report.message)
 
     async def listen(self) -> None:
         """Record the reports of a ready worker until it is gone."""
         while await self._channel.receive(reports) is not None:
-            self.heard_at = asyncio.get_running_loop().time()
+            self.reported_at = asyncio.get_running_loop().time()
 
-    def tell(self, order: Order) -> None:
+    def send(self, order: Order) -> None:
         """Send an order; does nothing if the process is dead."""
         self._channel.send(order)
 
     def end(self, order: Order, within: float) -> None:
         """Order it to end; kill it if it has not ended within that many seconds."""
         self.is_leaving = True
-        self.tell(order)
+        self.send(order)
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(within, self.kill)
@@ -137,7 +145,7 @@ class WorkerProcess:
 
 def _start(channel: int, others: tuple[int, ...], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # A Ctrl-C in the terminal must not end it before it ignores the signal.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
     try:
         return subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-P", "-c", BOOT, str(channel), *sys.path],
@@ -147,15 +155,15 @@ def _start(channel: int, others: tuple[int, ...], environ: Mapping[str, str]) ->
             env=dict(environ),
         )
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED_SIGNALS)
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
-BEYOND = 5.0
+KILL_DELAY = 5.0
 """Seconds that a worker may exceed its own limits for ending; then it is killed."""
 
 # OSError: the system has no room for another process, file or page, but may later.
-_NOT_BEGUN = (TurnledgerError, ModuleNotFoundError, OSError)
+_START_ERRORS = (TurnledgerError, ModuleNotFoundError, OSError)
 
 Reload = Callable[[], Settings]
 """Reads the settings again. May raise InvalidSettings."""
@@ -165,15 +173,15 @@ def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce
     """Serve with several workers until this process is signalled to end. Raises InvalidSettings, or the error
     of the first worker that could not start."""
     with (
-        bind(settings) as listening,
+        bind(settings) as listener,
         tempfile.TemporaryDirectory(prefix="turnledger-", ignore_cleanup_errors=True) as folder,
     ):
         # A worker that leaves and its replacement need one part each.
-        board = SharedBoard.create(parts=2 * settings.workers)
+        counters = SharedCounters.create(parts=2 * settings.workers)
         try:
-            asyncio.run(Supervisor(settings, environ, listening, board, Path(folder), reload).run(announce))
+            asyncio.run(Supervisor(settings, environ, listener, counters, Path(folder), reload).run(announce))
         finally:
-            board.close()
+            counters.close()
 
 
 class Supervisor:
@@ -185,18 +193,18 @@ class Supervisor:
         self,
         settings: Settings,
         environ: Mapping[str, str],
-        listening: socket.socket,
-        board: SharedBoard,
+        listener: socket.socket,
+        counters: SharedCounters,
         folder: Path,
         reload: Reload,
     ) -> None:
         self._settings = settings
         self._environ = environ
-        self._listening = listening
-        self._board = board
+        self._listener = listener
+        self._counters = counters
         self._folder = folder
         self._reload = reload
-        self._parts = set(range(board.parts))
+        self._parts = set(range(counters.parts))
         self._part_is_free = asyncio.Event()
         self._living: set[WorkerProcess] = set()
         """Started, and not ended."""
@@ -204,14 +212,14 @@ class Supervisor:
         """Of these, ready and not ordered to end."""
         self._has_begun = asyncio.Event()
         """Set when all workers were ready for the first time."""
-        self._told_to_end = asyncio.Event()
+        self._is_ending = asyncio.Event()
         self._all_ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._rolling: asyncio.Task[None] | None = None
-        self._is_to_roll_again = False
+        self._has_pending_roll = False
         self._young_deaths = 0
         # Under nohup it is meant to outlive the terminal.
-        self._has_terminal = terminal_is_there() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+        self._has_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
     async def run(self, announce: Announce) -> None:
         """Start the workers, announce the server when all are ready, and keep them until signalled to end.
@@ -221,49 +229,49 @@ class Supervisor:
             (signal.SIGTERM, self.end),
             (signal.SIGINT, self.end),
             (signal.SIGHUP, self.hang_up),
-            (signal.SIGCHLD, self._look_for_dead),
+            (signal.SIGCHLD, self._reap_workers),
         ):
             loop.add_signal_handler(number, act)
-        self._listening.listen(BACKLOG)
+        self._listener.listen(BACKLOG)
         starting = asyncio.create_task(self._start_all())
         try:
-            await self._unless_told_to_end(starting)
-            if not self._told_to_end.is_set():
-                announce(url_of(self._listening), starting.result())
+            await self._wait_until_started(starting)
+            if not self._is_ending.is_set():
+                announce(url_of(self._listener), starting.result())
                 self._has_begun.set()
                 self._spawn(self._watch())
-                await self._told_to_end.wait()
+                await self._is_ending.wait()
         finally:
             await self._end_all()
 
     def end(self) -> None:
         """End all workers; on the second call, cancel their requests."""
-        if not self._told_to_end.is_set():
+        if not self._is_ending.is_set():
             log.info("shutting_down", grace=self._settings.grace)
-            self._told_to_end.set()
+            self._is_ending.set()
             return
-        log.warning("told_again")
+        log.warning("signalled_again")
         for worker in self._living:
-            worker.end(Order.HURRY, CLEANING + FLUSHING + BEYOND)
+            worker.end(Order.HURRY, CLEANUP_TIME + FLUSH_TIME + KILL_DELAY)
 
     def hang_up(self) -> None:
         """Replace all workers; end them if the terminal was closed."""
-        if self._has_terminal and not terminal_is_there():
-            if not self._told_to_end.is_set():
+        if self._has_terminal and not has_terminal():
+            if not self._is_ending.is_set():
                 self.end()
         elif self._rolling is None or self._rolling.done():
             self._rolling = self._spawn(self._roll())
         else:
-            self._is_to_roll_again = True
+            self._has_pending_roll = True
 
     # Starting workers.
 
-    async def _start_all(self) -> Ready:
+    async def _start_all(self) -> ReadyReport:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
         return tasks[0].result()
 
-    async def _start(self) -> Ready:
+    async def _start(self) -> ReadyReport:
         while not self._parts:
             self._part_is_free.clear()
             await self._part_is_free.wait()
@@ -277,8 +285,8 @@ class Supervisor:
         self._living.add(worker)
         ready = await worker.ready()
         if worker not in self._living:
-            raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
-        worker.heard_at = asyncio.get_running_loop().time()
+            raise WorkerFailed(f"A worker died as soon as it was ready ({worker.code}).")
+        worker.reported_at = asyncio.get_running_loop().time()
         self._spawn(worker.listen())
         if not worker.is_leaving:
             self._serving.add(worker)
@@ -286,23 +294,23 @@ class Supervisor:
         return ready
 
     def _handover(self, part: int) -> Handover:
-        if self._told_to_end.is_set():
-            raise WorkerFailed("The server ends.")
-        keep_folder(self._folder)
+        if self._is_ending.is_set():
+            raise WorkerFailed("The server is shutting down.")
+        ensure_folder(self._folder)
         return Handover(
             settings=self._settings,
             part=part,
-            listening=self._listening.fileno(),
-            board=self._board.descriptor,
+            listening=self._listener.fileno(),
+            board=self._counters.descriptor,
             metrics_folder=str(self._folder),
             log_format=self._settings.log_format or ("console" if sys.stderr.isatty() else "json"),
         )
 
-    async def _unless_told_to_end(self, starting: asyncio.Task[Ready]) -> None:
-        ending = asyncio.create_task(self._told_to_end.wait())
+    async def _wait_until_started(self, starting: asyncio.Task[ReadyReport]) -> None:
+        ending = asyncio.create_task(self._is_ending.wait())
         try:
             await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
-            if starting.done() and not self._told_to_end.is_set():
+            if starting.done() and not self._is_ending.is_set():
                 _raise_first(starting)
         finally:
             for task in (starting, ending):
@@ -311,7 +319,7 @@ class Supervisor:
 
     # Dead workers.
 
-    def _look_for_dead(self) -> None:
+    def _reap_workers(self) -> None:
         for worker in [each for each in self._living if each.poll()]:
             self._spawn(self._clean_up(worker))
 
@@ -320,7 +328,7 @@ class Supervisor:
         was_serving = worker in self._serving
         self._living.discard(worker)
         self._serving.discard(worker)
-        self._board.clear(worker.part)
+        self._counters.clear(worker.part)
         Metrics.clear(self._folder, worker.part)
         self._parts.add(worker.part)
         self._part_is_free.set()
@@ -333,23 +341,23 @@ class Supervisor:
             self._order_recovery()
         await worker.close()
         if was_serving and not worker.is_leaving:
-            is_young = asyncio.get_running_loop().time() - worker.began_at < YOUNG
-            self._young_deaths = self._young_deaths + 1 if is_young else 0
+            died_young = asyncio.get_running_loop().time() - worker.began_at < YOUNG
+            self._young_deaths = self._young_deaths + 1 if died_young else 0
             await self._replace()
 
     def _order_recovery(self) -> None:
         for worker in self._serving:
-            worker.tell(Order.RECOVER)
+            worker.send(Order.RECOVER)
 
     async def _replace(self) -> None:
-        while not self._told_to_end.is_set():
+        while not self._is_ending.is_set():
             await asyncio.sleep(pause_after(self._young_deaths))
-            if self._told_to_end.is_set() or len(self._serving) >= self._settings.workers:
+            if self._is_ending.is_set() or len(self._serving) >= self._settings.workers:
                 return
             try:
                 await self._start()
-            except _NOT_BEGUN as problem:
-                if not self._told_to_end.is_set():
+            except _START_ERRORS as problem:
+                if not self._is_ending.is_set():
                     log.error("worker_not_started", **_log_fields(problem))
                 self._young_deaths += 1
             else:
@@ -362,41 +370,41 @@ class Supervisor:
     async def _watch(self) -> None:
         """Kill workers whose loop has stalled, and replace those that use too much memory."""
         loop = asyncio.get_running_loop()
-        looked_at = loop.time()
+        checked_at = loop.time()
         while True:
-            await asyncio.sleep(LOOK_EVERY)
-            now, before, limits = loop.time(), looked_at, self._settings.limits
+            await asyncio.sleep(CHECK_EVERY)
+            now, before, limits = loop.time(), checked_at, self._settings.limits
             ceiling = worker_ceiling(self._settings)
-            looked_at = now
+            checked_at = now
             if now - before > limits.stall_wait / 2:
                 # This process was paused itself, with the whole machine and its workers.
                 for worker in self._serving:
-                    worker.heard_at = now
+                    worker.reported_at = now
             for worker in list(self._serving):
-                if now - worker.heard_at > limits.stall_wait:
+                if now - worker.reported_at > limits.stall_wait:
                     log.error("worker_stalled", worker=worker.part, pid=worker.pid)
                     worker.kill()
                 elif self._is_too_large(worker, ceiling):
-                    worker.is_spent = True
+                    worker.is_oversized = True
                     self._spawn(self._replace_large(worker))
 
-    def _is_too_large(self, worker: WorkerProcess, most: int | None) -> bool:
-        if most is None or any(each.is_spent for each in self._living):
+    def _is_too_large(self, worker: WorkerProcess, limit: int | None) -> bool:
+        if limit is None or any(each.is_oversized for each in self._living):
             return False  # one at a time: two starting workers would use even more memory
         if asyncio.get_running_loop().time() - worker.began_at < YOUNG:
             return False  # a worker that is large from the start would be replaced forever
-        return (resident_bytes(worker.pid) or 0) > most
+        return (resident_bytes(worker.pid) or 0) > limit
 
     async def _replace_large(self, worker: WorkerProcess) -> None:
         """Start another worker, and order this one to leave when that is ready."""
         log.warning("worker_too_large", worker=worker.part, pid=worker.pid)
         try:
             await self._start()
-        except _NOT_BEGUN as problem:
-            if not self._told_to_end.is_set():
+        except _START_ERRORS as problem:
+            if not self._is_ending.is_set():
                 log.error("worker_not_started", **_log_fields(problem))
             await asyncio.sleep(LONGEST_PAUSE)
-            worker.is_spent = False
+            worker.is_oversized = False
         else:
             self._dismiss_surplus()
 
@@ -404,24 +412,24 @@ class Supervisor:
 
     async def _roll(self) -> None:
         await self._has_begun.wait()
-        self._is_to_roll_again = True
-        while self._is_to_roll_again and not self._told_to_end.is_set():
-            self._is_to_roll_again = False
-            used = self._settings
+        self._has_pending_roll = True
+        while self._has_pending_roll and not self._is_ending.is_set():
+            self._has_pending_roll = False
+            current = self._settings
             try:
-                self._settings = unmoved(self._reload(), used)
+                self._settings = keep_fixed_settings(self._reload(), current)
                 await self._replace_all()
-            except _NOT_BEGUN as problem:
-                self._settings = used  # workers are known to start with these
-                if not self._told_to_end.is_set():
+            except _START_ERRORS as problem:
+                self._settings = current  # workers are known to start with these
+                if not self._is_ending.is_set():
                     log.error("workers_not_replaced", **_log_fields(problem))
             else:
-                if not self._told_to_end.is_set():
+                if not self._is_ending.is_set():
                     log.info("workers_replaced")
 
     async def _replace_all(self) -> None:
-        for old in self._by_age():
-            if old in self._serving:
+        for worker in self._by_age():
+            if worker in self._serving:
                 await self._start()
                 self._dismiss_surplus()
 
@@ -430,18 +438,18 @@ class Supervisor:
         surplus = max(len(self._serving) - self._settings.workers, 0)
         for worker in self._by_age()[:surplus]:
             self._serving.discard(worker)
-            worker.end(Order.LEAVE, LINGERING + self._patience())
+            worker.end(Order.LEAVE, LINGER_TIME + self._end_timeout())
 
     def _by_age(self) -> list[WorkerProcess]:
-        return sorted(self._serving, key=lambda worker: (not worker.is_spent, worker.began_at))
+        return sorted(self._serving, key=lambda worker: (not worker.is_oversized, worker.began_at))
 
     # Ending.
 
     async def _end_all(self) -> None:
-        self._told_to_end.set()
-        self._listening.close()  # the port is free when the workers have closed it, too
+        self._is_ending.set()
+        self._listener.close()  # the port is free when the workers have closed it, too
         for worker in self._living:
-            worker.end(Order.END, self._patience())
+            worker.end(Order.END, self._end_timeout())
         while self._living:
             self._all_ended.clear()
             await self._all_ended.wait()
@@ -451,8 +459,8 @@ class Supervisor:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _patience(self) -> float:
-        return self._settings.grace + CLEANING + FLUSHING + BEYOND
+    def _end_timeout(self) -> float:
+        return self._settings.grace + CLEANUP_TIME + FLUSH_TIME + KILL_DELAY
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -466,20 +474,20 @@ def pause_after(young_deaths: int) -> float:
     return min(FIRST_PAUSE * 2**young_deaths, LONGEST_PAUSE) if young_deaths else 0.0
 
 
-def unmoved(read: Settings, used: Settings) -> Settings:
+def keep_fixed_settings(loaded: Settings, current: Settings) -> Settings:
     """Return the new settings, except those that cannot change while the server runs."""
     return msgspec.structs.replace(
-        read,
-        host=used.host,
-        port=used.port,
-        workers=used.workers,
-        store=used.store,
-        insecure=used.insecure,
-        log_format=used.log_format,
+        loaded,
+        host=current.host,
+        port=current.port,
+        workers=current.workers,
+        store=current.store,
+        insecure=current.insecure,
+        log_format=current.log_format,
     )
 
 
-def keep_folder(folder: Path) -> None:
+def ensure_folder(folder: Path) -> None:
     """Recreate the folder if a clean-up of old files has removed it. Raises WorkerFailed if another user owns
     the one in its place."""
     try:
@@ -489,7 +497,7 @@ def keep_folder(folder: Path) -> None:
             raise WorkerFailed(f"{folder} belongs to another user. Restart the server.") from None
 
 
-def terminal_is_there() -> bool:
+def has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -497,7 +505,7 @@ def terminal_is_there() -> bool:
     return True
 
 
-def _raise_first(starting: asyncio.Task[Ready]) -> None:
+def _raise_first(starting: asyncio.Task[ReadyReport]) -> None:
     """Raise only the error of the first worker: the others failed for the same reason."""
     problem = starting.exception()
     while isinstance(problem, BaseExceptionGroup):
@@ -507,5 +515,5 @@ def _raise_first(starting: asyncio.Task[Ready]) -> None:
 
 
 def _log_fields(problem: BaseException) -> dict[str, str]:
-    unnamed = "missing" if isinstance(problem, ModuleNotFoundError) else "worker_failed"
-    return {"code": getattr(problem, "code", unnamed), "problem": str(problem)}
+    default_code = "missing" if isinstance(problem, ModuleNotFoundError) else "worker_failed"
+    return {"code": getattr(problem, "code", default_code), "problem": str(problem)}

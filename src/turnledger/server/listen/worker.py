@@ -19,20 +19,20 @@ from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.server.listen.channel import (
     NOT_STARTED,
-    Alive,
     Channel,
-    Failed,
+    FailureReport,
     Handover,
+    Heartbeat,
     Order,
-    Ready,
+    ReadyReport,
     handovers,
     orders,
 )
-from turnledger.server.listen.serve import Server, loop_factory, opened
-from turnledger.server.ops.counters import SharedBoard, Sharing
+from turnledger.server.listen.serve import Server, loop_factory, open_app
+from turnledger.server.ops.counters import SharedCounters, WorkerContext
 from turnledger.server.ops.logs import configure, log
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.ops.watchdog import LOOK_EVERY
+from turnledger.server.ops.watchdog import CHECK_EVERY
 
 REFRESH_EVERY = 1.0
 """Seconds between updates of the gauges that other workers also report."""
@@ -50,18 +50,18 @@ def main(channel: int) -> None:
 
 async def _work(end: socket.socket) -> bool:
     end.set_inheritable(False)
-    channel = await Channel.over(end)
+    channel = await Channel.open(end)
     try:
         handover = await channel.receive(handovers)
         if handover is not None:
             await Worker(channel, handover).run()
         return handover is not None
     except ModuleNotFoundError as problem:
-        channel.send(Failed("missing", str(problem), problem.name))
+        channel.send(FailureReport("missing", str(problem), problem.name))
     except TurnledgerError as problem:
-        channel.send(Failed(problem.code, str(problem)))
+        channel.send(FailureReport(problem.code, str(problem)))
     except OSError as problem:
-        channel.send(Failed("worker_failed", f"A worker could not begin: {problem}"))
+        channel.send(FailureReport("worker_failed", f"A worker could not start: {problem}"))
     finally:
         await channel.close()
     return False
@@ -79,29 +79,31 @@ class Worker:
         configure(handover.log_format, handover.settings.log_level, sys.stderr, worker=handover.part)
         for descriptor in (handover.listening, handover.board):
             os.set_inheritable(descriptor, False)  # subprocesses must not inherit them
-        board = SharedBoard(handover.board, handover.part)
+        counters = SharedCounters(handover.board, handover.part)
         try:
-            with socket.socket(fileno=handover.listening) as listening:
-                await self._serve(listening, Sharing(board, folder, handover.part))
+            with socket.socket(fileno=handover.listening) as listener:
+                await self._serve(listener, WorkerContext(counters, folder, handover.part))
         finally:
-            board.close()
+            counters.close()
             if self._is_orphan:
                 # No supervisor is left to do it, and other workers keep their open files.
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
-        async with opened(self._handover.settings, os.environ, listening, sharing) as app:
-            ready = Ready(app.service.models.names, app.is_tokenless)
-            server = WorkerServer(app, lambda: self._channel.send(ready), sharing.board)
+    async def _serve(self, listener: socket.socket, worker_context: WorkerContext) -> None:
+        async with open_app(self._handover.settings, os.environ, listener, worker_context) as app:
+            ready = ReadyReport(app.service.models.names, app.is_tokenless)
+            server = WorkerServer(app, lambda: self._channel.send(ready), worker_context.counters)
             # Until it listens, the default handler applies; then the server's; afterwards it is ending.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tasks = [
-                asyncio.create_task(self._obey(server, app.service.ledger), name="turnledger orders"),
+                asyncio.create_task(
+                    self._follow_orders(server, app.service.ledger), name="turnledger orders"
+                ),
                 asyncio.create_task(_refresh(app.service.metrics), name="turnledger metrics"),
                 asyncio.create_task(self._report(), name="turnledger signs of life"),
             ]
             try:
-                await server.answer_at(listening)
+                await server.serve_at(listener)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -109,10 +111,10 @@ class Worker:
 
     async def _report(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY)
-            self._channel.send(Alive())
+            await asyncio.sleep(CHECK_EVERY)
+            self._channel.send(Heartbeat())
 
-    async def _obey(self, server: Server, ledger: Ledger) -> None:
+    async def _follow_orders(self, server: Server, ledger: Ledger) -> None:
         while (order := await self._channel.receive(orders)) is not None:
             match order:
                 case Order.END:
@@ -120,7 +122,7 @@ class Worker:
                 case Order.LEAVE:
                     server.leave()
                 case Order.HURRY:
-                    server.hurry()
+                    server.cancel_requests()
                 case Order.RECOVER:
                     await Host(ledger).recover()
                     log.info("recovered")
@@ -135,7 +137,7 @@ class WorkerServer(Server):
     def remedy(self) -> None:
         """Return None: the supervisor replaces this process."""
 
-    def signalled(self, number: signal.Signals) -> None:
+    def handle_signal(self, number: signal.Signals) -> None:
         """Ignore repeats: service managers send SIGTERM to all processes at once."""
         if number is signal.SIGTERM:
             self.end()

@@ -14,10 +14,10 @@ from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.turn import Turn
 from turnledger.runners.titles import Beginning, title_by
 from turnledger.server.models.models import ResolvedModel
-from turnledger.server.ops.logs import log, unexpected
+from turnledger.server.ops.logs import log, log_unexpected
 
-AT_ONCE = 4
-WAITING = 200
+TITLES_AT_ONCE = 4
+QUEUE_LENGTH = 200
 """Chats in the queue; further ones keep their first words."""
 PATIENCE = 60.0
 """Seconds that a model may take for one."""
@@ -25,38 +25,45 @@ PATIENCE = 60.0
 
 class Titles:
     def __init__(
-        self, host: Host, model: ResolvedModel, *, at_once: int = AT_ONCE, waiting: int = WAITING
+        self,
+        host: Host,
+        model: ResolvedModel,
+        *,
+        concurrency: int = TITLES_AT_ONCE,
+        queue_length: int = QUEUE_LENGTH,
     ) -> None:
         self._host = host
         self._model = model
-        self._room = asyncio.Semaphore(at_once)
-        self._most = at_once + waiting
-        self.making: set[asyncio.Task[None]] = set()
+        self._semaphore = asyncio.Semaphore(concurrency)
+        self._max_tasks = concurrency + queue_length
+        self.tasks: set[asyncio.Task[None]] = set()
         """Titles being made, or in the queue."""
         self._is_closed = False
 
-    def consider(self, conversation: Conversation, turn: Turn) -> None:
+    def enqueue(self, conversation: Conversation, turn: Turn) -> None:
         """Name the chat of this first turn later. Never waits, never raises."""
         if conversation.internal or conversation.named_by not in (None, NamedBy.WORDS) or self._is_closed:
             return
-        if len(self.making) >= self._most:
+        if len(self.tasks) >= self._max_tasks:
             log.warning("title_left_out", conversation=conversation.id)
             return
-        making = asyncio.create_task(self._name(conversation, Beginning.of(turn)), name="turnledger title")
-        self.making.add(making)
-        making.add_done_callback(self.making.discard)
+        tasks = asyncio.create_task(
+            self._write_title(conversation, Beginning.of(turn)), name="turnledger title"
+        )
+        self.tasks.add(tasks)
+        tasks.add_done_callback(self.tasks.discard)
 
     async def close(self) -> None:
         self._is_closed = True
-        for making in self.making:
-            making.cancel()
-        if self.making:
-            await asyncio.wait(self.making)
+        for tasks in self.tasks:
+            tasks.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
 
-    async def _name(self, conversation: Conversation, beginning: Beginning) -> None:
+    async def _write_title(self, conversation: Conversation, beginning: Beginning) -> None:
         id, owner = conversation.id, conversation.owner
         try:
-            async with self._room:
+            async with self._semaphore:
                 async with asyncio.timeout(PATIENCE):
                     title = await title_by(self._model.model, self._model.upstream_name, beginning)
             if title is None:
@@ -68,4 +75,4 @@ class Titles:
         except TimeoutError:
             log.warning("title_not_made", conversation=id, code="model_timeout")
         except Exception as problem:
-            unexpected(problem)
+            log_unexpected(problem)

@@ -19,77 +19,84 @@ from starlette.responses import Response
 
 from turnledger.api.errors import Error
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
-from turnledger.server.openapi.schemas import NUMBER, TEXT, Components, Shape
+from turnledger.server.openapi.schemas import NUMBER, STRING, Components, Shape
 
-NOT_VALID = "The request is not valid. Nothing changed; the message says what is wrong."
-NOT_LET_IN = "There is no token, or it is not valid any more."
-NOT_ALLOWED = "This token may not do this; or the request names another host, or comes from a foreign page."
-FOREIGN = "The request names another host, or comes from a foreign page."
+INVALID_REQUEST = "Invalid request. Nothing changed; the message has the reason."
+UNAUTHORIZED = "The token is missing or no longer valid."
+FORBIDDEN = "The token lacks permission; or the request names another host, or comes from a foreign page."
+FOREIGN_REQUEST = "The request names another host, or comes from a foreign page."
 SLOW_BODY = "The body did not arrive in time."
-LARGE_BODY = "The body is larger than the server takes."
+LARGE_BODY = "The body is too large."
 NOT_JSON = "The body is not declared to be JSON."
-TOO_MANY = "More is open than may be, of this owner or of all. Try again after `Retry-After` seconds."
-NOT_NOW = "The server is about to end, or its store cannot be reached. Try again."
-NO_STORE = "The store cannot be reached. Try again."
+TOO_MANY = "A limit of the owner or of the server is reached. Try again after `Retry-After` seconds."
+UNAVAILABLE = "The server is shutting down, or its store is unavailable. Try again."
+NO_STORE = "The store is unavailable. Try again."
 
 
-def all_answers(endpoint: Endpoint) -> dict[int, str]:
+def all_responses(endpoint: Endpoint) -> dict[int, str]:
     """Return the meaning of each status that the endpoint can respond with, sorted."""
-    answers = {400: NOT_VALID, 415: NOT_JSON, **_of_access(endpoint), **_of_limits(endpoint)}
+    responses = {
+        400: INVALID_REQUEST,
+        415: NOT_JSON,
+        **_access_responses(endpoint),
+        **_limit_responses(endpoint),
+    }
     if endpoint.body is not None:
-        answers |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
-    return dict(sorted({**answers, **endpoint.answers}.items()))
+        responses |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
+    return dict(sorted({**responses, **endpoint.responses}.items()))
 
 
-def _of_access(endpoint: Endpoint) -> dict[int, str]:
+def _access_responses(endpoint: Endpoint) -> dict[int, str]:
     if endpoint.is_public:
-        return {403: FOREIGN}
-    return {401: NOT_LET_IN, 403: NOT_ALLOWED, 503: NO_STORE}
+        return {403: FOREIGN_REQUEST}
+    return {401: UNAUTHORIZED, 403: FORBIDDEN, 503: NO_STORE}
 
 
-def _of_limits(endpoint: Endpoint) -> dict[int, str]:
-    return {} if endpoint.while_ending else {429: TOO_MANY, 503: NOT_NOW}
+def _limit_responses(endpoint: Endpoint) -> dict[int, str]:
+    return {} if endpoint.serves_while_ending else {429: TOO_MANY, 503: UNAVAILABLE}
 
 
 PATH = "/openapi.json"
 VERSION = version("turnledger")
 JSON = "application/json"
-ABOUT = """Conversations in which every turn is a transaction.
+DESCRIPTION = """Conversations in which every turn is a transaction.
 
-Each operation lists every status that it answers with. Besides, whatever has no path here is 404, and a path
-that does not take a method is 405. Errors have one shape, and their `code` is the word to match on."""
+Each operation lists all its statuses. In addition, unknown paths return 404, and unsupported methods 405.
+All errors have the same shape; programs should match on `code`."""
 
-_ANY: Content = {JSON: {}}
+_ANY_JSON: Content = {JSON: {}}
 _HEADERS = {
-    "X-Request-Id": Parameter("Names the request in the server's log; as it was sent, or made up.", TEXT),
-    "Retry-After": Parameter("Seconds after which it is worth another try.", NUMBER),
-    "WWW-Authenticate": Parameter("How to show a token.", TEXT),
+    "X-Request-Id": Parameter(
+        "The id of the request in the server's log: the one that was sent, or a new one.", STRING
+    ),
+    "Retry-After": Parameter("Seconds to wait before trying again.", NUMBER),
+    "WWW-Authenticate": Parameter("The authentication scheme.", STRING),
 }
-_OF_STATUS = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
+_STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
 """Headers of every response with a status, besides the request id."""
 
 
-def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+def with_document(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     """Return the endpoints, and one more that serves the document of all."""
 
     @cache  # rarely requested, and slower to make than the rest of an application
     def document() -> bytes:
-        return msgspec.json.encode(describe(everything))
+        return msgspec.json.encode(describe(all_endpoints))
 
     async def openapi(_: Request) -> Response:
         return Response(document(), media_type=JSON)
 
-    described = Endpoint(
+    document_endpoint = Endpoint(
         method="GET",
         path=PATH,
-        answer=openapi,
+        handler=openapi,
         is_public=True,
         summary="This description.",
         tag="health",
-        while_ending=True,
+        serves_while_ending=True,
     )
-    everything = [*endpoints, described]
-    return everything
+    all_endpoints = [*endpoints, document_endpoint]
+    return all_endpoints
 
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -102,12 +109,14 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Turnledger",
             "version": VERSION,
-            "description": ABOUT,
+            "description": DESCRIPTION,
         },
         "paths": paths,
         "components": {
             "schemas": components.schemas,
-            "headers": {name: {"required": True, **_described(header)} for name, header in _HEADERS.items()},
+            "headers": {
+                name: {"required": True, **_describe_parameter(header)} for name, header in _HEADERS.items()
+            },
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -125,7 +134,7 @@ def path_of(endpoint: Endpoint) -> str:
 
 
 def _content(endpoint: Endpoint, status: int) -> Content:
-    content = endpoint.content.get(status, _ANY if status < 400 else Error)
+    content = endpoint.content.get(status, _ANY_JSON if status < 400 else Error)
     return content if isinstance(content, Mapping) else {JSON: content}
 
 
@@ -143,7 +152,7 @@ def _operation(endpoint: Endpoint, components: Components) -> dict[str, Any]:
         "tags": [endpoint.tag],
         "responses": {
             str(status): _response(endpoint, status, meaning, components)
-            for status, meaning in all_answers(endpoint).items()
+            for status, meaning in all_responses(endpoint).items()
         },
     }
     if not endpoint.is_public:
@@ -159,10 +168,10 @@ def _operation(endpoint: Endpoint, components: Components) -> dict[str, Any]:
 def _response(endpoint: Endpoint, status: int, meaning: str, components: Components) -> dict[str, Any]:
     headers: dict[str, Any] = {
         name: {"$ref": f"#/components/headers/{name}"}
-        for name in ("X-Request-Id", *_OF_STATUS.get(status, ()))
+        for name in ("X-Request-Id", *_STATUS_HEADERS.get(status, ()))
     }
     if status < 400:
-        headers |= {name: _described(header) for name, header in endpoint.answer_headers.items()}
+        headers |= {name: _describe_parameter(header) for name, header in endpoint.response_headers.items()}
     return {
         "description": meaning,
         "headers": headers,
@@ -173,14 +182,14 @@ def _response(endpoint: Endpoint, status: int, meaning: str, components: Compone
     }
 
 
-def _described(parameter: Parameter) -> dict[str, Any]:
+def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
     return {"description": parameter.meaning, "schema": parameter.schema}
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    named = (("path", endpoint.in_path), ("query", endpoint.query), ("header", endpoint.headers))
+    by_location = (("path", endpoint.in_path), ("query", endpoint.query), ("header", endpoint.headers))
     return [
-        {"name": name, "in": place, "required": place == "path", **_described(parameter)}
-        for place, known in named
-        for name, parameter in known.items()
+        {"name": name, "in": location, "required": location == "path", **_describe_parameter(parameter)}
+        for location, parameters in by_location
+        for name, parameter in parameters.items()
     ]

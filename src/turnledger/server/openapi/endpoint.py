@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from turnledger.model.access.token import TokenScope
-from turnledger.server.openapi.schemas import TEXT, Schema, Shape
+from turnledger.server.openapi.schemas import STRING, Schema, Shape
 
-Answering: TypeAlias = Callable[[Request], Awaitable[Response]] | ASGIApp
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]] | ASGIApp
 """A function from request to response, or an ASGI application where speed matters."""
 
 Content: TypeAlias = Mapping[str, Shape]
@@ -22,7 +22,7 @@ Content: TypeAlias = Mapping[str, Shape]
 
 class Parameter(NamedTuple):
     meaning: str
-    schema: Schema = TEXT
+    schema: Schema = STRING
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,24 +31,24 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     """With parameters in braces, `/api/turns/{turn_id}`."""
-    is_apart: bool = False
+    is_fixed_path: bool = False
     """Whether its path must never match one with a parameter: `/api/chats/reset` names no chat."""
-    answer: Answering
+    handler: Handler
     needs: TokenScope | None = None
     """The scope that the token must have; None: any token."""
     is_public: bool = False
     """Whether it needs no token: its response contains no one's data."""
-    is_open_at_first: bool = False
+    is_open_without_tokens: bool = False
     """Whether it needs no scope as long as no token exists."""
     checks_version: bool = False
     """Whether its transaction compares the version of the tokens, so that a cached lookup suffices."""
     summary: str
     tag: str
-    answers: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
+    responses: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
     """Statuses of its own; `document` adds the errors that endpoints share."""
     content: Mapping[int, Content | type | UnionType] = {}
     """Bodies by status, a class as JSON. Other statuses send any JSON, errors their one shape."""
-    answer_headers: Mapping[str, Parameter] = {}
+    response_headers: Mapping[str, Parameter] = {}
     """Headers that successful responses may carry."""
     in_path: Mapping[str, Parameter] = {}
     headers: Mapping[str, Parameter] = {}
@@ -64,9 +64,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The Content-Security-Policy of a page that may be opened from anywhere."""
     is_own_frame: bool = False
     """Whether the server's own pages show it in a frame, wherever they are embedded themselves."""
-    caching: bytes | None = None
+    cache_control: bytes | None = None
     """The Cache-Control of successful responses that browsers may cache."""
     is_for_readers: bool = False
     """Whether a visitor with a link to one chat may call it: it shows only what a person would see."""
-    while_ending: bool = False
+    serves_while_ending: bool = False
     """Whether it still responds while the server shuts down."""

@@ -16,7 +16,7 @@ from turnledger.model.ids import Id
 Schema: TypeAlias = Mapping[str, Any]
 Shape: TypeAlias = Schema | type | UnionType
 
-TEXT: Schema = {"type": "string"}
+STRING: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", **requests.NAME}
 SCOPE: Schema = {"type": "string", **requests.SCOPE}
 NUMBER: Schema = {"type": "integer", "minimum": 0}
@@ -24,23 +24,23 @@ PAGE_SIZE: Schema = {"type": "integer", "minimum": 1, "maximum": PAGE}
 COMPONENTS = "#/components/schemas/"
 
 
-def id_of(kind: type[Id]) -> Schema:
+def id_schema(kind: type[Id]) -> Schema:
     return {"type": "string", "pattern": fields.id_pattern(kind)}
 
 
-def one_of(kind: type[StrEnum]) -> Schema:
+def enum_schema(kind: type[StrEnum]) -> Schema:
     return {"type": "string", "enum": [str(each) for each in kind]}
 
 
-def or_null(schema: Schema) -> Schema:
+def nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def a_list(schema: Schema) -> Schema:
+def list_schema(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
-def an_object(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
+def object_schema(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
     """Return an object schema that requires `fields` and allows any others."""
     properties = {**fields, **(optional or {})}
     return {"type": "object", "required": list(fields), "properties": properties}
@@ -56,7 +56,7 @@ class Components:
         )
         self._references = dict(zip(classes, references, strict=True))
         for schema in self.schemas.values():
-            _require_all_of_an_answer(schema)
+            _require_response_fields(schema)
 
     def schema(self, shape: Shape) -> Schema:
         if isinstance(shape, Mapping):
@@ -73,11 +73,11 @@ def _classes(shape: Shape) -> tuple[Any, ...]:
 
 def _schema_of(kind: type) -> dict[str, Any]:
     if issubclass(kind, Id):
-        return dict(id_of(kind))
+        return dict(id_schema(kind))
     raise NotImplementedError(kind)
 
 
-def _require_all_of_an_answer(schema: dict[str, Any]) -> None:
+def _require_response_fields(schema: dict[str, Any]) -> None:
     """Require every field of a response: the server sends all, defaults are for clients. Requests are
     recognized by forbidding unknown fields."""
     if "properties" in schema and "additionalProperties" not in schema:
@@ -86,5 +86,5 @@ def _require_all_of_an_answer(schema: dict[str, Any]) -> None:
             each.pop("default", None)
 
 
-FULL = {507: "The storage quota of this owner is reached. Purge chats, then try again."}
+QUOTA_REACHED = {507: "The storage quota of this owner is reached. Purge chats, then try again."}
 """The response of a route that stores something."""

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from turnledger.model.ids import TurnId
 
 
-class Board(ABC):
+class Counters(ABC):
     """Counts by kind and name, which are any texts. For the event loop's thread only; never waits."""
 
     @abstractmethod
@@ -40,19 +40,19 @@ class Board(ABC):
     def sum(self, kind: str) -> int:
         """Return the count of all names of a kind over all workers."""
 
-    def admit(self, kind: str, name: str, most: int) -> bool:
-        """Count one more of the name unless that exceeds `most`; return whether it was counted.
+    def admit(self, kind: str, name: str, limit: int) -> bool:
+        """Count one more of the name unless that exceeds `limit`; return whether it was counted.
 
         Never admits too many. Of several that compete for the last place, all may be refused.
         """
         self.add(kind, name, 1)
-        if self.total(kind, name) <= most:
+        if self.total(kind, name) <= limit:
             return True
         self.add(kind, name, -1)
         return False
 
 
-class OwnBoard(Board):
+class LocalCounters(Counters):
     """The board of a server with one worker, in plain memory."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ _PARTS, _CELLS, _KEY, _HEAD_WORDS = 0, 1, 2, 8
 _MOVES, _NAMES, _SPILLED, _PART_HEAD_WORDS = 0, 1, 2, 4
 
 
-class SharedBoard(Board):
+class SharedCounters(Counters):
     """Created once by the supervisor (`create`), and opened by each worker with its own part."""
 
     def __init__(self, descriptor: int, part: int | None = None) -> None:
@@ -109,7 +109,7 @@ class SharedBoard(Board):
         self._barrier = Lock()
 
     @classmethod
-    def create(cls, parts: int, cells: int = CELLS) -> SharedBoard:
+    def create(cls, parts: int, cells: int = CELLS) -> SharedCounters:
         """Create a board; its descriptor is for the workers. `cells` is a power of two."""
         size = _WORD * (_HEAD_WORDS + parts * (_PART_HEAD_WORDS + _CELL_WORDS * cells))
         descriptor = _anonymous_file()
@@ -144,8 +144,8 @@ class SharedBoard(Board):
         self._words[start + _MOVES] = moves + 1
 
     def add(self, kind: str, name: str, by: int = 1) -> None:
-        all_names, spilled = self._of_kind(kind)
-        self._count(self._of_name(kind, name), by, spilled)
+        all_names, spilled = self._kind_hashes(kind)
+        self._count(self._name_hash(kind, name), by, spilled)
         self._count(all_names, by)
         # A processor may delay a write past a later read, but not past taking a lock.
         with self._barrier:
@@ -153,29 +153,29 @@ class SharedBoard(Board):
 
     def total(self, kind: str, name: str) -> int:
         """See Board. The spilled count of a full part is added to every name of its kind."""
-        hashed, words = self._of_name(kind, name), self._words
+        name_hash, words = self._name_hash(kind, name), self._words
         total = 0
         for start in self._starts:
             if words[start + _NAMES]:
-                total += self._read(start, hashed)
+                total += self._read(start, name_hash)
             if words[start + _SPILLED]:
-                total += self._read(start, self._of_kind(kind)[1])
+                total += self._read(start, self._kind_hashes(kind)[1])
         return total
 
     def sum(self, kind: str) -> int:
-        hashed, words = self._of_kind(kind)[0], self._words
+        name_hash, words = self._kind_hashes(kind)[0], self._words
         total = 0
         for start in self._starts:
             if words[start + _NAMES]:
-                total += self._read(start, hashed)
+                total += self._read(start, name_hash)
         return total
 
-    def _hash(self, kind: str, name: str, meaning: bytes = b"") -> int:
+    def _hash(self, kind: str, name: str, purpose: bytes = b"") -> int:
         text = f"{kind}\0{name}".encode(errors="surrogatepass")
-        hashed = blake2b(text, digest_size=_WORD, key=self._key, person=meaning).digest()
-        return int.from_bytes(hashed, "little") or 1  # 0 marks an empty cell
+        name_hash = blake2b(text, digest_size=_WORD, key=self._key, person=purpose).digest()
+        return int.from_bytes(name_hash, "little") or 1  # 0 marks an empty cell
 
-    def _of_name(self, kind: str, name: str) -> int:
+    def _name_hash(self, kind: str, name: str) -> int:
         found = self._hashes_of_names.get((kind, name))
         if found is None:
             if len(self._hashes_of_names) >= HASHES:
@@ -183,7 +183,7 @@ class SharedBoard(Board):
             found = self._hashes_of_names[kind, name] = self._hash(kind, name)
         return found
 
-    def _of_kind(self, kind: str) -> tuple[int, int]:
+    def _kind_hashes(self, kind: str) -> tuple[int, int]:
         found = self._hashes.get(kind)
         if found is None:
             found = self._hashes[kind] = self._hash(kind, "", b"sum"), self._hash(kind, "", b"spilled")
@@ -191,52 +191,52 @@ class SharedBoard(Board):
 
     # Reading any part.
 
-    def _read(self, start: int, hashed: int) -> int:
+    def _read(self, start: int, name_hash: int) -> int:
         words, count = self._words, 0
-        first = start + _PART_HEAD_WORDS + _CELL_WORDS * (hashed & self._mask)
+        first = start + _PART_HEAD_WORDS + _CELL_WORDS * (name_hash & self._mask)
         for _ in range(TRIES):
             moves = words[start + _MOVES]
             # Most names are where their hash points: that saves a call.
-            place = first if words[first] in (hashed, 0) else self._find(start, hashed)
-            count = words[place + 1] if words[place] == hashed else 0
+            cell_start = first if words[first] in (name_hash, 0) else self._find(start, name_hash)
+            count = words[cell_start + 1] if words[cell_start] == name_hash else 0
             if words[start + _MOVES] == moves and not moves & 1:
                 break
         return count
 
-    def _find(self, start: int, hashed: int) -> int:
+    def _find(self, start: int, name_hash: int) -> int:
         """Return the place of a name, or the one to put it."""
         words, mask, first = self._words, self._mask, start + _PART_HEAD_WORDS
-        cell = hashed & mask
+        cell = name_hash & mask
         for _ in range(mask + 1):
-            place = first + _CELL_WORDS * cell
-            if words[place] in (hashed, 0):
-                return place
+            cell_start = first + _CELL_WORDS * cell
+            if words[cell_start] in (name_hash, 0):
+                return cell_start
             cell = (cell + 1) & mask
-        return first + _CELL_WORDS * (hashed & mask)  # only while the supervisor clears the part
+        return first + _CELL_WORDS * (name_hash & mask)  # only while the supervisor clears the part
 
     # Writing the own part.
 
-    def _count(self, hashed: int, by: int, spilled: int | None = None) -> None:
+    def _count(self, name_hash: int, by: int, spilled: int | None = None) -> None:
         """Change a count. A name without room is counted in `spilled`; a sum always has room."""
         if self._own is None:
             raise ValueError("only a worker counts, in the part that it was given")
-        words, place = self._words, self._find(self._own, hashed)
-        is_there = words[place] == hashed
-        count = by + (words[place + 1] if is_there else 0)
-        is_full = not is_there and spilled is not None and words[self._own + _NAMES] > self._mask // 2
+        words, cell_start = self._words, self._find(self._own, name_hash)
+        exists = words[cell_start] == name_hash
+        count = by + (words[cell_start + 1] if exists else 0)
+        is_full = not exists and spilled is not None and words[self._own + _NAMES] > self._mask // 2
         if count < 0 or is_full:
             # The part is full, or was when this name was counted. Spilling may move other cells. The check
             # comes before any change, since it may fail for a bug of the caller.
             if spilled is None or self._read(self._own, spilled) + count < 0:
                 raise ValueError("a count cannot fall below zero")
-            if is_there:
-                self._set(place, 0)
+            if exists:
+                self._set(cell_start, 0)
             self._spill(spilled, count)
-        elif is_there:
-            self._set(place, count)
+        elif exists:
+            self._set(cell_start, count)
         elif count:
-            words[place + 1] = count
-            words[place] = hashed
+            words[cell_start + 1] = count
+            words[cell_start] = name_hash
             words[self._own + _NAMES] += 1
 
     def _spill(self, spilled: int, by: int) -> None:
@@ -244,10 +244,10 @@ class SharedBoard(Board):
         self._count(spilled, by)
         self._words[self._own + _SPILLED] += by
 
-    def _set(self, place: int, count: int) -> None:
-        self._words[place + 1] = count
+    def _set(self, cell_start: int, count: int) -> None:
+        self._words[cell_start + 1] = count
         if not count:
-            self._remove(place)
+            self._remove(cell_start)
 
     def _remove(self, hole: int) -> None:
         """Empty a cell, and move up those behind it that probed past it. A name is in its new cell before it
@@ -259,13 +259,13 @@ class SharedBoard(Board):
         free = cell = (hole - first) // _CELL_WORDS
         while True:
             cell = (cell + 1) & mask
-            place = first + _CELL_WORDS * cell
-            hashed = words[place]
-            if not hashed:
+            cell_start = first + _CELL_WORDS * cell
+            name_hash = words[cell_start]
+            if not name_hash:
                 break
-            if (cell - (hashed & mask)) & mask >= (cell - free) & mask:
-                words[hole + 1], words[hole] = words[place + 1], hashed
-                hole, free = place, cell
+            if (cell - (name_hash & mask)) & mask >= (cell - free) & mask:
+                words[hole + 1], words[hole] = words[cell_start + 1], name_hash
+                hole, free = cell_start, cell
         words[hole] = words[hole + 1] = 0
         words[self._own + _NAMES] -= 1
         words[self._own + _MOVES] += 1
@@ -279,17 +279,17 @@ def _anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-class Sharing(NamedTuple):
+class WorkerContext(NamedTuple):
     """What a worker receives from its supervisor; a server of one process has none."""
 
-    board: Board
+    counters: Counters
     metrics_folder: Path
     part: int
     """The worker's number, unique at any time."""
 
 
 READERS = "readers"
-LOOK_EVERY = 0.2
+POLL_EVERY = 0.2
 """Seconds between checks whether the last reader on another worker has left."""
 
 
@@ -297,11 +297,11 @@ class Audience:
     """The readers of running turns: of their events, and requests answered by another request's turn. They
     are counted on the board, so that it does not matter which worker serves them."""
 
-    def __init__(self, board: Board | None = None, *, look_every: float = LOOK_EVERY) -> None:
-        self._board = board or OwnBoard()
+    def __init__(self, counters: Counters | None = None, *, poll_every: float = POLL_EVERY) -> None:
+        self._counters = counters or LocalCounters()
         self._readers: defaultdict[TurnId, int] = defaultdict(int)
         self._actions: dict[TurnId, Callable[[], object]] = {}
-        self._look_every = look_every
+        self._poll_every = poll_every
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -310,11 +310,11 @@ class Audience:
 
     def join(self, turn: TurnId) -> None:
         self._readers[turn] += 1
-        self._board.add(READERS, turn)
+        self._counters.add(READERS, turn)
 
     def leave(self, turn: TurnId) -> None:
         """Stop counting a reader; the last one triggers the action of `when_gone`."""
-        self._board.add(READERS, turn, -1)
+        self._counters.add(READERS, turn, -1)
         self._readers[turn] -= 1
         if not self._readers[turn]:
             del self._readers[turn]
@@ -332,13 +332,13 @@ class Audience:
     def _act_if_gone(self, turn: TurnId) -> None:
         if turn not in self._actions:
             return
-        if not self._board.total(READERS, turn):
+        if not self._counters.total(READERS, turn):
             self._actions.pop(turn)()
         elif turn not in self._readers and self._timer is None:
             # Another worker serves them, and may die silently: so this one polls.
-            self._timer = asyncio.get_running_loop().call_later(self._look_every, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._poll_every, self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
         for turn in list(self._actions):
             self._act_if_gone(turn)

@@ -29,8 +29,8 @@ Event = dict[str, Any]
 current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
 """The id of the request that the running task handles, added to every line it logs."""
 
-_ours = logging.getLogger("turnledger")
-_server = logging.getLogger("turnledger.server")
+_package_logger = logging.getLogger("turnledger")
+_server_logger = logging.getLogger("turnledger.server")
 _SECRET = re.compile(rf"({TOKEN}|{CODE})[0-9A-Za-z]+")
 
 
@@ -39,42 +39,42 @@ class Log:
     stream."""
 
     def __init__(self) -> None:
-        self._to: Callable[[str, Event], None] = _log_to_library
+        self._write: Callable[[str, Event], None] = _log_to_library
 
     def is_enabled_for(self, level: str) -> bool:
         """Return whether such events are written, for callers that would collect costly fields."""
-        return _server.isEnabledFor(_NUMBERS[level])
+        return _server_logger.isEnabledFor(_NUMBERS[level])
 
     def debug(self, event: str, **fields: Any) -> None:
-        self._to("debug", {**fields, "event": event})
+        self._write("debug", {**fields, "event": event})
 
     def info(self, event: str, **fields: Any) -> None:
-        self._to("info", {**fields, "event": event})
+        self._write("info", {**fields, "event": event})
 
     def warning(self, event: str, **fields: Any) -> None:
-        self._to("warning", {**fields, "event": event})
+        self._write("warning", {**fields, "event": event})
 
     def error(self, event: str, **fields: Any) -> None:
-        self._to("error", {**fields, "event": event})
+        self._write("error", {**fields, "event": event})
 
-    def write_to(self, stream: TextIO, level: str, form: LogFormatter) -> None:
-        self._to = _Written(stream, _NUMBERS[level], form)
+    def write_to(self, stream: TextIO, level: str, formatter: LogFormatter) -> None:
+        self._write = _StreamWriter(stream, _NUMBERS[level], formatter)
 
 
-def unexpected(problem: BaseException, **ids: str | None) -> None:
+def log_unexpected(problem: BaseException, **ids: str | None) -> None:
     log.error("internal_error", exc_info=problem, **ids)
 
 
 def configure(format: str, level: str, stream: TextIO, *, worker: int | None = None) -> None:
     """Write the log of this process to `stream`, with warnings of libraries. A worker adds its number. Only
     for the process that serves: it replaces any earlier configuration."""
-    line = _as_json if format == "json" else _for_a_console(colors=stream.isatty())
-    form = LogFormatter(line, with_message=level == "debug", worker=worker)
+    line = _json_line if format == "json" else _console_formatter(colors=stream.isatty())
+    formatter = LogFormatter(line, with_message=level == "debug", worker=worker)
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_OfLibraries(form))
+    handler.setFormatter(_LibraryFormatter(formatter))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    _ours.setLevel(_NUMBERS[level])
-    log.write_to(stream, level, form)
+    _package_logger.setLevel(_NUMBERS[level])
+    log.write_to(stream, level, formatter)
 
 
 class LogFormatter:
@@ -91,48 +91,48 @@ class LogFormatter:
         event["timestamp"] = f"{datetime.now(UTC).replace(tzinfo=None).isoformat()}Z"
         if self._worker is not None:
             event["worker"] = self._worker
-        tell_where(event, with_message=self._with_message)
+        add_stack(event, with_message=self._with_message)
         _hide_tokens(event)
         _make_printable(event)
         return self._line(event)
 
 
-class _Written:
+class _StreamWriter:
     """Writes to a stream, and drops lines that cannot be written: a broken log must not cost a turn."""
 
-    def __init__(self, stream: TextIO, least: int, form: LogFormatter) -> None:
+    def __init__(self, stream: TextIO, min_level: int, formatter: LogFormatter) -> None:
         self._stream = stream
-        self._least = least
-        self._form = form
-        self._writing = threading.Lock()
+        self._min_level = min_level
+        self._formatter = formatter
+        self._lock = threading.Lock()
 
     def __call__(self, level: str, event: Event) -> None:
-        if _NUMBERS[level] < self._least:
+        if _NUMBERS[level] < self._min_level:
             return
-        line = self._form(level, event) + "\n"
-        with suppress(OSError, ValueError), self._writing:  # a broken pipe, a closed file
+        line = self._formatter(level, event) + "\n"
+        with suppress(OSError, ValueError), self._lock:  # a broken pipe, a closed file
             self._stream.write(line)
             self._stream.flush()
 
 
-class _OfLibraries(logging.Formatter):
-    def __init__(self, form: LogFormatter) -> None:
+class _LibraryFormatter(logging.Formatter):
+    def __init__(self, formatter: LogFormatter) -> None:
         super().__init__()
-        self._form = form
+        self._formatter = formatter
 
     def format(self, record: logging.LogRecord) -> str:
         event: Event = {"event": record.getMessage(), "exc_info": record.exc_info}
-        return self._form(record.levelname.lower(), event)
+        return self._formatter(record.levelname.lower(), event)
 
 
 def _log_to_library(level: str, event: Event) -> None:
-    if not _server.isEnabledFor(_NUMBERS[level]):
+    if not _server_logger.isEnabledFor(_NUMBERS[level]):
         return
     problem = event.pop("exc_info", None)
     _add_request(event)
     event["level"] = level
     _hide_tokens(event)
-    _server.log(_NUMBERS[level], event.pop("event"), exc_info=problem, extra=event)
+    _server_logger.log(_NUMBERS[level], event.pop("event"), exc_info=problem, extra=event)
 
 
 def _add_request(event: Event) -> None:
@@ -141,7 +141,7 @@ def _add_request(event: Event) -> None:
         event.setdefault("request_id", request_id)
 
 
-def tell_where(event: Event, *, with_message: bool) -> None:
+def add_stack(event: Event, *, with_message: bool) -> None:
     """Replace the exception of an event by its stack, with its message only if requested."""
     problem = event.pop("exc_info", None)
     if isinstance(problem, tuple):
@@ -149,8 +149,8 @@ def tell_where(event: Event, *, with_message: bool) -> None:
     if isinstance(problem, BaseException):
         frames = traceback.extract_tb(problem.__traceback__)
         event["exception"] = type(problem).__qualname__
-        places = [f"{each.filename}:{each.lineno} {each.name}" for each in reversed(frames)]
-        event["frames"] = " < ".join(places)
+        positions = [f"{each.filename}:{each.lineno} {each.name}" for each in reversed(frames)]
+        event["frames"] = " < ".join(positions)
         if with_message:
             event["message"] = str(problem)
 
@@ -168,14 +168,14 @@ def _hide_tokens(event: Event) -> None:
             event[name] = _SECRET.sub(r"\1…", value)
 
 
-def _as_json(event: Event) -> str:
+def _json_line(event: Event) -> str:
     return msgspec.json.encode(event, enc_hook=str).decode()
 
 
 _RED, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 
-def _for_a_console(*, colors: bool) -> Callable[[Event], str]:
+def _console_formatter(*, colors: bool) -> Callable[[Event], str]:
     """One line for people: time, method, path, status and duration of a request, then the rest."""
 
     def line(event: Event) -> str:

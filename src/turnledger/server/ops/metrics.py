@@ -19,7 +19,7 @@ PATIENT = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
 class Metrics:
-    """The metrics of one server, in a registry of its own. Methods are named after events."""
+    """The metrics of one server, in its own registry."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._registry = CollectorRegistry()
@@ -34,7 +34,7 @@ class Metrics:
         self._streams = self._gauge("open_streams", "Streams that are being sent.")
         self._requests = self._counter("requests", "Requests answered, by status.", "status")
         self._refusals = self._counter(
-            "refusals", "Requests refused for what is open already, by limit.", "limit"
+            "refusals", "Requests refused because a limit was reached, by limit.", "limit"
         )
 
     @classmethod
@@ -53,17 +53,18 @@ class Metrics:
         """Remove the gauges of a worker that has ended; its counters stay."""
         mark_process_dead(part, str(folder))  # type: ignore[no-untyped-call]
 
-    def turn_ended(self, outcome: str) -> None:
-        """Count a turn by outcome: `completed`, `stopped`, `failed`, `refused`, `replayed` or `unknown`."""
+    def count_turn(self, outcome: str) -> None:
+        """Count a turn by outcome: `completed`, `stopped`, `failed`, `count_refusal`, `replayed` or
+        `unknown`."""
         self._turns(outcome).inc()
 
-    def waited(self, seconds: float) -> None:
+    def observe_lane_wait(self, seconds: float) -> None:
         self._lane_wait.observe(seconds)
 
-    def first_token(self, seconds: float) -> None:
+    def observe_first_token(self, seconds: float) -> None:
         self._first_token.observe(seconds)
 
-    def committed(self, seconds: float) -> None:
+    def observe_commit(self, seconds: float) -> None:
         self._commit.observe(seconds)
 
     def stream_opened(self) -> None:
@@ -72,21 +73,21 @@ class Metrics:
     def stream_closed(self) -> None:
         self._streams.dec()
 
-    def refused(self, limit: str) -> None:
+    def count_refusal(self, limit: str) -> None:
         self._refusals(limit).inc()
 
-    def answered(self, status: int) -> None:
+    def count_response(self, status: int) -> None:
         """Count a response; 499: the client left before it."""
         self._requests(status).inc()
 
-    def watch(self, name: str, meaning: str, look: Callable[[], float]) -> None:
+    def export(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """Export a number kept elsewhere. It is read on each scrape; that of another worker is as old as its
         last `refresh`."""
-        self._watched.append((self._gauge(name, meaning), look))
+        self._watched.append((self._gauge(name, meaning), read))
 
     def refresh(self) -> None:
-        for gauge, look in self._watched:
-            gauge.set(look())
+        for gauge, read in self._watched:
+            gauge.set(read())
 
     def text(self) -> bytes:
         self.refresh()
@@ -112,11 +113,11 @@ def _allocate(file: Path) -> None:
     finds the disk full later. Others may read it at any time, so it appears whole."""
     if file.exists():
         return
-    making = file.with_suffix(".new")
+    temporary = file.with_suffix(".new")
     try:
-        making.write_bytes(bytes(FILE_BYTES))
-        making.replace(file)
+        temporary.write_bytes(bytes(FILE_BYTES))
+        temporary.replace(file)
     except OSError as problem:
         with suppress(OSError):
-            making.unlink(missing_ok=True)
-        raise OSError(problem.errno, problem.strerror, str(making)) from None
+            temporary.unlink(missing_ok=True)
+        raise OSError(problem.errno, problem.strerror, str(temporary)) from None

@@ -25,8 +25,8 @@ class NotReady(msgspec.Struct, frozen=True):
     message: str
 
 
-SHUTTING_DOWN = NotReady("shutting_down", "The server is about to end. Ask another one.")
-NO_ANSWER = NotReady("store_unavailable", "The store does not answer. Wait, or look at its disk.")
+SHUTTING_DOWN = NotReady("shutting_down", "The server is shutting down. Use another one.")
+NO_ANSWER = NotReady("store_unavailable", "The store does not respond. Wait, or check its disk.")
 
 
 class Readiness:
@@ -37,37 +37,37 @@ class Readiness:
     ) -> None:
         self._probe = probe
         self._now = now
-        self._probing: asyncio.Task[None] | None = None
-        self._known_at: float | None = None
+        self._probe_task: asyncio.Task[None] | None = None
+        self._probed_at: float | None = None
         self._problem: NotReady | None = None
 
     async def problem(self) -> NotReady | None:
         """Return why the store cannot be written to; None if it can. All callers share one probe at a time,
         also one that hangs."""
-        if self._known_at is not None and self._now() - self._known_at < FRESH:
+        if self._probed_at is not None and self._now() - self._probed_at < FRESH:
             return self._problem
-        if self._probing is None:
-            self._probing = asyncio.create_task(self._run_probe(), name="turnledger probe")
-        done, _ = await asyncio.wait((self._probing,), timeout=PATIENCE)
+        if self._probe_task is None:
+            self._probe_task = asyncio.create_task(self._run_probe(), name="turnledger probe")
+        done, _ = await asyncio.wait((self._probe_task,), timeout=PATIENCE)
         if not done:
-            self._note(NO_ANSWER, f"no answer within {PATIENCE:g} seconds")
+            self._set_problem(NO_ANSWER, f"no answer within {PATIENCE:g} seconds")
         return self._problem
 
     async def _run_probe(self) -> None:
         try:
             await self._probe()
         except (StoreError, LedgerClosed) as problem:
-            self._note(reason_of(problem), str(problem))
+            self._set_problem(reason_of(problem), str(problem))
         except Exception as problem:
             log.error("internal_error", exc_info=problem)
-            self._note(reason_of(StoreError()), type(problem).__name__)
+            self._set_problem(reason_of(StoreError()), type(problem).__name__)
         else:
-            self._note(None, "")
+            self._set_problem(None, "")
         finally:
-            self._known_at = self._now()
-            self._probing = None
+            self._probed_at = self._now()
+            self._probe_task = None
 
-    def _note(self, problem: NotReady | None, details: str) -> None:
+    def _set_problem(self, problem: NotReady | None, details: str) -> None:
         if problem is not None and problem != self._problem:
             log.error("not_ready", code=problem.code, details=details)
         elif problem is None and self._problem is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from turnledger.server.ops.logs import log
 
-LOOK_EVERY = 1.0
+CHECK_EVERY = 1.0
 """Seconds between checks."""
 STALLED_AFTER = 5.0
 """Seconds without an iteration of the loop after which it is reported: every client waits meanwhile."""
@@ -41,17 +41,17 @@ def machine_bytes(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Return the memory of the machine, or of the container or service around this process; None where the
     system does not report it."""
     try:
-        known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
         own = Path("/proc/self/cgroup").read_text().split("::")[-1].split()[0]
     except (OSError, ValueError, IndexError):
         return None
     home = cgroups / own.lstrip("/")
-    above = [place / "memory.max" for place in (home, *home.parents) if place.is_relative_to(cgroups)]
+    above = [folder / "memory.max" for folder in (home, *home.parents) if folder.is_relative_to(cgroups)]
     # Version 2 of cgroups, and containers in version 1.
     for limit in (*above, cgroups / "memory" / "memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # no such file, or "max"
-            known.append(int(limit.read_text()))
-    return min(known)
+            limits.append(int(limit.read_text()))
+    return min(limits)
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,20 @@ class Remedy:
 class Watchdog:
     """Watches the loop and the process it is created in. Without a remedy it only logs."""
 
-    def __init__(self, most_bytes: int | None, remedy: Remedy | None = None) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int | None, remedy: Remedy | None = None) -> None:
+        self._max_bytes = max_bytes
         self._remedy = remedy
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._is_over = threading.Event()
-        self._began_at = self._beat_at = self._looked_at = time.monotonic()
+        self._began_at = self._beat_at = self._checked_at = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._is_stalled = False
         self._is_large = False
         self._is_retiring = False
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         thread = threading.Thread(target=self._run, name="turnledger-watchdog", daemon=True)
         self._beat()
         thread.start()
@@ -95,41 +95,41 @@ class Watchdog:
 
     def _beat(self) -> None:
         self._beat_at = time.monotonic()
-        self._timer = self._loop.call_later(LOOK_EVERY, self._beat)
+        self._timer = self._loop.call_later(CHECK_EVERY, self._beat)
 
     def _run(self) -> None:
-        while not self._is_over.wait(LOOK_EVERY):
-            self.look(time.monotonic(), resident_bytes(os.getpid()))
+        while not self._is_over.wait(CHECK_EVERY):
+            self.check(time.monotonic(), resident_bytes(os.getpid()))
 
-    def look(self, now: float, resident: int | None) -> None:
+    def check(self, now: float, resident: int | None) -> None:
         """Log what has begun or ended since the last check, and act on it."""
-        before, self._looked_at = self._looked_at, now
+        before, self._checked_at = self._checked_at, now
         if self._remedy is not None and now - before > self._remedy.stall_wait / 2:
             self._beat_at = now  # this thread stalled, too: the whole process was paused
-        self._look_at_loop(now - self._beat_at)
-        self._look_at_memory(now - self._began_at, resident)
+        self._check_loop(now - self._beat_at)
+        self._check_memory(now - self._began_at, resident)
 
-    def _look_at_loop(self, silence: float) -> None:
+    def _check_loop(self, silence: float) -> None:
         if silence > STALLED_AFTER and not self._is_stalled:
             self._is_stalled = True
-            log.error("event_loop_stalled", seconds=round(silence, 1), at=self._where())
+            log.error("event_loop_stalled", seconds=round(silence, 1), at=self._loop_stack())
         elif silence <= STALLED_AFTER and self._is_stalled:
             self._is_stalled = False
             log.warning("event_loop_goes_on")
         if self._remedy is not None and silence > self._remedy.stall_wait:
-            log.error("server_stalled", seconds=round(silence, 1), at=self._where())
+            log.error("server_stalled", seconds=round(silence, 1), at=self._loop_stack())
             self._remedy.abort()
 
-    def _look_at_memory(self, age: float, resident: int | None) -> None:
-        is_large = resident is not None and self._most_bytes is not None and resident > self._most_bytes
+    def _check_memory(self, age: float, resident: int | None) -> None:
+        is_large = resident is not None and self._max_bytes is not None and resident > self._max_bytes
         if is_large and not self._is_large:
-            log.error("memory_above_limit", bytes=resident, limit=self._most_bytes)
+            log.error("memory_above_limit", bytes=resident, limit=self._max_bytes)
         self._is_large = is_large
         if is_large and age > YOUNG and self._remedy is not None and not self._is_retiring:
             self._is_retiring = True
             self._remedy.retire()
 
-    def _where(self) -> list[str]:
+    def _loop_stack(self) -> list[str]:
         """Return the stack of the loop, without values, which may quote a user."""
         frame = sys._current_frames().get(self._loop_thread)
         summary = traceback.extract_stack(frame)[-_FRAMES:] if frame else []

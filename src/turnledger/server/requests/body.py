@@ -13,52 +13,54 @@ from turnledger.errors import InvalidInput
 from turnledger.model.codec import MOST_VALUES, has_more_values
 from turnledger.model.conversation import LONGEST
 from turnledger.server.config.settings import ServerLimits
-from turnledger.server.errors import ClientGone, Refused
-from turnledger.server.wire.client_stream import Started
+from turnledger.server.errors import ClientGone, RequestRefused
+from turnledger.server.wire.client_stream import EagerCoroutine
 
 CLOSE = ((b"connection", b"close"),)
 """For a connection that cannot be used again. Not for a body refused while it is being sent: closing would
 lose the response, so the server reads on, and discards."""
 
-SMALL = 1024 * 1024
+SMALL_BODY_BYTES = 1024 * 1024
 """Bytes that suffice for any request but a turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) -> bytes:
-    """Read the whole body. Raises Refused if it has more than `limit` bytes (413; at once if announced) or
-    takes longer than `wait` seconds (408), ClientGone if the client leaves."""
-    announced = _announced(scope)
-    if announced is not None and announced > limit:
+    """Read the whole body. Raises RequestRefused if it has more than `limit` bytes (413; at once if
+    announced) or takes longer than `wait` seconds (408), ClientGone if the client leaves."""
+    content_length = _content_length(scope)
+    if content_length is not None and content_length > limit:
         raise _too_large(limit)
-    gathering = Started(_gather(receive, limit))
-    if gathering.is_done:  # most bodies arrive with their headers
-        return gathering.result
+    gather = EagerCoroutine(_read_all(receive, limit))
+    if gather.is_done:  # most bodies arrive with their headers
+        return gather.result
     try:
         async with asyncio.timeout(wait):
-            return await gathering
+            return await gather
     except TimeoutError:
         message = f"The body did not arrive within {wait:g} seconds."
-        raise Refused(408, "body_too_slow", message, headers=CLOSE) from None
+        raise RequestRefused(408, "body_too_slow", message, headers=CLOSE) from None
 
 
 async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) -> bytes:
     """Read the body of a request that is not a turn: many may be open at once, and none needs much memory.
     Raises as `read_body` does."""
-    return await read_body(scope, receive, limit=min(SMALL, limits.body_bytes), wait=limits.body_wait)
+    return await read_body(
+        scope, receive, limit=min(SMALL_BODY_BYTES, limits.body_bytes), wait=limits.body_wait
+    )
 
 
 async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body of any length. Raises Refused (408) if none arrives for `wait` seconds, and
-    ClientGone if the client leaves."""
+    """Yield the pieces of a body of any length. Raises RequestRefused (408) if none arrives for `wait`
+    seconds, and ClientGone if the client leaves."""
     while True:
         try:
             async with asyncio.timeout(wait):
                 message = await receive()
         except TimeoutError:
-            why = f"Nothing more of the body arrived within {wait:g} seconds."
-            raise Refused(408, "body_too_slow", why) from None
+            reason = f"The rest of the body did not arrive within {wait:g} seconds."
+            raise RequestRefused(408, "body_too_slow", reason) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         if piece := message.get("body", b""):
@@ -67,7 +69,7 @@ async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:
             return
 
 
-async def _gather(receive: Receive, limit: int) -> bytes:
+async def _read_all(receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -83,28 +85,30 @@ async def _gather(receive: Receive, limit: int) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str = "") -> Decoded:
-    """Decode the JSON of a body, or of a field `within` it. Raises Refused: 400 with the position of the
-    syntax error, or the invalid field; 413, before any is built, for too many values."""
-    if not within and has_more_values(body, MOST_VALUES):
-        message = f"The body holds more than {MOST_VALUES} JSON values. Send fewer."
-        raise Refused(413, "too_many_values", message)
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], field: str = "") -> Decoded:
+    """Decode the JSON of a body, or of a field `field` it. Raises RequestRefused: 400 with the position of
+    the syntax error, or the invalid field; 413, before any is built, for too many values."""
+    if not field and has_more_values(body, MOST_VALUES):
+        message = f"The body has more than {MOST_VALUES} JSON values. Send fewer."
+        raise RequestRefused(413, "too_many_values", message)
     try:
         if not body.isascii():
             body.decode()  # the decoder checks only the fields it decodes; the rest is passed on or stored
         return decoder.decode(body)
     except msgspec.ValidationError as problem:
         reason, _, path = str(problem).partition(" - at `")
-        param = f"{within}{path.removeprefix('$').rstrip('`')}".strip(".") or None
+        param = f"{field}{path.removeprefix('$').rstrip('`')}".strip(".") or None
         where = f"`{param}`: " if param else ""
-        raise Refused(400, "invalid_body", f"The body is not valid: {where}{reason}.", param=param) from None
+        raise RequestRefused(
+            400, "invalid_body", f"The body is not valid: {where}{reason}.", param=param
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise Refused(400, "malformed_json", _malformed(body, problem)) from None
+        raise RequestRefused(400, "malformed_json", _malformed(body, problem)) from None
 
 
-def check_seconds(name: str, given: float | None) -> None:
+def check_seconds(name: str, seconds: float | None) -> None:
     """Raise InvalidInput for a number of seconds out of range; `name` is the field of the body."""
-    if given is not None and not 0 < given <= LONGEST:
+    if seconds is not None and not 0 < seconds <= LONGEST:
         raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.")
 
 
@@ -114,30 +118,32 @@ def _malformed(body: bytes, problem: Exception) -> str:
     if isinstance(problem, RecursionError):
         return "The JSON of the body is nested too deeply."
     if isinstance(problem, UnicodeDecodeError):
-        return f"The body is not UTF-8: {_place(body, problem.start)}."
+        return f"The body is not UTF-8: {_position(body, problem.start)}."
     reason, _, position = str(problem).partition("(byte ")
     offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
     reason = reason.removeprefix("JSON is malformed:").strip()
-    return f"The body is not JSON: {reason[:1].lower()}{reason[1:]} at {_place(body, offset)}."
+    return f"The body is not JSON: {reason[:1].lower()}{reason[1:]} at {_position(body, offset)}."
 
 
-def _place(body: bytes, offset: int) -> str:
+def _position(body: bytes, offset: int) -> str:
     before = body[:offset]
     line_start = before.rfind(b"\n") + 1
     column = len(before[line_start:].decode("utf-8", "replace")) + 1
     return f"line {before.count(bytes([10])) + 1}, column {column}"
 
 
-def _announced(scope: Scope) -> int | None:
+def _content_length(scope: Scope) -> int | None:
     for name, value in scope["headers"]:
         if name == b"content-length":
             if not value.isdigit():
-                raise Refused(400, "bad_content_length", "Content-Length is not a number.", headers=CLOSE)
+                raise RequestRefused(
+                    400, "bad_content_length", "Content-Length is not a number.", headers=CLOSE
+                )
             return int(value) if len(value) < 20 else 10**20
     return None
 
 
-def _too_large(limit: int) -> Refused:
-    remedy = "." if limit == SMALL else ", or raise the server's limit `body_bytes`."
+def _too_large(limit: int) -> RequestRefused:
+    remedy = "." if limit == SMALL_BODY_BYTES else ", or raise the server's limit `body_bytes`."
     message = f"The body is larger than {limit} bytes. Send less{remedy}"
-    return Refused(413, "body_too_large", message)
+    return RequestRefused(413, "body_too_large", message)

@@ -14,7 +14,7 @@ from turnledger.hosting import Host
 from turnledger.model.conversation import Within
 from turnledger.model.turn import OnFailure, OnStop
 from turnledger.server.config.settings import ChatSettings
-from turnledger.server.errors import NO_RETRY, Refused
+from turnledger.server.errors import NO_RETRY, RequestRefused
 from turnledger.server.requests.turn import ChatRequest, OnDisconnect
 
 UNKEPT = "unkept"
@@ -35,68 +35,70 @@ class PersistencePolicy:
     def keeps(self, scope: str) -> bool:
         return self._scopes.get(scope, self._default)
 
-    def why_not(self, scope: str) -> str | None:
+    def import_refusal(self, scope: str) -> str | None:
         """Return why chats of this scope cannot be imported; None if they can."""
         return None if self.keeps(scope) else f"{self._reason(scope)}."
 
     def check(self, scope: str) -> None:
-        """Raise Refused (409 `not_kept`) if chats of this scope are not stored: none can be created or
+        """Raise RequestRefused (409 `not_kept`) if chats of this scope are not stored: none can be created or
         changed."""
         if not self.keeps(scope):
             message = f"{self._reason(scope)}. Use /v1/chat/completions with all messages of the chat."
-            raise Refused(409, NOT_KEPT, message, headers=(NO_RETRY,))
+            raise RequestRefused(409, NOT_KEPT, message, headers=(NO_RETRY,))
 
-    async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:
-        """Return whether this turn is stored. Raises Refused if it is not, and its request needs the store;
-        ConversationUnavailable if the scope of a named chat decides, and the chat does not exist."""
-        if not asked.says_no and (self.keeps_all or not asked.has_conversation):
-            return asked.has_conversation
-        scope = await self._scope_of(asked, owner, within)
+    async def is_kept(self, request: ChatRequest, owner: str, within: Within) -> bool:
+        """Return whether this turn is stored. Raises RequestRefused if it is not, and its request needs the
+        store; ConversationUnavailable if the scope of a named chat decides, and the chat does not exist."""
+        if not request.opts_out and (self.keeps_all or not request.has_conversation):
+            return request.has_conversation
+        scope = await self._scope_of(request, owner, within)
         is_allowed = self.keeps(scope)
-        if is_allowed and not asked.says_no:
+        if is_allowed and not request.opts_out:
             return True
-        why = "X-Conversation-Keep says no" if is_allowed else self._reason(scope)
-        for header, remedy in _needs_store(asked):
-            raise Refused(400, NOT_KEPT, f"{header}: {why}. {remedy}", param=header)
-        if asked.conversation is not None or await self._is_named(asked, scope, owner):
+        why = "X-Conversation-Keep is no" if is_allowed else self._reason(scope)
+        for header, remedy in _needs_store(request):
+            raise RequestRefused(400, NOT_KEPT, f"{header}: {why}. {remedy}", param=header)
+        if request.conversation is not None or await self._is_named(request, scope, owner):
             alternative = "the whole history with X-Conversation-Messages: full and a conversation_key"
-            remedy = f"Leave out X-Conversation-Id and send all messages of the chat, or send {alternative}."
-            message = f"{why}, and this conversation was kept: nothing can be added to it. {remedy}"
-            raise Refused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
+            remedy = f"Omit X-Conversation-Id and send all messages of the chat, or send {alternative}."
+            message = f"{why}, but this conversation is stored: it cannot be extended. {remedy}"
+            raise RequestRefused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
         return False
 
-    async def _scope_of(self, asked: ChatRequest, owner: str, within: Within) -> str:
-        if asked.conversation is not None and not self._is_same_for_all:
+    async def _scope_of(self, request: ChatRequest, owner: str, within: Within) -> str:
+        if request.conversation is not None and not self._is_same_for_all:
             # A chat stays in the scope it was created in, whatever the request names.
-            chat = await self._host.ledger.for_owner(owner, within=within).conversation(asked.conversation)
+            chat = await self._host.ledger.for_owner(owner, within=within).conversation(request.conversation)
             return chat.scope
-        return asked.scope or within.scope or ""
+        return request.scope or within.scope or ""
 
-    async def _is_named(self, asked: ChatRequest, scope: str, owner: str) -> bool:
+    async def _is_named(self, request: ChatRequest, scope: str, owner: str) -> bool:
         """Return whether the conversation_key names an existing chat, and its client may rely on the stored
         history because it does not send all of it."""
-        if asked.conversation_key is None or asked.policies.sent is Sent.FULL:
+        if request.conversation_key is None or request.policies.sent is Sent.FULL:
             return False
-        return await self._host.is_named(asked.conversation_key, owner=owner, scope=scope)
+        return await self._host.is_named(request.conversation_key, owner=owner, scope=scope)
 
     def _reason(self, scope: str) -> str:
         return (
-            "The chats of this scope are not kept" if scope in self._scopes else "This server keeps no chats"
+            "The chats of this scope are not stored"
+            if scope in self._scopes
+            else "This server stores no chats"
         )
 
 
-def _needs_store(asked: ChatRequest) -> Iterator[tuple[str, str]]:
+def _needs_store(request: ChatRequest) -> Iterator[tuple[str, str]]:
     """Yield the headers that need the store, and what to send instead."""
-    policies = asked.policies
-    if asked.idempotency_key is not None:
+    policies = request.policies
+    if request.idempotency_key is not None:
         yield "Idempotency-Key", "Nothing is stored to replay. Omit it."
-    if asked.must_exist:
-        yield "X-Conversation-Expect", "Nothing can be continued. Leave it out, and send all messages."
+    if request.must_exist:
+        yield "X-Conversation-Expect", "Nothing can be continued. Omit it, and send all messages."
     if policies.sent is Sent.NEW:
-        yield "X-Conversation-Messages", "Nothing is there before the new ones. Send all messages."
+        yield "X-Conversation-Messages", "No earlier messages are stored. Send all messages."
     if policies.on_disconnect in (OnDisconnect.CONTINUE, OnDisconnect.KEEP):
         yield "X-Turn-On-Disconnect", "A client that left cannot read it later. Send discard, or omit it."
     if policies.on_stop is OnStop.KEEP:
-        yield "X-Turn-On-Stop", "What was said until then cannot stay. Send discard, or leave it out."
+        yield "X-Turn-On-Stop", "A partial answer cannot be stored. Send discard, or omit it."
     if policies.on_failure is OnFailure.KEEP:
-        yield "X-Turn-On-Failure", "What was said until then cannot stay. Leave it out."
+        yield "X-Turn-On-Failure", "A partial answer cannot be stored. Omit it."

@@ -7,36 +7,36 @@ from typing import TypeVar
 
 from turnledger.errors import InvalidInput
 
-HIGHEST = 999_999_999
+MAX_NUMBER = 999_999_999
 """Page sizes and turn numbers need no more digits."""
 
-Otherwise = TypeVar("Otherwise", int, None)
+Default = TypeVar("Default", int, None)
 Choice = TypeVar("Choice")
 
 
-def choice_of(given: str | None, name: str, known: Mapping[str, Choice], otherwise: Choice) -> Choice:
-    """Return the value of a known word; `otherwise` if none was given. Raises InvalidInput with the known
+def choice_of(value: str | None, name: str, choices: Mapping[str, Choice], default: Choice) -> Choice:
+    """Return the value of a known word; `default` if none was given. Raises InvalidInput with the known
     words."""
-    if given is None:
-        return otherwise
-    if given not in known:
-        raise InvalidInput(f"{name} is one of {', '.join(known)}.")
-    return known[given]
+    if value is None:
+        return default
+    if value not in choices:
+        raise InvalidInput(f"{name} must be one of {', '.join(choices)}.")
+    return choices[value]
 
 
-def number_of(given: str | None, name: str, otherwise: Otherwise) -> int | Otherwise:
-    """Return a number; `otherwise` if none was given. Raises InvalidInput."""
-    if given is None:
-        return otherwise
-    if not given.isascii() or not given.isdigit() or len(given) > len(str(HIGHEST)):
-        raise InvalidInput(f"{name} is a number.")
-    return int(given)
+def number_of(value: str | None, name: str, default: Default) -> int | Default:
+    """Return a number; `default` if none was given. Raises InvalidInput."""
+    if value is None:
+        return default
+    if not value.isascii() or not value.isdigit() or len(value) > len(str(MAX_NUMBER)):
+        raise InvalidInput(f"{name} must be a number.")
+    return int(value)
 
 
-def yes_or_no(given: str | None, name: str, *, otherwise: bool) -> bool:
-    """Parse `true` or `false`; return `otherwise` if nothing was given. Raises InvalidInput."""
-    if given is None:
-        return otherwise
-    if given not in ("true", "false"):
-        raise InvalidInput(f"{name} is true or false.")
-    return given == "true"
+def flag_of(value: str | None, name: str, *, default: bool) -> bool:
+    """Parse `true` or `false`; return `default` if nothing was given. Raises InvalidInput."""
+    if value is None:
+        return default
+    if value not in ("true", "false"):
+        raise InvalidInput(f"{name} must be true or false.")
+    return value == "true"

@@ -28,7 +28,7 @@ from turnledger.model.turn import OnBusy, OnFailure, OnStop
 from turnledger.server.requests.body import decode_body
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
-Named: TypeAlias = Mapping[bytes, bytes]
+Headers: TypeAlias = Mapping[bytes, bytes]
 
 
 class OnDisconnect(StrEnum):
@@ -52,7 +52,7 @@ class Policies(msgspec.Struct, frozen=True):
 
 NO_POLICIES = Policies()
 BUSY, KEY = b"x-turn-on-busy", b"idempotency-key"
-EXPECT, COUNT = b"x-conversation-expect", b"x-stainless-retry-count"
+EXPECT, RETRY_COUNT = b"x-conversation-expect", b"x-stainless-retry-count"
 CONVERSATION, SCOPE, KEEP = b"x-conversation-id", b"x-conversation-scope", b"x-conversation-keep"
 
 _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
@@ -63,49 +63,51 @@ _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
     b"x-turn-on-disconnect": ("on_disconnect", OnDisconnect),
     b"x-conversation-messages": ("sent", Sent),
 }
-_LOOKED_AT = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, COUNT})
+_READ_HEADERS = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, RETRY_COUNT})
 
-OF_MOVES = frozenset({BUSY, KEY})
+MOVE_HEADER_NAMES = frozenset({BUSY, KEY})
 """Headers of requests that move a conversation without running a turn."""
-OF_MAKING = frozenset({KEY})
+CREATE_HEADER_NAMES = frozenset({KEY})
 """Headers of requests that create a chat."""
-OF_TURNS = frozenset({BUSY, KEY, EXPECT, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"})
+TURN_HEADER_NAMES = frozenset(
+    {BUSY, KEY, EXPECT, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"}
+)
 """Headers of a turn whose body names its conversation and holds all new input."""
 
 
-def named_in(headers: RawHeaders) -> dict[bytes, bytes]:
+def read_headers(headers: RawHeaders) -> dict[bytes, bytes]:
     """Return the headers of interest. Raises InvalidInput for a repeated one: its values could contradict
     each other."""
-    found = [each for each in headers if each[0] in _LOOKED_AT]
+    found = [each for each in headers if each[0] in _READ_HEADERS]
     named = dict(found)
     if len(named) != len(found):
-        twice = sorted({name.decode() for name, _ in found if [each for each, _ in found].count(name) > 1})
-        raise InvalidInput(f"{', '.join(twice)}: given more than once. Send it once.")
+        repeated = sorted({name.decode() for name, _ in found if [each for each, _ in found].count(name) > 1})
+        raise InvalidInput(f"{', '.join(repeated)}: repeated. Send it once.")
     return named
 
 
-def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, bytes]:
+def read_supported_headers(headers: RawHeaders, supported: frozenset[bytes]) -> dict[bytes, bytes]:
     """Return the headers of interest. Raises InvalidInput for one that this request would ignore."""
-    named = named_in(headers)
-    if others := named.keys() - taken - {COUNT}:
-        raise not_for_this(others)
+    named = read_headers(headers)
+    if others := named.keys() - supported - {RETRY_COUNT}:
+        raise unsupported_headers_error(others)
     return named
 
 
-def not_for_this(names: Set[bytes]) -> InvalidInput:
+def unsupported_headers_error(names: Set[bytes]) -> InvalidInput:
     listed = ", ".join(sorted(name.decode() for name in names))
-    remedy = "Leave it out; what it can say is in its body."
+    remedy = "Omit it, and use the body instead."
     if KEEP in names:
-        remedy = "What is asked for here is kept. For a turn that is not, ask at /v1/chat/completions."
+        remedy = "This request is stored. To run a turn without storing it, use /v1/chat/completions."
     return InvalidInput(f"{listed}: not valid for this request. {remedy}")
 
 
-def words_of(named: Named) -> str:
+def header_names(named: Headers) -> str:
     """Name the headers that a person has set."""
-    return ", ".join(sorted(name.decode() for name in named if name != COUNT))
+    return ", ".join(sorted(name.decode() for name in named if name != RETRY_COUNT))
 
 
-def text_of(named: Named, name: bytes) -> str | None:
+def text_of(named: Headers, name: bytes) -> str | None:
     """Return the text of a header: UTF-8, percent-encoded where necessary. Raises InvalidInput."""
     if name not in named:
         return None
@@ -118,22 +120,22 @@ def text_of(named: Named, name: bytes) -> str | None:
     return text
 
 
-def must_exist(named: Named) -> bool:
+def must_exist(named: Headers) -> bool:
     expected = named.get(EXPECT)
     if expected not in (None, b"continued"):
-        raise InvalidInput("x-conversation-expect has one value: continued.")
+        raise InvalidInput("x-conversation-expect must be continued.")
     return expected is not None
 
 
-def asks_not_to_keep(named: Named) -> bool:
-    given = named.get(KEEP)
-    if given not in (None, b"no"):
+def opts_out_of_storage(named: Headers) -> bool:
+    value = named.get(KEEP)
+    if value not in (None, b"no"):
         # The server decides whether chats are stored; a request can only opt out.
-        raise InvalidInput("x-conversation-keep has one value: no.")
-    return given is not None
+        raise InvalidInput("x-conversation-keep must be no.")
+    return value is not None
 
 
-def policies_of(named: Named) -> Policies:
+def policies_of(named: Headers) -> Policies:
     """Parse the policies. Raises InvalidInput with the known values."""
     if named.keys().isdisjoint(_POLICIES):
         return NO_POLICIES
@@ -151,14 +153,14 @@ def policies_of(named: Named) -> Policies:
     return Policies(**chosen)
 
 
-def count_of(named: Named) -> int | None:
+def retry_count_of(named: Headers) -> int | None:
     """Return how often the client has tried before, if it sends that."""
-    given = named.get(COUNT, b"")
-    return int(given) if given.isdigit() and len(given) < 6 else None
+    value = named.get(RETRY_COUNT, b"")
+    return int(value) if value.isdigit() and len(value) < 6 else None
 
 
-class Unsupported(InvalidInput):
-    """A conversation cannot keep what this asks for."""
+class UnsupportedParameter(InvalidInput):
+    """A conversation cannot store the answer to this parameter."""
 
     code = "unsupported_parameter"
 
@@ -184,7 +186,7 @@ class StreamOptions(msgspec.Struct):
 NULL = msgspec.Raw(b"null")
 
 
-class AskedOfModel(msgspec.Struct, kw_only=True):
+class ModelFields(msgspec.Struct, kw_only=True):
     n: int | None = None
     modalities: list[str] | None = None
     audio: msgspec.Raw = NULL  # a union of Raw and None would accept only null
@@ -193,14 +195,14 @@ class AskedOfModel(msgspec.Struct, kw_only=True):
     web_search_options: msgspec.Raw = NULL
 
 
-class ChatBody(AskedOfModel):
+class ChatBody(ModelFields):
     model: str
     messages: msgspec.Raw
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
 
-_PASSED_BY = frozenset({"messages", "stream", "stream_options"})
+_ENVELOPE_FIELDS = frozenset({"messages", "stream", "stream_options"})
 
 
 class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +230,7 @@ class ChatRequest(TurnTerms, frozen=True, kw_only=True):
     conversation: str | None = None
     conversation_key: str | None = None
     scope: str | None = None
-    says_no: bool = False
+    opts_out: bool = False
     """Whether nothing of it may be stored."""
 
     @property
@@ -241,71 +243,75 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
-    """Check a chat-completions request. Raises InvalidInput or Refused, with the remedy."""
-    known = decode_body(body, _chat_bodies)
+    """Check a chat-completions request. Raises InvalidInput or RequestRefused, with the remedy."""
+    chat_body = decode_body(body, _chat_bodies)
     fields = _fields.decode(body)
-    check_tools(known)
-    named = named_in(headers)
-    given = text_of(named, CONVERSATION)
-    conversation, conversation_key = _conversation(given)
-    says_no = asks_not_to_keep(named)
-    if says_no:
+    check_tools(chat_body)
+    header_values = read_headers(headers)
+    conversation_name = text_of(header_values, CONVERSATION)
+    conversation, conversation_key = _conversation(conversation_name)
+    opts_out = opts_out_of_storage(header_values)
+    if opts_out:
         pass  # checked later, with the operator's settings
     elif conversation is not None or conversation_key is not None:
-        check_keepable(known)
-    elif len(named) > (COUNT in named):
-        raise InvalidInput(f"{words_of(named)}: requires X-Conversation-Id. Without it, nothing is stored.")
-    settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
-    retry, has_key = count_of(named), KEY in named
+        check_keepable(chat_body)
+    elif len(header_values) > (RETRY_COUNT in header_values):
+        raise InvalidInput(
+            f"{header_names(header_values)}: requires X-Conversation-Id. Without it, nothing is stored."
+        )
+    settings = {name: value for name, value in fields.items() if name not in _ENVELOPE_FIELDS}
+    retry, has_key = retry_count_of(header_values), KEY in header_values
     # With a key, the ledger itself compares the conversations, by id or key.
-    place = "" if has_key else given or ""
+    compared = "" if has_key else conversation_name or ""
     return ChatRequest(
-        model=known.model,
-        messages=known.messages,
-        stream=bool(known.stream),
+        model=chat_body.model,
+        messages=chat_body.messages,
+        stream=bool(chat_body.stream),
         stream_options=fields.get("stream_options"),
-        include_usage=bool(known.stream_options and known.stream_options.include_usage),
+        include_usage=bool(chat_body.stream_options and chat_body.stream_options.include_usage),
         settings=settings,
         conversation=conversation,
         conversation_key=conversation_key,
-        scope=text_of(named, SCOPE),
-        must_exist=must_exist(named),
-        says_no=says_no,
-        policies=policies_of(named),
-        idempotency_key=text_of(named, KEY),
+        scope=text_of(header_values, SCOPE),
+        must_exist=must_exist(header_values),
+        opts_out=opts_out,
+        policies=policies_of(header_values),
+        idempotency_key=text_of(header_values, KEY),
         retry=retry,
-        fingerprint=fingerprint_of(path, place, fields) if has_key or retry is not None else b"",
+        fingerprint=fingerprint_of(path, compared, fields) if has_key or retry is not None else b"",
     )
 
 
-def _conversation(given: str | None) -> tuple[str | None, str | None]:
-    if given is None:
+def _conversation(name: str | None) -> tuple[str | None, str | None]:
+    if name is None:
         return None, None
-    return (given, None) if given.startswith(ConversationId.prefix) else (None, given)
+    return (name, None) if name.startswith(ConversationId.prefix) else (None, name)
 
 
-def check_tools(body: AskedOfModel) -> None:
+def check_tools(body: ModelFields) -> None:
     """Reject tools that would run with the server's api_key, or fetch what the client names."""
     for tool in body.tools or ():
         if tool.type not in CLIENT_SIDE:
             raise UnsupportedTool(
                 f"tools: {plain(str(tool.type)[:40])!r} would be run by the upstream. "
-                "Send tools of the type function, which are yours to run."
+                "Send tools of type function, which the client runs."
             )
     if body.web_search_options != NULL:
-        raise UnsupportedTool("web_search_options: the upstream would run it. Leave it out.")
+        raise UnsupportedTool("web_search_options: the upstream would run the search. Omit it.")
 
 
-def check_keepable(body: AskedOfModel) -> None:
+def check_keepable(body: ModelFields) -> None:
     """Reject, by name, options whose answers a conversation cannot keep."""
     if body.n is not None and body.n != 1:
-        raise Unsupported("n: a conversation keeps one answer to each message. Leave it out, or ask n times.")
+        raise UnsupportedParameter(
+            "n: a conversation stores one answer per message. Omit it, or send n requests."
+        )
     if body.audio != NULL or "audio" in (body.modalities or ()):
-        raise Unsupported(
-            "modalities: spoken answers are not kept yet. Ask for text, or leave out the header."
+        raise UnsupportedParameter(
+            "modalities: audio answers are not stored yet. Request text, or omit X-Conversation-Id."
         )
     if body.functions != NULL:
-        raise Unsupported("functions: calls of theirs have no id to keep their results by. Send `tools`.")
+        raise UnsupportedParameter("functions: their calls have no ids to store results by. Send `tools`.")
 
 
 def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
@@ -323,9 +329,9 @@ def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Ra
 _DELIVERY = frozenset({"stream", "stream_options"})
 
 
-OF_THEIR_OWN = frozenset({"model", "messages", "stream"})
+TOP_LEVEL_FIELDS = frozenset({"model", "messages", "stream"})
 """Fields of the body that must not be repeated in `settings`."""
-_PLACE = frozenset({"chat", "conversation_key", "scope"})
+_CONVERSATION_FIELDS = frozenset({"chat", "conversation_key", "scope"})
 """Not in the fingerprint: the ledger itself compares conversations, by id or key."""
 
 
@@ -344,63 +350,65 @@ class TurnRequest(TurnTerms, frozen=True, kw_only=True):
         return bool(self.body.stream)
 
     @property
-    def takes_a_place(self) -> bool:
+    def replaces_turn(self) -> bool:
         """Whether it edits or regenerates a turn."""
-        return _takes_a_place(self.body)
+        return _replaces_turn(self.body)
 
 
 _turn_bodies = msgspec.json.Decoder(TurnBody)
-_model_settings = msgspec.json.Decoder(AskedOfModel)
+_model_settings = msgspec.json.Decoder(ModelFields)
 
 
 def turn_request(
-    path: str, headers: RawHeaders, raw: bytes, most_items: int = Limits.input_items
+    path: str, headers: RawHeaders, raw: bytes, max_items: int = Limits.input_items
 ) -> TurnRequest:
-    """Check a request at /api/turns, with at most `most_items` items in its primer. Raises InvalidInput or
-    Refused, with the remedy."""
-    named = named_among(headers, OF_TURNS)
+    """Check a request at /api/turns, with at most `max_items` items in its primer. Raises InvalidInput or
+    RequestRefused, with the remedy."""
+    header_values = read_supported_headers(headers, TURN_HEADER_NAMES)
     body = decode_body(raw, _turn_bodies)
-    if body.chat is None and body.conversation_key is None and _takes_a_place(body):
+    if body.chat is None and body.conversation_key is None and _replaces_turn(body):
         raise InvalidInput("replaces and regenerates need `chat`, the chat of the turn.")
     if body.chat is not None and body.scope:
         raise InvalidInput("scope: a chat named by its id has its own scope. Omit it.")
     settings = _settings(body)
     stream_options = settings.pop("stream_options", None)
-    fields = {name: value for name, value in _fields.decode(raw).items() if name not in _PLACE}
-    key = text_of(named, KEY)
+    fields = {name: value for name, value in _fields.decode(raw).items() if name not in _CONVERSATION_FIELDS}
+    key = text_of(header_values, KEY)
     return TurnRequest(
         body=body,
         settings={**settings, "model": body.model},
         stream_options=stream_options,
-        must_exist=must_exist(named),
-        policies=policies_of(named),
+        must_exist=must_exist(header_values),
+        policies=policies_of(header_values),
         idempotency_key=key,
         fingerprint=fingerprint_of(path, "", fields) if key is not None else b"",
-        primer=primer_of(body.primer, most_items) if body.primer else (),
+        primer=primer_of(body.primer, max_items) if body.primer else (),
     )
 
 
-def primer_of(given: Said, most: int) -> tuple[Item, ...]:
+def primer_of(primer: Said, max_items: int) -> tuple[Item, ...]:
     """Return the client's own history as items; it may be chat messages with tool calls, items, or texts of
     the user. Raises MalformedItems."""
     items: list[Item] = []
-    limits = Limits(input_items=most)
-    limits.check_count("What primes the turn", given)
-    limits.check_messages("What primes the turn", [like for like in given if isinstance(like, dict)])
+    limits = Limits(input_items=max_items)
+    limits.check_count("The primer", primer)
+    limits.check_messages("The primer", [entry for entry in primer if isinstance(entry, dict)])
     try:
-        for are_messages, run in groupby([given] if isinstance(given, str) else given, _is_chat_message):
-            likes: list[Any] = list(run)
-            items += items_of_messages(likes, calls_left_open(items)) if are_messages else map(Item.of, likes)
+        for are_messages, run in groupby([primer] if isinstance(primer, str) else primer, _is_chat_message):
+            entries: list[Any] = list(run)
+            items += (
+                items_of_messages(entries, calls_left_open(items)) if are_messages else map(Item.of, entries)
+            )
     except MalformedItems as problem:
         raise MalformedItems(f"primer: {problem}") from None
     return tuple(items)
 
 
-def _is_chat_message(like: str | dict[str, Any]) -> bool:
-    return isinstance(like, dict) and "role" in like and "type" not in like
+def _is_chat_message(entry: str | dict[str, Any]) -> bool:
+    return isinstance(entry, dict) and "role" in entry and "type" not in entry
 
 
-def _takes_a_place(body: TurnBody) -> bool:
+def _replaces_turn(body: TurnBody) -> bool:
     return body.replaces is not None or body.regenerates not in (None, False)
 
 
@@ -408,11 +416,11 @@ def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     raw = bytes(body.settings)
     if body.settings == NULL:
         return {}
-    looked_at = decode_body(raw, _model_settings, "settings")
-    check_tools(looked_at)
-    check_keepable(looked_at)
+    fields = decode_body(raw, _model_settings, "settings")
+    check_tools(fields)
+    check_keepable(fields)
     settings = decode_body(raw, _fields, "settings")
-    if stray := OF_THEIR_OWN & settings.keys():
+    if stray := TOP_LEVEL_FIELDS & settings.keys():
         names = ", ".join(sorted(stray))
         raise InvalidInput(f"`{names}` does not belong in `settings`. Send it at the top level.")
     return settings

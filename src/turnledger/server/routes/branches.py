@@ -25,38 +25,47 @@ from turnledger.model.conversation import Branch as ShownBranch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import OnBusy
 from turnledger.server.access.auth import Principal
-from turnledger.server.openapi.endpoint import Answering, Endpoint, Parameter
+from turnledger.server.openapi.endpoint import Endpoint, Handler, Parameter
 from turnledger.server.openapi.schemas import (
-    FULL,
     PAGE_SIZE,
-    id_of,
-    one_of,
+    QUOTA_REACHED,
+    enum_schema,
+    id_schema,
 )
 from turnledger.server.requests.query import number_of
-from turnledger.server.requests.turn import KEY, OF_MAKING, OF_MOVES, named_among, policies_of, text_of
+from turnledger.server.requests.turn import (
+    CREATE_HEADER_NAMES,
+    KEY,
+    MOVE_HEADER_NAMES,
+    policies_of,
+    read_supported_headers,
+    text_of,
+)
 from turnledger.server.routes.chats import CHAT, PAGE
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
-from turnledger.server.wire.shapes import without_words
+from turnledger.server.wire.shapes import without_content
 
 GONE = {404: "There is no such chat, turn or branch.", 410: "The chat was deleted or has expired."}
-NOTHING_MORE: Mapping[int, str] = {}
-ONCE = Parameter(
-    "Names the request, so that it happens once however often it is sent.", {"type": "string", "minLength": 1}
+NO_STATUSES: Mapping[int, str] = {}
+IDEMPOTENCY_KEY = Parameter(
+    "Identifies the request: repeats return the same result, and run nothing again.",
+    {"type": "string", "minLength": 1},
 )
 MOVE_HEADERS = {
     "X-Turn-On-Busy": Parameter(
-        "While a turn runs: `queue`, `reject`, `interrupt` or `rollback`.", one_of(OnBusy)
+        "While a turn runs: `queue`, `reject`, `interrupt` or `rollback`.", enum_schema(OnBusy)
     ),
-    "Idempotency-Key": ONCE,
+    "Idempotency-Key": IDEMPOTENCY_KEY,
 }
 REPLAYED = {
     "Idempotency-Replayed": Parameter(
-        "`true`: it was done before, and is replayed.", {"type": "string", "enum": ["true"]}
+        "`true`: this is the result of an earlier request with the same key.",
+        {"type": "string", "enum": ["true"]},
     )
 }
-UNKEPT = "Chats of this scope are not kept here."
-OTHERWISE = "The Idempotency-Key was used with another request."
+UNKEPT = "Chats of this scope are not stored here."
+KEY_REUSED = "The Idempotency-Key was used with another request."
 
 
 class BranchRoutes:
@@ -65,54 +74,56 @@ class BranchRoutes:
 
     async def fork(self, request: Request) -> Response:
         """Create a chat that shares the first turns of this one."""
-        asked, who = await self._service.asked(request, ForkBody)
-        key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
-        chat = await self._chat(request, who)
-        self._service.keeping.check(chat.scope)
-        made = await chat.fork(
-            asked.turn,
-            title=asked.title,
-            metadata=asked.metadata,
-            conversation_key=asked.conversation_key,
+        body, principal = await self._service.read_request(request, ForkBody)
+        key = text_of(read_supported_headers(request.scope["headers"], CREATE_HEADER_NAMES), KEY)
+        chat = await self._chat(request, principal)
+        self._service.persistence.check(chat.scope)
+        forked = await chat.fork(
+            body.turn,
+            title=body.title,
+            metadata=body.metadata,
+            conversation_key=body.conversation_key,
             idempotency_key=key,
-            admitted=who.version,
+            admitted=principal.version,
             readmit=self._readmit(request),
         )
-        replayed = {} if made.is_new else {"idempotency-replayed": "true"}
-        shown = without_words(who, show_listed(await made.summary()))
+        replayed = {} if forked.is_new else {"idempotency-replayed": "true"}
+        shown = without_content(principal, show_listed(await forked.summary()))
         return json_response(shown, 201, replayed)
 
     async def switch(self, request: Request) -> Response:
-        asked, who = await self._service.asked(request, SwitchBody)
-        chat = await self._chat(request, who)
-        return await _moved(who, chat, await chat.switch(asked.branch, **self._options(request, who)))
+        body, principal = await self._service.read_request(request, SwitchBody)
+        chat = await self._chat(request, principal)
+        return await _respond_moved(
+            principal, chat, await chat.switch(body.branch, **self._options(request, principal))
+        )
 
     async def undo(self, request: Request) -> Response:
-        asked, who = await self._service.asked(request, UndoBody)
-        chat = await self._chat(request, who)
-        shown = await chat.undo(asked.turn, forget=asked.forget, **self._options(request, who))
-        return await _moved(who, chat, shown)
+        body, principal = await self._service.read_request(request, UndoBody)
+        chat = await self._chat(request, principal)
+        branch = await chat.undo(body.turn, forget=body.forget, **self._options(request, principal))
+        return await _respond_moved(principal, chat, branch)
 
     async def reset(self, request: Request) -> Response:
-        asked, who = await self._service.asked(request, ResetBody)
-        named_among(request.scope["headers"], frozenset())
-        who.check_chat_scope(asked.scope)
-        self._service.keeping.check(asked.scope or who.within.scope or "")
-        chat = await self._service.chats(who, scope=asked.scope or "").reset(
-            asked.conversation_key,
-            replaces=asked.replaces,
-            admitted=who.version,
+        body, principal = await self._service.read_request(request, ResetBody)
+        read_supported_headers(request.scope["headers"], frozenset())
+        principal.check_chat_scope(body.scope)
+        self._service.persistence.check(body.scope or principal.within.scope or "")
+        chat = await self._service.chats(principal, scope=body.scope or "").reset(
+            body.conversation_key,
+            replaces=body.replaces,
+            admitted=principal.version,
             readmit=self._readmit(request),
         )
-        return json_response(without_words(who, show_listed(await chat.summary())))
+        return json_response(without_content(principal, show_listed(await chat.summary())))
 
     async def branches(self, request: Request) -> Response:
-        query, who = request.query_params, request.state.principal
+        query, principal = request.query_params, request.state.principal
         limit = number_of(query.get("limit"), "limit", PAGE)
-        chat = await self._chat(request, who)
+        chat = await self._chat(request, principal)
         found = await chat.branches(before=query.get("before"), limit=limit)
-        following = found[-1].branch.id if len(found) == limit else None
-        return json_response(BranchPage(tuple(map(_branch_shown, found)), following))
+        next_id = found[-1].branch.id if len(found) == limit else None
+        return json_response(BranchPage(tuple(map(_show_branch, found)), next_id))
 
     async def siblings(self, request: Request) -> Response:
         """List the alternatives to a turn."""
@@ -130,100 +141,102 @@ class BranchRoutes:
             )
         return json_response(Listing(tuple(shown)))
 
-    async def _chat(self, request: Request, who: Principal) -> Chat:
+    async def _chat(self, request: Request, principal: Principal) -> Chat:
         id = request.path_params["chat"]
-        return await self._service.chats(who).conversation(id)
+        return await self._service.chats(principal).conversation(id)
 
     def _readmit(self, request: Request) -> Readmit:
-        return partial(self._service.admission.readmit, request.state.head, TokenScope.CHATS_WRITE)
+        return partial(self._service.authenticator.readmit, request.state.head, TokenScope.CHATS_WRITE)
 
-    def _options(self, request: Request, who: Principal) -> MoveOptions:
-        named = named_among(request.scope["headers"], OF_MOVES)
+    def _options(self, request: Request, principal: Principal) -> MoveOptions:
+        named = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
         return {
             "on_busy": policies_of(named).on_busy or OnBusy.QUEUE,
             "idempotency_key": text_of(named, KEY),
-            "admitted": who.version,
-            "admitted_until": who.until,
+            "admitted": principal.version,
+            "admitted_until": principal.expires_at,
             "readmit": self._readmit(request),
         }
 
 
-def _branch_shown(line: ListedBranch) -> Branch:
-    branch = line.branch
+def _show_branch(listed: ListedBranch) -> Branch:
+    branch = listed.branch
     return Branch(
         id=branch.id,
-        is_current=line.is_current,
+        is_current=listed.is_current,
         turns=branch.length,
         shared=branch.start,
-        base=line.base,
+        base=listed.base,
         head=branch.head,
         is_running=branch.running is not None,
         preview=branch.preview,
     )
 
 
-async def _moved(who: Principal, chat: Chat, shown: ShownBranch) -> Response:
+async def _respond_moved(principal: Principal, chat: Chat, branch: ShownBranch) -> Response:
     """Respond with the chat now, or after this change: it was made, even if the chat was deleted
     meanwhile."""
     try:
         listed = await chat.summary()
     except ConversationUnavailable:
-        moved = replace(chat.as_opened, branch=shown.id)
-        listed = Listed(moved, shown.length, shown.preview, is_running=False)
-    return json_response(without_words(who, show_listed(listed)))
+        moved = replace(chat.as_opened, branch=branch.id)
+        listed = Listed(moved, branch.length, branch.preview, is_running=False)
+    return json_response(without_content(principal, show_listed(listed)))
 
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = BranchRoutes(service)
-    return [*_looks(routes), *_moves(routes)]
+    return [*_read_endpoints(routes), *_move_endpoints(routes)]
 
 
-def _moves(routes: BranchRoutes) -> list[Endpoint]:
+def _move_endpoints(routes: BranchRoutes) -> list[Endpoint]:
     return [
-        _move("switch", routes.switch, SwitchBody, "Show another branch of the chat, and go on there."),
-        _move("undo", routes.undo, UndoBody, "Take back the last turn: show a branch without it.", FULL),
+        _move_endpoint("switch", routes.switch, SwitchBody, "Switch the chat to another branch."),
+        _move_endpoint(
+            "undo", routes.undo, UndoBody, "Undo the last turn: switch to a branch without it.", QUOTA_REACHED
+        ),
         Endpoint(
             method="POST",
             path="/api/chats/{chat}/fork",
-            answer=routes.fork,
+            handler=routes.fork,
             needs=TokenScope.CHATS_WRITE,
-            summary="Make a chat that begins as this one does, up to a turn or to its end.",
+            summary="Create a chat with the history of this one, up to a turn or to its end.",
             tag="branches",
             in_path=CHAT,
-            headers={"Idempotency-Key": ONCE},
+            headers={"Idempotency-Key": IDEMPOTENCY_KEY},
             body=ForkBody,
             needs_body=False,
-            answer_headers=REPLAYED,
+            response_headers=REPLAYED,
             content={201: ListedChat},
-            answers={201: "The chat that was made.", **GONE, 409: UNKEPT, 422: OTHERWISE, **FULL},
+            responses={201: "The new chat.", **GONE, 409: UNKEPT, 422: KEY_REUSED, **QUOTA_REACHED},
         ),
         Endpoint(
             method="POST",
             path="/api/chats/reset",
-            is_apart=True,
-            answer=routes.reset,
+            is_fixed_path=True,
+            handler=routes.reset,
             needs=TokenScope.CHATS_WRITE,
-            summary="Give a conversation_key to a fresh chat. The old one stays, under its id.",
+            summary="Assign a conversation_key to a new chat. The old chat stays available by its id.",
             tag="branches",
             body=ResetBody,
             content={200: ListedChat},
-            answers={
-                200: "The chat that the conversation_key names from now on.",
-                404: "There is no such chat to replace.",
+            responses={
+                200: "The chat that now has the conversation_key.",
+                404: "The chat to replace does not exist.",
                 409: UNKEPT,
-                **FULL,
+                **QUOTA_REACHED,
             },
         ),
     ]
 
 
-def _move(
-    name: str, answer: Answering, body: type[Struct], summary: str, more: Mapping[int, str] = NOTHING_MORE
+def _move_endpoint(
+    name: str, handler: Handler, body: type[Struct], summary: str, statuses: Mapping[int, str] = NO_STATUSES
 ) -> Endpoint:
     return Endpoint(
         method="POST",
         path=f"/api/chats/{{chat}}/{name}",
-        answer=answer,
+        handler=handler,
         needs=TokenScope.CHATS_WRITE,
         summary=summary,
         tag="branches",
@@ -232,44 +245,46 @@ def _move(
         body=body,
         needs_body=body is SwitchBody,
         content={200: ListedChat},
-        answers={
-            200: "The chat as it is now.",
+        responses={
+            200: "The updated chat.",
             **GONE,
             409: "A turn is running there, or the last turn has changed.",
-            422: OTHERWISE,
-            **more,
+            422: KEY_REUSED,
+            **statuses,
         },
     )
 
 
-def _looks(routes: BranchRoutes) -> list[Endpoint]:
-    many = Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE)
+def _read_endpoints(routes: BranchRoutes) -> list[Endpoint]:
+    page_size = Parameter(f"Page size; default {PAGE}.", PAGE_SIZE)
     return [
         Endpoint(
             method="GET",
             path="/api/chats/{chat}/branches",
-            answer=routes.branches,
+            handler=routes.branches,
             needs=TokenScope.CHATS_READ,
-            summary="List the branches of a chat, the last made first.",
+            summary="List the branches of a chat, newest first.",
             tag="branches",
             in_path=CHAT,
             query={
-                "before": Parameter("Branches made before the one with this id.", id_of(BranchId)),
-                "limit": many,
+                "before": Parameter(
+                    "Only branches created before the one with this id.", id_schema(BranchId)
+                ),
+                "limit": page_size,
             },
             content={200: BranchPage},
-            answers={200: "A page of them.", **GONE},
+            responses={200: "A page of branches.", **GONE},
         ),
         Endpoint(
             method="GET",
             path="/api/chats/{chat}/turns/{turn}/siblings",
-            answer=routes.siblings,
+            handler=routes.siblings,
             needs=TokenScope.CHATS_READ,
-            summary="List the turns at the place of one that the chat shows, itself included.",
+            summary="List the alternatives to a turn of the current branch, including itself.",
             tag="branches",
-            in_path={**CHAT, "turn": Parameter("The id of a turn that the chat shows.", id_of(TurnId))},
-            query={"limit": many},
+            in_path={**CHAT, "turn": Parameter("The id of a turn of the current branch.", id_schema(TurnId))},
+            query={"limit": page_size},
             content={200: Listing[Sibling]},
-            answers={200: "Each with a branch that shows it, the first made first.", **GONE},
+            responses={200: "Each turn with a branch that contains it, oldest first.", **GONE},
         ),
     ]

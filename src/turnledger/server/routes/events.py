@@ -15,20 +15,20 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.change import LiveChange, Position
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.cursors import Seal
-from turnledger.server.errors import shutting_down
+from turnledger.server.errors import shutdown_error
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.service import Service
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 
-HEARTBEAT = 15.0
+HEARTBEAT_EVERY = 15.0
 """Seconds. A stream that was silent for this long sends a comment, after twice the time at most."""
 POSITION = b"position"
 """The purpose of the seal on event ids."""
-UNKNOWN = "?"
+INVALID_POSITION = "?"
 """Stands for an invalid position."""
-REMEMBERED, REMEMBERED_BYTES = 64, 4 * 1024 * 1024
+CACHED_BATCHES, CACHED_BYTES = 64, 4 * 1024 * 1024
 """Batches that are cached as bytes, and their bytes: most readers of one owner receive the same."""
-PIECE = 64 * 1024
+PIECE_BYTES = 64 * 1024
 """Bytes, or a little more, sent at once: this much is buffered for each reader that does not read."""
 
 
@@ -37,19 +37,19 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/api/events",
-            answer=StreamEndpoint(service.streams, LiveUpdates(service).follow),
+            handler=StreamEndpoint(service.streams, LiveUpdates(service).follow),
             needs=TokenScope.CHATS_READ,
-            summary="Follow what happens to one's chats and their turns, in whichever worker.",
+            summary="Follow changes to the owner's chats and their turns.",
             tag="chats",
             headers={
                 "Last-Event-ID": Parameter(
-                    "The id of the last event that was heard: those after it are sent, or a `gap` if they"
-                    " are not kept any more."
+                    "The id of the last event received: later events are sent, or a `gap` if they are no"
+                    " longer stored."
                 )
             },
             is_stream=True,
             content={200: {"text/event-stream": {}}},
-            answers={200: "The events, without end, the first of them `start`; or up to one called `error`."},
+            responses={200: "Events without end, beginning with `start`; an `error` event ends the stream."},
         )
     ]
 
@@ -61,97 +61,99 @@ class LiveUpdates:
         self._service = service
         self._open: dict[ChangeReader, bool] = {}
         """Whether each stream has sent something since the last heartbeat."""
-        self._watching: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._encoded: dict[int, tuple[Sequence[LiveChange], list[bytes]]] = {}
         self._encoded_bytes = 0
 
     @asynccontextmanager
-    async def follow(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
+    async def follow(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
         service, after = self._service, request.headers.get("last-event-id") or None
-        seal = await service.sealing.seal()
+        seal = await service.cursor_seal.get()
         if after is not None:
-            after = seal.open(POSITION, after) or UNKNOWN
-        with service.chats(who).follow(after=after) as following:
-            self._join(following)
+            after = seal.unseal(POSITION, after) or INVALID_POSITION
+        with service.chats(principal).follow(after=after) as reader:
+            self._add(reader)
             if after is not None:
-                following.wake()  # on reconnect, send a comment immediately, even without changes
+                reader.wake()  # on reconnect, send a comment immediately, even without changes
             try:
-                yield Stream(self._pieces(following, seal))
+                yield Stream(self._encode_changes(reader, seal))
             finally:
-                self._leave(following)
+                self._remove(reader)
 
-    async def _pieces(self, following: ChangeReader, seal: Seal) -> AsyncIterator[bytes]:
+    async def _encode_changes(self, reader: ChangeReader, seal: Seal) -> AsyncIterator[bytes]:
         """Yield changes until the server shuts down, which does not wait for streams."""
         while not self._service.shutting_down.is_set():
-            batch = await following.next_batch()
+            batch = await reader.next_batch()
             if batch:
-                self._open[following] = True
-                for piece in self._bytes_of(batch, seal):
+                self._open[reader] = True
+                for piece in self._encode_batch(batch, seal):
                     yield piece
             elif not self._service.shutting_down.is_set():
                 # With the id, a client that reconnects after an hour of silence continues here.
-                yield b": \nid: %s\n\n" % sealed(seal, following.position).encode()
-        raise shutting_down()
+                yield b": \nid: %s\n\n" % seal_position(seal, reader.position).encode()
+        raise shutdown_error()
 
-    def _bytes_of(self, batch: Sequence[LiveChange], seal: Seal) -> list[bytes]:
-        known = self._encoded.get(id(batch))
-        if known is None:  # the cache keeps its batches alive, so their ids are unique
-            known = batch, pieces_of([change_bytes(change, seal) for change in batch])
-            self._encoded[id(batch)] = known
-            self._encoded_bytes += sum(map(len, known[1]))
-            while len(self._encoded) > REMEMBERED or self._encoded_bytes > REMEMBERED_BYTES:
-                _, forgotten = self._encoded.pop(next(iter(self._encoded)))
-                self._encoded_bytes -= sum(map(len, forgotten))
-        return known[1]
+    def _encode_batch(self, batch: Sequence[LiveChange], seal: Seal) -> list[bytes]:
+        cached = self._encoded.get(id(batch))
+        if cached is None:  # the cache keeps its batches alive, so their ids are unique
+            cached = batch, join_events([encode_change(change, seal) for change in batch])
+            self._encoded[id(batch)] = cached
+            self._encoded_bytes += sum(map(len, cached[1]))
+            while len(self._encoded) > CACHED_BATCHES or self._encoded_bytes > CACHED_BYTES:
+                _, dropped = self._encoded.pop(next(iter(self._encoded)))
+                self._encoded_bytes -= sum(map(len, dropped))
+        return cached[1]
 
-    def _join(self, following: ChangeReader) -> None:
-        self._open[following] = True
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch(), name="turnledger live updates")
+    def _add(self, reader: ChangeReader) -> None:
+        self._open[reader] = True
+        if self._heartbeat_task is None:
+            self._heartbeat_task = asyncio.create_task(
+                self._send_heartbeats(), name="turnledger live updates"
+            )
 
-    def _leave(self, following: ChangeReader) -> None:
-        del self._open[following]
-        if not self._open and self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
+    def _remove(self, reader: ChangeReader) -> None:
+        del self._open[reader]
+        if not self._open and self._heartbeat_task is not None:
+            self._heartbeat_task.cancel()
+            self._heartbeat_task = None
             self._encoded.clear()
             self._encoded_bytes = 0
 
-    async def _watch(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Wake silent readers for a heartbeat, and all of them at shutdown. A timer for each would cost more
         than what they are sent."""
         while not self._service.shutting_down.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT):
+                async with asyncio.timeout(HEARTBEAT_EVERY):
                     await self._service.shutting_down.wait()
-            for following, has_sent in self._open.items():
+            for reader, has_sent in self._open.items():
                 if not has_sent or self._service.shutting_down.is_set():
-                    following.wake()
-                self._open[following] = False
+                    reader.wake()
+                self._open[reader] = False
 
 
-def pieces_of(events: Sequence[bytes]) -> list[bytes]:
+def join_events(events: Sequence[bytes]) -> list[bytes]:
     """Join events into a few pieces that never split one: an error may follow any piece."""
     pieces: list[list[bytes]] = []
     room = 0
     for each in events:
         if len(each) > room:
             pieces.append([])
-            room = PIECE
+            room = PIECE_BYTES
         pieces[-1].append(each)
         room -= len(each)
     return [b"".join(piece) for piece in pieces]
 
 
-def sealed(seal: Seal, position: Position) -> str:
+def seal_position(seal: Seal, position: Position) -> str:
     """Seal a position, which counts the changes of all owners."""
-    return seal.close(POSITION, str(position))
+    return seal.seal(POSITION, str(position))
 
 
-def change_bytes(change: LiveChange, seal: Seal) -> bytes:
+def encode_change(change: LiveChange, seal: Seal) -> bytes:
     """Encode a change, with its position as the id to resume from."""
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (
-        sealed(seal, change.position).encode(),
+        seal_position(seal, change.position).encode(),
         change.kind.encode(),
         encode(show_change(change)),
     )

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from turnledger.model.access.token import TokenScope
 from turnledger.server.openapi.endpoint import Endpoint
-from turnledger.server.openapi.schemas import TEXT, an_object
+from turnledger.server.openapi.schemas import STRING, object_schema
 from turnledger.server.ops.metrics import CONTENT_TYPE
 from turnledger.server.ops.readiness import SHUTTING_DOWN
 from turnledger.server.service import Service
@@ -32,36 +32,36 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/healthz",
-            answer=healthz,
+            handler=healthz,
             is_public=True,
-            summary="Whether the process answers at all.",
+            summary="Whether the process responds.",
             tag="health",
-            content={200: {"application/json": an_object({"status": {"const": "ok"}})}},
-            while_ending=True,
+            content={200: {"application/json": object_schema({"status": {"const": "ok"}})}},
+            serves_while_ending=True,
         ),
         Endpoint(
             method="GET",
             path="/readyz",
-            answer=readyz,
+            handler=readyz,
             is_public=True,
-            summary="Whether turns can be run: the store takes writes, and the server is not about to end.",
+            summary="Whether turns can run: the store accepts writes, and the server is not shutting down.",
             tag="health",
-            answers={200: "It is ready.", 503: "It is not; `status` says why."},
+            responses={200: "Ready.", 503: "Not ready; `status` has the reason."},
             content={
-                200: {"application/json": an_object({"status": {"const": "ready"}})},
-                503: {"application/json": an_object({"status": TEXT, "message": TEXT})},
+                200: {"application/json": object_schema({"status": {"const": "ready"}})},
+                503: {"application/json": object_schema({"status": STRING, "message": STRING})},
             },
-            while_ending=True,
+            serves_while_ending=True,
         ),
         Endpoint(
             method="GET",
             path="/metrics",
-            answer=metrics,
+            handler=metrics,
             needs=TokenScope.ADMIN,
-            is_open_at_first=True,
-            summary="Counts, for Prometheus.",
+            is_open_without_tokens=True,
+            summary="Metrics for Prometheus.",
             tag="health",
-            content={200: {"text/plain": TEXT}},
-            while_ending=True,
+            content={200: {"text/plain": STRING}},
+            serves_while_ending=True,
         ),
     ]

@@ -19,7 +19,7 @@ from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 
 PAGE = 20
-PLACE = b"place"
+CURSOR = b"place"
 """The purpose of the seal on cursors."""
 
 
@@ -27,32 +27,34 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     async def search(request: Request) -> Response:
         query = request.query_params
-        who: Principal = request.state.principal
-        seal, cursor = await service.sealing.seal(), query.get("cursor")
-        page = await service.chats(who, scope=query.get("scope")).search(
+        principal: Principal = request.state.principal
+        seal, cursor = await service.cursor_seal.get(), query.get("cursor")
+        page = await service.chats(principal, scope=query.get("scope")).search(
             query.get("q", ""),
-            cursor=None if cursor is None else seal.open(PLACE, cursor) or "",
+            cursor=None if cursor is None else seal.unseal(CURSOR, cursor) or "",
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        following = None if page.next is None else seal.close(PLACE, page.next)
+        next_cursor = None if page.next is None else seal.seal(CURSOR, page.next)
         hits = tuple(view(Hit, hit, chat=show_chat(ChatInfo, hit.conversation)) for hit in page.hits)
-        return json_response(SearchPage(hits, following, page.is_complete))
+        return json_response(SearchPage(hits, next_cursor, page.is_complete))
 
     return [
         Endpoint(
             method="GET",
             path="/api/search",
-            answer=search,
+            handler=search,
             needs=TokenScope.CHATS_READ,
             summary="Find chats by the words of their titles and messages.",
             tag="chats",
             query={
                 "q": Parameter("The text to search for. Any text is valid; without words it finds nothing."),
-                "scope": Parameter("Chats of this scope only; empty: of none.", SCOPE),
-                "cursor": Parameter("The `next` of the page before."),
-                "limit": Parameter(f"So many chats at most; {PAGE} if it is left out.", PAGE_SIZE),
+                "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),
+                "cursor": Parameter("The `next` of the previous page."),
+                "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
             },
             content={200: SearchPage[Hit]},
-            answers={200: "A page of chats, one hit for each: titles first, then the newest message."},
+            responses={
+                200: "A page of chats with one hit each: in the title, or else in the newest message."
+            },
         )
     ]

@@ -17,12 +17,12 @@ from turnledger.api.views import show_share
 from turnledger.errors import LinkNotValid
 from turnledger.model.access.token import Bounds, TokenScope
 from turnledger.model.ids import ShareId
-from turnledger.server.access.audit_log import note
+from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import EXCHANGES, Pace
-from turnledger.server.errors import Refused
+from turnledger.server.access.limits import EXCHANGES, RateLimit
+from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import PAGE_SIZE, id_of
+from turnledger.server.openapi.schemas import PAGE_SIZE, id_schema
 from turnledger.server.requests.body import check_seconds, decode_body, read_body, read_small_body
 from turnledger.server.requests.query import number_of
 from turnledger.server.routes.page import SHARE_PATH
@@ -32,7 +32,7 @@ from turnledger.server.wire.json import json_response
 PAGE = 100
 BODY_BYTES = 16 * 1024
 """Bytes of a visitor's body, which is a code and a nonce."""
-STRANGERS = ""
+NO_OWNER = ""
 VISITS, GUESSES = "visits", "guesses"
 """Counted per minute: successful exchanges, and invalid codes."""
 
@@ -41,64 +41,64 @@ class ShareRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._shares = service.host.shares
-        most = service.settings.limits.exchanges_per_minute
-        self._pace = Pace(service.board, service.host.clock, most, EXCHANGES)
-        self._most = most
+        limit = service.settings.limits.exchanges_per_minute
+        self._rate = RateLimit(service.counters, service.host.clock, limit, EXCHANGES)
+        self._limit = limit
 
     async def create(self, request: Request) -> Response:
         """Create a link that grants nothing beyond the caller's token."""
-        limits, who = self._service.settings.limits, request.state.principal
-        body = await read_small_body(request.scope, request.receive, limits)
-        asked = decode_body(body, decoder_of(ShareBody))
-        check_seconds("expires_in", asked.expires_in)
-        check_seconds("visitor_expires_in", asked.visitor_expires_in)
-        if who.token_id is None:
+        limits, principal = self._service.settings.limits, request.state.principal
+        raw = await read_small_body(request.scope, request.receive, limits)
+        body = decode_body(raw, decoder_of(ShareBody))
+        check_seconds("expires_in", body.expires_in)
+        check_seconds("visitor_expires_in", body.visitor_expires_in)
+        if principal.token_id is None:
             message = "Links need tokens, and none exists yet. Create one: turnledger tokens create"
-            raise Refused(403, "sharing_needs_tokens", message)
+            raise RequestRefused(403, "sharing_needs_tokens", message)
         share, code = await self._shares.create(
-            scope=asked.scope,
-            chat=asked.chat,
-            name=asked.name,
-            max_uses=asked.max_uses,
-            lifetime=asked.expires_in,
-            per_minute=asked.per_minute,
-            models=asked.models,
-            visitor_lifetime=asked.visitor_expires_in,
-            parent=who.token_id,
-            **{name: getattr(asked, name) for name in Bounds.__struct_fields__},
+            scope=body.scope,
+            chat=body.chat,
+            name=body.name,
+            max_uses=body.max_uses,
+            lifetime=body.expires_in,
+            per_minute=body.per_minute,
+            models=body.models,
+            visitor_lifetime=body.visitor_expires_in,
+            parent=principal.token_id,
+            **{name: getattr(body, name) for name in Bounds.__struct_fields__},
         )
-        note(request.scope, target_share=share.id, target_chat=share.conversation)
+        add_audit_fields(request.scope, target_share=share.id, target_chat=share.conversation)
         return json_response(show_share(NewShare, share, code=code, path=f"{SHARE_PATH}#{code}"), 201)
 
-    async def listing(self, request: Request) -> Response:
+    async def list_shares(self, request: Request) -> Response:
         """List links, newest first: with `admin` those of all owners, else the caller's own chat links."""
-        query, who = request.query_params, request.state.principal
-        found = await self._shares.list(
-            **seen_by(who),
+        query, principal = request.query_params, request.state.principal
+        shares = await self._shares.list(
+            **visible_to(principal),
             before=query.get("before"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        return json_response(Listing(tuple(map(partial(show_share, Share), found))))
+        return json_response(Listing(tuple(map(partial(show_share, Share), shares))))
 
     async def revoke(self, request: Request) -> Response:
         """Revoke a link, and the tokens of all its visitors."""
-        who: Principal = request.state.principal
-        share = await self._shares.revoke(request.path_params["share"], **seen_by(who), by=who.token)
+        principal: Principal = request.state.principal
+        share = await self._shares.revoke(
+            request.path_params["share"], **visible_to(principal), by=principal.token
+        )
         return json_response(show_share(Share, share))
 
     async def exchange(self, request: Request) -> Response:
         """Exchange the code of a link for a token. Invalid codes are counted separately: thousands of guesses
         must not block visitors with a valid code."""
-        brought = decode_body(await self._stranger_body(request), decoder_of(ExchangeBody))
+        body = decode_body(await self._public_body(request), decoder_of(ExchangeBody))
         try:
-            visit = await self._shares.exchange(
-                brought.code, brought.nonce, arrives=partial(self._count, VISITS)
-            )
+            visit = await self._shares.exchange(body.code, body.nonce, arrives=partial(self._count, VISITS))
         except LinkNotValid:
             self._count(GUESSES)
             raise
         token = visit.token
-        note(request.scope, target_share=visit.share.id, minted=token.id, minted_for=token.owner)
+        add_audit_fields(request.scope, target_share=visit.share.id, minted=token.id, minted_for=token.owner)
         shown = Visit(
             token=visit.text,
             kind=visit.share.kind,
@@ -111,102 +111,102 @@ class ShareRoutes:
         )
         return json_response(shown)
 
-    async def _stranger_body(self, request: Request) -> bytes:
+    async def _public_body(self, request: Request) -> bytes:
         """Read the body of a request without a token. While their bodies arrive, such requests count as one
         owner, so that slow ones leave room for callers with a token."""
-        place = self._service.quotas.other(STRANGERS, is_tokenless=False)
+        slot = self._service.quotas.admit_other(NO_OWNER, is_tokenless=False)
         wait = self._service.settings.limits.body_wait
         try:
             return await read_body(request.scope, request.receive, limit=BODY_BYTES, wait=wait)
         finally:
-            place.leave()
+            slot.release()
 
     def _count(self, name: str) -> None:
-        """Count one. Raises Refused (429) if the limit per minute is reached."""
-        wait = math.ceil(self._pace.wait(name))
+        """Count one. Raises RequestRefused (429) if the limit per minute is reached."""
+        wait = math.ceil(self._rate.wait_seconds(name))
         if wait:
-            self._service.metrics.refused("exchanges_per_minute")
-            message = f"At most {self._most} links a minute are followed here (`exchanges_per_minute`)."
+            self._service.metrics.count_refusal("exchanges_per_minute")
+            message = f"Limit of {self._limit} links per minute reached (`exchanges_per_minute`)."
             text = f"{message} Try again in {wait} s."
-            raise Refused(429, "too_many_exchanges", text, headers=((b"retry-after", b"%d" % wait),))
-        self._pace.count(name)
+            raise RequestRefused(429, "too_many_exchanges", text, headers=((b"retry-after", b"%d" % wait),))
+        self._rate.count(name)
 
 
-def seen_by(who: Principal) -> dict[str, Any]:
-    if who.has(TokenScope.ADMIN):
-        return {"within": who.within}
-    return {"owner": who.owner, "within": who.within, "only_chats": True}
+def visible_to(principal: Principal) -> dict[str, Any]:
+    if principal.has(TokenScope.ADMIN):
+        return {"within": principal.within}
+    return {"owner": principal.owner, "within": principal.within, "only_chats": True}
 
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ShareRoutes(service)
-    return [*_for_hosts(routes), *_for_visitors(routes)]
+    return [*_host_endpoints(routes), *_visitor_endpoints(routes)]
 
 
-def _for_hosts(routes: ShareRoutes) -> list[Endpoint]:
+def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
     return [
         Endpoint(
             method="POST",
             path="/api/shares",
-            answer=routes.create,
+            handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
-            summary="Make a link that lets visitors in: to a scope (with `admin`), or to a chat, to read.",
+            summary="Create a share link: to a scope (with `admin`), or to a chat, read-only.",
             tag="shares",
             body=ShareBody,
             content={201: NewShare},
-            answers={
+            responses={
                 201: "The link; its code is shown only once.",
-                404: "There is no such chat.",
-                409: "The owner has as many links as there may be.",
+                404: "Chat not found.",
+                409: "The owner has reached the limit of links.",
                 410: "The chat was deleted or has expired.",
             },
         ),
         Endpoint(
             method="GET",
             path="/api/shares",
-            answer=routes.listing,
+            handler=routes.list_shares,
             needs=TokenScope.CHATS_WRITE,
-            summary="List the links, the newest first: one's own to chats; with `admin`, those of everybody.",
+            summary="List links, newest first: the owner's chat links; with `admin`, those of all owners.",
             tag="shares",
             query={
-                "before": Parameter("Links older than the one with this id.", id_of(ShareId)),
-                "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
+                "before": Parameter("Only links older than the one with this id.", id_schema(ShareId)),
+                "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
             },
             content={200: Listing[Share]},
-            answers={200: "A page of them."},
+            responses={200: "A page of links."},
         ),
         Endpoint(
             method="DELETE",
             path="/api/shares/{share}",
-            answer=routes.revoke,
+            handler=routes.revoke,
             needs=TokenScope.CHATS_WRITE,
             summary="Revoke a link, and the tokens of all its visitors.",
             tag="shares",
-            in_path={"share": Parameter("Its id.", id_of(ShareId))},
+            in_path={"share": Parameter("Its id.", id_schema(ShareId))},
             content={200: Share},
-            answers={
+            responses={
                 200: "The link and the tokens of its visitors are revoked.",
-                404: "There is none.",
+                404: "Link not found.",
             },
         ),
     ]
 
 
-def _for_visitors(routes: ShareRoutes) -> list[Endpoint]:
+def _visitor_endpoints(routes: ShareRoutes) -> list[Endpoint]:
     return [
         Endpoint(
             method="POST",
             path="/api/shares/exchange",
-            answer=routes.exchange,
+            handler=routes.exchange,
             is_public=True,
-            is_apart=True,
-            summary="Follow a link: exchange its code for a token; for a minute, each nonce for the same.",
+            is_fixed_path=True,
+            summary="Exchange the code of a link for a token; the same token for each nonce within a minute.",
             tag="shares",
             body=ExchangeBody,
             content={200: Visit},
-            answers={
+            responses={
                 200: "The visitor's token.",
-                404: "The link is not valid: unknown, used up, expired or revoked, which is not told apart.",
+                404: "The link is not valid: unknown, used up, expired or revoked; the error is the same.",
             },
         ),
     ]

@@ -16,10 +16,10 @@ from turnledger.engine.turn.validation import scope_in
 from turnledger.errors import TokenNotFound
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import TokenId
-from turnledger.server.access.audit_log import note
+from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import PAGE_SIZE, SCOPE, id_of
+from turnledger.server.openapi.schemas import PAGE_SIZE, SCOPE, id_schema
 from turnledger.server.requests.body import check_seconds, decode_body, read_small_body
 from turnledger.server.requests.query import number_of
 from turnledger.server.service import Service
@@ -37,58 +37,60 @@ class TokenRoutes:
     async def create(self, request: Request) -> Response:
         """Create a token that grants nothing beyond the caller's."""
         limits = self._service.settings.limits
-        body = await read_small_body(request.scope, request.receive, limits)
-        asked = decode_body(body, decoder_of(TokenBody))
-        check_seconds("expires_in", asked.expires_in)
-        who: Principal = request.state.principal
+        raw = await read_small_body(request.scope, request.receive, limits)
+        body = decode_body(raw, decoder_of(TokenBody))
+        check_seconds("expires_in", body.expires_in)
+        principal: Principal = request.state.principal
         token, text = await self._tokens.create(
-            owner=asked.owner,
-            scopes=asked.scopes,
-            name=asked.name,
-            chat_scope=asked.chat_scope,
-            conversation=asked.chat,
-            models=asked.models,
-            lifetime=asked.expires_in,
-            parent=who.token_id,
-            max_tokens=asked.max_tokens,
-            n=asked.n,
+            owner=body.owner,
+            scopes=body.scopes,
+            name=body.name,
+            chat_scope=body.chat_scope,
+            conversation=body.chat,
+            models=body.models,
+            lifetime=body.expires_in,
+            parent=principal.token_id,
+            max_tokens=body.max_tokens,
+            n=body.n,
         )
-        note(request.scope, minted=token.id, minted_for=token.owner)
+        add_audit_fields(request.scope, minted=token.id, minted_for=token.owner)
         return json_response(show_token(NewToken, token, token=text), 201)
 
-    async def listing(self, request: Request) -> Response:
-        query, who = request.query_params, request.state.principal
+    async def list_tokens(self, request: Request) -> Response:
+        query, principal = request.query_params, request.state.principal
         found = await self._tokens.list(
             owner=query.get("owner"),
-            within=who.within,
+            within=principal.within,
             before=query.get("before"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
         return json_response(Listing(tuple(map(partial(show_token, Token), found))))
 
-    async def own(self, request: Request) -> Response:
+    async def read_own(self, request: Request) -> Response:
         """Return the caller, their scopes, and whether their chats are stored."""
-        who: Principal = request.state.principal
-        keeps = self._service.keeping.keeps(scope_in(request.query_params.get("scope", ""), who.within))
+        principal: Principal = request.state.principal
+        keeps = self._service.persistence.keeps(
+            scope_in(request.query_params.get("scope", ""), principal.within)
+        )
         # Readers must not see the owner of the chat: the name may be an address.
-        owner = "" if who.is_reader else who.owner
-        if who.token is None:
-            return json_response(NoToken(scopes=tuple(sorted(who.scopes)), owner=owner, keeps=keeps))
-        return json_response(show_token(OwnToken, who.token, owner=owner, keeps=keeps))
+        owner = "" if principal.is_reader else principal.owner
+        if principal.token is None:
+            return json_response(NoToken(scopes=tuple(sorted(principal.scopes)), owner=owner, keeps=keeps))
+        return json_response(show_token(OwnToken, principal.token, owner=owner, keeps=keeps))
 
     async def revoke(self, request: Request) -> Response:
         """Revoke a token and all tokens created with it. Any caller may revoke their own."""
-        who: Principal = request.state.principal
-        given = request.path_params["token"]
-        own = who.token_id
-        if given in (SELF, own):
+        principal: Principal = request.state.principal
+        id = request.path_params["token"]
+        own = principal.token_id
+        if id in (SELF, own):
             if own is None:
                 raise TokenNotFound
             revoked = await self._tokens.revoke(own)
         else:
-            who.check(TokenScope.ADMIN)
-            revoked = await self._tokens.revoke(given, within=who.within, by=own)
-        note(request.scope, revoked=[each.id for each in revoked])
+            principal.check(TokenScope.ADMIN)
+            revoked = await self._tokens.revoke(id, within=principal.within, by=own)
+        add_audit_fields(request.scope, revoked=[each.id for each in revoked])
         return json_response(Listing(tuple(map(partial(show_token, Token), revoked))))
 
 
@@ -98,54 +100,56 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="POST",
             path="/api/tokens",
-            answer=routes.create,
+            handler=routes.create,
             needs=TokenScope.ADMIN,
-            summary="Make a token. It gives nothing that the one it is asked with does not give.",
+            summary="Create a token. It cannot grant more than the caller's token.",
             tag="tokens",
             body=TokenBody,
             content={201: NewToken},
-            answers={
+            responses={
                 201: "The token; its text is shown only once.",
                 404: "The owner has no such chat.",
-                409: "The owner has as many tokens as there may be.",
+                409: "The owner has reached the limit of tokens.",
                 410: "The chat was deleted or has expired.",
             },
         ),
         Endpoint(
             method="GET",
             path="/api/tokens",
-            answer=routes.listing,
+            handler=routes.list_tokens,
             needs=TokenScope.ADMIN,
-            summary="List the tokens, the newest first.",
+            summary="List tokens, newest first.",
             tag="tokens",
             query={
-                "owner": Parameter("Of this owner only."),
-                "before": Parameter("Tokens older than the one with this id.", id_of(TokenId)),
-                "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
+                "owner": Parameter("Only tokens of this owner."),
+                "before": Parameter("Only tokens older than the one with this id.", id_schema(TokenId)),
+                "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
             },
             content={200: Listing[Token]},
-            answers={200: "A page of them."},
+            responses={200: "A page of tokens."},
         ),
         Endpoint(
             method="GET",
             path="/api/tokens/self",
-            answer=routes.own,
+            handler=routes.read_own,
             is_for_readers=True,
             summary="The caller, its scopes, and whether its chats are stored.",
             tag="tokens",
-            query={"scope": Parameter("Whether those of this scope are. Default: its own scope.", SCOPE)},
+            query={"scope": Parameter("The scope of those chats. Default: the scope of the token.", SCOPE)},
             content={200: OwnToken | NoToken},
-            answers={200: "The token that it is asked with; without one, `id` is null."},
+            responses={200: "The caller's token; without one, `id` is null."},
         ),
         Endpoint(
             method="DELETE",
             path="/api/tokens/{token}",
-            answer=routes.revoke,
+            handler=routes.revoke,
             is_for_readers=True,
-            summary="Revoke a token and all that were made with it; `self`: the one it is asked with.",
+            summary="Revoke a token and all tokens created with it; `self`: the caller's own.",
             tag="tokens",
-            in_path={"token": Parameter("Its id, or `self`.", {"anyOf": [{"const": SELF}, id_of(TokenId)]})},
+            in_path={
+                "token": Parameter("Its id, or `self`.", {"anyOf": [{"const": SELF}, id_schema(TokenId)]})
+            },
             content={200: Listing[Token]},
-            answers={200: "It is revoked, for every request from now on.", 404: "There is no such token."},
+            responses={200: "The token is revoked for all later requests.", 404: "Token not found."},
         ),
     ]

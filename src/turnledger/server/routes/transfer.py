@@ -15,11 +15,11 @@ from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.access.token import TokenScope
 from turnledger.model.text.plain import content_disposition, file_name
 from turnledger.model.transfer import Did, ImportReport
-from turnledger.server.access.audit_log import note
+from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
-from turnledger.server.errors import error_body, shutting_down
+from turnledger.server.errors import error_body, shutdown_error
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import TEXT
+from turnledger.server.openapi.schemas import STRING
 from turnledger.server.requests.body import body_pieces
 from turnledger.server.routes.chats import CHAT
 from turnledger.server.service import Service
@@ -29,73 +29,73 @@ NDJSON = "application/x-ndjson"
 MARKDOWN = "text/markdown"
 FORMATS = ("jsonl", "markdown")
 ALL_CHATS = "chats.jsonl"
-AUDITED = 1_000
+AUDITED_CHATS = 1_000
 """Chats of one import that the audit log lists."""
-HELD_BACK = 16 * 1024 * 1024
+HELD_BYTES = 16 * 1024 * 1024
 """Bytes of reports held until the body ends: most clients read nothing before they have sent everything."""
-PIECE = 64 * 1024
+PIECE_BYTES = 64 * 1024
 """Bytes of an export sent at once: a message per line would cost more than the line."""
-GONE = {404: "There is none.", 410: "It was deleted or has expired."}
-FILE_NAME = {"Content-Disposition": Parameter("A name to save the file under.", TEXT)}
+GONE = {404: "Chat not found.", 410: "The chat was deleted or has expired."}
+FILE_NAME = {"Content-Disposition": Parameter("A name to save the file under.", STRING)}
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    return [_export_one(service), _export_all(service), _import(service)]
+    return [_export_endpoint(service), _export_all_endpoint(service), _import_endpoint(service)]
 
 
-def _export_one(service: Service) -> Endpoint:
+def _export_endpoint(service: Service) -> Endpoint:
     return Endpoint(
         method="GET",
         path="/api/chats/{chat}/export",
-        answer=StreamEndpoint(service.streams, Exports(service).one),
+        handler=StreamEndpoint(service.streams, Exports(service).export_chat),
         needs=TokenScope.CHATS_READ,
-        summary="A conversation as a file: lines of JSON that can be imported, or Markdown for people.",
+        summary="Export a chat: lines of JSON that can be imported, or Markdown for people.",
         tag="transfer",
         in_path=CHAT,
         query={
             "format": Parameter(
-                "What kind of file; `jsonl` if it is left out.", {"type": "string", "enum": list(FORMATS)}
+                "The format of the file; default `jsonl`.", {"type": "string", "enum": list(FORMATS)}
             )
         },
         is_stream=True,
         content={200: {NDJSON: {}, MARKDOWN: {}}},
-        answer_headers=FILE_NAME,
-        answers={200: "The file. An answer that is cut off is not whole.", **GONE},
+        response_headers=FILE_NAME,
+        responses={200: "The file. A response that is cut off is incomplete.", **GONE},
     )
 
 
-def _export_all(service: Service) -> Endpoint:
+def _export_all_endpoint(service: Service) -> Endpoint:
     return Endpoint(
         method="GET",
         path="/api/export",
-        answer=StreamEndpoint(service.streams, Exports(service).all),
+        handler=StreamEndpoint(service.streams, Exports(service).export_all),
         needs=TokenScope.CHATS_READ,
-        summary="All conversations that lists show, as one file of lines of JSON, the longest unused first.",
+        summary="Export all listed chats as one file of JSON lines, least recently used first.",
         tag="transfer",
-        query={"scope": Parameter("Those of this scope only.", TEXT)},
+        query={"scope": Parameter("Only chats of this scope.", STRING)},
         is_stream=True,
         content={200: {NDJSON: {}}},
-        answer_headers=FILE_NAME,
-        answers={200: "The file. An answer that is cut off is not whole."},
+        response_headers=FILE_NAME,
+        responses={200: "The file. A response that is cut off is incomplete."},
     )
 
 
-def _import(service: Service) -> Endpoint:
+def _import_endpoint(service: Service) -> Endpoint:
     return Endpoint(
         method="POST",
         path="/api/import",
-        answer=ImportChats(service),
+        handler=ImportEndpoint(service),
         needs=TokenScope.CHATS_WRITE,
-        summary="Take in conversations from a file of an export. What is there is never changed.",
+        summary="Import chats from an exported file. Existing chats never change.",
         tag="transfer",
-        query={"scope": Parameter("Put them into this scope, whatever the file says.", TEXT)},
+        query={"scope": Parameter("Import into this scope, overriding the file.", STRING)},
         body={},
         needs_body=False,
         body_type=NDJSON,
         is_unbounded=True,
         content={200: {NDJSON: {}}},
-        answers={
-            200: "What was done, line by line; the last line counts it, or tells the error that ended it."
+        responses={
+            200: "One report per chat; the last line has the counts, or the error that ended the import."
         },
     )
 
@@ -107,44 +107,44 @@ class Exports:
         self._service = service
 
     @asynccontextmanager
-    async def one(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
-        asked = request.query_params.get("format", FORMATS[0])
-        if asked not in FORMATS:
-            raise InvalidInput(f"format is {asked[:40]!r}; it must be one of {', '.join(FORMATS)}.")
-        chats = self._service.chats(who)
+    async def export_chat(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
+        format = request.query_params.get("format", FORMATS[0])
+        if format not in FORMATS:
+            raise InvalidInput(f"format is {format[:40]!r}; it must be one of {', '.join(FORMATS)}.")
+        chats = self._service.chats(principal)
         chat = await chats.conversation(request.path_params["chat"])
         title = (await chat.info()).title
-        if asked == "markdown":
+        if format == "markdown":
             parts = (part.encode() async for part in chats.markdown(chat.id))
             yield _file(file_name(title, chat.id, "md"), f"{MARKDOWN}; charset=utf-8", parts)
         else:
             yield _file(file_name(title, chat.id, "jsonl"), NDJSON, chats.export(chat.id))
 
     @asynccontextmanager
-    async def all(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
-        chats = self._service.chats(who, request.query_params.get("scope"))
+    async def export_all(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
+        chats = self._service.chats(principal, request.query_params.get("scope"))
         yield _file(ALL_CHATS, NDJSON, chats.export_all())
 
 
 def _file(name: str, kind: str, parts: AsyncIterator[bytes]) -> Stream:
     disposition = (b"content-disposition", content_disposition(name).encode())
-    return Stream(_gathered(parts), file=[(b"content-type", kind.encode()), disposition])
+    return Stream(_gather(parts), file=[(b"content-type", kind.encode()), disposition])
 
 
-async def _gathered(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    waiting: list[bytes] = []
+async def _gather(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    buffer: list[bytes] = []
     size = 0
     async for part in parts:
-        waiting.append(part)
+        buffer.append(part)
         size += len(part)
-        if size >= PIECE:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield b"".join(waiting)
+        if size >= PIECE_BYTES:
+            yield b"".join(buffer)
+            buffer, size = [], 0
+    if buffer:
+        yield b"".join(buffer)
 
 
-class ImportChats:
+class ImportEndpoint:
     """The import, as a plain ASGI application that reads the body as it arrives.
 
     Most clients read nothing before they have sent everything, and would deadlock if the response filled the
@@ -156,66 +156,71 @@ class ImportChats:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        who: Principal = request.state.principal
-        answer = _Answer(send)
-        place = self._service.quotas.importing(who.owner, is_tokenless=who.token is None, link=who.link)
+        principal: Principal = request.state.principal
+        response = _ReportStream(send)
+        slot = self._service.quotas.admit_import(
+            principal.owner, is_tokenless=principal.token is None, link=principal.link
+        )
         try:
-            with self._service.streams.stay(who):
-                await self._take_in(who, request, receive, answer)
+            with self._service.streams.while_authorized(principal):
+                await self._import_chats(principal, request, receive, response)
         except TurnledgerError as problem:
-            await answer.fail(problem)
+            await response.fail(problem)
         except asyncio.CancelledError:
             if self._service.shutting_down.is_set():
-                await answer.fail(shutting_down())
+                await response.fail(shutdown_error())
             raise
         finally:
-            place.leave()
+            slot.release()
 
-    async def _take_in(self, who: Principal, request: Request, receive: Receive, answer: _Answer) -> None:
+    async def _import_chats(
+        self, principal: Principal, request: Request, receive: Receive, response: _ReportStream
+    ) -> None:
         service = self._service
         pieces = body_pieces(receive, service.settings.limits.body_wait)
-        reports = service.chats(who, request.query_params.get("scope")).import_lines(
-            self._readmitted(pieces, request),
-            refuses=service.keeping.why_not,
+        reports = service.chats(principal, request.query_params.get("scope")).import_lines(
+            self._check_token(pieces, request),
+            refuses=service.persistence.import_refusal,
             # A caller who cannot reach the chats of others must not learn their ids.
-            keep_ids=who.token is None or (who.has(TokenScope.ADMIN) and not who.is_narrowed),
+            keep_ids=principal.token is None
+            or (principal.has(TokenScope.ADMIN) and not principal.is_narrowed),
         )
         chats: list[str] = []
         async for report in reports:
-            if report.did is Did.IMPORTED and len(chats) < AUDITED:
+            if report.did is Did.IMPORTED and len(chats) < AUDITED_CHATS:
                 chats.append(str(report.chat))
-                note(request.scope, imported=chats)
-            await answer.tell(report)
-        await answer.end()
+                add_audit_fields(request.scope, imported=chats)
+            await response.send(report)
+        await response.end()
 
-    async def _readmitted(self, pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
+    async def _check_token(self, pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
         """Look the caller up again after the first piece: the token may have ended meanwhile."""
         is_first = True
         async for piece in pieces:
             if is_first:
-                await self._service.admission.admit(request.state.head)
+                await self._service.authenticator.admit(request.state.head)
             is_first = False
             yield piece
 
 
-class _Answer:
+class _ReportStream:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._held = bytearray()
-        self._done: Counter[Did] = Counter()
+        self._counts: Counter[Did] = Counter()
         self._has_begun = False
 
-    async def tell(self, report: ImportReport) -> None:
-        self._done[report.did] += 1
+    async def send(self, report: ImportReport) -> None:
+        self._counts[report.did] += 1
         self._held += msgspec.json.encode(report) + b"\n"
-        if len(self._held) > HELD_BACK or self._has_begun:
+        if len(self._held) > HELD_BYTES or self._has_begun:
             await self._begin()
             await self._send({"type": "http.response.body", "body": bytes(self._held), "more_body": True})
             self._held.clear()
 
     async def end(self) -> None:
-        counted = {did.value: self._done[did] for did in Did}
-        await self._finish(msgspec.json.encode({"done": counted}))
+        counts = {outcome.value: self._counts[outcome] for outcome in Did}
+        await self._finish(msgspec.json.encode({"done": counts}))
 
     async def fail(self, problem: BaseException) -> None:
         """Report why the import ended early; as the response, if none has begun."""

@@ -18,16 +18,16 @@ from turnledger.errors import InvalidInput
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
-from turnledger.server.models.redacted import discreet_failure
+from turnledger.server.models.redaction import redact_failure
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import id_of
+from turnledger.server.openapi.schemas import id_schema
 from turnledger.server.routes.chats import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
-from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, seen_by
+from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, redact_events
 
-TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
-GONE = {404: "Turn not found.", 410: "Its conversation was deleted or has expired."}
+TURN = {"turn": Parameter("The id of a turn: committed, running, queued or failed.", id_schema(TurnId))}
+GONE = {404: "Turn not found.", 410: "The chat of the turn was deleted or has expired."}
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
 
 
@@ -35,39 +35,39 @@ class TurnRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def one(self, request: Request) -> Response:
-        who: Principal = request.state.principal
+    async def read(self, request: Request) -> Response:
+        principal: Principal = request.state.principal
         turn = request.path_params["turn"]
-        chat = await self._service.chats(who).of_turn(turn)
+        chat = await self._service.chats(principal).of_turn(turn)
         standing = await chat.standing(turn)
         [hidden] = await chat.hidden([standing.turn]) if standing.turn is not None else [()]
-        if who.is_narrowed:
-            standing = replace(standing, failure=discreet_failure(standing.failure))
-        return json_response(_state_shown(standing, hidden))
+        if principal.is_narrowed:
+            standing = replace(standing, failure=redact_failure(standing.failure))
+        return json_response(_show_state(standing, hidden))
 
     async def stop(self, request: Request) -> Response:
         turn = request.path_params["turn"]
-        asked, who = await self._service.asked(request, StopBody)
-        chat = await self._service.chats(who).of_turn(turn)
-        return json_response(_end_shown(who, await chat.stop(turn, policy=asked.policy), turn))
+        body, principal = await self._service.read_request(request, StopBody)
+        chat = await self._service.chats(principal).of_turn(turn)
+        return json_response(_show_end(principal, await chat.stop(turn, policy=body.policy), turn))
 
     async def stop_any(self, request: Request) -> Response:
         """Stop whatever turn is running in a chat."""
-        asked, who = await self._service.asked(request, StopBody)
+        body, principal = await self._service.read_request(request, StopBody)
         id = request.path_params["chat"]
-        chat = await self._service.chats(who).conversation(id)
-        return json_response(_end_shown(who, await chat.stop(policy=asked.policy)))
+        chat = await self._service.chats(principal).conversation(id)
+        return json_response(_show_end(principal, await chat.stop(policy=body.policy)))
 
     @asynccontextmanager
-    async def events(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
+    async def events(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
         """Follow a turn; the caller counts as one of its readers."""
         turn = TurnId(request.path_params["turn"])
-        after = after_of(request.headers.get("last-event-id") or "0")
-        chat = await self._service.chats(who).of_turn(turn)
-        events = seen_by(who, chat.events(turn, after=after))
+        after = event_number_of(request.headers.get("last-event-id") or "0")
+        chat = await self._service.chats(principal).of_turn(turn)
+        events = redact_events(principal, chat.events(turn, after=after))
         self._service.audience.join(turn)
         try:
-            yield Stream((event_bytes(event) async for event in events), beats=True)
+            yield Stream((event_bytes(event) async for event in events), has_heartbeat=True)
         finally:
             self._service.audience.leave(turn)
 
@@ -75,84 +75,89 @@ class TurnRoutes:
 def endpoints(service: Service) -> list[Endpoint]:
     routes = TurnRoutes(service)
     events = StreamEndpoint(service.streams, routes.events)
-    return [_standing(routes), _stopping(routes), _stopping_any(routes), _following(events)]
+    return [
+        _state_endpoint(routes),
+        _stop_endpoint(routes),
+        _stop_any_endpoint(routes),
+        _events_endpoint(events),
+    ]
 
 
-def _standing(routes: TurnRoutes) -> Endpoint:
+def _state_endpoint(routes: TurnRoutes) -> Endpoint:
     return Endpoint(
         method="GET",
         path="/api/turns/{turn}",
-        answer=routes.one,
+        handler=routes.read,
         needs=TokenScope.CHATS_READ,
-        summary="Where a turn stands, committed or not, and its chat. Waits for nothing.",
+        summary="Read the state of a turn, and its chat. Does not wait for it to end.",
         tag="turns",
         in_path=TURN,
         content={200: TurnState},
-        answers={200: "The turn, if it is committed; else how far it is, or why it failed.", **GONE},
+        responses={200: "The turn, if it is committed; otherwise its state, or its failure.", **GONE},
     )
 
 
-def _stopping(routes: TurnRoutes) -> Endpoint:
+def _stop_endpoint(routes: TurnRoutes) -> Endpoint:
     return Endpoint(
         method="POST",
         path="/api/turns/{turn}/stop",
-        answer=routes.stop,
+        handler=routes.stop,
         needs=TokenScope.TURNS_RUN,
-        summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
+        summary="Stop a running or queued turn. Responds with the outcome when it is final.",
         tag="turns",
         in_path=TURN,
         body=StopBody,
         needs_body=False,
         content={200: StopAnswer},
-        answers={200: "How it ended; `state` is null if there was nothing to stop any more.", **GONE},
+        responses={200: "How the turn ended; `state` is null if there was nothing to stop.", **GONE},
     )
 
 
-def _stopping_any(routes: TurnRoutes) -> Endpoint:
+def _stop_any_endpoint(routes: TurnRoutes) -> Endpoint:
     return Endpoint(
         method="POST",
         path="/api/chats/{chat}/stop",
-        answer=routes.stop_any,
+        handler=routes.stop_any,
         needs=TokenScope.TURNS_RUN,
-        summary="Stop the turn that runs in a chat, whichever it is. Answers when it is final.",
+        summary="Stop the running turn of a chat. Responds when it is final.",
         tag="turns",
         in_path=CHAT,
         body=StopBody,
         needs_body=False,
         content={200: StopAnswer},
-        answers={
-            200: "How it ended; `state` is null if no turn ran there.",
-            404: "There is no such chat.",
-            410: "It was deleted or has expired.",
+        responses={
+            200: "How the turn ended; `state` is null if no turn was running.",
+            404: "Chat not found.",
+            410: "The chat was deleted or has expired.",
         },
     )
 
 
-def _following(events: StreamEndpoint) -> Endpoint:
+def _events_endpoint(events: StreamEndpoint) -> Endpoint:
     return Endpoint(
         method="GET",
         path="/api/turns/{turn}/events",
-        answer=events,
+        handler=events,
         needs=TokenScope.CHATS_READ,
-        summary="Follow a turn, or read what it told: each event has its number.",
+        summary="Follow a turn, or read its recorded events. Each event has a number.",
         tag="turns",
         in_path=TURN,
         headers={
             "Last-Event-ID": Parameter(
-                "The number of the last event that was heard: those after it are sent.", EVENT_NUMBER
+                "The number of the last event received: later events are sent.", EVENT_NUMBER
             )
         },
         is_stream=True,
         content={200: {"text/event-stream": {}}},
-        answers={
-            200: "The events, up to `turn.finished`, or up to one called `error`; none if the turn was"
-            " withdrawn before it began. Comments between them tell that it is only quiet.",
+        responses={
+            200: "The events up to `turn.finished` or `error`; none if the turn was withdrawn before it"
+            " began. Comments keep a silent stream alive.",
             **GONE,
         },
     )
 
 
-def _state_shown(standing: TurnStatus, hidden: Sequence[int]) -> TurnState:
+def _show_state(standing: TurnStatus, hidden: Sequence[int]) -> TurnState:
     turn = standing.turn
     return TurnState(
         turn=show_turn(turn, hidden) if turn is not None else None,
@@ -163,22 +168,22 @@ def _state_shown(standing: TurnStatus, hidden: Sequence[int]) -> TurnState:
     )
 
 
-def _end_shown(who: Principal, ended: Outcome | None, turn: str | None = None) -> StopAnswer:
+def _show_end(principal: Principal, ended: Outcome | None, turn: str | None = None) -> StopAnswer:
     """Show how a turn ended, the named one or whichever ran; a narrowed caller sees no details of a
     failure."""
-    named = None if turn is None else TurnId(turn)
+    id = None if turn is None else TurnId(turn)
     if ended is None:
-        return StopAnswer(turn=named, state=None)
+        return StopAnswer(turn=id, state=None)
     return StopAnswer(
-        turn=named or ended.id,
+        turn=id or ended.id,
         state=ended.state,
         committed=ended.turn is not None,
-        failure=discreet_failure(ended.failure) if who.is_narrowed else ended.failure,
+        failure=redact_failure(ended.failure) if principal.is_narrowed else ended.failure,
     )
 
 
-def after_of(given: str) -> int:
+def event_number_of(text: str) -> int:
     """Return the number in a `Last-Event-ID`. Raises InvalidInput if it is not one."""
-    if not given.isascii() or not given.isdigit() or len(given) > 15:
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
         raise InvalidInput("Last-Event-ID must be the id of an event.")
-    return int(given)
+    return int(text)

@@ -21,30 +21,30 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
-from turnledger.server.wire.shapes import without_words
-from turnledger.server.wire.sse import error_event, event_bytes, seen_by
+from turnledger.server.wire.shapes import without_content
+from turnledger.server.wire.sse import error_event, event_bytes, redact_events
 
 
 async def read(exchange: TurnExchange, body: bytes) -> NativeTurn:
-    """Read a request. Raises Refused (409 `not_kept`) where chats are not stored."""
+    """Read a request. Raises RequestRefused (409 `not_kept`) where chats are not stored."""
     scope, most = exchange.scope, exchange.service.settings.limits.input_items
-    asked = turn_request(scope["path"], scope["headers"], body, most)
-    exchange.who.check_chat_scope(asked.body.scope)
-    model, settings = exchange.model(asked.body.model, asked.settings, asked.stream_options)
-    await _check_kept(exchange, asked)
-    return NativeTurn(exchange, replace(asked, settings=settings), model)
+    request = turn_request(scope["path"], scope["headers"], body, most)
+    exchange.principal.check_chat_scope(request.body.scope)
+    model, settings = exchange.resolve_model(request.body.model, request.settings, request.stream_options)
+    await _check_persistence(exchange, request)
+    return NativeTurn(exchange, replace(request, settings=settings), model)
 
 
-async def _check_kept(exchange: TurnExchange, asked: TurnRequest) -> None:
-    service, who = exchange.service, exchange.who
-    if service.keeping.keeps_all:
+async def _check_persistence(exchange: TurnExchange, request: TurnRequest) -> None:
+    service, principal = exchange.service, exchange.principal
+    if service.persistence.keeps_all:
         return
-    scope = asked.body.scope or who.within.scope or ""
-    if asked.body.chat is not None:
+    scope = request.body.scope or principal.within.scope or ""
+    if request.body.chat is not None:
         # A chat stays in the scope it was created in, whatever the request names.
-        chat = await service.chats(who).conversation(asked.body.chat)
+        chat = await service.chats(principal).conversation(request.body.chat)
         scope = chat.scope
-    service.keeping.check(scope)
+    service.persistence.check(scope)
 
 
 class _Events:
@@ -53,79 +53,79 @@ class _Events:
 
     def __init__(self, exchange: TurnExchange) -> None:
         self._exchange = exchange
-        self._early: list[Event] | None = []
+        self._held: list[Event] | None = []
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Send an event, or hold it until `begin`: the headers need the place of the turn."""
-        if self._early is not None:
-            self._early.append(event)
+        if self._held is not None:
+            self._held.append(event)
             return
-        if not self._exchange.has_spoken:
-            self._exchange.note_first_token()
+        if not self._exchange.has_first_token:
+            self._exchange.record_first_token()
         self.send(event)
 
     def begin(self) -> None:
         """Send the held events: the place of the turn is known."""
-        early, self._early = self._early or (), None
-        for event in early:
+        held, self._held = self._held or (), None
+        for event in held:
             self.send(event)
 
     def send(self, event: Event) -> None:
         # The last event reports how the turn ended, here as to every other reader.
-        self._exchange.has_told_end = isinstance(event, TurnFinished)
+        self._exchange.has_sent_end = isinstance(event, TurnFinished)
         self._exchange.write(event_bytes(event))
 
 
 class NativeTurn:
-    def __init__(self, exchange: TurnExchange, asked: TurnRequest, model: ChatModel) -> None:
-        body, who, options = asked.body, exchange.who, exchange.options(asked)
+    def __init__(self, exchange: TurnExchange, request: TurnRequest, model: ChatModel) -> None:
+        body, principal, options = request.body, exchange.principal, exchange.turn_options(request)
         self._exchange = exchange
-        self._asked = asked
+        self._request = request
         self._model = model
         self._events = _Events(exchange)
         if body.instructions is not None:
             options["instructions"] = body.instructions
-        if asked.primer:
-            options["primer"] = asked.primer
-        self.on_disconnect = asked.policies.on_disconnect
-        self.block = exchange.service.chats(who, scope=body.scope or "").turn(
+        if request.primer:
+            options["primer"] = request.primer
+        self.on_disconnect = request.policies.on_disconnect
+        self.block = exchange.service.chats(principal, scope=body.scope or "").turn(
             body.input,
             conversation=body.chat,
             conversation_key=body.conversation_key,
-            create=not asked.must_exist,
+            create=not request.must_exist,
             replaces=body.replaces,
             regenerates=False if body.regenerates is None else body.regenerates,
-            on_event=self._events.hear if asked.stream else None,
+            on_event=self._events.on_event if request.stream else None,
             **options,
         )
-        if asked.stream:
-            exchange.keep_alive(self._waiting)
+        if request.stream:
+            exchange.keep_alive(self._waiting_headers)
 
-    def _waiting(self) -> dict[bytes, str] | None:
+    def _waiting_headers(self) -> dict[bytes, str] | None:
         """Return headers with the place of a turn that waits for its lane; None if it does not wait."""
         conversation = self.block.waits_in
         if conversation is None:
             return None
         return {
             b"x-conversation-id": conversation,
-            b"x-conversation-state": "branched" if self._asked.takes_a_place else "continued",
+            b"x-conversation-state": "branched" if self._request.replaces_turn else "continued",
             b"x-turn-id": self.block.id,
         }
 
     async def answer(self, running: RunningTurn) -> None:
         self._events.begin()
-        asked = self._asked
+        request = self._request
         runner = ChatRunner(
             self._model,
-            asked.settings,
-            stream=asked.stream,
-            stream_options=asked.stream_options,
+            request.settings,
+            stream=request.stream,
+            stream_options=request.stream_options,
             asks_usage=True,
         )
         await runner(running)
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
-        if self._asked.stream:
+        if self._request.stream:
             self._exchange.end()
             return
         turn = running.turn
@@ -142,7 +142,7 @@ class NativeTurn:
         self._send_whole(turn, summary, hidden)
 
     async def replay(self, turn: Turn) -> None:
-        if self._asked.stream:
+        if self._request.stream:
             await self._send_events(turn.id)
             return
         chat = await self._exchange.chat_of(turn.id)
@@ -150,7 +150,7 @@ class NativeTurn:
         self._send_whole(turn, await chat.summary(), hidden)
 
     async def follow(self, turn: TurnId) -> None:
-        if self._asked.stream:
+        if self._request.stream:
             await self._send_events(turn)
             return
         chat = await self._exchange.chat_of(turn)
@@ -158,19 +158,19 @@ class NativeTurn:
 
     async def _send_events(self, turn: TurnId) -> None:
         chat = await self._exchange.chat_of(turn)
-        async for event in seen_by(self._exchange.who, chat.events(turn)):
+        async for event in redact_events(self._exchange.principal, chat.events(turn)):
             self._events.send(event)
-            await self._exchange.client.room()
+            await self._exchange.client.wait_for_room()
         self._exchange.end()
 
     def _send_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:
         answer = TurnAnswer(
             turn=show_turn(turn, hidden),
-            chat=without_words(self._exchange.who, show_listed(chat)),
+            chat=without_content(self._exchange.principal, show_listed(chat)),
             branch=turn.branch,
-            state=self._exchange.began,
+            state=self._exchange.conversation_state,
         )
-        self._exchange.whole(encode(answer))
+        self._exchange.send_whole(encode(answer))
 
 
 NATIVE = TurnApi(read, error_event)

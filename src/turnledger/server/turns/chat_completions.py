@@ -38,95 +38,95 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
     """Read a request. If nothing of it is stored, respond here, and return None."""
-    service, who = exchange.service, exchange.who
-    asked = chat_request(exchange.scope["path"], exchange.scope["headers"], body)
-    who.check_chat_scope(asked.scope)
-    model, settings = exchange.model(asked.model, asked.settings, asked.stream_options)
-    if settings is not asked.settings:
-        asked = replace(asked, settings=settings)
-    if await service.keeping.is_kept(asked, who.owner, who.within):
-        return CompletionTurn(exchange, asked, model)
+    service, principal = exchange.service, exchange.principal
+    request = chat_request(exchange.scope["path"], exchange.scope["headers"], body)
+    principal.check_chat_scope(request.scope)
+    model, settings = exchange.resolve_model(request.model, request.settings, request.stream_options)
+    if settings is not request.settings:
+        request = replace(request, settings=settings)
+    if await service.persistence.is_kept(request, principal.owner, principal.within):
+        return CompletionTurn(exchange, request, model)
     # Without a begin, nothing else checks that the caller is still authorized.
-    await service.admission.admit(exchange.state["head"])
+    await service.authenticator.admit(exchange.state["head"])
     exchange.slot.begin()
-    is_turn = asked.has_conversation or asked.says_no
+    is_turn = request.has_conversation or request.opts_out
     if is_turn:
-        exchange.header(b"x-conversation-state", UNKEPT)
-    question = ModelRequest(asked.messages, asked.settings, asked.stream_options)
-    failure = await pass_through(exchange, question, model, stream=asked.stream, is_judged=is_turn)
+        exchange.set_header(b"x-conversation-state", UNKEPT)
+    question = ModelRequest(request.messages, request.settings, request.stream_options)
+    failure = await pass_through(exchange, question, model, stream=request.stream, raises_failure=is_turn)
     if failure is not None:
         exchange.state["code"] = failure.code
     return None
 
 
 class CompletionTurn:
-    def __init__(self, exchange: TurnExchange, asked: ChatRequest, model: ChatModel) -> None:
-        who, policies = exchange.who, asked.policies
+    def __init__(self, exchange: TurnExchange, request: ChatRequest, model: ChatModel) -> None:
+        principal, policies = exchange.principal, request.policies
         self._exchange = exchange
-        self._asked = asked
+        self._request = request
         self._model = model
         self._last: list[bytes] = []
         """Sent after the commit: the end of the stream, or the whole completion."""
         self.on_disconnect = policies.on_disconnect
-        self.block = exchange.service.chats(who, scope=asked.scope or "").resent(
-            _messages(asked.messages),
-            conversation=asked.conversation,
-            conversation_key=asked.conversation_key,
-            create=not asked.must_exist,
+        self.block = exchange.service.chats(principal, scope=request.scope or "").resent(
+            _messages(request.messages),
+            conversation=request.conversation,
+            conversation_key=request.conversation_key,
+            create=not request.must_exist,
             sent=policies.sent,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
-            **exchange.options(asked),
+            **exchange.turn_options(request),
         )
 
     async def answer(self, running: RunningTurn) -> None:
-        asked = self._asked
-        if asked.stream:
-            options = asked.stream_options
-            runner = ChatRunner(self._model, asked.settings, stream_options=options, on_payloads=self._send)
+        request = self._request
+        if request.stream:
+            options = request.stream_options
+            runner = ChatRunner(self._model, request.settings, stream_options=options, on_payloads=self._send)
         else:
-            runner = ChatRunner(self._model, asked.settings, stream=False)
+            runner = ChatRunner(self._model, request.settings, stream=False)
         self._id, self._runner = running.id, runner
         try:
             await runner(running)
         finally:
             del self._runner  # its callback refers back to this: break the cycle
-        last = runner.held if asked.stream else [runner.completion]
-        self._last = renamed(last, runner.answer_id, running.id)
+        last = runner.held if request.stream else [runner.completion]
+        self._last = replace_ids(last, runner.answer_id, running.id)
 
     def _send(self, payloads: list[bytes]) -> None:
         """Send the model's chunks under the id of the turn."""
         runner, exchange = self._runner, self._exchange
-        if not exchange.has_spoken and runner.has_spoken:
-            exchange.note_first_token()
-        exchange.write(as_events(renamed(payloads, runner.answer_id, self._id)))
+        if not exchange.has_first_token and runner.has_spoken:
+            exchange.record_first_token()
+        exchange.write(encode_events(replace_ids(payloads, runner.answer_id, self._id)))
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
-        if self._asked.stream:
-            self._exchange.end(as_events(self._last) + DONE)
+        if self._request.stream:
+            self._exchange.end(encode_events(self._last) + DONE)
         else:
-            self._exchange.whole(self._last[0])
+            self._exchange.send_whole(self._last[0])
 
     async def replay(self, turn: Turn) -> None:
-        if self._asked.stream:
-            self._exchange.end(as_events(self._chunks(turn.id).whole(turn)) + DONE)
+        if self._request.stream:
+            self._exchange.end(encode_events(self._chunks(turn.id).whole(turn)) + DONE)
         else:
-            self._exchange.whole(completion(turn))
+            self._exchange.send_whole(completion(turn))
 
     async def follow(self, turn: TurnId) -> None:
         chat = await self._exchange.chat_of(turn)
-        if not self._asked.stream:
-            self._exchange.whole(completion(committed_turn(await chat.outcome(turn))))
+        if not self._request.stream:
+            self._exchange.send_whole(completion(committed_turn(await chat.outcome(turn))))
             return
         chunks = self._chunks(turn)
         async for event in chat.events(turn):
-            if chunk := as_events(chunks.of_event(event)):
+            if chunk := encode_events(chunks.from_event(event)):
                 self._exchange.write(chunk)
-                await self._exchange.client.room()
+                await self._exchange.client.wait_for_room()
         last = chunks.last(committed_turn(await chat.outcome(turn)))
-        self._exchange.end(as_events(last) + DONE)
+        self._exchange.end(encode_events(last) + DONE)
 
     def _chunks(self, turn: TurnId) -> Chunks:
-        return Chunks(turn, self._asked.model, include_usage=self._asked.include_usage)
+        return Chunks(turn, self._request.model, include_usage=self._request.include_usage)
 
 
 def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
@@ -136,25 +136,27 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
         raise InvalidInput(f"messages must be a list of objects, each with a role: {problem}.") from None
 
 
-def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
+def replace_ids(payloads: Iterable[bytes], old_id: str, new_id: str) -> list[bytes]:
     """Replace the id in payloads, and leave everything else byte for byte."""
-    old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
-    behind = len(old)
+    old_prefix, new_prefix = b'{"id":"%s"' % old_id.encode(errors="replace"), b'{"id":"%s"' % new_id.encode()
+    prefix_length = len(old_prefix)
     return [
-        new + payload[behind:] if was and payload.startswith(old) else _with_id(payload, was, now)
+        new_prefix + payload[prefix_length:]
+        if old_id and payload.startswith(old_prefix)
+        else _replace_id(payload, old_id, new_id)
         for payload in payloads
     ]
 
 
-def _with_id(payload: bytes, was: str, now: str) -> bytes:
-    name = b'"id":"%s"' % was.encode(errors="replace")
+def _replace_id(payload: bytes, old_id: str, new_id: str) -> bytes:
+    name = b'"id":"%s"' % old_id.encode(errors="replace")
     # Within a text the quotes would be escaped, so a single match is the id of the answer.
-    if was and payload.count(name) == 1:
-        return payload.replace(name, b'"id":"%s"' % now.encode())
+    if old_id and payload.count(name) == 1:
+        return payload.replace(name, b'"id":"%s"' % new_id.encode())
     try:
-        return encode({**_fields_decoder.decode(payload), "id": now})
+        return encode({**_fields_decoder.decode(payload), "id": new_id})
     except msgspec.DecodeError:  # a lone surrogate, whose other half is in the next chunk
-        return json.dumps({**json.loads(payload), "id": str(now)}).encode()
+        return json.dumps({**json.loads(payload), "id": str(new_id)}).encode()
 
 
 _finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
@@ -162,49 +164,49 @@ _finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
 
 
 async def pass_through(
-    exchange: TurnExchange, asked: ModelRequest, model: ChatModel, *, stream: bool, is_judged: bool
+    exchange: TurnExchange, request: ModelRequest, model: ChatModel, *, stream: bool, raises_failure: bool
 ) -> ModelError | None:
     """Call the model, and send its output to the client, without repeated roles and names. Ends when the
     client leaves. Raises the error to report, also for a stream without a `finish_reason`, which may have
-    been cut off. A `finish_reason` by which a turn would fail is raised if `is_judged`, otherwise returned:
-    the client reads it in the answer."""
-    async with exchange.client.until_gone():
+    been cut off. A `finish_reason` by which a turn would fail is raised if `raises_failure`, otherwise
+    returned: the client reads it in the answer."""
+    async with exchange.client.cancel_on_disconnect():
         if not stream:
-            body = await model.complete(asked)
+            body = await model.complete(request)
             failure = _failure(model, _finish_reasons(body))
-            if failure is not None and is_judged:
+            if failure is not None and raises_failure:
                 raise failure
-            exchange.whole(body)
+            exchange.send_whole(body)
             return failure
         is_whole, failure = False, None
-        once = SaidOnce()
-        async with model.stream(asked) as batches:
+        deltas = SaidOnce()
+        async with model.stream(request) as batches:
             async for payloads in batches:
-                exchange.write(as_events(map(once.without_repeats, payloads)))
+                exchange.write(encode_events(map(deltas.without_repeats, payloads)))
                 for payload in payloads:
                     if reasons := _finish_reasons(payload):
                         is_whole, failure = True, failure or _failure(model, reasons)
                 # No turn waits for a slow client here, and it has no other way to read.
-                await exchange.client.room()
+                await exchange.client.wait_for_room()
         if not is_whole:
             raise failure_of_end(None)
-        if failure is not None and is_judged:
+        if failure is not None and raises_failure:
             raise failure
         exchange.end(DONE)
         return failure
 
 
 def _failure(model: ChatModel, reasons: Iterable[bytes]) -> ModelError | None:
-    known = finish_reasons_of(model)
-    given = (reason.decode(errors="replace") for reason in reasons)
-    unknown = next((reason for reason in given if reason and reason not in known), None)
+    complete_reasons = finish_reasons_of(model)
+    reported = (reason.decode(errors="replace") for reason in reasons)
+    unknown = next((reason for reason in reported if reason and reason not in complete_reasons), None)
     return None if unknown is None else failure_of_end(unknown)
 
 
 DONE = b"data: [DONE]\n\n"
 
 
-def as_events(payloads: Iterable[bytes]) -> bytes:
+def encode_events(payloads: Iterable[bytes]) -> bytes:
     joined = b"\n\ndata: ".join(payloads)
     return b"data: %b\n\n" % joined if joined else b""
 
@@ -218,14 +220,14 @@ def completion(turn: Turn) -> bytes:
         "logprobs": None,
         "finish_reason": finish_reason(turn),
     }
-    whole = {
+    body = {
         "id": turn.id,
         "object": "chat.completion",
         "created": turn.created_at // 1000,
         "model": details.get("model", ""),
         "choices": [choice],
     }
-    return encode(whole | _usage(details))
+    return encode(body | _usage(details))
 
 
 def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,7 +237,7 @@ def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
 def message_of(output: Sequence[Item]) -> dict[str, Any]:
     """Return the output of a turn as the one message of a chat completion, without calls that were answered
     within the turn."""
-    calls = calls_left_open(output)
+    open_calls = calls_left_open(output)
     messages = [each for each in messages_of(output) if each["role"] == "assistant"]
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     for each in messages:
@@ -244,8 +246,8 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
                 message[name] = (message[name] or "") + value
             elif name not in ("role", "tool_calls", "content", "refusal"):
                 message[name] = value
-    own = [call for each in messages_of(calls) for call in each.get("tool_calls", ())]
-    return {**message, "tool_calls": own} if own else message
+    calls = [call for each in messages_of(open_calls) for call in each.get("tool_calls", ())]
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def finish_reason(turn: Turn) -> str:
@@ -269,15 +271,15 @@ class Chunks:
         self._has_begun = False
         self._is_text_open = False
 
-    def of_event(self, event: Event) -> Iterable[bytes]:
+    def from_event(self, event: Event) -> Iterable[bytes]:
         """Yield the chunks of an event. The end comes from `last`, after the commit."""
         if isinstance(event, TextDelta):
             self._is_text_open = True
             yield self._chunk({"content": event.text})
         elif isinstance(event, ItemDone):
-            yield from self._of_item(Item(event.item))
+            yield from self._from_item(Item(event.item))
 
-    def _of_item(self, item: Item) -> Iterable[bytes]:
+    def _from_item(self, item: Item) -> Iterable[bytes]:
         if item.role != "assistant":
             return
         if self._is_text_open:  # already sent in pieces
@@ -316,7 +318,7 @@ class Chunks:
 
 
 def _error(problem: BaseException) -> bytes:
-    return as_events([error_body(problem)])
+    return encode_events([error_body(problem)])
 
 
 CHAT_COMPLETIONS = TurnApi(read, _error)

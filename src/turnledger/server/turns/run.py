@@ -39,10 +39,10 @@ from turnledger.model.turn import AttemptState, Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Slot
-from turnledger.server.errors import ClientGone, Refused, error_body, kind_of, shutting_down
-from turnledger.server.models.redacted import RedactedModel
+from turnledger.server.errors import ClientGone, RequestRefused, error_body, kind_of, shutdown_error
+from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.ops import logs
-from turnledger.server.requests.allowed_fields import passed_on
+from turnledger.server.requests.allowed_fields import restrict_settings
 from turnledger.server.requests.body import read_body
 from turnledger.server.requests.turn import OnDisconnect, TurnTerms
 from turnledger.server.service import Service
@@ -64,17 +64,17 @@ class TurnExchange:
         self.service = service
         self.scope = scope
         self.state: dict[str, Any] = scope["state"]
-        self.who: Principal = self.state["principal"]
+        self.principal: Principal = self.state["principal"]
         self.slot = slot
         self.client = ClientStream(send, receive, cut=cut_of(scope))
         self.turn: TurnId | None = None
-        self.began = ""
+        self.conversation_state = ""
         """How the turn relates to its conversation, for the client: created, continued, branched."""
         self.began_at = 0.0
-        self.is_good = False
-        self.has_told_end = False
+        self.is_successful = False
+        self.has_sent_end = False
         """Whether the stream has reported the end of the turn: an error then adds nothing."""
-        self.has_spoken = False
+        self.has_first_token = False
         self._error = error
         self._is_kept_alive = False
         self._is_stream = False
@@ -82,29 +82,31 @@ class TurnExchange:
 
     # The request.
 
-    def model(
-        self, named: str, settings: Mapping[str, Any], stream_options: msgspec.Raw | None
+    def resolve_model(
+        self, requested: str, settings: Mapping[str, Any], stream_options: msgspec.Raw | None
     ) -> tuple[ChatModel, Mapping[str, Any]]:
-        """Return the model and the fields for it. Raises Refused if the caller may not use them."""
-        models, who = self.service.models, self.who
-        found = models.find(named, who)
-        models.check_fields(settings, who)
+        """Return the model and the fields for it. Raises RequestRefused if the caller may not use them."""
+        models, principal = self.service.models, self.principal
+        found = models.find(requested, principal)
+        models.check_fields(settings, principal)
         model: ChatModel = found.model
-        if who.token is not None and who.token.is_narrowed:
-            asked = self.service.settings
-            longest = asked.limits.narrowed_max_tokens
-            settings = passed_on(settings, stream_options, who.token, asked.passed_fields, longest, found)
+        if principal.token is not None and principal.token.is_narrowed:
+            server = self.service.settings
+            max_length = server.limits.narrowed_max_tokens
+            settings = restrict_settings(
+                settings, stream_options, principal.token, server.passed_fields, max_length, found
+            )
             model = RedactedModel(model)
         name = found.upstream_name
-        return model, settings if name == named else {**settings, "model": name}
+        return model, settings if name == requested else {**settings, "model": name}
 
-    def options(self, asked: TurnTerms) -> TurnOptions:
-        policies = asked.policies
+    def turn_options(self, request: TurnTerms) -> TurnOptions:
+        policies = request.policies
         options: TurnOptions = {
             "attach": True,
-            "admitted": self.who.version,
-            "admitted_until": self.who.until,
-            "readmit": partial(self.service.admission.readmit, self.state["head"], TokenScope.TURNS_RUN),
+            "admitted": self.principal.version,
+            "admitted_until": self.principal.expires_at,
+            "readmit": partial(self.service.authenticator.readmit, self.state["head"], TokenScope.TURNS_RUN),
         }
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
@@ -112,49 +114,49 @@ class TurnExchange:
             options["on_stop"] = policies.on_stop
         if policies.on_failure is not None:
             options["on_failure"] = policies.on_failure
-        if asked.idempotency_key is not None:
-            options["idempotency_key"] = asked.idempotency_key
-            options["body_digest"] = asked.fingerprint
-        elif asked.retry is not None:
-            options["retry"] = Retry(asked.fingerprint, asked.retry)
+        if request.idempotency_key is not None:
+            options["idempotency_key"] = request.idempotency_key
+            options["body_digest"] = request.fingerprint
+        elif request.retry is not None:
+            options["retry"] = Retry(request.fingerprint, request.retry)
         return options
 
     def chat_of(self, turn: TurnId) -> Awaitable[Chat]:
-        return self.service.chats(self.who).of_turn(turn)
+        return self.service.chats(self.principal).of_turn(turn)
 
     # The response.
 
-    def header(self, name: bytes, value: str) -> None:
+    def set_header(self, name: bytes, value: str) -> None:
         """Set a header; has no effect once the response has begun."""
         self._headers[name] = value.encode("latin-1")
 
-    def place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        self.header(b"x-conversation-id", conversation)
-        self.header(b"x-conversation-state", state)
-        self.header(b"x-turn-id", turn)
-        self.turn, self.began = turn, state
+    def set_turn(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
+        self.set_header(b"x-conversation-id", conversation)
+        self.set_header(b"x-conversation-state", state)
+        self.set_header(b"x-turn-id", turn)
+        self.turn, self.conversation_state = turn, state
         self.state["conversation"], self.state["turn"] = conversation, turn
 
-    def note_first_token(self) -> None:
-        self.has_spoken = True
-        self.service.metrics.first_token(time.monotonic() - self.began_at)
+    def record_first_token(self) -> None:
+        self.has_first_token = True
+        self.service.metrics.observe_first_token(time.monotonic() - self.began_at)
 
-    def keep_alive(self, waiting: Callable[[], Mapping[bytes, str] | None]) -> None:
-        """Send comments while the stream is silent. The response may begin with one once `waiting` returns
-        headers: those of a turn that waits for its lane."""
+    def keep_alive(self, waiting_headers: Callable[[], Mapping[bytes, str] | None]) -> None:
+        """Send comments while the stream is silent. The response may begin with one once
+        `waiting_headers` returns those of a turn that waits for its lane."""
 
         def headers() -> Headers | None:
-            given = waiting()
-            if given is None:
+            values = waiting_headers()
+            if values is None:
                 return None
-            return [*((name, value.encode("latin-1")) for name, value in given.items()), EVENTS]
+            return [*((name, value.encode("latin-1")) for name, value in values.items()), EVENTS]
 
         self._is_kept_alive = True
         self.service.streams.keep_alive(self.client, headers)
 
-    def whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    def send_whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         length = (b"content-length", b"%d" % len(body))
-        self.is_good = status == 200
+        self.is_successful = status == 200
         self.client.begin(status, [*self._headers.items(), _JSON, length, *headers])
         self.client.end(body)
 
@@ -166,7 +168,7 @@ class TurnExchange:
     def end(self, body: bytes = b"") -> None:
         if not self._is_stream:
             self._begin_stream()
-        self.is_good = True
+        self.is_successful = True
         self.client.end(body)
 
     def _begin_stream(self) -> None:
@@ -179,10 +181,10 @@ class TurnExchange:
 
     def fail(self, problem: BaseException) -> None:
         if self.client.has_begun:
-            self.client.end(b"" if self.has_told_end else self._error(problem))
+            self.client.end(b"" if self.has_sent_end else self._error(problem))
         else:
             kind = kind_of(problem)
-            self.whole(error_body(problem), kind.status, kind.headers)
+            self.send_whole(error_body(problem), kind.status, kind.headers)
 
     async def close(self) -> bool:
         """Wait until everything is sent, or the client took too long; return whether it is."""
@@ -190,7 +192,7 @@ class TurnExchange:
             return await self.client.close(self.service.settings.limits.send_wait)
         finally:  # also when this wait is cancelled
             if self._is_kept_alive:
-                self.service.streams.let_go(self.client)
+                self.service.streams.stop_keep_alive(self.client)
             if self._is_stream:
                 self.service.metrics.stream_closed()
 
@@ -229,8 +231,10 @@ class TurnEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, limits = self._service, self._service.settings.limits
-        who: Principal = scope["state"]["principal"]
-        slot = service.quotas.turn(who.owner, is_tokenless=who.token is None, link=who.link)
+        principal: Principal = scope["state"]["principal"]
+        slot = service.quotas.admit_turn(
+            principal.owner, is_tokenless=principal.token is None, link=principal.link
+        )
         exchange = TurnExchange(service, scope, receive, send, slot, self._api.error)
         run: TurnRun | None = None
         try:
@@ -245,35 +249,37 @@ class TurnEndpoint:
         except TurnledgerError as problem:
             await self._fail(exchange, problem)
         except asyncio.CancelledError:
-            if not exchange.is_good:
-                exchange.fail(shutting_down())
+            if not exchange.is_successful:
+                exchange.fail(shutdown_error())
             raise
         except Exception as problem:
-            logs.unexpected(problem, request_id=exchange.state["request_id"])
+            logs.log_unexpected(problem, request_id=exchange.state["request_id"])
             exchange.fail(problem)
         finally:
-            slot.leave()  # the turn has ended, even if the client is slow to read its end
-            all_of_it = await exchange.close()
+            slot.release()  # the turn has ended, even if the client is slow to read its end
+            is_complete = await exchange.close()
             if run is not None:
-                run.note_delivery(all_of_it=all_of_it)
+                run.record_delivery(is_complete=is_complete)
 
     # Separate functions: a frame and an exception that refer to each other live until the next garbage
     # collection, and the request body with them.
 
     async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
         try:
-            reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
+            reported = (
+                problem if exchange.turn is not None else await self._error_before_begin(exchange, problem)
+            )
         except asyncio.CancelledError:  # a stream that has begun must not end without an error
-            exchange.fail(shutting_down())
+            exchange.fail(shutdown_error())
             raise
         exchange.state["code"] = reported.code
         exchange.fail(reported)
 
-    async def _before_begin(self, exchange: TurnExchange, problem: TurnledgerError) -> TurnledgerError:
+    async def _error_before_begin(self, exchange: TurnExchange, problem: TurnledgerError) -> TurnledgerError:
         """Return the error to report when no begin has checked that the caller is still authorized: a revoked
         caller receives only the authorization error."""
         try:
-            await self._service.admission.admit(exchange.state["head"])
+            await self._service.authenticator.admit(exchange.state["head"])
         except TurnledgerError as refused:
             return refused
         return problem
@@ -289,52 +295,52 @@ class TurnRun:
         self._block = turn.block
         self._on_disconnect = turn.on_disconnect or OnDisconnect.CONTINUE
         self._stopping: asyncio.Task[None] | None = None
-        self._reads: TurnId | None = None
+        self._followed: TurnId | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run the turn, and respond with it. Raises the error to report."""
         exchange, service, metrics = self._exchange, self._service, self._service.metrics
         running: RunningTurn | None = None
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         exchange.client.watch(self._client_left)
         try:
             async with self._block as running:
                 exchange.slot.begin()
                 exchange.began_at = time.monotonic()
-                metrics.waited(exchange.began_at - asked_at)
-                self._place(running.conversation.id, running.began, running.id)
+                metrics.observe_lane_wait(exchange.began_at - requested_at)
+                self._set_turn(running.conversation.id, running.began, running.id)
                 if self._stopping is not None:
                     # The client left while the turn began, too early to find and stop it.
                     running.stop(self._on_disconnect.value)
                     raise TurnStopped
                 await self._turn.answer(running)
-                leaving_at = time.monotonic()
-            metrics.committed(time.monotonic() - leaving_at)
+                commit_began_at = time.monotonic()
+            metrics.observe_commit(time.monotonic() - commit_began_at)
             await self._turn.finish(running)
-            metrics.turn_ended("completed")
+            metrics.count_turn("completed")
             if service.titles is not None and running.number == 1 and running.turn is not None:
-                service.titles.consider(running.conversation, running.turn)
+                service.titles.enqueue(running.conversation, running.turn)
         except TurnReplayed as replay:
-            metrics.turn_ended("replayed")
-            self._place(replay.conversation, "continued", replay.turn.id)
-            exchange.header(b"idempotency-replayed", "true")
+            metrics.count_turn("replayed")
+            self._set_turn(replay.conversation, "continued", replay.turn.id)
+            exchange.set_header(b"idempotency-replayed", "true")
             await self._turn.replay(replay.turn)
         except TurnAttached as attached:
             exchange.slot.begin()
-            self._place(attached.conversation, "continued", attached.turn)
+            self._set_turn(attached.conversation, "continued", attached.turn)
             if not exchange.client.is_broken:
                 await self._follow(attached.turn)
         except asyncio.CancelledError:
             # Cancelled during the commit, the turn may be committed, and the client must learn that. A turn
             # that was interrupted and kept is committed, too, but is not an answer.
             is_whole = running is not None and running.state is AttemptState.COMPLETED
-            metrics.turn_ended("completed" if is_whole else "failed")
+            metrics.count_turn("completed" if is_whole else "failed")
             if is_whole and running is not None:
                 await self._turn.finish(running, is_cancelled=True)
             raise
         except BaseException as problem:
-            metrics.turn_ended(outcome_of(problem))
+            metrics.count_turn(outcome_of(problem))
             raise
         finally:
             self._stop_reading()
@@ -342,31 +348,31 @@ class TurnRun:
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 
-    def _place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
+    def _set_turn(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
         if turn != self._block.id and self._exchange.client.has_begun:  # it waited under its own id
-            raise moved()
-        self._exchange.place(conversation, state, turn)
+            raise moved_error()
+        self._exchange.set_turn(conversation, state, turn)
 
     async def _follow(self, turn: TurnId) -> None:
         """Follow a turn that another request runs. The turn does not depend on this reader, so this request
         ends when its client leaves or its token ends."""
         self._service.audience.join(turn)
-        self._reads = turn
+        self._followed = turn
         following = self._following = asyncio.create_task(self._turn.follow(turn), name="turnledger follower")
         try:
-            with self._service.streams.stay(self._exchange.who):
+            with self._service.streams.while_authorized(self._exchange.principal):
                 await asyncio.wait((following,))
         finally:
             following.cancel()
         if not following.cancelled():
             following.result()
 
-    def note_delivery(self, *, all_of_it: bool) -> None:
+    def record_delivery(self, *, is_complete: bool) -> None:
         """Record whether the client received its answer: if not, its next try counts as the same request. In
         doubt nothing is recorded, and the turn runs again."""
-        if all_of_it and self._exchange.is_good:
+        if is_complete and self._exchange.is_successful:
             self._service.host.delivered(self._block)
-        elif not self._exchange.is_good or not self._exchange.client.may_have_arrived:
+        elif not self._exchange.is_successful or not self._exchange.client.may_have_arrived:
             self._service.host.lost(self._block)
 
     # When the client leaves.
@@ -381,9 +387,9 @@ class TurnRun:
             self._service.audience.when_gone(self._block.id, self._begin_to_stop)
 
     def _stop_reading(self) -> None:
-        if self._reads is not None:
-            self._service.audience.leave(self._reads)
-            self._reads = None
+        if self._followed is not None:
+            self._service.audience.leave(self._followed)
+            self._followed = None
 
     def _begin_to_stop(self) -> None:
         self._stopping = asyncio.create_task(self._stop(self._block.id), name="turnledger stop")
@@ -394,10 +400,10 @@ class TurnRun:
             await chat.stop(turn, policy=self._on_disconnect.value)
 
 
-def moved() -> Refused:
+def moved_error() -> RequestRefused:
     """Return the error for a request that waited under one turn's id, and turned out to be another turn."""
     message = "Another request with this Idempotency-Key runs the turn. Send the request again to follow it."
-    return Refused(503, "turn_moved", message)
+    return RequestRefused(503, "turn_moved", message)
 
 
 def outcome_of(problem: BaseException) -> str:

@@ -2,8 +2,8 @@
 
 Bytes leave at once while the client keeps up. When it does not, a task waits for it, and later bytes are
 buffered up to a bound: a client that falls further behind is disconnected. The turn goes on, and its client
-can read the rest from the turn's events. `Started` runs a coroutine without a task up to its first wait:
-mostly there is room, and a task or a timer for each write would cost more than everything else.
+can read the rest from the turn's events. `EagerCoroutine` runs a coroutine without a task up to its first
+wait: mostly there is room, and a task or a timer for each write would cost more than everything else.
 """
 
 from __future__ import annotations
@@ -21,66 +21,66 @@ from turnledger.engine.lane.shield import listen
 Result = TypeVar("Result")
 
 
-class Started(Generic[Result]):
+class EagerCoroutine(Generic[Result]):
     """Runs a coroutine up to its first wait; raises its errors. Then `is_done` is true if it has ended with
     `result`. If not: await it, set a callback, or close it."""
 
-    __slots__ = ("_then", "_waits_for", "_work", "is_done", "result")
+    __slots__ = ("_callback", "_coroutine", "_future", "is_done", "result")
     result: Result
 
-    def __init__(self, work: Coroutine[Any, Any, Result]) -> None:
-        self._work = work
-        self._waits_for: asyncio.Future[Any] | None = None
-        self._then: Callable[[Result], object] | None = None
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self._coroutine = coroutine
+        self._future: asyncio.Future[Any] | None = None
+        self._callback: Callable[[Result], object] | None = None
         self.is_done = False
-        self._go_on()
+        self._step()
 
-    def _go_on(self) -> None:
+    def _step(self) -> None:
         try:
-            self._waits_for = self._work.send(None)
+            self._future = self._coroutine.send(None)
         except StopIteration as stop:
             self.is_done, self.result = True, stop.value
 
     def __await__(self) -> Generator[Any, Any, Result]:
         while not self.is_done:
             try:
-                yield self._waits_for
+                yield self._future
             except BaseException as problem:
                 try:
-                    self._waits_for = self._work.throw(problem)
+                    self._future = self._coroutine.throw(problem)
                 except StopIteration as stop:
                     self.is_done, self.result = True, stop.value
             else:
-                self._go_on()
+                self._step()
         return self.result
 
-    def call_back(self, then: Callable[[Result], object]) -> None:
-        """Continue without a task whenever the awaited future is done, and call `then` with the result. Only
-        for coroutines that wait for futures, and are closed, not cancelled. Errors go to the exception
+    def set_callback(self, callback: Callable[[Result], object]) -> None:
+        """Continue without a task whenever the awaited future is done, and call `callback` with the result.
+        Only for coroutines that wait for futures, and are closed, not cancelled. Errors go to the exception
         handler of the loop."""
-        self._then = then
+        self._callback = callback
         self._listen()
 
     def _listen(self) -> None:
         if self.is_done:
-            if self._then is not None:
-                self._then(self.result)
-        elif self._waits_for is None:  # it only yields to the loop
+            if self._callback is not None:
+                self._callback(self.result)
+        elif self._future is None:  # it only yields to the loop
             asyncio.get_running_loop().call_soon(self._wake)
         else:
-            listen(self._waits_for, self._wake)
+            listen(self._future, self._wake)
 
     def _wake(self, _: object = None) -> None:
-        if self._then is not None:
-            self._go_on()
+        if self._callback is not None:
+            self._step()
             self._listen()
 
     def close(self) -> None:
-        self._then = None
-        if self._waits_for is not None:
-            self._waits_for.remove_done_callback(self._wake)
-            self._waits_for = None
-        self._work.close()
+        self._callback = None
+        if self._future is not None:
+            self._future.remove_done_callback(self._wake)
+            self._future = None
+        self._coroutine.close()
 
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -94,8 +94,8 @@ CUT = "turnledger.cut"
 def cut_of(scope: Scope) -> Callable[[], object]:
     """Return the function that closes the connection of a request at once. It does nothing on other servers:
     they close the connection of an incomplete response when its task ends."""
-    found: Callable[[], object] = scope.get("extensions", {}).get(CUT, {}).get("cut", _do_nothing)
-    return found
+    cut: Callable[[], object] = scope.get("extensions", {}).get(CUT, {}).get("cut", _do_nothing)
+    return cut
 
 
 def _do_nothing() -> None:
@@ -120,10 +120,10 @@ class ClientStream:
         self._backlog: deque[Message] = deque()
         self._backlog_bytes = 0
         self._sending: asyncio.Task[None] | None = None
-        self._receiving: Started[Message] | None = None
+        self._receiving: EagerCoroutine[Message] | None = None
         self._on_broken: Callable[[], object] | None = None
         self._is_ended = False
-        self._is_quiet = False
+        self._is_idle = False
         self.has_begun = False
         self.is_broken = False
         """Whether the client left or was disconnected before it had everything."""
@@ -139,10 +139,10 @@ class ClientStream:
     def _listen(self) -> None:
         step = self._receive()
         assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers receive by coroutine functions
-        self._receiving = Started(step)
-        self._receiving.call_back(self._hear)
+        self._receiving = EagerCoroutine(step)
+        self._receiving.set_callback(self._on_message)
 
-    def _hear(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         if message["type"] != "http.disconnect":
             self._listen()
         # The server also reports this when the response is complete, but not while bytes are left to send.
@@ -156,7 +156,7 @@ class ClientStream:
             on_broken()
 
     @asynccontextmanager
-    async def until_gone(self) -> AsyncIterator[None]:
+    async def cancel_on_disconnect(self) -> AsyncIterator[None]:
         """Cancel the block when the client leaves, without raising."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
@@ -173,35 +173,35 @@ class ClientStream:
 
     def begin(self, status: int, headers: Headers) -> None:
         self.has_begun = True
-        self._put({"type": "http.response.start", "status": status, "headers": list(headers)}, 0)
+        self._enqueue({"type": "http.response.start", "status": status, "headers": list(headers)}, 0)
 
     def write(self, body: bytes) -> None:
-        self._is_quiet = False
-        self._put({"type": "http.response.body", "body": body, "more_body": True}, len(body))
+        self._is_idle = False
+        self._enqueue({"type": "http.response.body", "body": body, "more_body": True}, len(body))
 
-    def beat(self, sign: bytes, headers: Headers) -> None:
+    def send_heartbeat(self, comment: bytes, headers: Headers) -> None:
         """Send a sign of life if nothing was written since the last call, and no earlier bytes wait for the
         client."""
-        if self._is_quiet and not self._is_ended and self._sending is None:
+        if self._is_idle and not self._is_ended and self._sending is None:
             if not self.has_begun:
                 self.begin(200, headers)
-            self.write(sign)
-        self._is_quiet = True
+            self.write(comment)
+        self._is_idle = True
 
-    async def flow(self, body: bytes) -> None:
+    async def write_at_pace(self, body: bytes) -> None:
         """Send a piece of the body, and wait until the client has room for the next."""
         self.write(body)
-        await self.room()
+        await self.wait_for_room()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         if self._sending is not None:
             await asyncio.wait((self._sending,))
 
     def end(self, body: bytes = b"") -> None:
         self._is_ended = not self.is_broken
-        self._put({"type": "http.response.body", "body": body, "more_body": False}, len(body))
+        self._enqueue({"type": "http.response.body", "body": body, "more_body": False}, len(body))
 
-    def _put(self, message: Message, size: int) -> None:
+    def _enqueue(self, message: Message, size: int) -> None:
         if self.is_broken:
             return
         if self._sending is None:
@@ -209,14 +209,14 @@ class ClientStream:
             step = self._send(message)
             assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers send by coroutine functions
             try:
-                sent = Started(step)
+                sent = EagerCoroutine(step)
             except OSError:
                 self.is_broken = True
                 return
             if not sent.is_done:
                 self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger client stream")
         elif self._backlog_bytes + size > self._backlog_limit:
-            self._cut_off(self._sending)
+            self._disconnect(self._sending)
             self._report_broken()
         else:
             self._backlog.append(message)
@@ -227,13 +227,13 @@ class ClientStream:
         if self._is_ended and not self.is_broken and not any(each.get("body") for each in self._backlog):
             self.may_have_arrived = True
 
-    def _cut_off(self, sending: asyncio.Task[None]) -> None:
+    def _disconnect(self, sending: asyncio.Task[None]) -> None:
         self.is_broken = True
         self._backlog.clear()
         sending.cancel()
         self._cut()
 
-    async def _catch_up(self, sent: Started[None]) -> None:
+    async def _catch_up(self, sent: EagerCoroutine[None]) -> None:
         try:
             await sent
             while self._backlog:
@@ -252,7 +252,7 @@ class ClientStream:
         if sending is not None:
             await asyncio.wait((sending,), timeout=patience)
             if not sending.done():
-                self._cut_off(sending)
+                self._disconnect(sending)
         if self._receiving is not None:
             self._receiving.close()
         # The callback refers to the turn, which refers to this stream: break the cycle.

@@ -13,21 +13,21 @@ from turnledger.engine.conversations.read import SetAside
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.server.access.auth import Principal
-from turnledger.server.models.redacted import discreet_failure
+from turnledger.server.models.redaction import redact_failure
 from turnledger.server.openapi.endpoint import Parameter
 
-ETAG = Parameter("Its revision, for `If-Match`.", {"type": "string", "pattern": '^"[0-9]+"$'})
+ETAG = Parameter("The revision of the chat, for `If-Match`.", {"type": "string", "pattern": '^"[0-9]+"$'})
 
 
-def without_words(who: Principal, shown: AnyChat) -> AnyChat:
+def without_content(principal: Principal, chat: AnyChat) -> AnyChat:
     """Remove the content of a chat for a caller that may change but not read chats. A title that a person
     gave stays."""
-    if who.has(TokenScope.CHATS_READ):
-        return shown
-    withheld: dict[str, Any] = {"preview": ""} if isinstance(shown, ListedChat) else {}
-    if shown.named_by != NamedBy.PERSON:
+    if principal.has(TokenScope.CHATS_READ):
+        return chat
+    withheld: dict[str, Any] = {"preview": ""} if isinstance(chat, ListedChat) else {}
+    if chat.named_by != NamedBy.PERSON:
         withheld["title"] = None
-    return replace(shown, **withheld)
+    return replace(chat, **withheld)
 
 
 def etag_of(conversation: Conversation) -> str:
@@ -35,8 +35,8 @@ def etag_of(conversation: Conversation) -> str:
     return f'"{conversation.revision}"'
 
 
-def aside_shown(aside: SetAside, who: Principal) -> Attempt:
+def show_aside(aside: SetAside, principal: Principal) -> Attempt:
     """Show an attempt outside the history; a narrowed caller sees no details of a failure."""
     attempt = aside.attempt
-    failure = discreet_failure(attempt.failure) if who.is_narrowed else attempt.failure
+    failure = redact_failure(attempt.failure) if principal.is_narrowed else attempt.failure
     return show_attempt(attempt, aside.journal.items, failure)

@@ -20,20 +20,20 @@ from turnledger.engine.ports import Clock
 from turnledger.errors import TurnledgerError
 from turnledger.model import codec
 from turnledger.model.event import Event, TurnFinished
-from turnledger.server.access.auth import Principal, missing, why_not
+from turnledger.server.access.auth import Principal, missing_token_error, token_error
 from turnledger.server.access.limits import Quotas
-from turnledger.server.errors import error_body, shutting_down
-from turnledger.server.models.redacted import discreet_failure
+from turnledger.server.errors import error_body, shutdown_error
+from turnledger.server.models.redaction import redact_failure
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.tokens import Tokens
 
-BEAT_EVERY = 10.0
+HEARTBEAT_EVERY = 10.0
 """Seconds. A stream that was silent for this long sends a comment, after twice the time at most."""
 CHECK_EVERY = 2.0
 """Seconds between checks of the readers' tokens."""
-SIGN = b": \n\n"
+COMMENT = b": \n\n"
 """A comment, which readers of events skip."""
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
@@ -48,17 +48,17 @@ def error_event(problem: BaseException) -> bytes:
     return b"event: error\ndata: %s\n\n" % error_body(problem)
 
 
-async def seen_by(who: Principal, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+async def redact_events(principal: Principal, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     """Yield the events of a turn, without details of a failure for a narrowed caller."""
     async for event in events:
-        if who.is_narrowed and isinstance(event, TurnFinished):
-            event = replace(event, failure=discreet_failure(event.failure))
+        if principal.is_narrowed and isinstance(event, TurnFinished):
+            event = replace(event, failure=redact_failure(event.failure))
         yield event
 
 
 class Stream(NamedTuple):
     pieces: AsyncIterator[bytes]
-    beats: bool = False
+    has_heartbeat: bool = False
     """Whether it sends comments from the start, also before its first piece."""
     file: Headers | None = None
     """The headers of a file. A file that fails is cut off, so that no client takes a part for the whole."""
@@ -90,7 +90,7 @@ class Streams:
         metrics: Metrics,
         patience: float,
         *,
-        beat_every: float = BEAT_EVERY,
+        heartbeat_every: float = HEARTBEAT_EVERY,
         check_every: float = CHECK_EVERY,
     ) -> None:
         self._tokens = tokens
@@ -98,42 +98,44 @@ class Streams:
         self._quotas = quotas
         self._metrics = metrics
         self._patience = patience
-        self._beat_every = beat_every
-        self._alive: dict[ClientStream, Headers | Callable[[], Headers | None]] = {}
+        self._heartbeat_every = heartbeat_every
+        self._kept_alive: dict[ClientStream, Headers | Callable[[], Headers | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.check_every = check_every
         self._readers: dict[bytes, set[asyncio.Task[object]]] = {}
         """By the digest of their token; readers without a token are under an empty digest."""
         self._ended: dict[asyncio.Task[object], Callable[[], TurnledgerError]] = {}
         """Cancelled readers, and the error that each is to raise."""
-        self._checking: asyncio.Task[None] | None = None
+        self._check_task: asyncio.Task[None] | None = None
 
     async def send(self, source: Source, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a stream until it ends or the client leaves, at the client's pace. An error before the first
         piece is raised. A later one is sent as the last event; a file is cut off."""
         request = Request(scope, receive)
-        who: Principal = request.state.principal
-        slot = self._quotas.stream(who.owner, is_tokenless=who.token is None, link=who.link)
+        principal: Principal = request.state.principal
+        slot = self._quotas.admit_stream(
+            principal.owner, is_tokenless=principal.token is None, link=principal.link
+        )
         try:
-            async with source(who, request) as stream:
-                await self._send(stream, who, ClientStream(send, receive, cut=cut_of(scope)))
+            async with source(principal, request) as stream:
+                await self._send(stream, principal, ClientStream(send, receive, cut=cut_of(scope)))
         finally:
-            slot.leave()
+            slot.release()
 
-    async def _send(self, stream: Stream, who: Principal, client: ClientStream) -> None:
+    async def _send(self, stream: Stream, principal: Principal, client: ClientStream) -> None:
         is_file, headers = stream.file is not None, [EVENTS] if stream.file is None else stream.file
         if not is_file:
             self._metrics.stream_opened()
-        if stream.beats:
+        if stream.has_heartbeat:
             self.keep_alive(client, headers)
         try:
             # The last bytes are sent outside: a revoked reader gets as much time for them as any other.
-            with self.stay(who):
-                async with client.until_gone():
+            with self.while_authorized(principal):
+                async with client.cancel_on_disconnect():
                     async for piece in stream.pieces:
                         if not client.has_begun:
                             client.begin(200, headers)
-                        await client.flow(piece)
+                        await client.write_at_pace(piece)
                     if not client.has_begun:
                         client.begin(200, headers)
                     client.end()
@@ -143,13 +145,13 @@ class Streams:
             client.end(error_event(problem))
         except asyncio.CancelledError:
             if not is_file and client.has_begun:
-                client.end(error_event(shutting_down()))
+                client.end(error_event(shutdown_error()))
             raise
         finally:
             try:
                 await client.close(self._patience)
             finally:  # also when this wait is cancelled
-                self.let_go(client)
+                self.stop_keep_alive(client)
                 if not is_file:
                     self._metrics.stream_closed()
 
@@ -158,38 +160,38 @@ class Streams:
     def keep_alive(self, client: ClientStream, headers: Headers | Callable[[], Headers | None] = ()) -> None:
         """Send comments while nothing else is sent. `headers` are for a response that begins with a comment;
         a function returns None as long as the response must not begin."""
-        self._alive[client] = headers
+        self._kept_alive[client] = headers
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._tick)
+            self._timer = asyncio.get_running_loop().call_later(self._heartbeat_every, self._tick)
 
-    def let_go(self, client: ClientStream) -> None:
+    def stop_keep_alive(self, client: ClientStream) -> None:
         """Stop the comments. The timer stays for the next stream, or ends by itself."""
-        self._alive.pop(client, None)
+        self._kept_alive.pop(client, None)
 
     def _tick(self) -> None:
         self._timer = None
-        self.beat()
-        if self._alive:
-            self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._tick)
+        self.send_heartbeats()
+        if self._kept_alive:
+            self._timer = asyncio.get_running_loop().call_later(self._heartbeat_every, self._tick)
 
-    def beat(self) -> None:
-        for client, given in list(self._alive.items()):
-            headers = given() if callable(given) else given
+    def send_heartbeats(self) -> None:
+        for client, headers_ in list(self._kept_alive.items()):
+            headers = headers_() if callable(headers_) else headers_
             if headers is not None:
-                client.beat(SIGN, headers)
+                client.send_heartbeat(COMMENT, headers)
 
     # Tokens: a request is authorized once, at its start, and a stream may last for hours.
 
     @contextmanager
-    def stay(self, who: Principal) -> Iterator[None]:
+    def while_authorized(self, principal: Principal) -> Iterator[None]:
         """Raise in this block, once, when the caller is no longer authorized. A caller without a token is
         authorized until a token exists."""
-        digest, task = who.token.digest if who.token else b"", asyncio.current_task()
+        digest, task = principal.token.digest if principal.token else b"", asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         readers = self._readers.setdefault(digest, set())
         readers.add(task)
-        if self._checking is None:
-            self._checking = asyncio.create_task(self._keep_checking(), name="turnledger tokens")
+        if self._check_task is None:
+            self._check_task = asyncio.create_task(self._check_periodically(), name="turnledger tokens")
         try:
             yield
         except asyncio.CancelledError:
@@ -201,11 +203,11 @@ class Streams:
             readers.discard(task)
             if not readers and self._readers.get(digest) is readers:
                 del self._readers[digest]
-            if not self._readers and self._checking is not None:
-                self._checking.cancel()
-                self._checking = None
+            if not self._readers and self._check_task is not None:
+                self._check_task.cancel()
+                self._check_task = None
 
-    async def _keep_checking(self) -> None:
+    async def _check_periodically(self) -> None:
         while True:
             await asyncio.sleep(self.check_every)
             try:
@@ -221,9 +223,9 @@ class Streams:
         for digest in digests:
             token = found.get(digest)
             if token is None or not token.is_valid(now):
-                self._end(digest, partial(why_not, token))
+                self._end(digest, partial(token_error, token))
         if b"" in self._readers and (await self._tokens.find(None)).any_tokens:
-            self._end(b"", missing)
+            self._end(b"", missing_token_error)
 
     def _end(self, digest: bytes, reason: Callable[[], TurnledgerError]) -> None:
         # Removed first, so that a slow reader is not cancelled twice.

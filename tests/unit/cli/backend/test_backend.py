@@ -241,7 +241,7 @@ def test_completion_reads_chats_from_a_server(server: str) -> None:
 def test_doctor_recognizes_a_running_server_without_disturbing_it(store: str, server: str) -> None:
     done = run("doctor", "--store", store, "--port", server.rpartition(":")[2], "--json")
     told = {each["subject"]: each["told"] for each in json.loads(done.stdout)["findings"]}
-    assert told["processes"] == "1 process at work in the store"
+    assert told["processes"] == "1 process using the store"
     assert "a server runs" in told["port"]
     assert "Where is my order?" in run("chats", "list", "--server", server).stdout
 

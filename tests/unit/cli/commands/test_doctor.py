@@ -78,7 +78,7 @@ async def test_doctor_on_a_public_address_requires_a_token(tmp_path: Path) -> No
         assert (told["level"], "turnledger tokens create" in told["remedy"]) == ("FAIL", True)
         await Host(ledger).tokens.create(owner="somebody", scopes={TokenScope.TURNS_RUN})
         told = await asyncio.to_thread(access, flags)
-        assert (told["level"], told["told"]) == ("OK", "at 0.0.0.0:0, with a token only")
+        assert (told["level"], told["told"]) == ("OK", "0.0.0.0:0 requires a token")
 
 
 def access(flags: list[str]) -> dict[str, str]:

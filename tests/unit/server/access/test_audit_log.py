@@ -17,7 +17,7 @@ from tests.guarded.walking import ALL, PAGE, SECRETS, Town, chat_body, unknown_t
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.runners.demo import DemoModel
-from turnledger.server.access.audit_log import LEFT_OUT, STRANGERS, logger
+from turnledger.server.access.audit_log import LEFT_OUT, UNKNOWN_CALLERS, logger
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models, ResolvedModel
@@ -33,7 +33,7 @@ async def audited(path: Path) -> AsyncIterator[Town]:
     clock = FakeClock()
     async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
         models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
-        app = make_app(ledger, models, Settings(audit_log=str(path)), built=PAGE)
+        app = make_app(ledger, models, Settings(audit_log=str(path)), chat_page=PAGE)
         place = Town(app, ledger, clock)
         made, place.tokens["ann"] = await Host(ledger).tokens.create(owner="ann", scopes=ALL)
         place.ids["ann"] = str(made.id)
@@ -105,22 +105,22 @@ async def test_audit_log_bounds_lines_of_unauthenticated_callers_and_counts_the_
     path = tmp_path / "audit.jsonl"
     async with audited(path) as place:
         place.tokens["stranger"] = unknown_token()
-        for _ in range(STRANGERS):
+        for _ in range(UNKNOWN_CALLERS):
             assert (await place.ask("GET", "/api/chats", None)).status == 401
             assert (await place.ask("GET", "/api/chats/" + "x" * 10_000, "stranger")).status == 401
         await place.ask("GET", "/api/chats", "ann")
         place.clock.advance(60)
         await place.ask("GET", "/api/search?q=x", None)
-        for _ in range(STRANGERS + 6):
+        for _ in range(UNKNOWN_CALLERS + 6):
             await place.ask("GET", "/api/tokens", None)
     told = lines(path)
-    strangers, ann = told[:STRANGERS], told[STRANGERS]
+    strangers, ann = told[:UNKNOWN_CALLERS], told[UNKNOWN_CALLERS]
     assert {each["status"] for each in strangers} == {401}
     assert ann["owner"] == "ann"
-    count, searched, *others, last = told[STRANGERS + 1 :]
-    assert (count["action"], count["left_out"]) == (LEFT_OUT, STRANGERS)
+    count, searched, *others, last = told[UNKNOWN_CALLERS + 1 :]
+    assert (count["action"], count["left_out"]) == (LEFT_OUT, UNKNOWN_CALLERS)
     assert searched["action"] == "GET /api/search"
-    assert [each["action"] for each in others] == ["GET /api/tokens"] * (STRANGERS - 1)
+    assert [each["action"] for each in others] == ["GET /api/tokens"] * (UNKNOWN_CALLERS - 1)
     assert (last["action"], last["left_out"]) == (LEFT_OUT, 7)  # when the file is closed
     assert max(map(len, path.read_bytes().splitlines())) < 500
 

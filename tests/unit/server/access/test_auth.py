@@ -20,12 +20,12 @@ from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.conversation import Within
 from turnledger.model.ids import SystemEntropy
 from turnledger.model.item import Item
-from turnledger.server.access.auth import REMEMBERED_FOR, Authenticator
+from turnledger.server.access.auth import CACHE_SECONDS, Authenticator
 from turnledger.server.access.cursors import LENGTH, Seal, ServerSeal
 from turnledger.server.access.guard import RequestHead
-from turnledger.server.access.share_view import as_readers_see
+from turnledger.server.access.share_view import show_to_reader
 from turnledger.server.config.settings import Settings
-from turnledger.server.errors import Refused
+from turnledger.server.errors import RequestRefused
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
@@ -41,14 +41,14 @@ def shown(text: str | None = None, *others: tuple[bytes, bytes]) -> RequestHead:
 class Place:
     def __init__(self, ledger: Ledger, store: GatedStore, clock: FakeClock, settings: Settings) -> None:
         self.ledger, self.store, self.clock = ledger, store, clock
-        self.admission = Authenticator(Host(ledger).tokens, settings, clock)
+        self.authenticator = Authenticator(Host(ledger).tokens, settings, clock)
 
     async def token(self, **asked: object) -> tuple[Token, str]:
         return await Host(self.ledger).tokens.create(**{"owner": "ann", "scopes": RUN, **asked})  # type: ignore[arg-type]
 
     async def code(self, head: RequestHead) -> tuple[int, str]:
-        with pytest.raises(Refused) as refused:
-            await self.admission.admit(head)
+        with pytest.raises(RequestRefused) as refused:
+            await self.authenticator.admit(head)
         return refused.value.status, refused.value.code
 
 
@@ -62,17 +62,17 @@ async def place(settings: Settings | None = None) -> AsyncIterator[Place]:
 async def test_token_authenticates_its_owner_with_its_scopes_and_models() -> None:
     async with place() as here:
         token, text = await here.token(chat_scope="shop", models=["a"])
-        who = await here.admission.admit(shown(text))
+        who = await here.authenticator.admit(shown(text))
         assert (who.owner, who.scopes, who.within, who.token_id) == ("ann", RUN, Within("shop"), token.id)
         assert (who.may_ask("a"), who.may_ask("b")) == (True, False)
         who.check(None)
         who.check(TokenScope.TURNS_RUN)
-        with pytest.raises(Refused, match="needs a token with the scope admin") as refused:
+        with pytest.raises(RequestRefused, match="requires a token with the scope admin") as refused:
             who.check(TokenScope.ADMIN)
         assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
         who.check_chat_scope(None)
         who.check_chat_scope("shop")
-        with pytest.raises(Refused, match="restricted"):
+        with pytest.raises(RequestRefused, match="restricted"):
             who.check_chat_scope("bar")
 
 
@@ -81,7 +81,7 @@ async def test_bearer_keyword_is_accepted_in_any_case(kind: bytes) -> None:
     async with place() as here:
         _, text = await here.token()
         head = RequestHead({"headers": [(b"authorization", kind + b" " + text.encode())]})
-        assert (await here.admission.admit(head)).owner == "ann"
+        assert (await here.authenticator.admit(head)).owner == "ann"
 
 
 async def test_tokenless_local_caller_is_accepted_until_a_token_exists_and_never_as_admin() -> None:
@@ -91,10 +91,10 @@ async def test_tokenless_local_caller_is_accepted_until_a_token_exists_and_never
             shown("sk-unused"),
             RequestHead({"headers": [(b"authorization", b"Basic YTpi")]}),
         ):
-            who = await here.admission.admit(head)
+            who = await here.authenticator.admit(head)
             assert (who.owner, who.token, who.within, who.may_ask("any")) == ("local", None, Within(), True)
             assert who.scopes == frozenset(TokenScope) - {TokenScope.ADMIN}
-            with pytest.raises(Refused, match="tokens create --scopes admin"):
+            with pytest.raises(RequestRefused, match="tokens create --scopes admin"):
                 who.check(TokenScope.ADMIN)
         token, _ = await here.token()
         assert await here.code(shown()) == (401, "missing_token")
@@ -119,9 +119,9 @@ async def test_proxied_request_without_a_token_is_refused(name: bytes) -> None:
     async with place() as here:
         assert await here.code(shown(None, (name, b"1.2.3.4"))) == (403, "forwarded_request")
         _, text = await here.token()
-        assert (await here.admission.admit(shown(text, (name, b"1.2.3.4")))).owner == "ann"
+        assert (await here.authenticator.admit(shown(text, (name, b"1.2.3.4")))).owner == "ann"
     async with place(Settings(insecure=True)) as here:
-        assert (await here.admission.admit(shown(None, (name, b"1.2.3.4")))).owner == "local"
+        assert (await here.authenticator.admit(shown(None, (name, b"1.2.3.4")))).owner == "local"
 
 
 async def test_http_1_0_request_without_a_token_is_refused_as_proxied() -> None:
@@ -129,17 +129,17 @@ async def test_http_1_0_request_without_a_token_is_refused_as_proxied() -> None:
     scope = {"headers": [(b"host", b"127.0.0.1:8383")], "http_version": "1.0"}
     async with place() as here:
         assert await here.code(RequestHead(scope)) == (403, "forwarded_request")
-        assert await here.admission.admit(RequestHead({**scope, "http_version": "1.1"}))
-        assert here.admission.recall(shown()) is not None
-        with pytest.raises(Refused):
-            here.admission.recall(RequestHead(scope))
+        assert await here.authenticator.admit(RequestHead({**scope, "http_version": "1.1"}))
+        assert here.authenticator.find_cached(shown()) is not None
+        with pytest.raises(RequestRefused):
+            here.authenticator.find_cached(RequestHead(scope))
 
 
 async def test_tokenless_caller_on_a_public_address_is_refused_unless_insecure() -> None:
     async with place(Settings(host="0.0.0.0")) as here:
         assert await here.code(shown()) == (401, "missing_token")
     async with place(Settings(host="0.0.0.0", insecure=True)) as here:
-        assert (await here.admission.admit(shown())).owner == "local"
+        assert (await here.authenticator.admit(shown())).owner == "local"
 
 
 async def test_ended_token_error_distinguishes_revoked_expired_and_unknown() -> None:
@@ -155,10 +155,10 @@ async def test_ended_token_error_distinguishes_revoked_expired_and_unknown() -> 
 
 async def test_malformed_token_is_recalled_without_a_store_lookup() -> None:
     async with place() as here:
-        who = await here.admission.admit(shown("sk-unused"))
+        who = await here.authenticator.admit(shown("sk-unused"))
         here.store.refuse(find)
-        assert here.admission.recall(shown("sk-other")) == who
-        assert here.admission.recall(shown()) == who
+        assert here.authenticator.find_cached(shown("sk-other")) == who
+        assert here.authenticator.find_cached(shown()) == who
 
 
 async def test_missing_token_is_refused_without_a_store_lookup_once_tokens_exist() -> None:
@@ -174,38 +174,38 @@ async def test_missing_token_is_refused_without_a_store_lookup_once_tokens_exist
 async def test_authenticated_caller_is_recalled_until_the_token_expires() -> None:
     async with place() as here:
         _, text = await here.token(lifetime=5)
-        assert here.admission.recall(shown(text)) is None
-        who = await here.admission.admit(shown(text))
+        assert here.authenticator.find_cached(shown(text)) is None
+        who = await here.authenticator.admit(shown(text))
         here.store.refuse(find)
-        assert here.admission.recall(shown(text)) == who
+        assert here.authenticator.find_cached(shown(text)) == who
         here.clock.advance(5)
-        with pytest.raises(Refused) as refused:
-            here.admission.recall(shown(text))
+        with pytest.raises(RequestRefused) as refused:
+            here.authenticator.find_cached(shown(text))
         assert refused.value.code == "token_expired"
 
 
 async def test_authenticated_caller_is_looked_up_again_after_the_cache_lifetime() -> None:
     async with place() as here:
         _, text = await here.token()
-        await here.admission.admit(shown(text))
-        here.clock.advance(REMEMBERED_FOR)
-        assert here.admission.recall(shown(text)) is not None
+        await here.authenticator.admit(shown(text))
+        here.clock.advance(CACHE_SECONDS)
+        assert here.authenticator.find_cached(shown(text)) is not None
         here.clock.advance(1)
-        assert here.admission.recall(shown(text)) is None
+        assert here.authenticator.find_cached(shown(text)) is None
 
 
 async def test_revoked_caller_is_not_recalled_from_the_cache() -> None:
     async with place() as here:
         token, text = await here.token()
-        await here.admission.admit(shown(text))
+        await here.authenticator.admit(shown(text))
         await Host(here.ledger).tokens.revoke(token.id)
         assert await here.code(shown(text)) == (401, "token_revoked")
-        assert here.admission.recall(shown(text)) is None
+        assert here.authenticator.find_cached(shown(text)) is None
 
 
 async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
     async with place() as here:
-        admission = Authenticator(Host(here.ledger).tokens, Settings(), here.clock, note_every=0)
+        admission = Authenticator(Host(here.ledger).tokens, Settings(), here.clock, write_every=0)
         (one, first), (two, second) = await here.token(), await here.token()
         for text in (first, second):
             await admission.admit(shown(text))
@@ -214,11 +214,11 @@ async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
             here.store.operations.clear()
             for text in (first, second, first):
                 here.clock.advance(1)
-                admission.recall(shown(text))
+                admission.find_cached(shown(text))
             while note_uses.__name__ not in here.store.operations:  # though nobody else comes
                 await asyncio.sleep(0)
-            assert admission.noting is not None
-            await admission.noting
+            assert admission.write_task is not None
+            await admission.write_task
             assert here.store.operations.count(note_uses.__name__) == 1
             used = {each.id: each.used_at for each in await Host(here.ledger).tokens.list()}
             now = here.clock.now_ms()
@@ -228,10 +228,10 @@ async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
 async def test_token_use_recording_failure_does_not_fail_requests_and_is_retried() -> None:
     async with place() as here:
         token, text = await here.token()
-        await here.admission.admit(shown(text))
+        await here.authenticator.admit(shown(text))
         here.store.refuse(note_uses, StoreReadOnly())
         for _ in range(2):
-            await here.admission.note_uses()
+            await here.authenticator.note_uses()
         (found,) = await Host(here.ledger).tokens.list()
         assert (found.id, found.used_at) == (token.id, here.clock.now_ms())
 
@@ -256,7 +256,7 @@ async def test_share_reader_sees_visible_messages_only() -> None:
         await chat.flag(hidden.id, 0, to_user=False)
         given = await shown_chat(chat)
         assert (given.conversation_key, given.metadata) == ("mine", {"note": "mine"})
-        shown = await as_readers_see(chat, given)
+        shown = await show_to_reader(chat, given)
         assert (shown.title, shown.conversation_key, shown.metadata) == ("q1", None, {})
         assert (shown.tags, shown.attempts) == ((), ())
         said = [[texts(turn.input), texts(turn.output)] for turn in shown.turns]
@@ -269,7 +269,7 @@ async def test_share_reader_sees_an_empty_chat_unchanged() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         given = await shown_chat(chat)
-        assert await as_readers_see(chat, given) == given
+        assert await show_to_reader(chat, given) == given
 
 
 async def shown_chat(chat: Chat) -> ShownChat:
@@ -295,29 +295,29 @@ TEXTS = ["", "1", "fffffffffffffff-ffffffff"]
 def test_seal_opens_a_sealed_text(text: str) -> None:
     seal = Seal(bytes(32))
     assert len(text) <= LENGTH
-    assert Seal(bytes(32)).open(b"a", seal.close(b"a", text)) == text
+    assert Seal(bytes(32)).unseal(b"a", seal.seal(b"a", text)) == text
 
 
 def test_seal_output_differs_each_time_and_has_constant_length() -> None:
     seal = Seal(bytes(32))
-    told = {seal.close(b"a", text) for text in TEXTS for _ in range(10)}
+    told = {seal.seal(b"a", text) for text in TEXTS for _ in range(10)}
     assert (len(told), {len(each) for each in told}) == (30, {56})
 
 
 def test_seal_does_not_open_altered_or_foreign_texts() -> None:
     seal = Seal(bytes(32))
-    good = seal.close(b"a", "text")
-    assert seal.open(b"b", good) is None
-    assert Seal(b"x" * 32).open(b"a", good) is None
+    good = seal.seal(b"a", "text")
+    assert seal.unseal(b"b", good) is None
+    assert Seal(b"x" * 32).unseal(b"a", good) is None
     for place in range(len(good)):
         for other in ("A" if good[place] != "A" else "B", "=", "é", " "):
-            assert seal.open(b"a", good[:place] + other + good[place + 1 :]) is None
+            assert seal.unseal(b"a", good[:place] + other + good[place + 1 :]) is None
     for other in ("", good[:-1], good + "A", good[:-4] + "====", "\n" * 56):
-        assert seal.open(b"a", other) is None
+        assert seal.unseal(b"a", other) is None
 
 
 async def test_seal_secret_belongs_to_one_store() -> None:
     async with await Ledger.open() as ledger, await Ledger.open() as other:
-        sealed = (await ServerSeal(Host(ledger).tokens).seal()).close(b"a", "text")
-        assert (await ServerSeal(Host(ledger).tokens).seal()).open(b"a", sealed) == "text"
-        assert (await ServerSeal(Host(other).tokens).seal()).open(b"a", sealed) is None
+        sealed = (await ServerSeal(Host(ledger).tokens).get()).seal(b"a", "text")
+        assert (await ServerSeal(Host(ledger).tokens).get()).unseal(b"a", sealed) == "text"
+        assert (await ServerSeal(Host(other).tokens).get()).unseal(b"a", sealed) is None

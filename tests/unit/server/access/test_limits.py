@@ -10,34 +10,34 @@ from random import Random
 import pytest
 
 from turnledger.server.access.limits import (
-    MINUTE,
+    MINUTE_MS,
     REQUESTS,
-    STARTS,
+    STARTED_TURNS,
     STREAMS,
     TURNS,
     WAITING,
-    Pace,
     Quotas,
+    RateLimit,
     Slot,
 )
 from turnledger.server.config.settings import ServerLimits
-from turnledger.server.errors import Refused, kind_of
-from turnledger.server.ops.counters import Board, OwnBoard, SharedBoard
+from turnledger.server.errors import RequestRefused, kind_of
+from turnledger.server.ops.counters import Counters, LocalCounters, SharedCounters
 from turnledger.server.ops.metrics import Metrics
 from turnledger.testing.fake_clock import FakeClock
 
-START = 1_700_000_000_000 // MINUTE * MINUTE
+START = 1_700_000_000_000 // MINUTE_MS * MINUTE_MS
 
 
-def made(most: int, board: OwnBoard | None = None) -> tuple[Pace, FakeClock]:
+def made(most: int, counters: LocalCounters | None = None) -> tuple[RateLimit, FakeClock]:
     clock = FakeClock(START)
-    return Pace(board or OwnBoard(), clock, most), clock
+    return RateLimit(counters or LocalCounters(), clock, most), clock
 
 
-def fill(pace: Pace, owner: str = "ann") -> int:
+def fill(pace: RateLimit, owner: str = "ann") -> int:
     """Begin turns until there is no room; how many."""
     begun = 0
-    while not pace.wait(owner):
+    while not pace.wait_seconds(owner):
         pace.count(owner)
         begun += 1
     return begun
@@ -45,7 +45,7 @@ def fill(pace: Pace, owner: str = "ann") -> int:
 
 def test_rate_limit_admits_its_number_of_turns_and_no_more() -> None:
     pace, _ = made(5)
-    assert (fill(pace), pace.wait("bob")) == (5, 0.0)
+    assert (fill(pace), pace.wait_seconds("bob")) == (5, 0.0)
 
 
 def test_rate_limit_frees_capacity_gradually_as_the_window_slides() -> None:
@@ -75,11 +75,11 @@ def test_rate_limit_wait_is_exact_for_every_limit_and_offset() -> None:
             clock.advance(3.0)
             for _ in range(most + 2):
                 fill(pace)
-                wait = pace.wait("ann")
+                wait = pace.wait_seconds("ann")
                 clock.advance(wait - 0.001)
-                assert pace.wait("ann") > 0, (most, offset)
+                assert pace.wait_seconds("ann") > 0, (most, offset)
                 clock.advance(0.001)
-                assert pace.wait("ann") == 0, (most, offset)
+                assert pace.wait_seconds("ann") == 0, (most, offset)
 
 
 def test_rate_limit_is_barely_exceeded_within_any_sliding_minute() -> None:
@@ -96,58 +96,58 @@ def test_rate_limit_is_barely_exceeded_within_any_sliding_minute() -> None:
 
 def test_rate_limit_refund_frees_capacity() -> None:
     pace, _ = made(1)
-    pace.take_back("ann", pace.count("ann"))
-    assert pace.wait("ann") == 0
+    pace.uncount("ann", pace.count("ann"))
+    assert pace.wait_seconds("ann") == 0
 
 
 def test_rate_limit_is_shared_between_workers() -> None:
-    board = OwnBoard()
-    one, _ = made(2, board)
-    other, _ = made(2, board)
+    counters = LocalCounters()
+    one, _ = made(2, counters)
+    other, _ = made(2, counters)
     one.count("ann")
     other.count("ann")
-    assert one.wait("ann") > 0 < other.wait("ann")
+    assert one.wait_seconds("ann") > 0 < other.wait_seconds("ann")
 
 
 def test_rate_limit_removes_old_counts_from_the_board() -> None:
-    board = OwnBoard()
-    pace, clock = made(1_000, board)
+    counters = LocalCounters()
+    pace, clock = made(1_000, counters)
     for minute in range(10):
         for number in range(50):
             pace.count(f"{minute}-{number}")
         clock.advance(60)
-    assert board.sum(STARTS) <= 150
+    assert counters.sum(STARTED_TURNS) <= 150
 
 
 def test_rate_limit_leaves_no_stale_counts_when_the_clock_is_set_back() -> None:
-    board = OwnBoard()
-    pace, clock = made(10, board)
+    counters = LocalCounters()
+    pace, clock = made(10, counters)
     pace.count("ann")
     clock.set_wall_clock(START - 3_600_000)
     pace.count("ann")
-    assert (board.sum(STARTS), pace.wait("ann")) == (1, 0.0)
+    assert (counters.sum(STARTED_TURNS), pace.wait_seconds("ann")) == (1, 0.0)
 
 
-def quotas(board: Board | None = None, clock: FakeClock | None = None, **limits: int | None) -> Quotas:
-    return Quotas(ServerLimits(**limits), board or OwnBoard(), Metrics(), clock or FakeClock())  # type: ignore[arg-type]
+def quotas(counters: Counters | None = None, clock: FakeClock | None = None, **limits: int | None) -> Quotas:
+    return Quotas(ServerLimits(**limits), counters or LocalCounters(), Metrics(), clock or FakeClock())  # type: ignore[arg-type]
 
 
 def turn(by: Quotas, owner: str = "ann") -> Slot:
-    return by.turn(owner, is_tokenless=False)
+    return by.admit_turn(owner, is_tokenless=False)
 
 
 def as_many_as_may_be(by: Quotas, owner: str = "ann", *, tokenless: bool = False) -> list[Slot]:
     places = []
     try:
         while True:
-            places.append(by.turn(owner, is_tokenless=tokenless))
-    except Refused:
+            places.append(by.admit_turn(owner, is_tokenless=tokenless))
+    except RequestRefused:
         return places
 
 
 def refusal(act: Callable[[], object]) -> tuple[str, str]:
     """The code, and the seconds to wait."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         act()
     kind = kind_of(caught.value)
     assert (kind.status, kind.type) == (429, "rate_limit_error")
@@ -160,21 +160,21 @@ def test_owner_turns_limit_holds_for_each_owner_separately() -> None:
     turn(by)
     assert refusal(lambda: turn(by)) == ("too_many_turns", "2")
     turn(by, "bob")
-    first.leave()
+    first.release()
     turn(by)
 
 
 def test_owner_requests_limit_holds_for_each_owner_separately() -> None:
     by = quotas(owner_requests=1, owner_turns=1, owner_streams=1)
-    first = by.other("ann", is_tokenless=False)
-    with pytest.raises(Refused, match="`owner_requests`"):
-        by.other("ann", is_tokenless=False)
-    assert refusal(lambda: by.other("ann", is_tokenless=False)) == ("too_many_requests", "2")
-    by.other("bob", is_tokenless=False)
+    first = by.admit_other("ann", is_tokenless=False)
+    with pytest.raises(RequestRefused, match="`owner_requests`"):
+        by.admit_other("ann", is_tokenless=False)
+    assert refusal(lambda: by.admit_other("ann", is_tokenless=False)) == ("too_many_requests", "2")
+    by.admit_other("bob", is_tokenless=False)
     turn(by)
-    by.stream("ann", is_tokenless=False)
-    first.leave()
-    by.other("ann", is_tokenless=False)
+    by.admit_stream("ann", is_tokenless=False)
+    first.release()
+    by.admit_other("ann", is_tokenless=False)
 
 
 def test_turn_that_has_begun_no_longer_counts_as_waiting() -> None:
@@ -188,12 +188,12 @@ def test_turn_that_has_begun_no_longer_counts_as_waiting() -> None:
 def test_streams_are_counted_separately_from_turns() -> None:
     by = quotas(owner_streams=1, owner_turns=1)
     turn(by)
-    reader = by.stream("ann", is_tokenless=False)
-    assert refusal(lambda: by.stream("ann", is_tokenless=False))[0] == "too_many_streams"
-    assert refusal(lambda: by.look_at_streams("ann", is_tokenless=False))[0] == "too_many_streams"
-    by.look_at_streams("bob", is_tokenless=False)
-    reader.leave()
-    by.stream("ann", is_tokenless=False)
+    reader = by.admit_stream("ann", is_tokenless=False)
+    assert refusal(lambda: by.admit_stream("ann", is_tokenless=False))[0] == "too_many_streams"
+    assert refusal(lambda: by.check_streams("ann", is_tokenless=False))[0] == "too_many_streams"
+    by.check_streams("bob", is_tokenless=False)
+    reader.release()
+    by.admit_stream("ann", is_tokenless=False)
 
 
 @pytest.mark.parametrize("limit", ["turns", "waiting"])
@@ -202,54 +202,56 @@ def test_server_limit_holds_for_all_owners_together(limit: str) -> None:
     for owner in ("ann", "bob", "cyd"):
         turn(by, owner)
     assert refusal(lambda: turn(by, "dan")) == ("server_busy", "2")
-    assert refusal(lambda: by.turn("local", is_tokenless=True)) == ("server_busy", "2")
+    assert refusal(lambda: by.admit_turn("local", is_tokenless=True)) == ("server_busy", "2")
 
 
 def test_tokenless_caller_is_bounded_by_server_limits_only() -> None:
     by = quotas(turns=10, owner_turns=1, owner_waiting=1, owner_streams=1, owner_turns_per_minute=1)
     assert len(as_many_as_may_be(by, "local", tokenless=True)) == 10
-    by.stream("local", is_tokenless=True)
-    by.stream("local", is_tokenless=True)
+    by.admit_stream("local", is_tokenless=True)
+    by.admit_stream("local", is_tokenless=True)
 
 
 def test_open_requests_beyond_the_limit_are_refused() -> None:
     by = quotas(requests=1)
     by.request_opened()
-    by.look_at_requests()
+    by.check_requests()
     by.request_opened()
-    assert refusal(by.look_at_requests) == ("server_busy", "2")
+    assert refusal(by.check_requests) == ("server_busy", "2")
     by.request_closed()
-    by.look_at_requests()
+    by.check_requests()
 
 
 def test_refused_turn_changes_no_count_for_any_limit() -> None:
-    board, clock = OwnBoard(), FakeClock()
-    by = quotas(board, clock, turns=30, waiting=20, owner_turns=5, owner_waiting=4, owner_turns_per_minute=9)
+    counters, clock = LocalCounters(), FakeClock()
+    by = quotas(
+        counters, clock, turns=30, waiting=20, owner_turns=5, owner_waiting=4, owner_turns_per_minute=9
+    )
     random, places, codes = Random(5), list[Slot](), set[str]()
     for _ in range(3_000):
-        before = dict(board._counts)
+        before = dict(counters._counts)
         try:
             places.append(turn(by, f"owner {random.randrange(12)}"))
-        except Refused as problem:
+        except RequestRefused as problem:
             codes.add(problem.code)
-            assert dict(board._counts) == before
+            assert dict(counters._counts) == before
         if random.random() < 0.5 and places:
-            places.pop(random.randrange(len(places))).leave()
+            places.pop(random.randrange(len(places))).release()
         elif places:
             random.choice(places).begin()
         clock.advance(random.random())
     assert codes == {"server_busy", "too_many_turns", "too_many_waiting", "too_many_turns_per_minute"}
     for place in places:
-        place.leave()
-        place.leave()
-    assert (board.sum(TURNS), board.sum(WAITING)) == (0, 0)
+        place.release()
+        place.release()
+    assert (counters.sum(TURNS), counters.sum(WAITING)) == (0, 0)
 
 
 def test_turns_per_minute_refusal_reports_the_seconds_until_there_is_room() -> None:
     clock = FakeClock(0)
     by = quotas(clock=clock, owner_turns_per_minute=2)
     for _ in range(2):
-        turn(by).leave()
+        turn(by).release()
     code, seconds = refusal(lambda: turn(by))
     assert (code, seconds) == ("too_many_turns_per_minute", "90")
     turn(by, "bob")
@@ -270,11 +272,11 @@ def test_competing_owners_get_about_equal_shares_of_the_turns() -> None:
     held: dict[str, list[Slot]] = {"first": as_many_as_may_be(by, "first"), "second": [], "third": []}
     for _ in range(20_000):
         owner = random.choice(list(held))
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RequestRefused):
             held[owner].append(turn(by, owner))
         ending = held[random.choice(list(held))]
         if ending and random.random() < 0.4:
-            ending.pop().leave()
+            ending.pop().release()
     counts = sorted(map(len, held.values()))
     assert counts[0] > 0.8 * counts[2]
     assert sum(counts) > 850
@@ -287,9 +289,9 @@ def test_single_owner_can_take_all_turns_of_a_small_limit() -> None:
 
 def test_refusals_are_counted_in_metrics_by_limit() -> None:
     metrics = Metrics()
-    by = Quotas(ServerLimits(turns=5, owner_turns=2), OwnBoard(), metrics, FakeClock())
+    by = Quotas(ServerLimits(turns=5, owner_turns=2), LocalCounters(), metrics, FakeClock())
     for owner in ("ann", "ann", "ann", "bob", "bob", "cyd", "dan"):
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RequestRefused):
             turn(by, owner)
     text = metrics.text().decode()
     assert 'turnledger_refusals_total{limit="owner_turns"} 1.0' in text
@@ -299,31 +301,31 @@ def test_refusals_are_counted_in_metrics_by_limit() -> None:
 def test_refusal_names_the_limit_and_the_remedy() -> None:
     by = quotas(turns=5, owner_turns=1)
     turn(by)
-    with pytest.raises(Refused, match=r"`owner_turns`.*Try again when one has ended\."):
+    with pytest.raises(RequestRefused, match=r"`owner_turns`.*Try again when one has ended\."):
         turn(by)
 
 
 @pytest.fixture
-def parts() -> Iterator[list[SharedBoard]]:
-    made = SharedBoard.create(parts=2, cells=64)
-    attached = [SharedBoard(made.descriptor, part) for part in range(2)]
+def parts() -> Iterator[list[SharedCounters]]:
+    made = SharedCounters.create(parts=2, cells=64)
+    attached = [SharedCounters(made.descriptor, part) for part in range(2)]
     yield attached
     for each in attached:
         each.detach()
     made.close()
 
 
-def test_workers_share_every_limit(parts: list[SharedBoard]) -> None:
+def test_workers_share_every_limit(parts: list[SharedCounters]) -> None:
     limits = {"owner_turns": 2, "owner_streams": 1, "requests": 1}
-    here, there = (quotas(board, **limits) for board in parts)
+    here, there = (quotas(counters, **limits) for counters in parts)
     turn(here)
     turn(there)
     assert refusal(lambda: turn(here))[0] == refusal(lambda: turn(there))[0] == "too_many_turns"
-    here.stream("ann", is_tokenless=False)
-    assert refusal(lambda: there.stream("ann", is_tokenless=False))[0] == "too_many_streams"
+    here.admit_stream("ann", is_tokenless=False)
+    assert refusal(lambda: there.admit_stream("ann", is_tokenless=False))[0] == "too_many_streams"
     here.request_opened()
     there.request_opened()
-    assert refusal(here.look_at_requests)[0] == "server_busy"
+    assert refusal(here.check_requests)[0] == "server_busy"
     assert [parts[0].sum(kind) for kind in (TURNS, WAITING, STREAMS, REQUESTS)] == [2, 2, 1, 2]
 
 
@@ -331,13 +333,13 @@ def test_workers_share_every_limit(parts: list[SharedBoard]) -> None:
     ("kind", "limit", "code"),
     [
         (TURNS, "owner_turns", "too_many_turns"),
-        (STARTS, "owner_turns_per_minute", "too_many_turns_per_minute"),
+        (STARTED_TURNS, "owner_turns_per_minute", "too_many_turns_per_minute"),
     ],
 )
 def test_limit_holds_when_two_workers_admit_at_the_same_moment(
-    parts: list[SharedBoard], kind: str, limit: str, code: str
+    parts: list[SharedCounters], kind: str, limit: str, code: str
 ) -> None:
-    class Raced(OwnBoard):
+    class Raced(LocalCounters):
         """Counts on the shared board, after another worker has let in one."""
 
         def add(self, kind_added: str, name: str, by: int = 1) -> None:
@@ -354,4 +356,4 @@ def test_limit_holds_when_two_workers_admit_at_the_same_moment(
     there: list[Slot] = []
     assert refusal(lambda: turn(quotas(Raced(), **{limit: 1})))[0] == code
     assert [parts[0].sum(each) for each in (TURNS, WAITING)] == [1, 1]
-    assert parts[0].sum(STARTS) == (kind == STARTS)
+    assert parts[0].sum(STARTED_TURNS) == (kind == STARTED_TURNS)

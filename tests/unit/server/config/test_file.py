@@ -125,13 +125,13 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[server]\nport = 80 80\n", "my.toml, line 2: this is not TOML: "),
-        ("[server]\nstore = memory:\n", "my.toml, line 2: this is not TOML: "),
-        ("[server\n", "my.toml, line 1: this is not TOML: "),
-        ("\nserver = 3\n", "my.toml, line 2: `server` is a table. Write [server]"),
+        ("[server]\nport = 80 80\n", "my.toml, line 2: invalid TOML: "),
+        ("[server]\nstore = memory:\n", "my.toml, line 2: invalid TOML: "),
+        ("[server\n", "my.toml, line 1: invalid TOML: "),
+        ("\nserver = 3\n", "my.toml, line 2: `server` must be a table. Write [server]"),
         (
             "# a\n[sever]\n",
-            "my.toml, line 2: `sever` is not known here. Known: [server], [chats], [models.NAME].",
+            "my.toml, line 2: unknown table `sever`. Known: [server], [chats], [models.NAME].",
         ),
         (
             "[server]\n\nprot = 1\n",
@@ -160,7 +160,7 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
         ),
         ("[server]\nhosts = 'a'\n", "my.toml, line 2: `hosts`: expected `array`, got `str`."),
         ("[server]\nhosts = ['a', 3]\n", "my.toml, line 2: `hosts`: expected `str`, got `int`."),
-        ("[server]\nhosts = ['http://a']\n", "my.toml, line 2: `http://a` is not the name of a host."),
+        ("[server]\nhosts = ['http://a']\n", "my.toml, line 2: `http://a` is not a host name."),
         ("[server]\norigins = ['*']\n", "my.toml, line 2: `*` is not an origin."),
         ("[server]\nframe_ancestors = [\"'self'\"]\n", "my.toml, line 2: `'self'` is not an origin."),
         (
@@ -168,7 +168,7 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
             "my.toml, line 2: `https://a.example/; x` is not",
         ),
         ("[server]\norigins = ['null']\n", "my.toml, line 2: `null` is not an origin."),
-        ("[server]\nstore = 'mysql://u:secret@h'\n", "my.toml, line 2: this URL names no store."),
+        ("[server]\nstore = 'mysql://u:secret@h'\n", "my.toml, line 2: unknown kind of store URL."),
         (
             "[server]\n[server.limits]\nbody = 1\n",
             "my.toml, line 3: `body` is not a setting of [server.",
@@ -178,25 +178,25 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
             "my.toml, line 2: `limits.body_bytes`: expected `int` >=",
         ),
         ("[server.limits]\nrequests = 0\n", "my.toml, line 2: `limits.requests`: expected `int` >= 1."),
-        ("[server]\nlimits = 3\n", "my.toml, line 2: `limits` is a table. Write [server.limits]"),
-        ("[server.models.a]\n", "my.toml, line 1: models have tables of their own: [models.NAME]."),
-        ("[server]\nupstream = 'ftp://a'\n", "my.toml, line 2: this is not the URL of an upstream."),
+        ("[server]\nlimits = 3\n", "my.toml, line 2: `limits` must be a table. Write [server.limits]"),
+        ("[server.models.a]\n", "my.toml, line 1: `models` has its own table: [models.NAME]."),
+        ("[server]\nupstream = 'ftp://a'\n", "my.toml, line 2: not an upstream URL."),
         (
             "[server]\nupstream = 'http://u:secret@a'\n",
-            "my.toml, line 2: this is not the URL of an upstream.",
+            "my.toml, line 2: not an upstream URL.",
         ),
-        ("[server]\napi_key_env = 'API_KEY'\n", "my.toml, line 2: an api_key needs an `upstream`"),
+        ("[server]\napi_key_env = 'API_KEY'\n", "my.toml, line 2: `api_key_env` requires `upstream`"),
         (
             "[server]\nupstream = 'http://a'\napi_key_env = 'EMPTY'\n",
             "my.toml, line 3: the environment variable EMPTY is not set.",
         ),
-        ("[models]\na = 'http://a'\n", "my.toml, line 2: `a` is a table. Write [models.a]"),
+        ("[models]\na = 'http://a'\n", "my.toml, line 2: `a` must be a table. Write [models.a]"),
         ("[models.a]\nmodel = 'x'\n", "my.toml, line 1: object missing required field `upstream`."),
         (
             "[models.b]\nupstream = 'http://b'\n[models.a]\nupstream = 'http://a'\napi_key = 'secret'\n",
             "my.toml, line 5: `api_key` is not a setting of [models.a]. Did you mean `api_key_env`?",
         ),
-        ("[models.a]\nupstream = 'localhost'\n", "my.toml, line 2: this is not the URL of an upstream."),
+        ("[models.a]\nupstream = 'localhost'\n", "my.toml, line 2: not an upstream URL."),
         (
             "[models.'a b']\nupstream = 'http://a'\ntimeouts.connect = 'x'\n",
             "my.toml, line 3: `timeouts.connect`: expected `float`, got `str`.",
@@ -211,12 +211,12 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
             "[chats.scopes.desk]\nkept = true\n",
             "my.toml, line 2: `kept` is not a setting of [chats.scopes.desk].",
         ),
-        ("[chats]\nscopes = 3\n", "my.toml, line 2: `scopes` is a table. Write [chats.scopes]"),
+        ("[chats]\nscopes = 3\n", "my.toml, line 2: `scopes` must be a table. Write [chats.scopes]"),
         (
             "[chats]\ntitle_model = 'tiny'\n",
-            "my.toml, line 2: there is no model `tiny`. Known: demo. Give it",
+            "my.toml, line 2: unknown model `tiny`. Known: demo. Add a table",
         ),
-        ("[server.chats]\nkeep = true\n", "my.toml, line 1: chats have tables of their own: [chats]."),
+        ("[server.chats]\nkeep = true\n", "my.toml, line 1: `chats` has its own table: [chats]."),
         ('[server]\n"\\u001b[2J" = 1\n', "my.toml, line 2: `\\x1b[2J` is not a setting"),
     ],
 )
@@ -234,8 +234,8 @@ def test_settings_file_error_names_the_line_and_the_remedy(tmp_path: Path, text:
             {"log_format": "xml"},
             "--log-format: `log_format`: invalid enum value 'xml'. Known: console, json.",
         ),
-        ({"upstream": "nonsense"}, "--upstream: this is not the URL of an upstream."),
-        ({"store": "nonsense"}, "--store: this URL names no store."),
+        ({"upstream": "nonsense"}, "--upstream: not an upstream URL."),
+        ({"store": "nonsense"}, "--store: unknown kind of store URL."),
         ({"workers": 0}, "--workers: `workers`: expected `int` >= 1."),
         ({"workers": 2, "store": "memory:"}, "--workers: several processes cannot share a store in memory."),
         ({"body_bytes": 0}, "--body-bytes: `limits.body_bytes`: expected `int` >= 1."),
@@ -253,16 +253,16 @@ def test_unreadable_settings_file_is_reported_with_the_reason(tmp_path: Path) ->
         return str(refused.value)
 
     assert told(tmp_path / "none.toml").endswith(
-        "none.toml cannot be read: No such file or directory. Name another file with --config."
+        "none.toml cannot be read: No such file or directory. Choose another file with --config."
     )
     assert "Is a directory" in told(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"[server]\n# caf\xe9\n")
-    assert told(tmp_path / "latin.toml").endswith("line 2: this is not UTF-8. Save the file as UTF-8.")
+    assert told(tmp_path / "latin.toml").endswith("line 2: not UTF-8. Save the file as UTF-8.")
 
 
 def test_uncreatable_data_folder_is_reported_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
-    assert problem(tmp_path).startswith("data cannot be made: File exists. Name a store with --store.")
+    assert problem(tmp_path).startswith("data cannot be created: File exists. Choose a store with --store.")
 
 
 def test_chat_settings_are_read_globally_and_by_scope(tmp_path: Path) -> None:

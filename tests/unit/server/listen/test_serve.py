@@ -18,14 +18,14 @@ from turnledger.hosting import Host
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.listen import serve
-from turnledger.server.listen.serve import RESTART, check_guarded, engine_limits, worker_ceiling
+from turnledger.server.listen.serve import RESTART, check_exposure, engine_limits, worker_ceiling
 from turnledger.server.listen.socket import bind
 
 STREAMING = "tests.unit.server.streaming_server"
 STRAINED = "tests.unit.server.strained_server"
 
 
-def opened(server: ServerProcess, path: str) -> socket.socket:
+def open_app(server: ServerProcess, path: str) -> socket.socket:
     """A connection on which a stream has begun."""
     connection = server.connect()
     connection.sendall(request(path))
@@ -37,7 +37,7 @@ def opened(server: ServerProcess, path: str) -> socket.socket:
 def test_shutdown_lets_open_requests_complete_within_the_grace_period(told: signal.Signals) -> None:
     with started(STREAMING, "600") as server, server.connect() as idle, server.connect() as half:
         half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")  # neither holds it up
-        with opened(server, "/until-told") as connection:
+        with open_app(server, "/until-told") as connection:
             server.process.send_signal(told)
             assert " last words\r\n0\r\n\r\n" in rest_of(connection)
         out, log = server.process.communicate(timeout=60)
@@ -47,7 +47,7 @@ def test_shutdown_lets_open_requests_complete_within_the_grace_period(told: sign
 
 
 def test_shutdown_cancels_an_open_stream_after_the_grace_period() -> None:
-    with started(STREAMING, "0") as server, opened(server, "/for-ever") as connection:
+    with started(STREAMING, "0") as server, open_app(server, "/for-ever") as connection:
         server.process.send_signal(signal.SIGTERM)
         assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
         out, log = server.process.communicate(timeout=60)
@@ -90,14 +90,14 @@ async def test_turn_that_outlasts_the_grace_period_fails_with_shutting_down(tmp_
 
 
 def test_second_signal_ends_the_server_immediately() -> None:
-    with started(STREAMING, "600") as server, opened(server, "/for-ever") as connection:
+    with started(STREAMING, "600") as server, open_app(server, "/for-ever") as connection:
         server.process.send_signal(signal.SIGINT)
         server.wait_for('"shutting_down"')
         server.process.send_signal(signal.SIGINT)
         assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
         out, log = server.process.communicate(timeout=60)
         assert (server.process.returncode, out) == (0, "closed\n")
-        assert '"told_again"' in log
+        assert '"signalled_again"' in log
 
 
 def test_single_process_above_its_memory_limit_drains_and_exits_with_the_restart_code(tmp_path: Path) -> None:
@@ -134,13 +134,13 @@ def test_worker_memory_limit_comes_from_settings_or_the_machine(monkeypatch: pyt
 
 async def test_public_server_does_not_start_until_a_token_exists() -> None:
     settings = Settings(host="0.0.0.0", port=0)
-    with bind(settings) as listening:
+    with bind(settings) as listener:
         async with await Ledger.open() as ledger:
             with pytest.raises(InvalidSettings, match="turnledger tokens create"):
-                await check_guarded(ledger, settings, listening)
-            await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
+                await check_exposure(ledger, settings, listener)
+            await check_exposure(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listener)
             await Host(ledger).tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
-            await check_guarded(ledger, settings, listening)
+            await check_exposure(ledger, settings, listener)
 
 
 def test_engine_limits_divide_the_history_cache_between_readers() -> None:
@@ -159,13 +159,13 @@ def test_engine_limits_carry_the_retention_settings() -> None:
 async def test_retiring_server_answers_once_more_per_connection_and_accepts_no_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serve, "LINGERING", 3600)
-    with bind(Settings(port=0)) as listening:
-        address = listening.getsockname()
+    monkeypatch.setattr(serve, "LINGER_TIME", 3600)
+    with bind(Settings(port=0)) as listener:
+        address = listener.getsockname()
         async with serving() as app:
             ready = asyncio.Event()
             server = serve.Server(app, ready.set)
-            running = asyncio.create_task(server.answer_at(listening))
+            running = asyncio.create_task(server.serve_at(listener))
             await ready.wait()
             reader, writer = await asyncio.open_connection(*address)
             writer.write(request("/healthz"))

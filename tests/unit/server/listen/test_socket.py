@@ -14,9 +14,9 @@ import pytest
 from tests.unit.server.processes import request, rest_of, started
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.listen.accept import CONNECTIONS, IN_VAIN, Acceptor
-from turnledger.server.listen.socket import allow_open_files, allowed_files, bind, needed_for, url_of
-from turnledger.server.ops.counters import SharedBoard
+from turnledger.server.listen.accept import CONNECTIONS, IDLE_PAUSES, Acceptor
+from turnledger.server.listen.socket import allow_open_files, allowed_files, bind, open_files_for, url_of
+from turnledger.server.ops.counters import SharedCounters
 
 
 def test_port_in_use_is_reported_with_the_remedy() -> None:
@@ -24,23 +24,23 @@ def test_port_in_use_is_reported_with_the_remedy() -> None:
         first.listen()
         port = first.getsockname()[1]
         assert url_of(first) == f"http://127.0.0.1:{port}"
-        with pytest.raises(InvalidSettings, match=f"--port: {port} is in use. .* Choose another, or 0"):
+        with pytest.raises(InvalidSettings, match=f"--port: {port} is in use, .* Choose another port, or 0"):
             bind(Settings(port=port))
 
 
 def test_host_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(InvalidSettings, match=r"--host: 192\.0\.2\.1 is no address of this machine"):
+    with pytest.raises(InvalidSettings, match=r"--host: 192\.0\.2\.1 is not an address of this machine"):
         bind(Settings(host="192.0.2.1", port=0, insecure=True))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
 def test_url_of_an_ipv6_address_is_bracketed() -> None:
     try:
-        listening = bind(Settings(host="[::1]", port=0))
+        listener = bind(Settings(host="[::1]", port=0))
     except InvalidSettings:
         pytest.skip("no IPv6 here")
-    with listening:
-        assert url_of(listening).startswith("http://[::1]:")
+    with listener:
+        assert url_of(listener).startswith("http://[::1]:")
 
 
 resource = pytest.importorskip("resource")
@@ -74,7 +74,7 @@ def test_open_file_limit_is_capped_at_the_hard_limit(few_allowed: int) -> None:
 def test_server_raises_its_file_limit_and_logs_once_when_connections_wait(few_allowed: int) -> None:
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         soft, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
-        assert soft == allowed_files(needed_for(ServerLimits().requests))
+        assert soft == allowed_files(open_files_for(ServerLimits().requests))
         used = len(os.listdir(f"/proc/{server.process.pid}/fd"))
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 30, used + 30))
         clients = [server.connect() for _ in range(100)]
@@ -101,37 +101,37 @@ class Counting(asyncio.Protocol):
         self._worker = worker
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._worker.accepting.came()
+        self._worker.accepting.connection_opened()
         self._worker.connections.append(transport)
         self._worker.changed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._worker.accepting.went()
+        self._worker.accepting.connection_closed()
         self._worker.changed.set()
 
 
 class Worker:
-    def __init__(self, listening: socket.socket, board: SharedBoard, changed: asyncio.Event) -> None:
+    def __init__(self, listener: socket.socket, counters: SharedCounters, changed: asyncio.Event) -> None:
         self.connections: list[asyncio.BaseTransport] = []
         self.changed = changed
-        self.accepting = Acceptor(listening, lambda: Counting(self), board, 2)
+        self.accepting = Acceptor(listener, lambda: Counting(self), counters, 2)
 
 
 @contextmanager
-def boards() -> Iterator[list[SharedBoard]]:
-    board = SharedBoard.create(parts=2, cells=64)
-    parts = [SharedBoard(board.descriptor, part) for part in range(2)]
+def boards() -> Iterator[list[SharedCounters]]:
+    counters = SharedCounters.create(parts=2, cells=64)
+    parts = [SharedCounters(counters.descriptor, part) for part in range(2)]
     yield parts
     for part in parts:
         part.detach()
-    board.close()
+    counters.close()
 
 
 class Shared:
     """A socket that workers share."""
 
-    def __init__(self, listening: socket.socket, parts: list[SharedBoard]) -> None:
-        self.listening = listening
+    def __init__(self, listener: socket.socket, parts: list[SharedCounters]) -> None:
+        self.listening = listener
         self.parts = parts
         self.changed = asyncio.Event()
         self.clients: list[asyncio.StreamWriter] = []
@@ -154,8 +154,8 @@ class Shared:
 
 @asynccontextmanager
 async def shared() -> AsyncIterator[Shared]:
-    with socket.create_server(("127.0.0.1", 0)) as listening, boards() as parts:
-        here = Shared(listening, parts)
+    with socket.create_server(("127.0.0.1", 0)) as listener, boards() as parts:
+        here = Shared(listener, parts)
         yield here
         for client in here.clients:
             client.transport.abort()
@@ -164,7 +164,7 @@ async def shared() -> AsyncIterator[Shared]:
 
 def end(worker: Worker) -> None:
     worker.accepting.close()
-    worker.accepting._listening.close()
+    worker.accepting._listener.close()
 
 
 async def test_workers_share_connections_evenly() -> None:
@@ -193,17 +193,17 @@ async def test_worker_with_a_dead_neighbour_stops_yielding_connections(
         worker = here.worker(0)
         await here.connect(1)
         await here.counted(1)
-        steps_back, step_back = [], worker.accepting._step_back
+        steps_back, step_back = [], worker.accepting._pause_for
 
         def note(seconds: float) -> None:
             steps_back.append(seconds)
             step_back(seconds)
 
-        monkeypatch.setattr(worker.accepting, "_step_back", note)
+        monkeypatch.setattr(worker.accepting, "_pause_for", note)
         # All of them wait before the worker can look.
         clients = [socket.create_connection(here.listening.getsockname()) for _ in range(30)]
         await here.counted(31)
-        assert len(steps_back) == IN_VAIN
+        assert len(steps_back) == IDLE_PAUSES
         for client in clients:
             client.close()
         end(worker)
@@ -235,9 +235,9 @@ async def test_worker_without_free_descriptors_pauses_accepting(monkeypatch: pyt
             def fileno(self) -> int:
                 return real.fileno()
 
-        real = worker.accepting._listening
-        monkeypatch.setattr(worker.accepting, "_listening", Full())
-        worker.accepting._take()
+        real = worker.accepting._listener
+        monkeypatch.setattr(worker.accepting, "_listener", Full())
+        worker.accepting._accept()
         assert worker.accepting._pause is not None
         worker.accepting.close()
         real.close()

@@ -29,7 +29,7 @@ from tests.unit.server.processes import STAND_IN
 from turnledger.cli.main import app
 from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
 from turnledger.server.listen import supervisor as module
-from turnledger.server.listen.channel import Ready
+from turnledger.server.listen.channel import ReadyReport
 from turnledger.server.listen.socket import bind
 from turnledger.server.listen.supervisor import (
     FIRST_PAUSE,
@@ -37,11 +37,11 @@ from turnledger.server.listen.supervisor import (
     Supervisor,
     WorkerFailed,
     WorkerProcess,
-    keep_folder,
+    ensure_folder,
+    keep_fixed_settings,
     pause_after,
-    unmoved,
 )
-from turnledger.server.ops.counters import SharedBoard
+from turnledger.server.ops.counters import SharedCounters
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
 
@@ -63,7 +63,7 @@ def test_reload_keeps_settings_that_a_running_server_cannot_change() -> None:
     used = Settings(port=1234, workers=2, store="sqlite:///here", grace=3, log_format="json")
     models = {"m": ModelSettings(upstream="http://localhost")}
     read = Settings(port=8383, workers=7, store="sqlite:///there", grace=5, models=models)
-    both = unmoved(read, used)
+    both = keep_fixed_settings(read, used)
     assert (both.port, both.workers, both.store, both.log_format) == (1234, 2, "sqlite:///here", "json")
     assert (both.grace, both.models) == (5, models)
 
@@ -243,17 +243,17 @@ def supervisor(
     settings = Settings(port=0, workers=1, store=f"sqlite:///{folder / 'chats.db'}")
     if limits is not None:
         settings = replace(settings, limits=limits)
-    board = SharedBoard.create(parts=2)
+    counters = SharedCounters.create(parts=2)
     metrics = folder / "metrics"
     metrics.mkdir()
-    with bind(settings) as listening:
+    with bind(settings) as listener:
         try:
-            yield Supervisor(settings, environment(folder), listening, board, metrics, reload)
+            yield Supervisor(settings, environment(folder), listener, counters, metrics, reload)
         finally:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 loop.remove_signal_handler(number)
-            board.close()
+            counters.close()
 
 
 async def test_worker_that_dies_as_it_becomes_ready_fails_the_start(
@@ -270,7 +270,7 @@ async def test_worker_that_dies_as_it_becomes_ready_fails_the_start(
         return models
 
     monkeypatch.setattr(WorkerProcess, "ready", ready_and_dead)
-    told = pytest.raises(WorkerFailed, match="as soon as it could be asked")
+    told = pytest.raises(WorkerFailed, match="as soon as it was ready")
     with supervisor(tmp_path, Settings) as one, told:
         await one.run(lambda *_: one.end())
 
@@ -325,7 +325,7 @@ class Passing:
 class Silent:
     """A worker that was heard once."""
 
-    heard_at, began_at, part, pid = 0.0, 0.0, 1, 1
+    reported_at, began_at, part, pid = 0.0, 0.0, 1, 1
 
     def __init__(self, killed: list[int]) -> None:
         self._killed = killed
@@ -357,13 +357,13 @@ async def test_worker_above_its_memory_limit_is_replaced(
     workers: list[WorkerProcess] = []
     become_ready = WorkerProcess.ready
 
-    async def note_ready(worker: WorkerProcess) -> Ready:
+    async def note_ready(worker: WorkerProcess) -> ReadyReport:
         workers.append(worker)
         return await become_ready(worker)
 
     limits = ServerLimits(worker_bytes=1 << 30)
     monkeypatch.setattr(module, "YOUNG", 0.0)
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(module, "CHECK_EVERY", 0.01)
     monkeypatch.setattr(module, "resident_bytes", lambda pid: (2 << 30) * (pid == workers[0].pid))
     monkeypatch.setattr(WorkerProcess, "ready", note_ready)
     with supervisor(tmp_path, Settings, limits) as one:
@@ -426,8 +426,8 @@ async def test_reload_whose_settings_start_no_worker_is_abandoned(
 def test_metrics_folder_is_recreated_privately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "metrics"
     for _ in range(2):
-        keep_folder(folder)
+        ensure_folder(folder)
         assert folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(WorkerFailed, match="belongs to another user"):
-        keep_folder(folder)
+        ensure_folder(folder)

@@ -19,16 +19,16 @@ from turnledger.server.config.settings import ModelSettings, ServerLimits, Setti
 from turnledger.server.listen import supervisor
 from turnledger.server.listen.channel import (
     Channel,
-    Failed,
+    FailureReport,
     Handover,
     Order,
-    Ready,
+    ReadyReport,
     handovers,
     orders,
     reports,
 )
 from turnledger.server.listen.supervisor import WorkerFailed, WorkerProcess
-from turnledger.server.ops.counters import SharedBoard
+from turnledger.server.ops.counters import SharedCounters
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
 PATIENCE = 60.0
@@ -41,7 +41,7 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def pair() -> AsyncIterator[tuple[Channel, Channel]]:
-    ends = [await Channel.over(end) for end in socket.socketpair()]
+    ends = [await Channel.open(end) for end in socket.socketpair()]
     yield ends[0], ends[1]
     for end in ends:
         await end.close()
@@ -63,10 +63,10 @@ async def test_worker_channel_carries_large_settings_and_orders_unchanged() -> N
 
 async def test_worker_channel_distinguishes_ready_and_failed_reports() -> None:
     async with pair() as (supervisor, worker):
-        worker.send(Ready(["demo"]))
-        worker.send(Failed("not_a_store", "It is\nnone."))
-        assert await supervisor.receive(reports) == Ready(["demo"])
-        assert await supervisor.receive(reports) == Failed("not_a_store", "It is\nnone.", None)
+        worker.send(ReadyReport(["demo"]))
+        worker.send(FailureReport("not_a_store", "It is\nnone."))
+        assert await supervisor.receive(reports) == ReadyReport(["demo"])
+        assert await supervisor.receive(reports) == FailureReport("not_a_store", "It is\nnone.", None)
 
 
 async def test_worker_channel_reports_a_closed_peer_and_drops_messages_to_it() -> None:
@@ -80,7 +80,7 @@ async def test_worker_channel_reports_a_closed_peer_and_drops_messages_to_it() -
 
 async def test_worker_channel_ignores_an_incomplete_message() -> None:
     ours, theirs = socket.socketpair()
-    worker = await Channel.over(theirs)
+    worker = await Channel.open(theirs)
     ours.sendall(b'"end"')
     ours.close()
     assert await worker.receive(orders) is None
@@ -90,20 +90,20 @@ async def test_worker_channel_ignores_an_incomplete_message() -> None:
 @asynccontextmanager
 async def started(folder: Path, settings: Settings, **environ: str) -> AsyncIterator[WorkerProcess]:
     """A worker that is reaped when it ends."""
-    board = SharedBoard.create(parts=1)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    counters = SharedCounters.create(parts=1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         handover = Handover(
             settings=settings,
             part=0,
-            listening=listening.fileno(),
-            board=board.descriptor,
+            listening=listener.fileno(),
+            board=counters.descriptor,
             metrics_folder=str(folder),
             log_format="json",
         )
         try:
             worker = await WorkerProcess.start(lambda: handover, {**environment(folder), **environ})
         except OSError:
-            board.close()
+            counters.close()
             raise
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, worker.poll)
@@ -115,7 +115,7 @@ async def started(folder: Path, settings: Settings, **environ: str) -> AsyncIter
             await worker.ended.wait()
             await worker.close()
             loop.remove_signal_handler(signal.SIGCHLD)
-            board.close()
+            counters.close()
 
 
 def file_in(folder: Path) -> str:
@@ -157,7 +157,7 @@ async def test_worker_does_not_import_modules_from_the_current_folder(
 async def test_worker_that_dies_before_it_is_ready_is_reported_as_failed(tmp_path: Path) -> None:
     async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
         worker.kill()
-        with pytest.raises(WorkerFailed, match=r"before it could be asked \(-9\)"):
+        with pytest.raises(WorkerFailed, match=r"before it was ready \(-9\)"):
             await worker.ready()
 
 
@@ -210,5 +210,5 @@ async def test_worker_that_cannot_create_its_metrics_file_is_reported_as_failed(
     settings = Settings(store=file_in(tmp_path), workers=2)
     (tmp_path / "counter_0.new").mkdir()
     async with started(tmp_path, settings) as worker:
-        with pytest.raises(WorkerFailed, match=r"could not begin: .*counter_0\.new"):
+        with pytest.raises(WorkerFailed, match=r"could not start: .*counter_0\.new"):
             await worker.ready()

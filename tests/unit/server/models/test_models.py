@@ -23,10 +23,10 @@ from turnledger.runners.http.dial import Proxy
 from turnledger.runners.upstream.upstream import Upstream
 from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
-from turnledger.server.errors import Refused
+from turnledger.server.errors import RequestRefused
 from turnledger.server.models import titles as titles_module
 from turnledger.server.models.models import Models, ResolvedModel, make_models
-from turnledger.server.models.redacted import RedactedModel
+from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.models.titles import Titles
 from turnledger.testing.gates import Gate
 
@@ -58,8 +58,8 @@ async def test_models_without_settings_are_the_demo_model_only() -> None:
     model, name, _ = models.find("demo", ANYBODY)
     assert isinstance(model, DemoModel)
     assert name == "demo"
-    assert [each["id"] for each in await models.listing(ANYBODY)] == ["demo"]
-    with pytest.raises(Refused, match=r"Unknown model 'gpt'\. Known: demo\.") as refused:
+    assert [each["id"] for each in await models.list_models(ANYBODY)] == ["demo"]
+    with pytest.raises(RequestRefused, match=r"Unknown model 'gpt'\. Known: demo\.") as refused:
         models.find("gpt", ANYBODY)
     assert (refused.value.status, refused.value.code, refused.value.param) == (
         404,
@@ -91,7 +91,7 @@ async def test_named_models_use_their_own_upstream_and_upstream_name() -> None:
     assert models.find("same", ANYBODY).upstream_name == "same"
     assert models.find("fast", ANYBODY).model is models.find("same", ANYBODY).model  # one pool of connections
     assert models.find("slow", ANYBODY).model is not models.find("fast", ANYBODY).model
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         models.find("llama3.2", ANYBODY)
     await models.close()
 
@@ -99,12 +99,12 @@ async def test_named_models_use_their_own_upstream_and_upstream_name() -> None:
 async def test_model_list_has_each_name_once() -> None:
     upstream = named("x", "fast")
     models = Models({"fast": ResolvedModel(upstream, "llama3.2")}, upstream)
-    assert [(each["id"], each["owned_by"]) for each in await models.listing(ANYBODY)] == [
+    assert [(each["id"], each["owned_by"]) for each in await models.list_models(ANYBODY)] == [
         ("fast", "turnledger"),
         ("x", "upstream"),
     ]
     with pytest.raises(ModelUnavailable):
-        await Models({}, named()).listing(ANYBODY)
+        await Models({}, named()).list_models(ANYBODY)
 
 
 @pytest.mark.parametrize(("status", "kind"), [(404, ModelError), (422, ModelError), (429, ModelRefused)])
@@ -117,7 +117,7 @@ async def test_upstream_without_a_model_list_is_not_reported_as_a_refusal(
 
     listless: Any = Listless()
     with pytest.raises(ModelError) as told:
-        await Models({}, listless).listing(ANYBODY)
+        await Models({}, listless).list_models(ANYBODY)
     assert type(told.value) is kind
 
 
@@ -128,7 +128,7 @@ async def test_closing_models_closes_each_upstream_once() -> None:
 
 
 def test_unknown_model_name_is_truncated_and_printable_in_the_error() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         Models({}).find("\x1b[2J" + "x" * 1000, ANYBODY)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 200
@@ -143,7 +143,7 @@ async def test_token_restricted_to_models_cannot_name_others_in_other_fields(nam
         narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], models=["fast"])
         wide, _ = await Host(ledger).tokens.create(scopes=["turns:run"])
     fields = ["model", "temperature", name]
-    with pytest.raises(Refused, match="restricted to some models") as refused:
+    with pytest.raises(RequestRefused, match="restricted to some models") as refused:
         models.check_fields(fields, Principal("ann", narrow.scopes, 0, narrow))
     assert (refused.value.status, refused.value.code, refused.value.param) == (403, "outside_models", name)
     models.check_fields(fields[:2], Principal("ann", narrow.scopes, 0, narrow))
@@ -156,9 +156,9 @@ async def test_model_list_for_a_narrowed_token_omits_upstream_details() -> None:
         narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], max_tokens=5)
         wide, _ = await Host(ledger).tokens.create(scopes=["turns:run"])
     models = Models({}, named("fast"))
-    [told] = await models.listing(Principal("ann", narrow.scopes, 0, narrow))
+    [told] = await models.list_models(Principal("ann", narrow.scopes, 0, narrow))
     assert told == {"id": "fast", "object": "model", "created": 0, "owned_by": "turnledger"}
-    [told] = await models.listing(Principal("ann", wide.scopes, 0, wide))
+    [told] = await models.list_models(Principal("ann", wide.scopes, 0, wide))
     assert told["owned_by"] == "upstream"
 
 
@@ -202,7 +202,7 @@ async def test_narrowed_caller_sees_no_upstream_text_and_keeps_its_finish_reason
     )
     for narrowed, is_told in ((token, False), (None, True)):
         with pytest.raises(ModelRefused) as refused:
-            await Models({}, telling).listing(Principal("o", frozenset(), 0, token=narrowed))
+            await Models({}, telling).list_models(Principal("o", frozenset(), 0, token=narrowed))
         assert ("org-7" in f"{refused.value} {refused.value.error}") is is_told
     assert RedactedModel(telling).finish_reasons == {"COMPLETE"}
 
@@ -223,17 +223,17 @@ class Namer:
 
     def __init__(self, problem: BaseException | None = None) -> None:
         self.gate = Gate()
-        self.at_once = 0
+        self.concurrency = 0
         self.most_at_once = 0
         self._problem = problem
 
     async def complete(self, asked: ModelRequest) -> bytes:
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.concurrency += 1
+        self.most_at_once = max(self.most_at_once, self.concurrency)
         try:
             await self.gate.pass_through()
         finally:
-            self.at_once -= 1
+            self.concurrency -= 1
         if self._problem is not None:
             raise self._problem
         choice = {"message": {"content": "A name"}, "finish_reason": "stop"}
@@ -254,21 +254,21 @@ async def talk(ledger: Ledger, titles: Titles) -> Chat:
     async with chat.turn("Hello there") as turn:
         turn.emit("Hi.")
     assert turn.turn is not None
-    titles.consider(turn.conversation, turn.turn)
+    titles.enqueue(turn.conversation, turn.turn)
     return chat
 
 
 async def made(titles: Titles) -> None:
-    while titles.making:
+    while titles.tasks:
         await asyncio.sleep(0)
 
 
 async def test_titles_beyond_the_queue_limit_keep_the_first_words(ledger: Ledger) -> None:
     namer = Namer()
-    titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"), at_once=2, waiting=3)
+    titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"), concurrency=2, queue_length=3)
     chats = [await talk(ledger, titles) for _ in range(7)]
     await namer.gate.arrived(2)
-    assert len(titles.making) == 5
+    assert len(titles.tasks) == 5
     namer.gate.release()
     await made(titles)
     assert namer.most_at_once == 2
@@ -302,9 +302,9 @@ async def test_closing_titles_cancels_pending_ones_and_accepts_no_more(ledger: L
     chat = await talk(ledger, titles)
     await namer.gate.arrived()
     await titles.close()
-    assert not titles.making
+    assert not titles.tasks
     await talk(ledger, titles)
-    assert not titles.making
+    assert not titles.tasks
     assert (await chat.info()).title == "Hello there"
 
 
@@ -314,5 +314,5 @@ async def test_internal_chat_gets_no_model_title(ledger: Ledger) -> None:
     async with chat.turn("Hello") as turn:
         turn.emit("Hi.")
     assert turn.turn is not None
-    titles.consider(turn.conversation, turn.turn)
-    assert not titles.making
+    titles.enqueue(turn.conversation, turn.turn)
+    assert not titles.tasks

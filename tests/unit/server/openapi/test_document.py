@@ -17,9 +17,16 @@ from turnledger import api
 from turnledger.api.fields import schema
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import IdSource, SystemEntropy, TokenId, TurnId
-from turnledger.server.openapi.document import all_answers, describe, path_of
+from turnledger.server.openapi.document import all_responses, describe, path_of
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import TEXT, Components, an_object, id_of, one_of, or_null
+from turnledger.server.openapi.schemas import (
+    STRING,
+    Components,
+    enum_schema,
+    id_schema,
+    nullable,
+    object_schema,
+)
 
 NOT_IN_THE_DOCUMENT = {
     "Change": "an event of a stream, which OpenAPI cannot describe",
@@ -45,7 +52,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def test_id_schema_pattern_matches_only_ids_of_its_kind() -> None:
-    pattern = id_of(TurnId)["pattern"]
+    pattern = id_schema(TurnId)["pattern"]
     ids = IdSource(lambda: 1_700_000_000_000, SystemEntropy())
     assert re.search(pattern, ids.new(TurnId))
     assert not re.search(pattern, ids.new(TokenId))
@@ -53,14 +60,14 @@ def test_id_schema_pattern_matches_only_ids_of_its_kind() -> None:
 
 
 def test_enum_schema_lists_its_values() -> None:
-    assert one_of(TokenScope)["enum"] == ["chats:read", "chats:write", "turns:run", "admin"]
+    assert enum_schema(TokenScope)["enum"] == ["chats:read", "chats:write", "turns:run", "admin"]
 
 
 def test_object_schema_requires_all_but_optional_properties() -> None:
-    assert an_object({"a": TEXT}, optional={"b": or_null(TEXT)}) == {
+    assert object_schema({"a": STRING}, optional={"b": nullable(STRING)}) == {
         "type": "object",
         "required": ["a"],
-        "properties": {"a": TEXT, "b": {"anyOf": [TEXT, {"type": "null"}]}},
+        "properties": {"a": STRING, "b": {"anyOf": [STRING, {"type": "null"}]}},
     }
 
 
@@ -72,7 +79,7 @@ def test_answer_schema_requires_all_fields_and_has_no_defaults() -> None:
         "description": "What is sent.",
         "type": "object",
         "properties": {
-            "id": id_of(TurnId),
+            "id": id_schema(TurnId),
             "count": {"type": "integer", "minimum": 0, "description": "How many."},
         },
         "required": ["id", "count"],
@@ -86,11 +93,11 @@ def test_request_schema_requires_fields_without_default_and_forbids_others() -> 
 
 
 def test_union_schema_refers_to_its_classes_and_a_plain_schema_is_unchanged() -> None:
-    components = Components([Answered | Asked, TEXT])
+    components = Components([Answered | Asked, STRING])
     assert components.schema(Answered | Asked) == {
         "anyOf": [{"$ref": "#/components/schemas/Answered"}, {"$ref": "#/components/schemas/Asked"}]
     }
-    assert components.schema(TEXT) == TEXT
+    assert components.schema(STRING) == STRING
 
 
 def test_schema_of_an_unsupported_field_type_is_refused() -> None:
@@ -129,8 +136,8 @@ def shapes() -> Iterator[type[msgspec.Struct]]:
 
 
 def answers(**kind: Any) -> list[int]:
-    endpoint = Endpoint(method="GET", path="/", answer=breaks, summary="For a test.", tag="test", **kind)
-    return list(all_answers(endpoint))
+    endpoint = Endpoint(method="GET", path="/", handler=breaks, summary="For a test.", tag="test", **kind)
+    return list(all_responses(endpoint))
 
 
 @pytest.mark.parametrize(
@@ -138,10 +145,10 @@ def answers(**kind: Any) -> list[int]:
     [
         ({}, [200, 400, 401, 403, 415, 429, 503]),
         ({"is_public": True}, [200, 400, 403, 415, 429, 503]),
-        ({"is_public": True, "while_ending": True}, [200, 400, 403, 415]),
-        ({"while_ending": True}, [200, 400, 401, 403, 415, 503]),
+        ({"is_public": True, "serves_while_ending": True}, [200, 400, 403, 415]),
+        ({"serves_while_ending": True}, [200, 400, 401, 403, 415, 503]),
         ({"body": {"type": "object"}}, [200, 400, 401, 403, 408, 413, 415, 429, 503]),
-        ({"answers": {201: "Made.", 409: "Too many."}}, [201, 400, 401, 403, 409, 415, 429, 503]),
+        ({"responses": {201: "Made.", 409: "Too many."}}, [201, 400, 401, 403, 409, 415, 429, 503]),
     ],
 )
 def test_endpoint_statuses_follow_from_its_kind(kind: dict[str, Any], statuses: list[int]) -> None:
@@ -150,9 +157,14 @@ def test_endpoint_statuses_follow_from_its_kind(kind: dict[str, Any], statuses: 
 
 def test_endpoint_description_of_a_status_overrides_the_default() -> None:
     endpoint = Endpoint(
-        method="GET", path="/", answer=breaks, summary="For a test.", tag="test", answers={503: "It is not."}
+        method="GET",
+        path="/",
+        handler=breaks,
+        summary="For a test.",
+        tag="test",
+        responses={503: "It is not."},
     )
-    assert all_answers(endpoint)[503] == "It is not."
+    assert all_responses(endpoint)[503] == "It is not."
 
 
 async def test_openapi_document_lists_every_route_with_descriptions() -> None:
@@ -181,16 +193,16 @@ def test_openapi_operation_is_built_from_its_endpoint() -> None:
     endpoint = Endpoint(
         method="POST",
         path="/api/turns/{turn_id}/stop",
-        answer=breaks,
+        handler=breaks,
         summary="Stop a turn.",
         tag="turns",
-        answers={200: "It has ended.", 404: "Turn not found."},
+        responses={200: "It has ended.", 404: "Turn not found."},
         in_path={"turn_id": Parameter("Which turn.", {"pattern": "^turn_"})},
         headers={"X-Turn-On-Stop": Parameter("What becomes of it.")},
         query={"limit": Parameter("How many.", {"type": "integer"})},
         body={"type": "object"},
         content={200: {"text/plain": {"type": "string"}}},
-        answer_headers={"X-Turn-Id": Parameter("The id.")},
+        response_headers={"X-Turn-Id": Parameter("The id.")},
     )
     operation = describe([endpoint])["paths"]["/api/turns/{turn_id}/stop"]["post"]
     assert operation["operationId"] == "post_api_turns_turn_id_stop"
@@ -216,7 +228,7 @@ def test_openapi_path_omits_the_parameter_converter() -> None:
     endpoint = Endpoint(
         method="GET",
         path="/v1/models/{model:path}",
-        answer=breaks,
+        handler=breaks,
         summary="One model.",
         tag="models",
         in_path={"model": Parameter("Its name.")},

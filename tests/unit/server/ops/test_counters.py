@@ -13,83 +13,85 @@ from random import Random
 
 import pytest
 
-from turnledger.server.ops import counters
-from turnledger.server.ops.counters import Board, OwnBoard, SharedBoard
+from turnledger.server.ops import counters as counters_module
+from turnledger.server.ops.counters import Counters, LocalCounters, SharedCounters
 
-Make = Callable[[], Board]
+Make = Callable[[], Counters]
 
 
 @pytest.fixture(params=["own", "shared"])
-def board(request: pytest.FixtureRequest) -> Iterator[Board]:
+def counters(request: pytest.FixtureRequest) -> Iterator[Counters]:
     with ExitStack() as closing:
         if request.param == "own":
-            yield OwnBoard()
+            yield LocalCounters()
         else:
-            made = SharedBoard.create(parts=2, cells=64)
+            made = SharedCounters.create(parts=2, cells=64)
             closing.callback(made.close)
-            worker = SharedBoard(made.descriptor, 0)
+            worker = SharedCounters(made.descriptor, 0)
             closing.callback(worker.detach)
             yield worker
 
 
-def test_board_counts_names_separately_and_sums_kinds(board: Board) -> None:
-    board.add("turns", "ann")
-    board.add("turns", "ann", 2)
-    board.add("turns", "bob")
-    board.add("streams", "ann")
-    assert (board.total("turns", "ann"), board.total("turns", "bob")) == (3, 1)
-    assert (board.sum("turns"), board.sum("streams"), board.sum("nothing")) == (4, 1, 0)
-    board.add("turns", "ann", -3)
-    assert (board.total("turns", "ann"), board.sum("turns")) == (0, 1)
+def test_board_counts_names_separately_and_sums_kinds(counters: Counters) -> None:
+    counters.add("turns", "ann")
+    counters.add("turns", "ann", 2)
+    counters.add("turns", "bob")
+    counters.add("streams", "ann")
+    assert (counters.total("turns", "ann"), counters.total("turns", "bob")) == (3, 1)
+    assert (counters.sum("turns"), counters.sum("streams"), counters.sum("nothing")) == (4, 1, 0)
+    counters.add("turns", "ann", -3)
+    assert (counters.total("turns", "ann"), counters.sum("turns")) == (0, 1)
 
 
-def test_board_does_not_confuse_kind_and_name(board: Board) -> None:
-    board.add("a", "b c")
-    assert board.total("a b", "c") == 0
-    assert board.total("a", "") == 0
+def test_board_does_not_confuse_kind_and_name(counters: Counters) -> None:
+    counters.add("a", "b c")
+    assert counters.total("a b", "c") == 0
+    assert counters.total("a", "") == 0
 
 
-def test_board_name_can_be_any_text(board: Board) -> None:
-    board.add("turns", "\udcff\0 é")
-    assert board.total("turns", "\udcff\0 é") == 1
+def test_board_name_can_be_any_text(counters: Counters) -> None:
+    counters.add("turns", "\udcff\0 é")
+    assert counters.total("turns", "\udcff\0 é") == 1
 
 
-def test_board_admits_up_to_the_limit_and_no_more(board: Board) -> None:
-    assert [board.admit("turns", "ann", 2) for _ in range(4)] == [True, True, False, False]
-    assert board.total("turns", "ann") == 2
-    assert board.admit("turns", "bob", 2)
-    board.add("turns", "ann", -1)
-    assert board.admit("turns", "ann", 2)
+def test_board_admits_up_to_the_limit_and_no_more(counters: Counters) -> None:
+    assert [counters.admit("turns", "ann", 2) for _ in range(4)] == [True, True, False, False]
+    assert counters.total("turns", "ann") == 2
+    assert counters.admit("turns", "bob", 2)
+    counters.add("turns", "ann", -1)
+    assert counters.admit("turns", "ann", 2)
 
 
-def test_board_refuses_to_count_below_zero(board: Board) -> None:
-    board.add("turns", "ann")
+def test_board_refuses_to_count_below_zero(counters: Counters) -> None:
+    counters.add("turns", "ann")
     with pytest.raises(ValueError, match="below zero"):
-        board.add("turns", "bob", -1)
+        counters.add("turns", "bob", -1)
     with pytest.raises(ValueError, match="below zero"):
-        board.add("turns", "ann", -2)
-    assert (board.total("turns", "ann"), board.sum("turns")) == (1, 1)
+        counters.add("turns", "ann", -2)
+    assert (counters.total("turns", "ann"), counters.sum("turns")) == (1, 1)
 
 
 ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
-def shared() -> Iterator[SharedBoard]:
-    made = SharedBoard.create(parts=3, cells=64)
+def shared() -> Iterator[SharedCounters]:
+    made = SharedCounters.create(parts=3, cells=64)
     yield made
     made.close()
 
 
 @pytest.fixture
-def parts(shared: SharedBoard) -> Iterator[list[SharedBoard]]:
-    attached = [SharedBoard(shared.descriptor, part) for part in range(3)]
+def parts(shared: SharedCounters) -> Iterator[list[SharedCounters]]:
+    attached = [SharedCounters(shared.descriptor, part) for part in range(3)]
     yield attached
     for each in attached:
         each.detach()
 
 
-def test_shared_board_total_is_the_sum_of_all_parts(shared: SharedBoard, parts: list[SharedBoard]) -> None:
+def test_shared_board_total_is_the_sum_of_all_parts(
+    shared: SharedCounters, parts: list[SharedCounters]
+) -> None:
     parts[0].add("turns", "ann")
     parts[1].add("turns", "ann", 2)
     parts[2].add("turns", "bob")
@@ -97,44 +99,46 @@ def test_shared_board_total_is_the_sum_of_all_parts(shared: SharedBoard, parts: 
     assert [each.sum("turns") for each in (shared, *parts)] == [4, 4, 4, 4]
 
 
-def test_shared_board_worker_cannot_subtract_counts_of_another(parts: list[SharedBoard]) -> None:
+def test_shared_board_worker_cannot_subtract_counts_of_another(parts: list[SharedCounters]) -> None:
     parts[0].add("turns", "ann")
     with pytest.raises(ValueError, match="below zero"):
         parts[1].add("turns", "ann", -1)
     assert parts[1].total("turns", "ann") == 1
 
 
-def test_shared_board_without_a_part_cannot_count(shared: SharedBoard) -> None:
+def test_shared_board_without_a_part_cannot_count(shared: SharedCounters) -> None:
     with pytest.raises(ValueError, match="part that it was given"):
         shared.add("turns", "ann")
 
 
-def test_shared_board_limit_holds_for_all_workers_together(parts: list[SharedBoard]) -> None:
+def test_shared_board_limit_holds_for_all_workers_together(parts: list[SharedCounters]) -> None:
     admitted = [parts[number % 3].admit("turns", "ann", 4) for number in range(9)]
     assert admitted == [True] * 4 + [False] * 5
 
 
-def test_shared_board_drops_counts_of_a_cleared_worker(shared: SharedBoard, parts: list[SharedBoard]) -> None:
+def test_shared_board_drops_counts_of_a_cleared_worker(
+    shared: SharedCounters, parts: list[SharedCounters]
+) -> None:
     parts[0].add("turns", "ann")
     parts[1].add("turns", "ann")
     shared.clear(0)
     assert (shared.total("turns", "ann"), shared.sum("turns")) == (1, 1)
     # Whoever gets the part next begins with nothing.
-    again = SharedBoard(shared.descriptor, 0)
+    again = SharedCounters(shared.descriptor, 0)
     again.add("turns", "ann")
     assert shared.total("turns", "ann") == 2
     again.detach()
 
 
 def test_shared_board_of_a_worker_that_died_mid_move_is_readable_and_cleared(
-    shared: SharedBoard, parts: list[SharedBoard], monkeypatch: pytest.MonkeyPatch
+    shared: SharedCounters, parts: list[SharedCounters], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts[0].add("turns", "ann")
     start = parts[0]._starts[0]
-    parts[0]._words[start + counters._MOVES] += 1
+    parts[0]._words[start + counters_module._MOVES] += 1
     assert parts[1].total("turns", "ann") == 1
     shared.clear(0)
-    assert shared._words[start + counters._MOVES] % 2 == 0
+    assert shared._words[start + counters_module._MOVES] % 2 == 0
     assert parts[1].total("turns", "ann") == 0
 
 
@@ -142,9 +146,9 @@ def test_shared_board_of_a_worker_that_died_mid_move_is_readable_and_cleared(
 def test_shared_board_counts_match_plain_counters_as_names_come_and_go(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counters.secrets, "token_bytes", Random(seed).randbytes)
-    shared = SharedBoard.create(parts=3, cells=64)
-    dice, worker = Random(seed), SharedBoard(shared.descriptor, 1)
+    monkeypatch.setattr(counters_module.secrets, "token_bytes", Random(seed).randbytes)
+    shared = SharedCounters.create(parts=3, cells=64)
+    dice, worker = Random(seed), SharedCounters(shared.descriptor, 1)
     told: Counter[tuple[str, str]] = Counter()
     # More names than there is room for: what a full part cannot tell apart it counts too high, never too low.
     names = [(kind, str(number)) for kind in ("turns", "streams") for number in range(dice.choice((10, 60)))]
@@ -153,7 +157,7 @@ def test_shared_board_counts_match_plain_counters_as_names_come_and_go(
         by = -1 if told[kind, name] and dice.random() < 0.6 else dice.choice((1, 1, 3))
         worker.add(kind, name, by)
         told[kind, name] += by
-        spilled = worker._words[worker._own + counters._SPILLED]  # type: ignore[operator]
+        spilled = worker._words[worker._own + counters_module._SPILLED]  # type: ignore[operator]
         seen = shared.total(kind, name)
         assert seen == told[kind, name] if not spilled else seen >= told[kind, name]
         assert shared.sum(kind) == sum(told[each] for each in names if each[0] == kind)
@@ -165,10 +169,10 @@ def test_shared_board_counts_match_plain_counters_as_names_come_and_go(
     shared.close()
 
 
-def test_shared_board_is_shared_between_processes(shared: SharedBoard) -> None:
+def test_shared_board_is_shared_between_processes(shared: SharedCounters) -> None:
     code = (
-        "import sys; from turnledger.server.ops.counters import SharedBoard\n"
-        "board = SharedBoard(int(sys.argv[1]), int(sys.argv[2]))\n"
+        "import sys; from turnledger.server.ops.counters import SharedCounters\n"
+        "board = SharedCounters(int(sys.argv[1]), int(sys.argv[2]))\n"
         "print([board.admit('turns', 'ann', 1000) for _ in range(900)].count(True), flush=True)\n"
         "sys.stdin.read()"
     )

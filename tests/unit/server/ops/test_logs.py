@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, ask, breaks, endpoint, serving
 from tests.unit.server.logging_kept import kept_logging
-from turnledger.server.ops.logs import configure, log, unexpected
+from turnledger.server.ops.logs import configure, log, log_unexpected
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ async def test_log_of_an_exception_has_its_frames_but_not_its_message() -> None:
 def test_log_at_debug_level_includes_the_exception_message() -> None:
     stream = io.StringIO()
     configure("json", "debug", stream)
-    unexpected(ValueError("details"), request_id="r1")
+    log_unexpected(ValueError("details"), request_id="r1")
     assert lines_of(stream)[0]["message"] == "details"
 
 
@@ -119,8 +119,8 @@ def test_log_omits_lines_below_its_level() -> None:
     stream = io.StringIO()
     configure("json", "warning", stream)
     log.info("request")
-    log.warning("told_again", n=1)
-    assert [line["event"] for line in lines_of(stream)] == ["told_again"]
+    log.warning("signalled_again", n=1)
+    assert [line["event"] for line in lines_of(stream)] == ["signalled_again"]
 
 
 class Terminal(io.StringIO):
@@ -132,12 +132,12 @@ class Terminal(io.StringIO):
 def test_console_log_shows_time_request_and_remaining_fields_on_one_line(stream: io.StringIO) -> None:
     configure("console", "info", stream)
     log.info("request", method="GET", path="/healthz", status=200, ms=1.5, turn="turn_1")
-    log.warning("told_again", n=1)
+    log.warning("signalled_again", n=1)
     is_colored = stream.isatty()
     begun, ended = ("\x1b[33m", "\x1b[0m") if is_colored else ("", "")
     request, warning = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in stream.getvalue().splitlines()]
     assert request == "GET /healthz 200 1.5 ms turn=turn_1"
-    assert warning == f"{begun}warning told_again n=1{ended}"
+    assert warning == f"{begun}warning signalled_again n=1{ended}"
 
 
 async def test_unconfigured_log_writes_no_output(capfd: pytest.CaptureFixture[str]) -> None:

@@ -135,17 +135,17 @@ async def test_readiness_changes_are_logged_once_with_their_details() -> None:
 
 def test_metrics_count_turns_waits_streams_requests_and_gauges() -> None:
     metrics = Metrics()
-    metrics.turn_ended("committed")
-    metrics.turn_ended("committed")
-    metrics.turn_ended("failed")
-    metrics.waited(0.02)
-    metrics.first_token(0.3)
-    metrics.committed(0.004)
+    metrics.count_turn("committed")
+    metrics.count_turn("committed")
+    metrics.count_turn("failed")
+    metrics.observe_lane_wait(0.02)
+    metrics.observe_first_token(0.3)
+    metrics.observe_commit(0.004)
     metrics.stream_opened()
     metrics.stream_opened()
     metrics.stream_closed()
-    metrics.answered(200)
-    metrics.watch("queue_length", "Waiting.", lambda: 7)
+    metrics.count_response(200)
+    metrics.export("queue_length", "Waiting.", lambda: 7)
     told = metrics.text().decode()
     for line in (
         'turnledger_turns_total{outcome="committed"} 2.0',
@@ -164,7 +164,7 @@ def test_metrics_count_turns_waits_streams_requests_and_gauges() -> None:
 
 def test_metrics_of_two_servers_in_one_process_are_separate() -> None:
     first, second = Metrics(), Metrics()
-    first.turn_ended("committed")
+    first.count_turn("committed")
     assert b'outcome="committed"' not in second.text()
 
 
@@ -190,8 +190,8 @@ def worker(folder: Path, part: int, code: str) -> str:
 
 
 def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) -> None:
-    counts = "metrics.answered(200); metrics.waited(0.02); metrics.stream_opened()"
-    watches = "metrics.watch('queue_length', 'Waiting.', lambda: 7)"
+    counts = "metrics.count_response(200); metrics.observe_lane_wait(0.02); metrics.stream_opened()"
+    watches = "metrics.export('queue_length', 'Waiting.', lambda: 7)"
     worker(tmp_path, 0, f"{counts}\n{watches}")
     both = worker(tmp_path, 1, f"{counts}\n{watches}").splitlines()
     for line in (
@@ -203,7 +203,7 @@ def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) 
         assert line in both
     Metrics.clear(tmp_path, 0)
     # Whoever has the part of a dead worker counts on where that one ended.
-    after = worker(tmp_path, 0, "metrics.answered(200)").splitlines()
+    after = worker(tmp_path, 0, "metrics.count_response(200)").splitlines()
     assert 'turnledger_requests_total{status="200"} 3.0' in after
     assert "turnledger_open_streams 1.0" in after
     assert "turnledger_queue_length 7.0" in after
@@ -212,7 +212,7 @@ def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) 
 
 def test_metrics_files_are_fully_allocated_on_disk(tmp_path: Path) -> None:
     # Of a disk that fills up later, the system would kill the worker that touches what it was not given.
-    worker(tmp_path, 0, "metrics.answered(200)")
+    worker(tmp_path, 0, "metrics.count_response(200)")
     files = list(tmp_path.iterdir())
     assert len(files) == 3
     assert all(file.stat().st_blocks * 512 >= FILE_BYTES for file in files)
@@ -245,7 +245,7 @@ async def test_readyz_reports_a_server_that_is_shutting_down() -> None:
         app.service.shutting_down.set()
         reply = await ask(app, "/readyz")
         assert (reply.status, reply.json["status"]) == (503, "shutting_down")
-        assert "about to end" in reply.json["message"]
+        assert "shutting down" in reply.json["message"]
         assert (await ask(app, "/healthz")).status == 200
 
 

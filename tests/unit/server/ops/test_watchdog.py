@@ -27,8 +27,8 @@ async def test_stalled_loop_is_logged_once_with_its_frame_and_once_on_recovery(
     watchdog = Watchdog(None)
     stalled_at = time.monotonic() + STALLED_AFTER + 1
     for _ in range(2):
-        await asyncio.to_thread(watchdog.look, stalled_at, None)
-    watchdog.look(time.monotonic(), None)
+        await asyncio.to_thread(watchdog.check, stalled_at, None)
+    watchdog.check(time.monotonic(), None)
     assert caplog.messages == ["event_loop_stalled", "event_loop_goes_on"]
     assert any("select" in place or "run_forever" in place for place in vars(caplog.records[0])["at"])
 
@@ -38,7 +38,7 @@ async def test_memory_above_the_limit_is_logged_each_time_it_is_exceeded(
 ) -> None:
     watchdog = Watchdog(100)
     for resident in (99, 101, 102, 50, 101, None):
-        watchdog.look(time.monotonic(), resident)
+        watchdog.check(time.monotonic(), resident)
     told = [(record.message, vars(record)["bytes"]) for record in caplog.records]
     assert told == [("memory_above_limit", 101)] * 2
 
@@ -46,18 +46,18 @@ async def test_memory_above_the_limit_is_logged_each_time_it_is_exceeded(
 async def test_watchdog_thread_detects_a_stall_while_the_loop_is_blocked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.001)
+    monkeypatch.setattr(module, "CHECK_EVERY", 0.001)
     monkeypatch.setattr(module, "STALLED_AFTER", 0.0)
     is_seen = threading.Event()
-    look = Watchdog.look
+    look = Watchdog.check
 
     def note(self: Watchdog, now: float, resident: int | None) -> None:
         look(self, now, resident)
         if self._is_stalled:
             is_seen.set()
 
-    monkeypatch.setattr(Watchdog, "look", note)
-    with Watchdog(None).watching():
+    monkeypatch.setattr(Watchdog, "check", note)
+    with Watchdog(None).watch():
         assert is_seen.wait(60)  # blocks the loop
     assert "event_loop_stalled" in caplog.messages
 
@@ -75,9 +75,9 @@ async def test_watchdog_aborts_a_process_whose_loop_stalls_for_too_long() -> Non
     watchdog = Watchdog(None, acts.remedy)
     began = time.monotonic()
     for second in range(60):
-        watchdog.look(began + second, None)
+        watchdog.check(began + second, None)
     assert acts.all == []
-    watchdog.look(began + 61, None)
+    watchdog.check(began + 61, None)
     assert acts.all == ["abort"]
 
 
@@ -85,8 +85,8 @@ async def test_watchdog_does_not_abort_a_process_that_was_paused_as_a_whole() ->
     acts = Acts()
     watchdog = Watchdog(None, acts.remedy)
     began = time.monotonic()
-    watchdog.look(began + 3600, None)
-    watchdog.look(began + 3659, None)
+    watchdog.check(began + 3600, None)
+    watchdog.check(began + 3659, None)
     assert acts.all == []
 
 
@@ -94,10 +94,10 @@ async def test_watchdog_retires_a_process_above_its_memory_limit_once_and_not_wh
     acts = Acts()
     watchdog = Watchdog(100, acts.remedy)
     began = time.monotonic()
-    watchdog.look(began + module.YOUNG - 1, 101)
+    watchdog.check(began + module.YOUNG - 1, 101)
     assert acts.all == []
     for second in (1, 2, 3):
-        watchdog.look(began + module.YOUNG + second, 101)
+        watchdog.check(began + module.YOUNG + second, 101)
     assert acts.all == ["retire"]
 
 

@@ -14,10 +14,10 @@ from turnledger.errors import InvalidInput
 from turnledger.model.codec import MOST_VALUES
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.errors import Refused
+from turnledger.server.errors import RequestRefused
 from turnledger.server.models.models import Models
 from turnledger.server.requests.body import check_seconds, decode_body, read_body
-from turnledger.server.requests.query import HIGHEST, choice_of, number_of, yes_or_no
+from turnledger.server.requests.query import MAX_NUMBER, choice_of, flag_of, number_of
 
 
 def test_number_parameter_left_out_is_its_default() -> None:
@@ -27,24 +27,24 @@ def test_number_parameter_left_out_is_its_default() -> None:
 
 def test_number_parameter_accepts_zero_and_the_maximum() -> None:
     assert number_of("0", "limit", 50) == 0
-    assert number_of(str(HIGHEST), "limit", 50) == HIGHEST
+    assert number_of(str(MAX_NUMBER), "limit", 50) == MAX_NUMBER
 
 
 @pytest.mark.parametrize("given", ["", "-1", "1.0", "٣", " 1", "1000000000"])
 def test_number_parameter_that_is_malformed_is_refused(given: str) -> None:
-    with pytest.raises(InvalidInput, match="limit is a number"):
+    with pytest.raises(InvalidInput, match="limit must be a number"):
         number_of(given, "limit", 50)
 
 
 def test_boolean_parameter_accepts_true_and_false_only() -> None:
-    assert [yes_or_no(given, "purge", otherwise=False) for given in ("true", "false", None)] == [
+    assert [flag_of(given, "purge", default=False) for given in ("true", "false", None)] == [
         True,
         False,
         False,
     ]
-    assert yes_or_no(None, "purge", otherwise=True)
-    with pytest.raises(InvalidInput, match="purge is true or false"):
-        yes_or_no("1", "purge", otherwise=False)
+    assert flag_of(None, "purge", default=True)
+    with pytest.raises(InvalidInput, match="purge must be true or false"):
+        flag_of("1", "purge", default=False)
 
 
 def test_choice_parameter_maps_known_words_and_defaults() -> None:
@@ -54,7 +54,7 @@ def test_choice_parameter_maps_known_words_and_defaults() -> None:
 
 @pytest.mark.parametrize("given", ["", "True", "1", "any"])
 def test_choice_parameter_that_is_unknown_is_refused_with_the_known_words(given: str) -> None:
-    with pytest.raises(InvalidInput, match="pinned is one of true, false"):
+    with pytest.raises(InvalidInput, match="pinned must be one of true, false"):
         choice_of(given, "pinned", {"true": 1, "false": 0}, 7)
 
 
@@ -65,10 +65,10 @@ NO_BODY = (b"content-length", b"0")
     ("path", "query", "told"),
     [
         ("/api/chats", b"scopes=shop", "scope, tag, archived, pinned, deleted, cursor, limit"),
-        ("/api/chats", b"tag=a&tag=b", "tag: given more than once"),
+        ("/api/chats", b"tag=a&tag=b", "tag is repeated"),
         ("/api/export", b"scop=shop", "Known: scope."),
         ("/api/search", b"query=heron", "Known: q"),
-        ("/api/events", b"after=3", "This path takes none."),
+        ("/api/events", b"after=3", "This path takes no parameters."),
         ("/api/chats", b"%F0%9F%98%80&=", "Known:"),
     ],
 )
@@ -119,7 +119,7 @@ async def test_delete_with_if_match_of_a_revision_is_refused() -> None:
         assert (await ask(app, path, method="DELETE", headers=[HOST, (b"if-match", b"*")])).status == 200
 
 
-SMALL = Settings(limits=ServerLimits(body_bytes=10))
+SMALL_BODY_BYTES = Settings(limits=ServerLimits(body_bytes=10))
 CHUNKED = (b"transfer-encoding", b"chunked")
 
 
@@ -128,14 +128,14 @@ def length(count: int) -> tuple[bytes, bytes]:
 
 
 async def test_body_may_arrive_in_any_number_of_parts() -> None:
-    async with serving(SMALL, echo(SMALL)) as app:
+    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         for parts in ([b"0123456789"], [b"01", b"", b"23456789"], [b"0123456789", b""]):
             reply = await ask(app, "/echo", method="POST", headers=(HOST, JSON, CHUNKED), parts=parts)
             assert (reply.status, reply.body) == (200, b"0123456789")
 
 
 async def test_body_with_a_declared_length_above_the_limit_is_refused_unread() -> None:
-    async with serving(SMALL, echo(SMALL)) as app:
+    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         for announced in (11, 10**30):
             headers = (HOST, JSON, length(announced))
             reply = await ask(app, "/echo", method="POST", headers=headers, parts=[b"{}"])
@@ -144,7 +144,7 @@ async def test_body_with_a_declared_length_above_the_limit_is_refused_unread() -
 
 
 async def test_body_that_exceeds_the_limit_while_read_is_refused() -> None:
-    async with serving(SMALL, echo(SMALL)) as app:
+    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         for headers in ((HOST, JSON, CHUNKED), (HOST, JSON, length(3))):
             parts = [b"01234567", b"89x", b"more"]
             reply = await ask(app, "/echo", method="POST", headers=headers, parts=parts)
@@ -153,14 +153,14 @@ async def test_body_that_exceeds_the_limit_while_read_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [b"-1", b"1e3", b"x", b"", b"1, 1"])
 async def test_content_length_that_is_not_a_number_is_refused(value: bytes) -> None:
-    async with serving(SMALL, echo(SMALL)) as app:
+    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         headers = (HOST, JSON, (b"content-length", value))
         reply = await ask(app, "/echo", method="POST", headers=headers)
         assert (reply.status, reply.code) == (400, "bad_content_length")
 
 
 async def test_client_that_disconnects_while_sending_is_counted_as_499() -> None:
-    async with serving(SMALL, echo(SMALL)) as app:
+    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         headers = (HOST, JSON, CHUNKED)
         reply = await ask(app, "/echo", method="POST", headers=headers, parts=[b"0"], leaves=True)
         assert (reply.status, reply.body) == (0, b"")
@@ -171,7 +171,7 @@ async def test_body_that_does_not_arrive_in_time_is_refused_with_408() -> None:
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    with pytest.raises(Refused, match="within 0 seconds") as refused:
+    with pytest.raises(RequestRefused, match="within 0 seconds") as refused:
         await read_body({"headers": []}, receive, limit=10, wait=0)
     assert refused.value.status == 408
 
@@ -202,7 +202,7 @@ def test_json_body_is_decoded_and_unknown_fields_ignored() -> None:
     ],
 )
 def test_invalid_json_body_is_reported_with_its_position(body: bytes, told: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         decode_body(body, DECODER)
     assert refused.value.status == 400
     assert str(refused.value).startswith(told)
@@ -218,7 +218,7 @@ def test_invalid_json_body_is_reported_with_its_position(body: bytes, told: str)
     ],
 )
 def test_invalid_body_field_is_named_in_the_error(body: bytes, param: str | None) -> None:
-    with pytest.raises(Refused, match="The body is not valid") as refused:
+    with pytest.raises(RequestRefused, match="The body is not valid") as refused:
         decode_body(body, DECODER)
     assert (refused.value.status, refused.value.code, refused.value.param) == (400, "invalid_body", param)
 
@@ -241,7 +241,7 @@ def test_body_with_too_many_values_is_refused_before_any_is_built(template: str,
             raise AssertionError("the body was decoded")
 
     body = (template % ",".join([element] * (MOST_VALUES + 1))).encode()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         decode_body(body, Never())  # type: ignore[arg-type]
     assert (refused.value.status, refused.value.code) == (413, "too_many_values")
 

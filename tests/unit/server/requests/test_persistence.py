@@ -14,7 +14,7 @@ from turnledger.errors import ConversationNotFound
 from turnledger.hosting import Host
 from turnledger.model.conversation import Within
 from turnledger.server.config.settings import ChatSettings, ScopeSettings
-from turnledger.server.errors import Refused
+from turnledger.server.errors import RequestRefused
 from turnledger.server.requests.persistence import PersistencePolicy
 from turnledger.server.requests.turn import ChatRequest, chat_request
 
@@ -44,8 +44,8 @@ async def is_kept(ledger: Ledger, settings: ChatSettings, within: str | None = N
     return await PersistencePolicy(settings, Host(ledger)).is_kept(asked(**headers), "ada", Within(within))
 
 
-async def refused(ledger: Ledger, settings: ChatSettings, **headers: str) -> Refused:
-    with pytest.raises(Refused) as problem:
+async def refused(ledger: Ledger, settings: ChatSettings, **headers: str) -> RequestRefused:
+    with pytest.raises(RequestRefused) as problem:
         await is_kept(ledger, settings, **headers)
     return problem.value
 
@@ -98,13 +98,13 @@ async def test_header_that_needs_the_store_is_refused_unkept(ledger: Ledger, hea
         ledger, ChatSettings(), X_Conversation_Id="k", X_Conversation_Keep="no", **more
     )
     assert (by_request.status, by_request.code, by_request.param) == (400, "not_kept", header)
-    assert "X-Conversation-Keep says no" in str(by_request)
+    assert "X-Conversation-Keep is no" in str(by_request)
     by_server = await refused(ledger, ChatSettings(keep=False), X_Conversation_Id="k", **more)
     assert (by_server.code, by_server.param) == ("not_kept", header)
-    assert "This server keeps no chats" in str(by_server)
+    assert "This server stores no chats" in str(by_server)
     off = ChatSettings(scopes={"desk": OFF})
     by_scope = await refused(ledger, off, X_Conversation_Id="k", X_Conversation_Scope="desk", **more)
-    assert "of this scope are not kept" in str(by_scope)
+    assert "of this scope are not stored" in str(by_scope)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,6 @@ async def test_conversation_follows_the_persistence_setting_of_its_own_scope(led
 async def test_chat_creation_in_an_unkept_scope_is_refused(ledger: Ledger) -> None:
     keeping = PersistencePolicy(ChatSettings(scopes={"desk": OFF}), Host(ledger))
     keeping.check("")
-    with pytest.raises(Refused) as problem:
+    with pytest.raises(RequestRefused) as problem:
         keeping.check("desk")
     assert (problem.value.status, problem.value.code) == (409, "not_kept")

@@ -10,23 +10,23 @@ import pytest
 from turnledger.engine.resend.match import Sent
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.turn import OnBusy, OnStop
-from turnledger.server.errors import Refused
+from turnledger.server.errors import RequestRefused
 from turnledger.server.requests.turn import (
+    CREATE_HEADER_NAMES,
     KEY,
+    MOVE_HEADER_NAMES,
     NO_POLICIES,
-    OF_MAKING,
-    OF_MOVES,
-    OF_TURNS,
+    TURN_HEADER_NAMES,
     ChatRequest,
     OnDisconnect,
     TurnRequest,
-    asks_not_to_keep,
     chat_request,
-    count_of,
     must_exist,
-    named_among,
-    named_in,
+    opts_out_of_storage,
     policies_of,
+    read_headers,
+    read_supported_headers,
+    retry_count_of,
     text_of,
     turn_request,
 )
@@ -81,7 +81,7 @@ def test_turn_with_contradictory_fields_is_refused_by_name(fields: dict[str, Any
     "fields", [{"input": 1}, {"settings": []}, {"stream": "yes"}, {"more": 1}, {"chat": 1}]
 )
 def test_turn_with_a_field_of_the_wrong_type_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         asked(**fields)
     assert refused.value.status == 400
 
@@ -94,7 +94,7 @@ def test_turn_with_regenerates_false_is_accepted() -> None:
     ("settings", "param"), [(5, "settings"), ([], "settings"), ({"tools": 5}, "settings.tools")]
 )
 def test_invalid_turn_settings_are_reported_with_their_path(settings: Any, param: str) -> None:
-    with pytest.raises(Refused, match=f"`{param}`: Expected") as refused:
+    with pytest.raises(RequestRefused, match=f"`{param}`: Expected") as refused:
         asked(input="Hi", settings=settings)
     assert refused.value.param == param
 
@@ -232,7 +232,7 @@ def test_client_side_tools_are_passed_on(tools: Any) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 1}', b'{"model": "m"}', b'{"messages": []}'])
 def test_chat_completion_body_that_is_malformed_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         chat_request("/v1/chat/completions", [], body)
     assert refused.value.status == 400
 
@@ -261,32 +261,34 @@ def test_idempotency_key_without_a_conversation_is_refused() -> None:
 
 
 def test_header_parser_reads_only_known_headers() -> None:
-    assert named_in([(b"accept", b"*/*"), (b"idempotency-key", b"a"), (b"x-other", b"b")]) == {KEY: b"a"}
+    assert read_headers([(b"accept", b"*/*"), (b"idempotency-key", b"a"), (b"x-other", b"b")]) == {KEY: b"a"}
 
 
 def test_header_given_twice_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="idempotency-key: given more than once"):
-        named_in([(b"idempotency-key", b"a"), (b"idempotency-key", b"a")])
+    with pytest.raises(InvalidInput, match="idempotency-key: repeated"):
+        read_headers([(b"idempotency-key", b"a"), (b"idempotency-key", b"a")])
 
 
 @pytest.mark.parametrize(
     ("taken", "refused"),
     [
-        (OF_MAKING, b"x-turn-on-busy"),
-        (OF_MOVES, b"x-turn-on-stop"),
-        (OF_MOVES, b"x-conversation-id"),
-        (OF_TURNS, b"x-conversation-id"),
-        (OF_TURNS, b"x-conversation-keep"),
-        (OF_TURNS, b"x-turn-on-divergence"),
+        (CREATE_HEADER_NAMES, b"x-turn-on-busy"),
+        (MOVE_HEADER_NAMES, b"x-turn-on-stop"),
+        (MOVE_HEADER_NAMES, b"x-conversation-id"),
+        (TURN_HEADER_NAMES, b"x-conversation-id"),
+        (TURN_HEADER_NAMES, b"x-conversation-keep"),
+        (TURN_HEADER_NAMES, b"x-turn-on-divergence"),
     ],
 )
 def test_header_that_a_route_does_not_support_is_refused_by_name(
     taken: frozenset[bytes], refused: bytes
 ) -> None:
     with pytest.raises(InvalidInput, match=refused.decode()):
-        named_among([(refused, b"no"), (b"idempotency-key", b"a")], taken)
+        read_supported_headers([(refused, b"no"), (b"idempotency-key", b"a")], taken)
     # Clients send this one by themselves.
-    assert KEY in named_among([(b"x-stainless-retry-count", b"0"), (b"idempotency-key", b"a")], taken)
+    assert KEY in read_supported_headers(
+        [(b"x-stainless-retry-count", b"0"), (b"idempotency-key", b"a")], taken
+    )
 
 
 def test_header_values_are_parsed_and_default_when_absent() -> None:
@@ -294,8 +296,8 @@ def test_header_values_are_parsed_and_default_when_absent() -> None:
     assert policies_of(named).on_busy is OnBusy.REJECT
     assert text_of(named, KEY) == "ä"
     assert must_exist(named)
-    assert not asks_not_to_keep(named)
-    assert (policies_of({}), text_of({}, KEY), must_exist({}), count_of({})) == (
+    assert not opts_out_of_storage(named)
+    assert (policies_of({}), text_of({}, KEY), must_exist({}), retry_count_of({})) == (
         NO_POLICIES,
         None,
         False,
@@ -307,4 +309,4 @@ def test_header_values_are_parsed_and_default_when_absent() -> None:
 def test_header_with_an_unknown_value_is_refused_by_name(name: str) -> None:
     named = {name.encode(): b"maybe"}
     with pytest.raises(InvalidInput, match=name):
-        (must_exist(named), asks_not_to_keep(named), policies_of(named))
+        (must_exist(named), opts_out_of_storage(named), policies_of(named))

@@ -233,8 +233,8 @@ async def test_events_from_the_as_of_of_a_list_have_no_gap_or_duplicate() -> Non
         await here.make(title="shown")
         listed = await here.ask("GET", "/api/chats")
         later = await here.make(title="later")
-        seal = await here.app.service.sealing.seal()
-        with here.ledger.follow(after=seal.open(POSITION, listed.json["as_of"])) as following:
+        seal = await here.app.service.cursor_seal.get()
+        with here.ledger.follow(after=seal.unseal(POSITION, listed.json["as_of"])) as following:
             told = await following.next_batch()
         assert [(each.kind.value, each.conversation) for each in told if each.conversation] == [
             ("chat.created", later["id"])

@@ -88,9 +88,9 @@ async def say(ledger: Ledger, text: str, owner: str = OWNER) -> Any:
     return turn
 
 
-async def opened(app: App, id: str) -> str | None:
+async def open_app(app: App, id: str) -> str | None:
     """The position that is sealed in an id."""
-    return (await app.service.sealing.seal()).open(events.POSITION, id)
+    return (await app.service.cursor_seal.get()).unseal(events.POSITION, id)
 
 
 async def test_event_stream_sends_each_change_with_id_and_type() -> None:
@@ -102,7 +102,7 @@ async def test_event_stream_sends_each_change_with_id_and_type() -> None:
         made = await stream.next()
         assert made["event"] == made["data"]["type"] == "chat.created"
         assert (made["data"]["chat"], made["data"]["scope"]) == (chat.id, "shop")
-        assert await opened(app, made["id"]) == await ledger.position() != await opened(app, start["id"])
+        assert await open_app(app, made["id"]) == await ledger.position() != await open_app(app, start["id"])
         await chat.update(title="Orders", metadata={"a": "b"})
         renamed = (await stream.next())["data"]
         assert (renamed["title"], renamed["metadata"], renamed["revision"]) == ("Orders", {"a": "b"}, 2)
@@ -130,11 +130,11 @@ async def test_event_stream_resumed_without_news_sends_a_comment_immediately() -
     async with serving() as (app, ledger):
         await say(ledger, "Hello")
         position = str(await ledger.position())
-        last = (await app.service.sealing.seal()).close(events.POSITION, position)
+        last = (await app.service.cursor_seal.get()).seal(events.POSITION, position)
         stream = Stream(app, (b"last-event-id", last.encode()))
         told = await stream.next()
         assert (stream.status, "data" in told) == (200, False)
-        assert await opened(app, told["id"]) == position
+        assert await open_app(app, told["id"]) == position
         await stream.leave()
 
 
@@ -144,7 +144,7 @@ async def test_event_stream_with_an_unknown_last_event_id_reports_a_gap(unknown:
         await say(ledger, "Hello")
         stream = Stream(app, (b"last-event-id", unknown))
         gap = await stream.next()
-        assert (gap["event"], await opened(app, gap["id"])) == ("gap", await ledger.position())
+        assert (gap["event"], await open_app(app, gap["id"])) == ("gap", await ledger.position())
         await stream.leave()
 
 
@@ -156,16 +156,16 @@ async def test_event_ids_do_not_reveal_the_activity_of_others() -> None:
             told.append((await stream.next())["id"])
             await stream.leave()
         assert told[0] != told[1]
-        assert await opened(app, told[0]) == await opened(app, told[1])
+        assert await open_app(app, told[0]) == await open_app(app, told[1])
         await say(ledger, "Hello", owner="somebody else")
         listed = (await ask(app, "/api/chats", headers=[HOST])).json["as_of"]
-        assert await opened(app, listed) == await ledger.position()
+        assert await open_app(app, listed) == await ledger.position()
         assert {len(each) for each in (*told, listed)} == {56}
         assert str(await ledger.position()) not in listed
 
 
 async def test_event_stream_heartbeat_carries_an_id_to_resume_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(events, "HEARTBEAT_EVERY", 0.0)
     async with serving() as (app, ledger):
         stream = Stream(app)
         assert (await stream.next())["event"] == "start"
@@ -173,7 +173,7 @@ async def test_event_stream_heartbeat_carries_an_id_to_resume_from(monkeypatch: 
         await say(ledger, "Hello", owner="somebody else")
         position = await ledger.position()
         async with asyncio.timeout(10):
-            while await opened(app, (await stream.next())["id"]) != position:
+            while await open_app(app, (await stream.next())["id"]) != position:
                 pass
         await stream.leave()
 
@@ -247,8 +247,8 @@ def test_change_detail_is_sent_under_the_field_name_of_its_kind(kind: ChangeKind
         name: "word",
     }
     seal = Seal(bytes(32))
-    id, event, _ = events.change_bytes(change, seal).split(b"\n", 2)
-    assert seal.open(events.POSITION, id.decode().removeprefix("id: ")) == "a-00000001"
+    id, event, _ = events.encode_change(change, seal).split(b"\n", 2)
+    assert seal.unseal(events.POSITION, id.decode().removeprefix("id: ")) == "a-00000001"
     assert event == b"event: %s" % kind.encode()
 
 
@@ -263,27 +263,27 @@ async def test_event_stream_sends_many_changes_in_chunks_of_whole_events() -> No
         heard = [await stream.next() for _ in range(40)]
         assert [each["event"] for each in heard] == ["chat.created"] * 40
         assert len({each["id"] for each in heard}) == 40
-        assert 10_000 < stream.largest <= events.PIECE
+        assert 10_000 < stream.largest <= events.PIECE_BYTES
         await stream.leave()
 
 
 def test_event_chunks_end_at_event_boundaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "PIECE", 4)
-    assert events.pieces_of([b"ab", b"cd", b"e", b"fghijk", b"l"]) == [b"abcd", b"e", b"fghijk", b"l"]
-    assert events.pieces_of([]) == []
+    monkeypatch.setattr(events, "PIECE_BYTES", 4)
+    assert events.join_events([b"ab", b"cd", b"e", b"fghijk", b"l"]) == [b"abcd", b"e", b"fghijk", b"l"]
+    assert events.join_events([]) == []
 
 
 async def test_encoded_event_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "REMEMBERED_BYTES", 1_000)
+    monkeypatch.setattr(events, "CACHED_BYTES", 1_000)
     async with serving() as (app, _):
         updates, seal = events.LiveUpdates(app.service), Seal(bytes(32))
         batches = [
             [LiveChange(kind=ChangeKind.CHAT_DELETED, owner="a", conversation=CHAT)] for _ in range(50)
         ]
-        sent = [updates._bytes_of(batch, seal) for batch in batches]
-        assert updates._bytes_of(batches[-1], seal) is sent[-1]
+        sent = [updates._encode_batch(batch, seal) for batch in batches]
+        assert updates._encode_batch(batches[-1], seal) is sent[-1]
         assert 1 < len(updates._encoded) < 10
         assert updates._encoded_bytes == sum(len(b"".join(told)) for _, told in updates._encoded.values())
         large = [[*batches[0]] * 50]
-        updates._bytes_of(large[0], seal)
+        updates._encode_batch(large[0], seal)
         assert (updates._encoded, updates._encoded_bytes) == ({}, 0)

@@ -13,10 +13,10 @@ from tests.unit.server.made_up_page import ASSET, FILES, PAGE
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.server.app import App, make_app
-from turnledger.server.chat_page.built import POLICY, BuiltPage
+from turnledger.server.chat_page.files import POLICY, BuiltPage
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models
-from turnledger.server.routes.page import PICTURE, UNBUILT, has_version, takes_gzip
+from turnledger.server.routes.page import PICTURE_PAGE, UNBUILT_PAGE, accepts_gzip, has_version
 
 PAGES = ("/", "/share")
 CROSS = [HOST, (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-mode", b"navigate")]
@@ -26,7 +26,7 @@ GZIP = (b"accept-encoding", b"gzip, deflate, br")
 @asynccontextmanager
 async def showing(page: BuiltPage = PAGE, settings: Settings | None = None) -> AsyncIterator[App]:
     async with await Ledger.open("memory:") as ledger:
-        yield make_app(ledger, Models({}), settings or Settings(), built=page)
+        yield make_app(ledger, Models({}), settings or Settings(), chat_page=page)
 
 
 def policy_of(reply: Reply) -> bytes:
@@ -48,7 +48,7 @@ async def test_chat_page_is_served_cross_site_and_its_policy_restricts_it_to_its
 async def test_chat_page_is_served_without_a_token_where_tokens_exist() -> None:
     async with await Ledger.open("memory:") as ledger:
         await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"])
-        app = make_app(ledger, Models({}), Settings(), built=PAGE)
+        app = make_app(ledger, Models({}), Settings(), chat_page=PAGE)
         for path in (*PAGES, f"/assets/{ASSET}", "/favicon.svg"):
             assert (await ask(app, path)).status == 200
 
@@ -69,10 +69,10 @@ async def test_picture_frame_policy_allows_images_and_framing_by_the_page() -> N
     ):
         async with showing(settings=Settings(frame_ancestors=ancestors)) as app:
             reply = await ask(app, "/picture")
-            assert (reply.status, reply.body.decode()) == (200, PICTURE.text)
-            assert policy_of(reply) == PICTURE.policy + b"; frame-ancestors " + framing
+            assert (reply.status, reply.body.decode()) == (200, PICTURE_PAGE.text)
+            assert policy_of(reply) == PICTURE_PAGE.policy + b"; frame-ancestors " + framing
             assert reply.header(b"referrer-policy") == b"no-referrer"
-    allowed = dict(each.split(" ", 1) for each in PICTURE.policy.decode().split("; "))
+    allowed = dict(each.split(" ", 1) for each in PICTURE_PAGE.policy.decode().split("; "))
     assert (allowed["img-src"], allowed["sandbox"]) == ("http: https:", "allow-scripts")
     assert "connect-src" not in allowed
 
@@ -91,7 +91,7 @@ async def test_page_assets_are_served_same_origin_and_refused_cross_site() -> No
 
 async def test_page_assets_are_cached_immutably_and_pages_are_revalidated() -> None:
     async with showing() as app:
-        for path, caching in (
+        for path, cache_control in (
             ("/", b"no-cache"),
             ("/share", b"no-cache"),
             ("/favicon.svg", b"no-cache"),
@@ -99,10 +99,10 @@ async def test_page_assets_are_cached_immutably_and_pages_are_revalidated() -> N
         ):
             reply = await ask(app, path)
             tag = reply.header(b"etag") or b""
-            assert (reply.status, reply.header(b"cache-control")) == (200, caching)
+            assert (reply.status, reply.header(b"cache-control")) == (200, cache_control)
             again = await ask(app, path, headers=[HOST, (b"if-none-match", b'"other", W/' + tag)])
             assert (again.status, again.body, again.header(b"etag")) == (304, b"", tag)
-            assert again.header(b"cache-control") == caching
+            assert again.header(b"cache-control") == cache_control
             changed = await ask(app, path, headers=[HOST, (b"if-none-match", b'"other"')])
             assert (changed.status, changed.body) == (200, reply.body)
 
@@ -141,9 +141,9 @@ async def test_unbuilt_page_explains_how_to_build_it() -> None:
     async with showing(BuiltPage({})) as app:
         for path in PAGES:
             reply = await ask(app, path, headers=CROSS)
-            assert (reply.status, reply.body.decode()) == (200, UNBUILT.text)
-            assert policy_of(reply) == UNBUILT.policy + b"; frame-ancestors 'none'"
-            assert all(word in UNBUILT.text for word in ("make page", "Node 20.19", "/openapi.json"))
+            assert (reply.status, reply.body.decode()) == (200, UNBUILT_PAGE.text)
+            assert policy_of(reply) == UNBUILT_PAGE.policy + b"; frame-ancestors 'none'"
+            assert all(word in UNBUILT_PAGE.text for word in ("make page", "Node 20.19", "/openapi.json"))
         assert (await ask(app, f"/assets/{ASSET}")).status == 404
         assert (await ask(app, "/favicon.svg")).status == 404
 
@@ -164,7 +164,7 @@ async def test_unbuilt_page_explains_how_to_build_it() -> None:
     ],
 )
 def test_accept_encoding_is_parsed_for_gzip(accepted: str, is_welcome: bool) -> None:
-    assert takes_gzip(accepted) is is_welcome
+    assert accepts_gzip(accepted) is is_welcome
 
 
 @pytest.mark.parametrize(

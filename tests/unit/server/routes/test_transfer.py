@@ -194,7 +194,7 @@ async def test_import_stops_when_its_token_is_revoked() -> None:
 
 
 async def test_import_reports_are_held_back_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "HELD_BACK", 10)
+    monkeypatch.setattr(routes, "HELD_BYTES", 10)
     async with town() as here:
         reply = await send(here, b"1\n2\n", b"3\n")
         assert [each.get("did") for each in lines(reply)] == ["refused"] * 3 + [None]

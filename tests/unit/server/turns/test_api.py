@@ -21,7 +21,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.server.wire.sse import SIGN
+from turnledger.server.wire.sse import COMMENT
 
 
 @pytest.fixture
@@ -417,7 +417,7 @@ async def queued_behind_another(
         while Host(place.ledger).at_work().waiting < len(replies):
             await asyncio.sleep(0)
         for _ in range(2):
-            place.app.service.streams.beat()
+            place.app.service.streams.send_heartbeats()
         yield asked
         before.emit("Yes.")
 
@@ -435,12 +435,12 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
         while b"turn.started" not in reply.body:
             await asyncio.sleep(0)
         for _ in range(2):
-            place.app.service.streams.beat()
-        assert reply.body.endswith(b"\n\n" + SIGN)
+            place.app.service.streams.send_heartbeats()
+        assert reply.body.endswith(b"\n\n" + COMMENT)
         goes_on.set()
         await asked
-        assert place.app.service.streams._alive == {}
-    assert reply.body.count(SIGN) == 1
+        assert place.app.service.streams._kept_alive == {}
+    assert reply.body.count(COMMENT) == 1
     assert events_of(reply)[-1][0] == "turn.finished"
 
 
@@ -448,13 +448,13 @@ async def test_queued_turn_stream_sends_its_turn_id_and_heartbeats_while_waiting
     reply = Reply()
     async with serving() as place, asyncio.timeout(10):
         async with queued_behind_another(place, reply) as asked:
-            assert (reply.status, reply.body) == (200, SIGN)
+            assert (reply.status, reply.body) == (200, COMMENT)
             id = (reply.header(b"x-turn-id") or b"").decode()
             standing = await place.get(f"/api/turns/{id}")
         await asyncio.gather(*asked)
         chat = await place.ledger.conversation(conversation_key="k")
         [_, turn] = await chat.turns()
-        assert place.app.service.streams._alive == {}
+        assert place.app.service.streams._kept_alive == {}
     assert (standing["state"], standing["chat"]["id"]) == ("queued", chat.id)
     assert (turn.id, reply.header(b"x-conversation-id")) == (id, chat.id.encode())
     assert reply.header(b"x-conversation-state") == b"continued"

@@ -11,7 +11,7 @@ from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, Tur
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message, result_of
 from turnledger.model.turn import AttemptState, Turn, TurnKind
-from turnledger.server.turns.chat_completions import Chunks, completion, finish_reason, renamed
+from turnledger.server.turns.chat_completions import Chunks, completion, finish_reason, replace_ids
 
 ID = TurnId("turn_01a1e0ce5b527f3f9ca41eb7623820a5")
 CALL = Item.of({"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"})
@@ -35,7 +35,7 @@ def turn(*output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: Any) -> 
 
 def chunks_of(events: list[Event], committed: Turn, *, include_usage: bool = False) -> list[dict[str, Any]]:
     chunks = Chunks(ID, "m", include_usage=include_usage)
-    told = [payload for event in events for payload in chunks.of_event(event)]
+    told = [payload for event in events for payload in chunks.from_event(event)]
     return [msgspec.json.decode(each) for each in (*told, *chunks.last(committed))]
 
 
@@ -129,8 +129,8 @@ def test_whole_turn_becomes_chunks_with_its_tool_calls() -> None:
 
 
 def test_completion_rename_changes_only_the_top_level_id() -> None:
-    assert renamed([b'{"id":"a", "x":"a"}'], "a", "turn_1") == [b'{"id":"turn_1", "x":"a"}']
-    assert renamed([b'{"id":"a","x":{"id":"a"}}'], "a", "turn_1") == [b'{"id":"turn_1","x":{"id":"a"}}']
-    assert renamed([b'{"x":"a", "id":"a"}'], "a", "turn_1") == [b'{"x":"a", "id":"turn_1"}']
-    assert renamed([], "a", "turn_1") == []
-    assert msgspec.json.decode(renamed([b'{"x":"a"}'], "", "turn_1")[0]) == {"id": "turn_1", "x": "a"}
+    assert replace_ids([b'{"id":"a", "x":"a"}'], "a", "turn_1") == [b'{"id":"turn_1", "x":"a"}']
+    assert replace_ids([b'{"id":"a","x":{"id":"a"}}'], "a", "turn_1") == [b'{"id":"turn_1","x":{"id":"a"}}']
+    assert replace_ids([b'{"x":"a", "id":"a"}'], "a", "turn_1") == [b'{"x":"a", "id":"turn_1"}']
+    assert replace_ids([], "a", "turn_1") == []
+    assert msgspec.json.decode(replace_ids([b'{"x":"a"}'], "", "turn_1")[0]) == {"id": "turn_1", "x": "a"}

@@ -56,7 +56,7 @@ async def test_turn_committed_during_shutdown_is_answered_as_complete(path: str,
         asking = asyncio.ensure_future(ask(app, **asked(path, "Hello", stream=stream)))
         await gate.arrived()
         app.service.shutting_down.set()
-        app.hurry()
+        app.cancel_requests()
     reply: Reply = await asking
     assert reply.status == 200
     assert is_done(reply, path) if stream else reply.is_whole
@@ -149,7 +149,7 @@ async def test_turn_interrupted_by_shutdown_is_kept_and_not_reported_done(path: 
     asking = asyncio.ensure_future(ask(app, **asked(path, "/stall", keep, stream=stream)))
     await stalled.wait()
     app.service.shutting_down.set()
-    app.hurry()
+    app.cancel_requests()
     reply: Reply = await asking
     if path == TURNS and stream:  # its last event says it
         assert b'"state":"kept"' in reply.body
@@ -210,7 +210,7 @@ async def test_malformed_request_of_a_revoked_token_reports_the_token_and_leaves
             gc.garbage.clear()
             gc.enable()
     assert (reply.status, reply.code) == (401, "token_revoked")
-    assert not {"TurnExchange", "Refused", "TokenEnded"} & left
+    assert not {"TurnExchange", "RequestRefused", "TokenEnded"} & left
 
 
 async def test_stream_cancelled_while_its_failure_is_checked_ends_with_the_shutdown() -> None:
@@ -232,13 +232,13 @@ async def test_stream_cancelled_while_its_failure_is_checked_ends_with_the_shutd
             await asyncio.sleep(0)
         [queued] = [attempt for attempt, has_queued in process.attempts.items() if has_queued]
         for _ in range(2):
-            app.service.streams.beat()  # the stream begins before its turn does
+            app.service.streams.send_heartbeats()  # the stream begins before its turn does
         chat = await ledger.conversation(conversation_key="ada", create=False)
         with store.hold(find) as gate:
             await chat.stop(queued)
             await gate.arrived()
             app.service.shutting_down.set()
-            app.hurry()
+            app.cancel_requests()
             reply = await waiting
         assert reply.status == 200
         assert reply.is_whole
@@ -253,7 +253,7 @@ async def test_turn_whose_client_left_while_it_began_is_counted_once(when: When)
         models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
         app = make_app(ledger, models, Settings())
         ended: list[str] = []
-        app.service.metrics.turn_ended = ended.append  # type: ignore[method-assign]
+        app.service.metrics.count_turn = ended.append  # type: ignore[method-assign]
         left = asyncio.Event()
         stop = (b"x-turn-on-disconnect", b"keep")
         with store.hold(begin, when) as gate:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from turnledger.server.wire.client_stream import CUT, ClientStream, Started, cut_of
+from turnledger.server.wire.client_stream import CUT, ClientStream, EagerCoroutine, cut_of
 
 
 async def answer(ready: asyncio.Event, *, last: asyncio.Event | None = None) -> str:
@@ -24,7 +24,7 @@ def is_set() -> asyncio.Event:
 
 
 async def test_started_coroutine_without_waits_is_done_immediately() -> None:
-    started = Started(answer(is_set()))
+    started = EagerCoroutine(answer(is_set()))
     assert started.is_done
     assert started.result == "done"
     assert await started == "done"
@@ -35,12 +35,12 @@ async def test_started_coroutine_raises_exceptions_before_its_first_wait_immedia
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        Started(fail())
+        EagerCoroutine(fail())
 
 
 async def test_started_coroutine_can_be_awaited_in_another_task() -> None:
     ready = asyncio.Event()
-    started = Started(answer(ready, last=is_set()))
+    started = EagerCoroutine(answer(ready, last=is_set()))
     assert not started.is_done
 
     async def rest() -> str:
@@ -62,7 +62,7 @@ async def test_started_coroutine_is_cancelled_with_the_task_that_awaits_it() -> 
             seen.append(type(problem))
         return "ended well"
 
-    started = Started(wait())
+    started = EagerCoroutine(wait())
 
     async def rest() -> str:
         return await started
@@ -87,7 +87,7 @@ async def test_started_coroutine_calls_back_on_completion_without_a_task(is_read
         heard.append(result)
         told.set()
 
-    Started(answer(ready, last=last)).call_back(hear)
+    EagerCoroutine(answer(ready, last=last)).set_callback(hear)
     assert heard == (["done"] if is_ready else [])
     assert asyncio.all_tasks() == tasks
     ready.set()
@@ -103,7 +103,7 @@ async def test_started_coroutine_that_yields_is_resumed() -> None:
         return "done"
 
     heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    Started(polite()).call_back(heard.set_result)
+    EagerCoroutine(polite()).set_callback(heard.set_result)
     assert await heard == "done"
 
 
@@ -118,8 +118,8 @@ async def test_closed_started_coroutine_runs_its_cleanup_and_does_not_call_back(
 
     ready = asyncio.Event()
     heard: list[None] = []
-    started = Started(wait(ready))
-    started.call_back(heard.append)
+    started = EagerCoroutine(wait(ready))
+    started.set_callback(heard.append)
     started.close()
     assert left == ["left"]
     ready.set()
@@ -210,7 +210,7 @@ async def test_client_stream_survives_repeated_pauses_of_the_client() -> None:
         await asyncio.sleep(0)
         outlet.write(b"b%d " % number)
         client.read_on()
-        await outlet.flow(b"c%d " % number)
+        await outlet.write_at_pace(b"c%d " % number)
     outlet.end()
     assert await outlet.close(FOR_EVER)
     assert client.body == b"".join(b"a%d b%d c%d " % (number, number, number) for number in range(5))
@@ -240,7 +240,7 @@ async def test_client_stream_backlog_is_freed_by_sent_bytes() -> None:
         outlet.write(b"it waits")
         outlet.write(b"1234567890")
         client.read_on()
-        await outlet.flow(b"")
+        await outlet.write_at_pace(b"")
     outlet.end()
     assert await outlet.close(FOR_EVER)
     assert client.body == b"it waits1234567890" * 3
@@ -309,7 +309,7 @@ async def test_client_stream_treats_a_socket_error_as_a_disconnect(reads: bool) 
 async def test_client_stream_flow_waits_until_there_is_room() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client)
-    flowing = asyncio.create_task(outlet.flow(b"one"))
+    flowing = asyncio.create_task(outlet.write_at_pace(b"one"))
     await asyncio.sleep(0)
     assert not flowing.done()
     client.read_on()
@@ -320,7 +320,7 @@ async def test_client_stream_flow_waits_until_there_is_room() -> None:
 async def test_client_stream_until_gone_ends_when_the_client_disconnects() -> None:
     client = Client()
     outlet = outlet_to(client)
-    async with outlet.until_gone():
+    async with outlet.cancel_on_disconnect():
         client.leave()
         await asyncio.Event().wait()
     assert outlet.is_broken
@@ -332,7 +332,7 @@ async def test_client_stream_until_gone_ends_when_the_client_disconnects() -> No
 async def test_client_stream_until_gone_ignores_a_disconnect_after_the_end() -> None:
     client = Client(reads=False)
     outlet = outlet_to(client)
-    async with outlet.until_gone():
+    async with outlet.cancel_on_disconnect():
         outlet.begin(200, [])
         outlet.end(b"all of it")
     asyncio.get_running_loop().call_soon(client.leave)
@@ -344,7 +344,7 @@ async def test_client_stream_until_gone_propagates_cancellation() -> None:
     outlet = outlet_to(client)
 
     async def do() -> None:
-        async with outlet.until_gone():
+        async with outlet.cancel_on_disconnect():
             doing.set()
             await asyncio.Event().wait()
 
@@ -396,7 +396,7 @@ async def test_client_stream_may_have_arrived_once_its_last_bytes_were_sent(last
     outlet.end(last)
     assert not outlet.may_have_arrived
     client.read_on()
-    await outlet.room()
+    await outlet.wait_for_room()
     assert outlet.may_have_arrived
     client.leave()
     assert await outlet.close(FOR_EVER)

@@ -23,10 +23,10 @@ from turnledger.server.access.limits import Quotas
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
-from turnledger.server.ops.counters import Audience, OwnBoard, SharedBoard
+from turnledger.server.ops.counters import Audience, LocalCounters, SharedCounters
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream
-from turnledger.server.wire.sse import SIGN, Stream, Streams, event_bytes
+from turnledger.server.wire.sse import COMMENT, Stream, Streams, event_bytes
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 
@@ -68,18 +68,18 @@ def test_audience_of_a_forgotten_turn_does_not_call_back() -> None:
 
 
 @pytest.fixture
-def workers() -> Iterator[tuple[Audience, Audience, SharedBoard]]:
+def workers() -> Iterator[tuple[Audience, Audience, SharedCounters]]:
     """The audiences of two workers, that look again at once; and their supervisor's board."""
-    board = SharedBoard.create(parts=2, cells=64)
-    parts = [SharedBoard(board.descriptor, part) for part in range(2)]
-    here, there = (Audience(part, look_every=0) for part in parts)
-    yield here, there, board
+    counters = SharedCounters.create(parts=2, cells=64)
+    parts = [SharedCounters(counters.descriptor, part) for part in range(2)]
+    here, there = (Audience(part, poll_every=0) for part in parts)
+    yield here, there, counters
     for part in parts:
         part.detach()
-    board.close()
+    counters.close()
 
 
-Workers = tuple[Audience, Audience, SharedBoard]
+Workers = tuple[Audience, Audience, SharedCounters]
 
 
 async def test_audience_counts_readers_at_other_workers(workers: Workers) -> None:
@@ -94,11 +94,11 @@ async def test_audience_counts_readers_at_other_workers(workers: Workers) -> Non
 
 
 async def test_audience_drops_readers_of_a_dead_worker(workers: Workers) -> None:
-    here, there, board = workers
+    here, there, counters = workers
     gone = asyncio.Event()
     there.join(TURN)
     here.when_gone(TURN, gone.set)
-    board.clear(1)
+    counters.clear(1)
     await gone.wait()
 
 
@@ -138,8 +138,8 @@ LOCAL = Principal("local", frozenset(), 0)
 def streams_of(ledger: Ledger, clock: FakeClock | None = None, **every: float) -> Streams:
     """Streams whose timers do nothing unless the test says how often."""
     clock, metrics = clock or FakeClock(), Metrics()
-    quotas = Quotas(ServerLimits(), OwnBoard(), metrics, clock)
-    every = {"beat_every": FOR_EVER, "check_every": FOR_EVER, **every}
+    quotas = Quotas(ServerLimits(), LocalCounters(), metrics, clock)
+    every = {"heartbeat_every": FOR_EVER, "check_every": FOR_EVER, **every}
     return Streams(Host(ledger).tokens, clock, quotas, metrics, FOR_EVER, **every)
 
 
@@ -173,12 +173,12 @@ async def test_heartbeat_is_sent_only_to_streams_quiet_since_the_last_one(stream
     for outlet in outlets:
         outlet.begin(200, ())
         streams.keep_alive(outlet)
-    streams.beat()  # both have just begun
+    streams.send_heartbeats()  # both have just begun
     outlets[1].write(b"event\n\n")
-    streams.beat()
-    assert (quiet.body, busy.body) == (SIGN, b"event\n\n")
-    streams.beat()
-    assert (quiet.body, busy.body) == (SIGN * 2, b"event\n\n" + SIGN)
+    streams.send_heartbeats()
+    assert (quiet.body, busy.body) == (COMMENT, b"event\n\n")
+    streams.send_heartbeats()
+    assert (quiet.body, busy.body) == (COMMENT * 2, b"event\n\n" + COMMENT)
 
 
 async def test_heartbeat_is_not_sent_to_ended_released_or_blocked_streams(
@@ -190,11 +190,11 @@ async def test_heartbeat_is_not_sent_to_ended_released_or_blocked_streams(
         outlet.begin(200, ())
         streams.keep_alive(outlet)
     outlets[0].end(b"the end")
-    streams.let_go(outlets[1])
+    streams.stop_keep_alive(outlets[1])
     slow.stop_reading()
     outlets[2].write(b"much")
     for _ in range(3):
-        streams.beat()
+        streams.send_heartbeats()
     slow.read_on()
     for outlet in outlets:
         await outlet.close(FOR_EVER)
@@ -204,13 +204,13 @@ async def test_heartbeat_is_not_sent_to_ended_released_or_blocked_streams(
 async def test_heartbeat_timer_runs_only_while_there_are_streams() -> None:
     client = Client()
     async with await Ledger.open() as ledger:
-        streams = streams_of(ledger, beat_every=0.001)
+        streams = streams_of(ledger, heartbeat_every=0.001)
         outlet = outlet_to(client)
         outlet.begin(200, ())
         streams.keep_alive(outlet)
-        while client.body.count(SIGN) < 2:
+        while client.body.count(COMMENT) < 2:
             await asyncio.sleep(0)
-        streams.let_go(outlet)
+        streams.stop_keep_alive(outlet)
         while streams._timer is not None:
             await asyncio.sleep(0)
         streams.keep_alive(outlet)
@@ -226,18 +226,18 @@ async def test_stream_of_a_turn_quiet_from_the_start_begins_with_a_heartbeat(
         await has_begun.wait()
         yield event_bytes(TurnStarted(number=1))
 
-    task = asyncio.create_task(sent(streams, client, pieces(), beats=True))
+    task = asyncio.create_task(sent(streams, client, pieces(), has_heartbeat=True))
     await settle()
     assert client.got == []
-    streams.beat()
-    streams.beat()
-    assert (client.got[0]["status"], client.body) == (200, SIGN)
+    streams.send_heartbeats()
+    streams.send_heartbeats()
+    assert (client.got[0]["status"], client.body) == (200, COMMENT)
     has_begun.set()
     await task
-    streams.beat()
-    streams.beat()
-    assert client.body.startswith(SIGN + b"id: 1\nevent: turn.started\n")
-    assert client.body.count(SIGN) == 1
+    streams.send_heartbeats()
+    streams.send_heartbeats()
+    assert client.body.startswith(COMMENT + b"id: 1\nevent: turn.started\n")
+    assert client.body.count(COMMENT) == 1
 
 
 async def test_turn_events_over_http_have_heartbeats_and_are_released_at_the_end() -> None:
@@ -256,12 +256,12 @@ async def test_turn_events_over_http_have_heartbeats_and_are_released_at_the_end
             reading = asyncio.create_task(app(scope, client.receive, client.send))
             while b"turn.started" not in client.body:
                 await asyncio.sleep(0)
-            streams.beat()
-            streams.beat()
+            streams.send_heartbeats()
+            streams.send_heartbeats()
             turn.emit("Hi.")
         await reading
-    assert client.body.count(SIGN) == 1
-    assert streams._alive == {}
+    assert client.body.count(COMMENT) == 1
+    assert streams._kept_alive == {}
 
 
 class Place:
@@ -277,7 +277,7 @@ class Place:
 
     async def _read(self, principal: Principal) -> str:
         try:
-            with self.streams.stay(principal):
+            with self.streams.while_authorized(principal):
                 await asyncio.Event().wait()
         except TurnledgerError as reason:
             return reason.code
@@ -401,7 +401,7 @@ async def test_stream_whose_token_ends_leaves_no_reference_cycles(has_begun: boo
             gc.garbage.clear()
             gc.enable()
     assert code == ("" if has_begun else "token_revoked")
-    assert not {"Outlet", "Stream", "Refused"} & left
+    assert not {"ClientStream", "Stream", "RequestRefused"} & left
 
 
 async def test_stream_whose_client_disconnects_before_the_end_leaves_no_task(streams: Streams) -> None:
@@ -435,7 +435,7 @@ async def test_token_check_that_fails_is_repeated() -> None:
 
         streams.check_tokens = look  # type: ignore[method-assign]
         token, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
-        with streams.stay(Principal("ann", token.scopes, 0, token)):
+        with streams.while_authorized(Principal("ann", token.scopes, 0, token)):
             for _ in range(10):
                 await asyncio.sleep(0)
         assert looks > 1
@@ -452,5 +452,5 @@ async def test_stream_cancelled_while_closing_is_released(
 
     monkeypatch.setattr(ClientStream, "close", cancelled)
     with pytest.raises(asyncio.CancelledError):
-        await sent(streams, Client(), iterated(), beats=True)
-    assert not streams._alive
+        await sent(streams, Client(), iterated(), has_heartbeat=True)
+    assert not streams._kept_alive

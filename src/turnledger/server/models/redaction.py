@@ -31,37 +31,37 @@ class RedactedModel:
         self._model = model
         self.finish_reasons = finish_reasons_of(model)
 
-    async def complete(self, asked: ModelRequest) -> bytes:
+    async def complete(self, request: ModelRequest) -> bytes:
         try:
-            body = await self._model.complete(asked)
+            body = await self._model.complete(request)
             if b'"error"' in body and (error := completion_of(body).error) is not None:
                 raise failure_of(error)
         except ModelError as problem:
-            raise _discreet(problem) from None
+            raise _redact(problem) from None
         return body
 
-    def stream(self, asked: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        return self._stream(asked)
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        return self._stream(request)
 
     @asynccontextmanager
-    async def _stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def _stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         try:
-            async with self._model.stream(asked) as batches:
-                yield _checked(batches)
+            async with self._model.stream(request) as batches:
+                yield _check_chunks(batches)
         except ModelError as problem:
-            raise _discreet(problem) from None
+            raise _redact(problem) from None
 
     async def models(self) -> list[dict[str, Any]]:
         try:
             return await self._model.models()
         except ModelError as problem:
-            raise _discreet(problem) from None
+            raise _redact(problem) from None
 
     async def close(self) -> None:
         await self._model.close()
 
 
-async def _checked(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
+async def _check_chunks(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
     """Pass chunks on up to an error."""
     async for payloads in batches:
         for payload in payloads:
@@ -70,7 +70,7 @@ async def _checked(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[by
         yield payloads
 
 
-def _discreet(problem: ModelError) -> ModelError:
+def _redact(problem: ModelError) -> ModelError:
     log.warning("model_failed", code=problem.code, details=str(problem))
     if isinstance(problem, ModelRefused):
         # A runner that added a request for the usage recognises this, and retries without it.
@@ -80,7 +80,7 @@ def _discreet(problem: ModelError) -> ModelError:
     return _KINDS.get(problem.code, ModelError)()
 
 
-def discreet_failure(failure: Failure | None) -> Failure | None:
+def redact_failure(failure: Failure | None) -> Failure | None:
     """Return the failure of a turn without the upstream's message."""
     if failure is None:
         return None

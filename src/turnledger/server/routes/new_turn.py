@@ -7,9 +7,9 @@ from turnledger.api.turns import TurnAnswer
 from turnledger.model.access.token import TokenScope
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.openapi.schemas import (
-    FULL,
+    QUOTA_REACHED,
 )
-from turnledger.server.requests.turn import OF_TURNS
+from turnledger.server.requests.turn import TURN_HEADER_NAMES
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
 from turnledger.server.turns.api import NATIVE
@@ -21,28 +21,29 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="POST",
             path="/api/turns",
-            answer=TurnEndpoint(service, NATIVE),
+            handler=TurnEndpoint(service, NATIVE),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
-            summary="Run a turn of a chat that is named or new; edit one, or have it generated again.",
+            summary="Run a turn in an existing or new chat; edit or regenerate a turn.",
             tag="turns",
-            headers={name: about for name, about in HEADERS.items() if name.lower().encode() in OF_TURNS},
+            headers={
+                name: header for name, header in HEADERS.items() if name.lower().encode() in TURN_HEADER_NAMES
+            },
             body=TurnBody,
-            answer_headers=ANSWER_HEADERS,
+            response_headers=ANSWER_HEADERS,
             content={200: {"application/json": TurnAnswer, "text/event-stream": {}}},
-            answers={
-                200: "The turn as committed; or a stream of its events, as `/api/turns/{turn}/events` tells"
-                " them. It begins with comments while the turn waits for others; what ends that wait is an"
-                " event called `error` then.",
-                404: "No such chat, turn or model.",
-                409: "The chat is busy, is not kept here, or the turn was stopped.",
+            responses={
+                200: "The committed turn, or a stream of its events as from `/api/turns/{turn}/events`. While"
+                " the turn is queued, the stream sends comments, and reports a failure as an `error` event.",
+                404: "Chat, turn or model not found.",
+                409: "The chat is busy or not stored here, or the turn was stopped.",
                 410: "The chat was deleted or has expired.",
                 422: "The Idempotency-Key was used with another request.",
-                502: "The model gave no whole answer. The history is as it was.",
-                503: "The server is about to end, its store cannot be reached, or the outcome of the"
+                502: "The model gave no complete answer. The history is unchanged.",
+                503: "The server is shutting down, its store is unavailable, or the outcome of the"
                 " commit is unknown.",
-                504: "The model took too long. The history is as it was.",
-                **FULL,
+                504: "The model timed out. The history is unchanged.",
+                **QUOTA_REACHED,
             },
         )
     ]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.server.made_up_page import ASSET, FILES, PAGE
-from turnledger.server.chat_page.built import POLICY, BuiltPage, InlinePage
-from turnledger.server.routes.page import PICTURE, UNBUILT
+from turnledger.server.chat_page.files import POLICY, BuiltPage, InlinePage
+from turnledger.server.routes.page import PICTURE_PAGE, UNBUILT_PAGE
 
 
 def test_built_page_reads_its_folder_once_with_all_subfolders(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_chat_page_policy_allows_only_its_own_server_and_files() -> None:
     assert not any(word in POLICY.decode() for word in ("unsafe", "http", "*"))
 
 
-PAGES = pytest.mark.parametrize("page", [PICTURE, UNBUILT], ids=["picture", "unbuilt"])
+PAGES = pytest.mark.parametrize("page", [PICTURE_PAGE, UNBUILT_PAGE], ids=["picture", "unbuilt"])
 
 
 @PAGES
