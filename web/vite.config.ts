@@ -1,34 +1,40 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { strings } from "./src/strings.ts";
 
 const of = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const CLIENT = "../clients/typescript/src";
 const TESTS = ["test/**/*.test.{ts,tsx}"];
 const WITH_MOCKS = ["test/markdown/code-block.test.ts", "test/markdown/renderer.test.ts"];
 
+/** Fill in `%name%` from strings.ts. */
+function transformIndexHtml(html: string): string {
+  return html.replace(/%(language|product|needsJavaScript)%/g, (_, name: string) => strings[name as "product"]);
+}
+
 export default defineConfig({
-  // It is served at "/" and at "/share", and behind whatever path an operator's proxy puts it.
+  // Served at "/" and "/share", possibly below a path of the operator's proxy.
   base: "./",
   resolve: {
-    // The client by its sources: one build, and nothing that could be stale.
+    // The client's sources, not its build, which may be stale.
     alias: [
       { find: /^turnledger$/, replacement: of(`${CLIENT}/index.ts`) },
       { find: /^turnledger\/(.+)$/, replacement: of(`${CLIENT}/$1.ts`) },
     ],
   },
+  plugins: [{ name: "strings", transformIndexHtml }],
   build: {
     outDir: of("../src/turnledger/server/chat_page/dist"),
     emptyOutDir: true,
     target: "es2022",
-    // Small files would become data: addresses, which the policy of the page knows nothing of.
+    // Inlined files would be `data:` URLs, which the page's policy forbids.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
   },
   test: {
     environment: "happy-dom",
-    // They run beside everything else: in one thread, and in one window, but for those that put modules in the place
-    // of others.
+    // One thread and one window, except for tests that mock modules.
     pool: "threads",
     maxWorkers: 1,
     projects: [

@@ -252,19 +252,23 @@ def test_chats_page_has_the_numbers_of_the_server() -> None:
 
 
 SOURCES = ROOT / "web" / "src"
-SHORTCUT = re.compile(r'\{ name: "\w+", keys: \[([^\]]*)\], what: "([^"]+)", where: "(\w+)" \}')
-WHERE = {"writing": "in the field", "anywhere": "anywhere", "list": "in the list of chats"}
+SHORTCUT = re.compile(r'\{ name: "(\w+)", keys: \[([^\]]*)\], where: "(\w+)" \}')
+WHERE = {"writing": "in the field", "anywhere": "anywhere", "list": "in the chat list"}
 
 
 def test_chat_page_lists_every_key_as_the_page_itself_does() -> None:
     known = SHORTCUT.findall((SOURCES / "composer" / "shortcuts.ts").read_text())
+    actions = (SOURCES / "strings.ts").read_text().split("actions: {")[1].split("}")[0]
+    texts = dict(re.findall(r'(\w+): "([^"]+)"', actions))
     quote = '"'
-    expected = [f"| {keys.replace(quote, '`')} | {what} | {WHERE[where]} |" for keys, what, where in known]
+    expected = [
+        f"| {keys.replace(quote, '`')} | {texts[name]} | {WHERE[where]} |" for name, keys, where in known
+    ]
     assert len(expected) > 8
     page = text_of("chat-page")
     assert [row for row in expected if row not in page] == []
-    told = page.split("| keys | what they do | where |")[1].split("\n\n")[0].count("\n| `")
-    assert told == len(expected)
+    rows = page.split("| keys | what they do | where |")[1].split("\n\n")[0].count("\n| `")
+    assert rows == len(expected)
 
 
 def test_chat_page_names_everything_that_its_address_can_ask_for() -> None:

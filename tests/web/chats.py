@@ -60,7 +60,7 @@ def line(page: Page, title: str) -> Locator:
 
 def notice(page: Page, text: str) -> Locator:
     """A message at the edge of the page."""
-    return page.get_by_role("region", name="Notices").get_by_text(text)
+    return page.get_by_role("region", name="Notifications").get_by_text(text)
 
 
 def titles(page: Page) -> list[str]:
@@ -90,5 +90,5 @@ def scroll_to(page: Page, title: str) -> None:
 def choose(page: Page, title: str, entry: str) -> None:
     """Choose something from the menu of a chat."""
     line(page, title).hover()
-    line(page, title).get_by_role("button", name="More about").click()
+    line(page, title).get_by_role("button", name="Options for").click()
     page.get_by_role("menuitem", name=entry, exact=True).click()

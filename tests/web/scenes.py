@@ -112,7 +112,7 @@ class Scene:
     def show_chats(self) -> None:
         chats = self.page.get_by_role("navigation", name="Chats")
         if self.is_narrow and chats.count() == 0:
-            self.page.get_by_role("button", name="Show the chats").click()
+            self.page.get_by_role("button", name="Show chats").click()
         expect(chats).to_be_visible()
 
 
@@ -187,7 +187,7 @@ def branches(scene: Scene) -> None:
     scene.ask("What shall we eat?")
     expect(scene.page.locator("[data-turn]")).to_have_count(1)
     scene.person.house.model.says("Fish, if there is some today.")
-    scene.page.get_by_role("button", name="Answer again").click()
+    scene.page.get_by_role("button", name="Regenerate").click()
     expect(scene.page.get_by_text("2/2")).to_be_visible()
 
 
@@ -206,14 +206,14 @@ def search(scene: Scene) -> None:
 def menu(scene: Scene) -> None:
     chats(scene)
     scene.page.get_by_role("link", name="Packing list").hover()
-    scene.page.get_by_role("button", name="More about “Packing list”").click()
+    scene.page.get_by_role("button", name="Options for “Packing list”").click()
     expect(scene.page.get_by_role("menu")).to_be_visible()
 
 
 def rename(scene: Scene) -> None:
     menu(scene)
     scene.page.get_by_role("menuitem", name="Rename").click()
-    expect(scene.page.get_by_role("textbox", name="Name of the chat")).to_be_focused()
+    expect(scene.page.get_by_role("textbox", name="Chat name")).to_be_focused()
 
 
 def deleted(scene: Scene) -> None:

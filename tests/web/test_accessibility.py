@@ -108,7 +108,7 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
     keys.press("ArrowDown")
     expect(chats.get_by_role("link", name="The first")).to_be_focused()
     keys.press("F2")
-    expect(tab.get_by_role("textbox", name="Name of the chat")).to_be_focused()
+    expect(tab.get_by_role("textbox", name="Chat name")).to_be_focused()
     keys.press("ControlOrMeta+A")
     keys.type("Renamed")
     with tab.expect_response(lambda answer: answer.request.method == "PATCH"):
@@ -134,7 +134,7 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
 def test_the_first_key_leads_past_the_list(tab: Page, person: Person) -> None:
     expect(tab.get_by_role("textbox", name="Message")).to_be_focused()
     tab.evaluate("document.activeElement.blur()")
-    skip = tab.get_by_role("button", name="Skip to the chat")
+    skip = tab.get_by_role("button", name="Skip to chat")
     reach(tab, skip)
     expect(skip).to_be_in_viewport()
     tab.keyboard.press("Enter")

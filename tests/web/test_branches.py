@@ -61,13 +61,13 @@ def test_another_wording_or_answer_takes_the_place_of_the_first_which_is_not_los
     # Any answer can be asked for again, and by another model.
     gate = Gate()
     model.says("Uno", gate, ".")
-    spoken.get_by_role("button", name="Answer again").first.click()
+    spoken.get_by_role("button", name="Regenerate").first.click()
     expect(answers(spoken)).to_have_text(["Uno"])
     model.release(gate)
     expect(siblings).to_have_text("3/3")
     model.says("Ichi.")
-    spoken.get_by_role("button", name="More about this answer").click()
-    spoken.get_by_role("menuitem", name="Answer again with other").click()
+    spoken.get_by_role("button", name="More actions").click()
+    spoken.get_by_role("menuitem", name="Regenerate with other").click()
     expect(answers(spoken)).to_have_text(["Ichi."])
     expect(siblings).to_have_text("4/4")
     assert model.asked_models[-1] == "other"
@@ -77,20 +77,20 @@ def test_a_chat_is_saved_forked_and_its_last_turn_taken_back(spoken: Page, perso
     [chat] = person.chats()
     person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "One/Two: ..\\numbers?"})
     expect(spoken.get_by_role("heading", level=1)).to_contain_text("numbers")
-    spoken.get_by_role("button", name="About this chat").click()
+    spoken.get_by_role("button", name="Chat options").click()
     with spoken.expect_download() as text:
-        spoken.get_by_role("menuitem", name="Save as text").click()
+        spoken.get_by_role("menuitem", name="Save as Markdown").click()
     assert text.value.suggested_filename == "One Two numbers.md"
     assert "One." in text.value.path().read_text()
-    spoken.get_by_role("button", name="About this chat").click()
+    spoken.get_by_role("button", name="Chat options").click()
     with spoken.expect_download() as data:
-        spoken.get_by_role("menuitem", name="Save as data").click()
+        spoken.get_by_role("menuitem", name="Save as JSON Lines").click()
     assert data.value.suggested_filename == "One Two numbers.jsonl"
     lines = [json.loads(line) for line in data.value.path().read_text().splitlines()]
     assert [line["type"] for line in lines] == ["chat", "turn", "turn"]
 
     before = spoken.url
-    spoken.get_by_role("button", name="More about this answer").first.click()
+    spoken.get_by_role("button", name="More actions").first.click()
     spoken.get_by_role("menuitem", name="Fork from here").click()
     expect(messages(spoken)).to_have_text(["One"])
     assert spoken.url != before
@@ -98,8 +98,8 @@ def test_a_chat_is_saved_forked_and_its_last_turn_taken_back(spoken: Page, perso
 
     spoken.goto(before)
     expect(messages(spoken)).to_have_text(["One", "Two"])
-    spoken.get_by_role("button", name="More about this answer").last.click()
-    spoken.get_by_role("menuitem", name="Take back this message").click()
+    spoken.get_by_role("button", name="More actions").last.click()
+    spoken.get_by_role("menuitem", name="Undo this turn").click()
     expect(messages(spoken)).to_have_text(["One"])
     assert person.turns(chat["id"]) == [("One", "One.")]
 

@@ -115,7 +115,7 @@ def test_the_list_is_walked_by_keys_and_the_focus_is_kept_whatever_scrolls_or_mo
 def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
     ids = make_chats(person, ["Before", *(f"Chat number {at}" for at in range(3))])
     reopen(tab, person)
-    field = tab.get_by_role("textbox", name="Name of the chat")
+    field = tab.get_by_role("textbox", name="Chat name")
     line(tab, "Before").get_by_role("link").focus()
     tab.keyboard.press("F2")
     expect(field).to_be_focused()
@@ -154,7 +154,7 @@ def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
     person.ask("PATCH", f"/api/chats/{ids[1]}", {"title": "Theirs"})
     field.fill("Mine")
     tab.keyboard.press("Enter")
-    expect(notice(tab, "It is called “Theirs”")).to_be_visible()
+    expect(notice(tab, "Its name is “Theirs”")).to_be_visible()
     expect(line(tab, "Theirs")).to_be_visible()
     with _changed(tab):
         tab.get_by_role("button", name="Rename to “Mine”").click()
@@ -192,9 +192,9 @@ def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
     route.fulfill(response=response)
     expect(line(tab, "One")).to_be_visible()
     expect(line(tab, "Other")).to_be_visible()
-    choose(tab, "One", "Move back to the list")
+    choose(tab, "One", "Unarchive")
     expect(line(tab, "One")).to_have_count(0)
-    tab.get_by_role("button", name="Back to the chats").click()
+    tab.get_by_role("button", name="Back to chats").click()
     expect(line(tab, "One")).to_be_visible()
 
 
@@ -264,8 +264,8 @@ def test_the_first_click_arms_for_a_while_and_undo_is_offered_for_a_while(
     page.get_by_role("menuitem", name="Recently deleted").click()
     expect(listed(page)).to_have_count(1)
     page.get_by_role("button", name="Restore “One”").click()
-    expect(page.get_by_text("Nothing was deleted lately.")).to_be_visible()
-    page.get_by_role("button", name="Back to the chats").click()
+    expect(page.get_by_text("No recently deleted chats.")).to_be_visible()
+    page.get_by_role("button", name="Back to chats").click()
     expect(line(page, "One")).to_be_visible()
 
 
@@ -282,7 +282,7 @@ def test_it_takes_two_steps_to_delete_a_chat_and_undo_brings_it_back(person: Per
         tab.keyboard.down("Delete")
     tab.keyboard.up("Delete")
     expect(again).to_be_visible()
-    line(tab, "One").get_by_role("button", name="More about").click()
+    line(tab, "One").get_by_role("button", name="Options for").click()
     tab.get_by_role("menuitem", name="Delete").dblclick()
     expect(tab.get_by_role("menuitem", name="Delete?")).to_be_visible()
     tab.keyboard.press("Escape")
@@ -298,10 +298,10 @@ def test_it_takes_two_steps_to_delete_a_chat_and_undo_brings_it_back(person: Per
     refusal = {"error": {"message": "Not now."}}
     tab.route("**/api/chats/*", lambda route: route.fulfill(status=400, json=refusal))
     choose(tab, "One", "Archive")
-    expect(notice(tab, "could not be archived: Not now.")).to_be_visible()
+    expect(notice(tab, "Could not archive “One”: Not now.")).to_be_visible()
     expect(line(tab, "One")).to_be_visible()
     _delete(tab, "One")
-    expect(notice(tab, "could not be deleted: Not now.")).to_be_visible()
+    expect(notice(tab, "Could not delete “One”: Not now.")).to_be_visible()
     expect(line(tab, "One")).to_be_visible()
     tab.unroute_all()
 
@@ -329,7 +329,7 @@ def test_it_takes_two_steps_to_delete_a_chat_and_undo_brings_it_back(person: Per
     expect(line(tab, "Other")).to_have_count(0)
     expect(line(tab, "One").get_by_role("link")).to_be_focused()
     line(tab, "One").hover()
-    line(tab, "One").get_by_role("button", name="More about").click()
+    line(tab, "One").get_by_role("button", name="Options for").click()
     tab.get_by_role("menuitem", name="Delete").click()
     expect(line(tab, "One")).to_be_visible()
     tab.get_by_role("menuitem", name="Delete?").click()
@@ -360,7 +360,7 @@ def test_what_was_sought_is_marked_in_a_snippet_and_is_text(person: Person, tab:
     tab.keyboard.press("Enter")
     expect(tab.locator("[data-turn]")).to_contain_text("Which bird is pink?")
     expect(tab.get_by_text("1 chat found.")).to_be_visible()
-    tab.get_by_role("button", name="Clear the search").click()
+    tab.get_by_role("button", name="Clear search").click()
     expect(listed(tab)).to_have_count(2)
 
     # A slash begins a search, but not in a message.
@@ -372,7 +372,7 @@ def test_what_was_sought_is_marked_in_a_snippet_and_is_text(person: Person, tab:
     tab.keyboard.press("/")
     expect(tab.get_by_role("searchbox")).to_be_focused()
     tab.keyboard.type("nothing of the kind")
-    expect(tab.get_by_text("Nothing found for “nothing of the kind”.")).to_be_visible()
+    expect(tab.get_by_text("No results for “nothing of the kind”.")).to_be_visible()
     tab.keyboard.press("Escape")
     expect(tab.get_by_role("searchbox")).to_have_value("")
 
@@ -403,7 +403,7 @@ def test_a_search_shows_what_was_typed_last_and_says_where_it_may_miss_something
 
     tab.route("**/api/search*", answer)
     tab.get_by_role("searchbox").fill("herons")
-    expect(tab.get_by_text("The newest messages cannot be found yet")).to_be_visible()
+    expect(tab.get_by_text("The newest messages are not searchable yet")).to_be_visible()
     expect(line(tab, "Slow herons")).to_be_visible()
 
 
@@ -426,7 +426,7 @@ def test_a_hit_is_opened_on_the_branch_that_has_it_and_scrolled_to(person: Perso
     chat = person.say("Which else?")["chat"]["id"]
     for number in range(40):
         person.say(f"Something else, {number}", chat)
-    tab.get_by_role("button", name="Clear the search").click()
+    tab.get_by_role("button", name="Clear search").click()
     reopen(tab, person)
     expect(tab.get_by_text("Something else, 39", exact=True).last).to_be_visible()
     tab.get_by_role("searchbox").fill("pelicans")

@@ -120,9 +120,7 @@ def test_stop_keeps_what_there_is_unless_it_is_to_be_discarded(tab: Page, person
     expect(tab.get_by_text("Half")).to_be_visible()
     stop(tab).click()
     shows(tab, 1)
-    expect(tab.locator("[data-kind=interrupted]")).to_contain_text(
-        "Interrupted. It is kept as far as it got."
-    )
+    expect(tab.locator("[data-kind=interrupted]")).to_contain_text("Interrupted. The answer so far was kept.")
     expect(field(tab)).to_be_focused()
     expect(field(tab)).to_have_value("")
 
@@ -154,7 +152,7 @@ def test_stop_keeps_what_there_is_unless_it_is_to_be_discarded(tab: Page, person
     person.house.model.says("Never said", Gate())
     send(tab, "Say nothing")
     expect(tab.get_by_text("Never said")).to_be_visible()
-    tab.get_by_role("button", name="Other ways to end it").click()
+    tab.get_by_role("button", name="Stop options").click()
     tab.get_by_role("menuitem", name="Stop and discard").click()
     expect(field(tab)).to_have_value("Say nothing")
     shows(tab, 4)
@@ -171,14 +169,14 @@ def test_who_may_only_read_is_told_so(house: House, profile: Profile) -> None:
     person = house.person(scopes=("chats:read", "chats:write"))
     tab = profile(person).new_page()
     tab.goto(house.url + "#new")
-    expect(tab.get_by_role("status").get_by_text("You can read here, but not write.")).to_be_visible()
+    expect(tab.get_by_role("status").get_by_text("You have read-only access.")).to_be_visible()
 
 
 def test_where_there_is_no_model_it_says_so_and_keeps_the_text(house: House, profile: Profile) -> None:
     person = house.person(models=("none-of-these",))
     tab = profile(person).new_page()
     open_new(tab, person)
-    expect(tab.get_by_text("There is no model to ask.")).to_be_visible()
+    expect(tab.get_by_text("No model is available.")).to_be_visible()
     send(tab, "Anybody?")
     expect(field(tab)).to_have_value("Anybody?")
     assert person.chats() == []
@@ -248,7 +246,7 @@ def failed_meanwhile(tab: Page, person: Person) -> Locator:
     expect(stop(tab)).to_be_visible()
     field(tab).fill("Something else")
     person.house.model.release(gate)
-    return tab.get_by_role("group", name="Message that was not answered")
+    return tab.get_by_role("group", name="Unanswered message")
 
 
 def test_a_message_that_failed_is_offered_where_something_else_is_written(tab: Page, person: Person) -> None:
@@ -257,11 +255,11 @@ def test_a_message_that_failed_is_offered_where_something_else_is_written(tab: P
     expect(field(tab)).to_have_value("Something else")
     tab.reload()
     expect(field(tab)).to_have_value("Something else")
-    offered.get_by_role("button", name="Put it back").click()
+    offered.get_by_role("button", name="Restore").click()
     expect(field(tab)).to_have_value("Will fail\n\nSomething else")
     expect(offered).to_have_count(0)
     expect(field(tab)).to_be_focused()
-    failed_meanwhile(tab, person).get_by_role("button", name="Do without it").click()
+    failed_meanwhile(tab, person).get_by_role("button", name="Discard").click()
     expect(offered).to_have_count(0)
     expect(field(tab)).to_have_value("Something else")
 
@@ -302,7 +300,7 @@ def test_every_control_is_reached_with_keys_and_the_shortcuts_are_listed(tab: Pa
     )
     button.click()
     expect(panel).to_be_visible()
-    for what in ("Send the message", "Begin a new line", "New chat", "Search the chats"):
+    for what in ("Send message", "Start a new line", "New chat", "Search chats"):
         expect(panel.get_by_text(what)).to_be_visible()
     field(tab).fill("It is in nobody's way")
     expect(panel).to_be_visible()

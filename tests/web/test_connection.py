@@ -68,7 +68,7 @@ def all_are_queued(house: House, count: int) -> None:
 
 
 def banner(page: Page) -> Locator:
-    return page.get_by_role("main").get_by_text("No connection. Trying again…")
+    return page.get_by_role("main").get_by_text("No connection. Reconnecting…")
 
 
 def spoken(page: Page, words: str) -> None:
@@ -85,12 +85,12 @@ def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tab: Page, p
     waiting = ["And then?", "And in the end?"]
     for text in waiting:
         write(tab, text)
-    expect(tab.get_by_role("button", name="Take back")).to_have_count(2)
+    expect(tab.get_by_role("button", name="Cancel")).to_have_count(2)
     all_are_queued(house, 2)  # one that was never sent could not know what the server forgot
     house.model.says("This ", second, "happened.")
     with house.away():
         expect(banner(tab)).to_be_visible()
-    expect(tab.locator(".turn-state").first).to_contain_text("This answer began anew.")
+    expect(tab.locator(".turn-state").first).to_contain_text("this answer started over.")
     expect(answers(tab)).to_have_text("This")
     expect(banner(tab)).to_have_count(0)
     house.model.release(second)
@@ -110,7 +110,7 @@ def test_a_device_that_is_offline_says_so_and_goes_on_when_it_is_back(tab: Page,
     expect(banner(tab)).to_have_count(0)
     tab.context.set_offline(True)
     expect(banner(tab)).to_be_visible()
-    spoken(tab, "No connection. Trying again…")
+    spoken(tab, "No connection. Reconnecting…")
     expect(tab.locator(".turn-state")).to_contain_text("Connection lost.")
     person.house.model.release(gate)
     tab.get_by_role("textbox", name="Message").fill("Meanwhile")
@@ -118,14 +118,14 @@ def test_a_device_that_is_offline_says_so_and_goes_on_when_it_is_back(tab: Page,
     expect(committed(tab)).to_have_count(1)
     expect(answers(tab)).to_have_text("Before and after.")
     expect(banner(tab)).to_have_count(0)
-    spoken(tab, "Connected again.")
+    spoken(tab, "Back online.")
     expect(tab.get_by_role("textbox", name="Message")).to_have_value("Meanwhile")
     tab.context.set_offline(True)
     for text in ("Are you there?", "And then?", "Never mind"):
         write(tab, text)
         expect(tab.get_by_role("textbox", name="Message")).to_have_value("")
-    expect(tab.locator(".turn-state").first).to_contain_text("Waiting for the connection.")
-    tab.get_by_role("button", name="Take back").last.click()
+    expect(tab.locator(".turn-state").first).to_contain_text("Waiting for a connection.")
+    tab.get_by_role("button", name="Cancel").last.click()
     expect(messages(tab)).to_have_text(["When?", "Are you there?", "And then?"])
     [chat] = person.chats()
     turns = [("When?", "Before and after.")]

@@ -187,7 +187,7 @@ def test_what_is_sent_before_the_models_are_known_waits_for_them_or_is_a_draft(
     with tab.expect_request("**/v1/models"):
         open_new(tab, person)
     send(tab, "one", "two")
-    expect(tab.get_by_text("2 messages wait")).to_be_visible()
+    expect(tab.get_by_text("2 messages will be sent")).to_be_visible()
     expect(field(tab)).to_have_value("")
     assert person.chats() == []
     held[0].continue_()
@@ -198,7 +198,7 @@ def test_what_is_sent_before_the_models_are_known_waits_for_them_or_is_a_draft(
     with tab.expect_request("**/v1/models"):
         tab.reload()
     send(tab, "three", "four")
-    expect(tab.get_by_text("2 messages wait")).to_be_visible()
+    expect(tab.get_by_text("2 messages will be sent")).to_be_visible()
     tab.reload()
     expect(field(tab)).to_have_value("three\n\nfour")
     assert said(person) == [["one", "two"]]

@@ -133,7 +133,7 @@ def test_nothing_needs_a_dialog_a_form_or_a_window(
     expect(within.locator("[data-turn]")).to_have_count(1)
 
     chats.get_by_role("link", name="To be renamed").hover()
-    chats.get_by_role("button", name="More about “To be renamed”").click()
+    chats.get_by_role("button", name="Options for “To be renamed”").click()
     within.get_by_role("menuitem", name="Rename").click()
     name = chats.get_by_role("textbox", name="Name")
     name.fill("Renamed")
@@ -147,9 +147,9 @@ def test_nothing_needs_a_dialog_a_form_or_a_window(
     within.get_by_role("button", name="Undo").click()
     expect(chats.get_by_role("link", name="To be deleted")).to_be_visible()
 
-    within.get_by_role("button", name="About this chat").click()
+    within.get_by_role("button", name="Chat options").click()
     with page.expect_download() as saved:
-        within.get_by_role("menuitem", name="Save as text").click()
+        within.get_by_role("menuitem", name="Save as Markdown").click()
     assert "To be renamed" in Path(saved.value.path()).read_text()
     sign_out(within)
     assert opened == []
@@ -163,5 +163,5 @@ def test_where_there_is_little_room_the_chats_are_shown_on_demand(
     sign_in(within, person)
     row = within.get_by_role("link", name="Something to find")
     expect(row).to_be_hidden()
-    within.get_by_role("button", name="Show the chats").click()
+    within.get_by_role("button", name="Show chats").click()
     expect(row).to_be_visible()

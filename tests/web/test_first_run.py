@@ -1,4 +1,4 @@
-"""A newcomer with the demo model sees a failed turn vanish, a stop that keeps, and two tabs agreeing."""
+"""A newcomer with the demo model sees a failed turn vanish, a stopped answer kept, and two tabs in sync."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.web.chatting import answers, messages
 from tests.web.conftest import OPERATOR
 from tests.web.house import House, Person, Profile
 
-VANISH, STOP, TABS = "See a failed turn vanish", "Stop an answer and keep it", "Watch two tabs agree"
+VANISH, STOP, TABS = "See a failed turn vanish", "Stop an answer and keep it", "Keep two tabs in sync"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_stopped_answer_is_kept(page: Page, newcomer: Person) -> None:
     told(page, "Press Stop")
     expect(page.get_by_role("log")).to_contain_text("You said")
     page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
-    told(page, "what was said until then is in the history")
+    told(page, "its text so far is in the history")
     [chat] = newcomer.chats()
     [(asked, answered)] = newcomer.turns(chat["id"])
     assert asked.startswith("/slow ")
@@ -80,7 +80,7 @@ def test_a_failed_turn_vanishes_and_what_was_tried_is_remembered_until_it_is_clo
     expect(tried).to_be_visible()
     begin(page, STOP)
     told(page, "Press Stop")
-    page.get_by_role("button", name="Close the experiments").click()
+    page.get_by_role("button", name="Close experiments").click()
     page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
     page.reload()
     expect(page.get_by_role("textbox", name="Message")).to_be_visible()
@@ -114,4 +114,4 @@ def test_a_frame_that_opens_nothing_says_how(newcomer: Person, profile: Profile)
     inside.get_by_role("button", name="Sign in").click()
     inside.get_by_role("button", name=TABS).click()
     expect(inside.get_by_text("If nothing opens")).to_be_visible()
-    expect(inside.get_by_role("button", name="Copy the address")).to_be_visible()
+    expect(inside.get_by_role("button", name="Copy address")).to_be_visible()

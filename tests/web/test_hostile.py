@@ -341,7 +341,7 @@ def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
     expect(page.get_by_role("option")).to_have_text(["scripted", "one reh", "one mih"])
     assert page.evaluate(TURNED) == []
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Scope: all").click()
+    page.get_by_role("button", name="Scope: All").click()
     expect(page.get_by_role("menuitemradio", name="abc<img")).to_be_visible()
     assert page.evaluate(TURNED) == []
     page.keyboard.press("Escape")
@@ -352,13 +352,13 @@ def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
     refusal = {"error": {"message": f"{NAME} is not allowed {'here' * 500}", "code": NAME}}
     house.model.says(Status(400, json.dumps(refusal).encode()))
     write(page, "Again")
-    expect(page.get_by_role("group", name="What did not happen")).to_contain_text("abc<img")
+    expect(page.get_by_role("group", name="Failed message")).to_contain_text("abc<img")
     assert page.evaluate(TURNED) == []
     line = page.get_by_role("link", name="abc<img").first
     line.hover()
     page.get_by_role("button", name="Delete “abc<img").click()
     page.get_by_role("button", name="Press again").click()
-    expect(page.get_by_role("region", name="Notices")).to_contain_text("('name')>” is deleted.")
+    expect(page.get_by_role("region", name="Notifications")).to_contain_text("('name')>”.")
     assert page.evaluate(TURNED) == []
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     watched.is_untouched()

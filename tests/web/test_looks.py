@@ -103,15 +103,15 @@ def is_dark(page: Page) -> bool:
 def test_it_is_as_dark_as_the_system_until_somebody_chooses(person: Person, profile: Profile) -> None:
     page = opened(profile, person, color_scheme="dark")
     assert is_dark(page)
-    page.get_by_role("button", name="Colours").click()
+    page.get_by_role("button", name="Theme").click()
     page.get_by_role("menuitemradio", name="Light").click()
     assert not is_dark(page)
     page.reload()
     expect(page.get_by_role("textbox", name="Message")).to_be_visible()
     assert not is_dark(page)
-    page.get_by_role("button", name="Colours").click()
+    page.get_by_role("button", name="Theme").click()
     expect(page.get_by_role("menuitemradio", name="Light")).to_be_checked()
-    page.get_by_role("menuitemradio", name="As the system").click()
+    page.get_by_role("menuitemradio", name="System").click()
     assert is_dark(page)
     # The address may ask for a theme, too.
     for theme in ("light", "dark"):
@@ -133,8 +133,8 @@ def test_nothing_breaks_the_layout(person: Person, profile: Profile) -> None:
         for direction in ("ltr", "rtl"):
             turn(page, direction)
             assert sideways(page) == {}, f"{size}, {direction}"
-        if page.get_by_role("button", name="Show the chats").is_visible():
-            page.get_by_role("button", name="Show the chats").click()
+        if page.get_by_role("button", name="Show chats").is_visible():
+            page.get_by_role("button", name="Show chats").click()
         expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
         for direction in ("rtl", "ltr"):
             turn(page, direction)
@@ -189,7 +189,7 @@ def test_the_drawer_keeps_what_is_behind_it_out_of_reach(person: Person, profile
     expect(page.get_by_role("textbox", name="Message")).to_be_in_viewport(ratio=1)
     expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
     page.set_viewport_size({"width": 390, "height": 844})
-    button = page.get_by_role("button", name="Show the chats")
+    button = page.get_by_role("button", name="Show chats")
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
     button.click()
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
@@ -210,7 +210,7 @@ def test_the_drawer_keeps_what_is_behind_it_out_of_reach(person: Person, profile
 
 def searches(page: Page) -> None:
     """A search shows the list that was put away."""
-    page.get_by_role("button", name="Show the chats").focus()
+    page.get_by_role("button", name="Show chats").focus()
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox")).to_be_focused()
     expect(page.get_by_role("searchbox")).to_have_value("")
@@ -218,16 +218,16 @@ def searches(page: Page) -> None:
 
 def test_the_list_can_be_put_away_and_stays_so(person: Person, profile: Profile) -> None:
     page = opened(profile, person)
-    page.get_by_role("button", name="Hide the chats").click()
+    page.get_by_role("button", name="Hide chats").click()
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
     assert page.get_by_role("main").evaluate("main => main.clientWidth") == 1280
-    expect(page.get_by_role("button", name="Show the chats")).to_be_focused()
+    expect(page.get_by_role("button", name="Show chats")).to_be_focused()
     page.reload()
     expect(page.get_by_role("textbox", name="Message")).to_be_visible()
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
-    page.get_by_role("button", name="Show the chats").click()
+    page.get_by_role("button", name="Show chats").click()
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
-    page.get_by_role("button", name="Hide the chats").click()
+    page.get_by_role("button", name="Hide chats").click()
     searches(page)
 
 
@@ -238,7 +238,7 @@ def test_a_reader_has_the_whole_page(person: Person, profile: Profile) -> None:
     page.goto(person.house.url + link["path"])
     expect(page.get_by_role("log")).to_contain_text("To be read")
     assert page.get_by_role("main").evaluate("main => main.clientWidth") == 1280
-    page.get_by_role("button", name="Colours").click()
+    page.get_by_role("button", name="Theme").click()
     page.get_by_role("menuitemradio", name="Dark").click()
     assert is_dark(page)
 
@@ -267,7 +267,7 @@ def test_nothing_moves_for_who_wants_no_motion(person: Person, profile: Profile)
     page.keyboard.press("Enter")
     expect(page.get_by_text("Slowly")).to_be_visible()
     # In the frame in which it begins: later, whatever has moved may have come to its end.
-    moving = page.get_by_role("button", name="Show the chats").evaluate(MOVING)
+    moving = page.get_by_role("button", name="Show chats").evaluate(MOVING)
     assert moving == []
     expect(page.get_by_role("navigation", name="Chats")).to_be_in_viewport()
     person.house.model.release(gate)
@@ -300,8 +300,8 @@ def test_a_part_that_breaks_takes_nothing_with_it(person: Person, browser: Brows
              get() { throw new Error("No times today."); } });"""
     )
     page.goto(f"{person.house.url}/#{chat}")
-    expect(page.get_by_text("This chat cannot be shown")).to_be_visible()
-    expect(page.get_by_role("button", name="Load the page again")).to_be_visible()
+    expect(page.get_by_text("This chat could not be displayed")).to_be_visible()
+    expect(page.get_by_role("button", name="Reload page")).to_be_visible()
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
     page.get_by_role("textbox", name="Message").fill("Kept all the same")
     page.evaluate("dispatchEvent(new Event('pagehide'))")

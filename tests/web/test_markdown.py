@@ -127,7 +127,7 @@ def test_code_is_copied_as_it_was_written_or_selected_where_nothing_may_be(
              Promise.reject(new DOMException("No.", "NotAllowedError")) }"""
     )
     second.get_by_role("button", name="Copy").click()
-    expect(second.get_by_role("status")).to_have_text("Selected: copy it with your keyboard or menu")
+    expect(second.get_by_role("status")).to_have_text("Text selected. Copy it with your keyboard or menu.")
     assert watched.page.evaluate("getSelection().toString()").strip() == "one\n\ntwo"
 
 
@@ -229,7 +229,7 @@ def test_an_image_in_the_text_is_shown_within_its_place_or_said_to_be_none(
     assert image.bounding_box()["width"] <= shown.first.bounding_box()["width"]  # type: ignore[index]
     expect(shown.get_by_role("img", name="small")).to_be_visible()
     for words in ("Broken", "Drawn", "Here"):
-        expect(shown.get_by_text(f"Image that cannot be shown: {words}")).to_be_visible()
+        expect(shown.get_by_text(f"Image could not be displayed: {words}")).to_be_visible()
     expect(shown.last.get_by_role("img")).to_have_count(0)
     watched.is_untouched()
 
@@ -244,7 +244,7 @@ def test_a_large_image_that_comes_bit_by_bit_is_said_to_be_on_its_way(
     watched.page.goto(person.house.url)
     watched.page.get_by_role("textbox", name="Message").fill("Show me")
     watched.page.keyboard.press("Enter")
-    expect(watched.page.get_by_text("Image on its way: Red")).to_be_visible()
+    expect(watched.page.get_by_text("Image loading: Red")).to_be_visible()
     person.house.model.release(gate)
     expect(watched.page.locator("[data-turn]").get_by_role("img", name="Red")).to_be_visible()
 
@@ -288,7 +288,7 @@ def test_an_image_elsewhere_is_loaded_on_a_click_and_not_before(profile: Profile
 
     # One that does not come leaves words.
     dog.get_by_role("button", name="Load image").click()
-    expect(dog.get_by_text("No image came from pictures.example: A dog")).to_be_visible()
+    expect(dog.get_by_text("No image received from pictures.example: A dog")).to_be_visible()
 
     # One in a link is beside it.
     expect(bird.get_by_role("link", name="site.example")).to_be_visible()

@@ -74,7 +74,7 @@ def test_a_reader_sees_what_is_said_also_later_and_cannot_write(person: Person, 
     expect(earlier).to_have_count(0)
     person.say("And then he said more", chat)
     expect(page.get_by_role("log").get_by_text("And then he said more")).to_be_visible()
-    expect(page.get_by_role("region", name="Notices")).to_be_empty()
+    expect(page.get_by_role("region", name="Notifications")).to_be_empty()
     person.ask("DELETE", f"/api/chats/{chat}")
     expect(page.get_by_role("alert")).to_be_visible()
     assert all(each["id"] != chat for each in person.chats())
@@ -131,7 +131,7 @@ def test_where_there_are_too_many_visitors_one_waits_for_his_turn(person: Person
         ),
     )
     page.goto(link["url"])
-    expect(page.get_by_role("heading", name="There are too many visitors just now")).to_be_visible()
+    expect(page.get_by_role("heading", name="Too many visitors right now")).to_be_visible()
     crowd["is"] = False
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
 
@@ -165,7 +165,7 @@ def test_a_guest_is_told_who_he_is_and_chats_with_the_models_that_are_there_for_
     page = follow(profile, link)
     expect(visit(page)).to_contain_text("You are guest_")
     expect(visit(page)).to_contain_text("a guest of The fair until")
-    expect(visit(page)).to_contain_text("You may ask other.")
+    expect(visit(page)).to_contain_text("Available models: other.")
     assert violations(page) == []
     field(page).fill("A guest's question")
     page.keyboard.press("Enter")
@@ -233,7 +233,7 @@ def test_whoever_leaves_leaves_nothing(person: Person, profile: Profile) -> None
 def test_without_a_link_it_says_what_it_is_for(house: House, profile: Profile) -> None:
     page = profile().new_page()
     page.goto(f"{house.url}/share")
-    expect(page.get_by_role("alert")).to_contain_text("Open the link again")
+    expect(page.get_by_role("alert")).to_contain_text("Open your link again")
     page.goto(f"{house.url}/share#tls_cut-off")
-    expect(page.get_by_role("alert")).to_contain_text("not whole")
+    expect(page.get_by_role("alert")).to_contain_text("incomplete")
     assert page.url == f"{house.url}/share"

@@ -61,7 +61,7 @@ def test_what_is_no_token_is_refused_with_the_reason_and_not_kept(
     stranger.on("request", lambda request: asked.append(request.url))
     for text in spoilt:
         give_token(stranger, text)
-        expect(stranger.get_by_role("alert")).to_contain_text("not a token")
+        expect(stranger.get_by_role("alert")).to_contain_text("not a valid token")
         expect(stranger.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
     assert violations(stranger) == []
     assert asked == []
@@ -137,7 +137,7 @@ def test_whose_token_expires_while_the_page_is_open_is_told(house: House, profil
     expire(page)
     expect(page.get_by_role("heading", name="Your access has ended")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("expired")
-    page.get_by_role("button", name="Forget what is kept here").click()
+    page.get_by_role("button", name="Clear data in this browser").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert page.evaluate("Object.keys(localStorage)") == []
 
@@ -147,7 +147,7 @@ def test_while_the_server_is_away_it_is_asked_again(tab: Page, person: Person) -
     away = {"is": True}
     tab.route("**/api/tokens/self", lambda route: route.abort() if away["is"] else route.continue_())
     tab.reload()
-    expect(tab.get_by_role("heading", name="The server does not answer")).to_be_visible()
+    expect(tab.get_by_role("heading", name="The server is not responding")).to_be_visible()
     assert violations(tab) == []
     tab.get_by_role("button", name="Try again").evaluate("button => { window.again = button; }")
     with tab.expect_event("requestfailed"):

@@ -27,13 +27,13 @@ def test_two_tabs_show_an_answer_as_it_comes_whoever_asks(tab: Page, person: Per
     for page in pages:
         expect(answers(page).nth(1)).to_have_text("Half of")
         expect(messages(page)).to_have_text(["Good morning", "Tell me"])
-    expect(other.locator(".turn-state")).to_contain_text("Asked in another tab or on another device.")
+    expect(other.locator(".turn-state")).to_contain_text("Sent from another tab or device.")
 
     # What the second tab sends meanwhile waits in line in both.
     model.says("Two.")
     write(other, "Second")
     for page in pages:
-        expect(page.locator(".turn-state").nth(1)).to_contain_text("Waiting in line: next.")
+        expect(page.locator(".turn-state").nth(1)).to_contain_text("Queued: next in line.")
     model.release(gates[0])
     for page in pages:
         expect(committed(page)).to_have_count(3)
@@ -81,11 +81,11 @@ def test_edits_switches_and_failures_are_seen_in_the_other_tab(tab: Page, person
     # What somebody is about to say in the place of what is replaced elsewhere is not lost.
     turn.get_by_role("button", name="Edit message").click()
     tab.get_by_role("textbox", name="Edit message").fill("Good night")
-    other.get_by_role("button", name="Answer again").click()
+    other.get_by_role("button", name="Regenerate").click()
     for page in pages:
         expect(answers(page)).to_have_text(["And to you."])
         expect(page.locator(".siblings")).to_have_text("3/3")
-    expect(tab.get_by_role("group", name="Message that was not answered")).to_contain_text("Good night")
+    expect(tab.get_by_role("group", name="Unanswered message")).to_contain_text("Good night")
     tab.get_by_role("button", name="Previous version").click()
     expect(tab.locator(".siblings")).to_have_text("2/3")
     tab.get_by_role("button", name="Previous version").click()
@@ -132,7 +132,7 @@ def test_what_is_done_to_a_chat_and_that_it_runs_are_seen_everywhere(
     link = line(first, "One").get_by_role("link")
     link.focus()
     first.keyboard.press("F2")
-    first.get_by_role("textbox", name="Name of the chat").fill("Renamed")
+    first.get_by_role("textbox", name="Chat name").fill("Renamed")
     first.keyboard.press("Enter")
     for page in others:
         expect(line(page, "Renamed")).to_be_visible()

@@ -120,7 +120,7 @@ def test_what_was_done_for_an_answer_is_shown_as_steps(tab: Page, person: Person
     expect(first.locator(".message.assistant")).to_have_text("It is on its way.")
     expect(first.locator(".usage")).to_contain_text("1,204 tokens · 0.9 s")
     expect(first.locator(".usage")).to_have_attribute(
-        "title", "1,204 tokens: 1,200 read, 4 written. Took 0.9 s"
+        "title", "1,204 tokens: 1,200 input, 4 output. Took 0.9 s"
     )
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     for name, text in (("Copy message", "Where is **it**?"), ("Copy answer", "It is *on* its way.")):
@@ -139,12 +139,12 @@ def test_what_was_done_for_an_answer_is_shown_as_steps(tab: Page, person: Person
     interrupted = turns.nth(4)
     for name, text in (
         ("look", "Done"),
-        ("pay", "Started, outcome unknown"),
+        ("pay", "Outcome unknown"),
         ("thank", "Not started"),
         ("report", "Done"),
     ):
         expect(step(interrupted, name)).to_contain_text(text)
-    expect(interrupted).to_contain_text("Interrupted. It is kept as far as it got.")
+    expect(interrupted).to_contain_text("Interrupted. The answer so far was kept.")
 
     # Pictures are shown in questions and results.
     expect(turns.nth(5).locator(".asked img")).to_have_count(1)
@@ -184,7 +184,7 @@ def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page,
             with suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(gate.release)
         paying.result(PATIENCE)
-    expect(step(tab, "pay")).to_contain_text("Started, outcome unknown")
+    expect(step(tab, "pay")).to_contain_text("Outcome unknown")
     step(tab, "pay").locator("summary").click()
     expect(step(tab, "pay")).to_contain_text(OUTCOME_UNKNOWN)
     expect(answers(tab)).to_have_text("I pay it.")
@@ -192,7 +192,7 @@ def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page,
 
 def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
     source = (PAGE.folder / "src" / "thread" / "turn-parts.ts").read_text()
-    known = source.partition("GIVEN: ")[2].partition("]);")[0].replace('" +\n      "', "")
+    known = source.partition("LEDGER_RESULTS: ")[2].partition("]);")[0].replace('" +\n      "', "")
     assert dict(re.findall(r'\[\s*"([^"]+)",\s*"([^"]+)",?\s*\]', known)) == {
         NOT_STARTED: "not started",
         OUTCOME_UNKNOWN: "unknown",
@@ -214,7 +214,7 @@ def test_a_settled_turn_says_that_it_failed_and_thoughts_are_folded(tab: Page, p
 
     show(tab, person, person.house.on_ledger(fail))
     expect(committed(tab)).to_have_count(2)
-    expect(tab.locator('[data-kind="settled"]')).to_contain_text("This failed. What its tools did is kept.")
+    expect(tab.locator('[data-kind="settled"]')).to_contain_text("Failed. Tool results were kept.")
     expect(step(tab, "pay")).to_contain_text("Done")
     expect(answers(tab).last).to_have_text("Forty-two.")
     expect(tab.get_by_text("They want a number.")).to_have_count(0)

@@ -34,7 +34,7 @@ def test_an_answer_is_shown_as_it_comes_and_is_then_in_the_history(tab: Page, pe
              each => document.querySelector(".rows").querySelector(each).known === true)"""
     )
     assert known == [True, True, True]
-    expect(heard).to_contain_text("The answer is complete.")
+    expect(heard).to_contain_text("Answer complete.")
     expect(tab.get_by_role("log", name="Messages")).to_have_attribute("aria-live", "off")
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("Tell me", "Half of it.")]
@@ -96,9 +96,9 @@ def test_messages_wait_in_line_and_are_answered_in_order_unless_they_are_taken_b
     expect(tab.get_by_role("radio", name="Steer")).to_have_count(0)
     standing = tab.locator(".turn-state")
     send(tab, "on second thoughts")
-    expect(standing.nth(1)).to_contain_text("Waiting in line: next.")
-    standing.nth(1).get_by_role("button", name="Take back").click()
-    expect(tab.locator("[data-failed]")).to_contain_text("Stopped. Nothing of it was kept.")
+    expect(standing.nth(1)).to_contain_text("Queued: next in line.")
+    standing.nth(1).get_by_role("button", name="Cancel").click()
+    expect(tab.locator("[data-failed]")).to_contain_text("Stopped. Nothing was kept.")
     expect(messages(tab)).to_have_text(["Begin"])
     expect(field(tab)).to_have_value("on second thoughts")
     texts = ["second", "third", "fourth"]
@@ -106,8 +106,8 @@ def test_messages_wait_in_line_and_are_answered_in_order_unless_they_are_taken_b
         person.house.model.says(f"The {text}.")
     send(tab, *texts)
     expect(field(tab)).to_have_value("")
-    expect(standing.nth(1)).to_contain_text("Waiting in line: next.")
-    expect(standing.nth(2)).to_contain_text("Waiting in line: 2 before this one.")
+    expect(standing.nth(1)).to_contain_text("Queued: next in line.")
+    expect(standing.nth(2)).to_contain_text("Queued: 2 messages ahead.")
     person.house.model.release(gate)
     shows(tab, 4)
     expect(choices).to_have_count(0)

@@ -15,7 +15,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 SECRET, ANSWER, DRAFT = "Periwinkle cathedral", "Elderberry thunder", "Quicksilver almanac"
-SAID = "This chat is not kept. It is gone when you leave it."
+SAID = "This chat is not saved. It will be gone when you leave it."
 
 
 def held_by(page: Page, house: House) -> str:
@@ -76,7 +76,7 @@ def test_whoever_leaves_it_is_asked_in_the_page_and_may_stay(tab: Page, person: 
     expect(tab.get_by_text(SAID)).to_be_visible()
     expect(tab.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     row.click()
-    tab.get_by_role("button", name="Leave and forget").click()
+    tab.get_by_role("button", name="Leave and discard").click()
     expect(tab.get_by_role("log").get_by_text("Something that is kept")).to_be_visible()
     assert SECRET not in tab.content()
     tab.go_back()
@@ -95,7 +95,7 @@ def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Per
     person.house.model.release(gate)
     person.house.model.says(Status(400))
     write(tab, "Tangerine solstice")
-    expect(tab.get_by_role("group", name="What did not happen")).to_be_visible()
+    expect(tab.get_by_role("group", name="Failed message")).to_be_visible()
     expect(tab.locator("[data-turn]")).to_have_count(1)
     tab.get_by_role("button", name="Retry").click()
     expect(tab.locator("[data-turn]")).to_have_count(2)
@@ -112,7 +112,7 @@ def says_that_nothing_is_kept(page: Page, house: House) -> None:
     expect(page.locator("[data-turn]")).to_have_count(1)
     assert SECRET not in held_by(page, house)
     page.get_by_role("button", name="New chat").click()
-    page.get_by_role("button", name="Leave and forget").click()
+    page.get_by_role("button", name="Leave and discard").click()
     expect(page.locator("[data-turn]")).to_have_count(0)
     expect(page.get_by_text(SAID)).to_be_visible()
 

@@ -6,9 +6,10 @@ import { errorText } from "../session/notices";
 import type { Session } from "../session/session";
 import type { OptimisticChange } from "./chat-list";
 import { chatTitle, type ChatRow } from "./chat-row";
+import { strings } from "../strings";
 
 /** Milliseconds in which one click restores a deleted chat. */
-const UNDO = 10_000;
+const UNDO_TIME = 10_000;
 
 export class ChatActions {
   readonly #session: Session;
@@ -19,21 +20,21 @@ export class ChatActions {
 
   /** Rename a chat, unless another client has changed it since it was read. Empty: titled by its first words again. */
   async rename(row: ChatRow, title: string): Promise<void> {
-    const said = title.trim();
-    if (said === (row.title ?? "")) return;
+    const given = title.trim();
+    if (given === (row.title ?? "")) return;
     try {
-      const work = this.#update(row.id, (chat) => chat.rename(said, { revision: row.revision }));
+      const work = this.#update(row.id, (chat) => chat.rename(given, { revision: row.revision }));
       // The list does not know the first words.
-      await this.#showOptimistically(row.id, said === "" ? {} : { title: said }, work);
+      await this.#showOptimistically(row.id, given === "" ? {} : { title: given }, work);
     } catch (problem) {
-      const there = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
-      if (there === undefined) return this.#refused("could not be renamed", row, problem);
-      this.#session.chats.put(there);
-      this.#session.notices.news(`Somebody else changed this chat meanwhile. It is called “${chatTitle(there)}”.`, {
+      const current = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
+      if (current === undefined) return this.#refused(strings.chats.notRenamed, row, problem);
+      this.#session.chats.put(current);
+      this.#session.notices.news(strings.chats.changedElsewhere(chatTitle(current)), {
         stays: undefined,
         action: {
-          label: `Rename to “${said}”`,
-          run: () => void this.rename({ ...row, ...there, purgeAt: null } as ChatRow, said),
+          label: strings.chats.renameTo(given),
+          run: () => void this.rename({ ...row, ...current, purgeAt: null } as ChatRow, given),
         },
       });
     }
@@ -42,7 +43,7 @@ export class ChatActions {
   async pin(row: ChatRow, pinned: boolean): Promise<void> {
     const work = this.#update(row.id, (chat) => chat.pin(pinned));
     await this.#showOptimistically(row.id, { pinned }, work).catch((problem: unknown) =>
-      this.#refused(`could not be ${pinned ? "pinned" : "unpinned"}`, row, problem),
+      this.#refused(pinned ? strings.chats.notPinned : strings.chats.notUnpinned, row, problem),
     );
   }
 
@@ -51,12 +52,12 @@ export class ChatActions {
       const work = this.#update(row.id, (chat) => chat.archive(archived));
       await this.#showOptimistically(row.id, { archived }, work);
     } catch (problem) {
-      return this.#refused(`could not be ${archived ? "archived" : "moved back"}`, row, problem);
+      return this.#refused(archived ? strings.chats.notArchived : strings.chats.notUnarchived, row, problem);
     }
-    const text = archived ? `“${chatTitle(row)}” is in the archive.` : `“${chatTitle(row)}” is back in the list.`;
-    this.#session.notices.news(text, {
-      stays: UNDO,
-      action: { label: "Undo", run: () => void this.archive({ ...row, archived }, !archived) },
+    const { wasArchived, wasUnarchived } = strings.chats;
+    this.#session.notices.news((archived ? wasArchived : wasUnarchived)(chatTitle(row)), {
+      stays: UNDO_TIME,
+      action: { label: strings.common.undo, run: () => void this.archive({ ...row, archived }, !archived) },
     });
   }
 
@@ -74,11 +75,11 @@ export class ChatActions {
       );
     } catch (problem) {
       if (isShown) router.open(row.id);
-      return this.#refused("could not be deleted", row, problem);
+      return this.#refused(strings.chats.notDeleted, row, problem);
     }
-    notices.news(`“${chatTitle(row)}” is deleted.`, {
-      stays: UNDO,
-      action: { label: "Undo", run: () => void this.restore(row, isShown) },
+    notices.news(strings.chats.wasDeleted(chatTitle(row)), {
+      stays: UNDO_TIME,
+      action: { label: strings.common.undo, run: () => void this.restore(row, isShown) },
     });
   }
 
@@ -94,22 +95,25 @@ export class ChatActions {
       // It leaves the list of deleted chats.
       await (row.purgeAt === null ? restore() : this.#showOptimistically(row.id, { isGone: true }, restore()));
     } catch (problem) {
-      return this.#refused("could not be brought back", row, problem);
+      return this.#refused(strings.chats.notRestored, row, problem);
     }
     if (isOpened) router.open(row.id);
-    else notices.news(`“${chatTitle(row)}” is back.`, { action: { label: "Open", run: () => router.open(row.id) } });
+    else {
+      const action = { label: strings.chats.open, run: () => router.open(row.id) };
+      notices.news(strings.chats.wasRestored(chatTitle(row)), { action });
+    }
   }
 
   async #update(id: string, change: (chat: Chat) => Promise<ChatInfo>): Promise<void> {
     this.#session.chats.put(await change(this.#session.client.chats.open(id)));
   }
 
-  #showOptimistically(id: string, wish: OptimisticChange, work: Promise<void>): Promise<void> {
-    return this.#session.chats.showOptimistically(id, wish, work);
+  #showOptimistically(id: string, change: OptimisticChange, work: Promise<void>): Promise<void> {
+    return this.#session.chats.showOptimistically(id, change, work);
   }
 
-  #refused(what: string, row: ChatRow, problem: unknown): void {
+  #refused(text: (title: string, reason: string) => string, row: ChatRow, problem: unknown): void {
     if (problem instanceof errors.ConversationUnavailable) this.#session.chats.drop(row.id);
-    this.#session.notices.problem(new Error(`“${chatTitle(row)}” ${what}: ${errorText(problem)}`));
+    this.#session.notices.problem(new Error(text(chatTitle(row), errorText(problem))));
   }
 }

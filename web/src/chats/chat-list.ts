@@ -15,7 +15,7 @@ export class ChatList {
   readonly scopes: ScopeFilter;
   readonly #session: Session;
   readonly #main: Signal<ChatPages>;
-  readonly #aside = signal<ChatPages | null>(null);
+  readonly #otherList = signal<ChatPages | null>(null);
   readonly #optimistic = signal<ReadonlyMap<string, OptimisticChange>>(new Map());
   readonly #unseen = signal<ReadonlySet<string>>(new Set());
   readonly #cleanups: (() => void)[] = [];
@@ -36,7 +36,7 @@ export class ChatList {
   }
 
   readonly kind: ReadonlySignal<ChatListKind> = computed(() => this.#shown.value.filter.kind);
-  readonly #shown: ReadonlySignal<ChatPages> = computed(() => this.#aside.value ?? this.#main.value);
+  readonly #shown: ReadonlySignal<ChatPages> = computed(() => this.#otherList.value ?? this.#main.value);
 
   /** The known chats: pinned ones first, then by last use. */
   readonly rows: ReadonlySignal<readonly ChatRow[]> = computed(() => {
@@ -79,10 +79,10 @@ export class ChatList {
   }
 
   show(kind: ChatListKind): void {
-    this.#aside.peek()?.close();
+    this.#otherList.peek()?.close();
     const scope = this.scopes.chosen.peek();
     const isOnMain = (id: string): boolean => this.#main.peek().row(id) !== undefined;
-    this.#aside.value = kind === "chats" ? null : new ChatPages(this.#session.client, { kind, scope }, isOnMain);
+    this.#otherList.value = kind === "chats" ? null : new ChatPages(this.#session.client, { kind, scope }, isOnMain);
     void this.need(1);
   }
 
@@ -93,38 +93,38 @@ export class ChatList {
     this.#main.peek().close();
     this.#main.value = new ChatPages(this.#session.client, { kind: "chats", scope: this.scopes.chosen.peek() });
     this.show(this.kind.peek());
-    if (this.#aside.peek() !== null) void this.#main.peek().need(1);
+    if (this.#otherList.peek() !== null) void this.#main.peek().need(1);
     // An empty chat belongs to the selected scope.
     if (isNewChat(this.#session)) this.#session.router.openNew();
   }
 
   row(id: string): ChatRow | undefined {
-    const row = this.#main.value.row(id) ?? this.#aside.value?.row(id);
+    const row = this.#main.value.row(id) ?? this.#otherList.value?.row(id);
     void this.rows.value; // subscribe the caller to changes
-    const wish = this.#optimistic.value.get(id);
-    return row && wish ? { ...row, ...wish } : row;
+    const change = this.#optimistic.value.get(id);
+    return row && change ? { ...row, ...change } : row;
   }
 
   put(...chats: readonly ChatInfo[]): void {
     this.#main.peek().put(...chats);
-    this.#aside.peek()?.put(...chats);
+    this.#otherList.peek()?.put(...chats);
   }
 
   drop(id: string): void {
     this.#main.peek().drop(id);
-    this.#aside.peek()?.drop(id);
+    this.#otherList.peek()?.drop(id);
   }
 
   /** Show a chat with this change until the promise settles, whatever its outcome. */
-  async showOptimistically<Done>(id: string, wish: OptimisticChange, done: Promise<Done>): Promise<Done> {
-    const own = { ...this.#optimistic.peek().get(id), ...wish };
+  async showOptimistically<Done>(id: string, change: OptimisticChange, done: Promise<Done>): Promise<Done> {
+    const own = { ...this.#optimistic.peek().get(id), ...change };
     this.#optimistic.value = new Map(this.#optimistic.peek()).set(id, own);
     try {
       return await done;
     } finally {
-      const wishes = new Map(this.#optimistic.peek());
-      if (wishes.get(id) === own) wishes.delete(id); // otherwise a later change replaced it
-      this.#optimistic.value = wishes;
+      const changes = new Map(this.#optimistic.peek());
+      if (changes.get(id) === own) changes.delete(id); // otherwise a later change replaced it
+      this.#optimistic.value = changes;
     }
   }
 
@@ -136,7 +136,7 @@ export class ChatList {
   close(): void {
     for (const close of this.#cleanups) close();
     this.#main.peek().close();
-    this.#aside.peek()?.close();
+    this.#otherList.peek()?.close();
   }
 
   async #start(): Promise<void> {
@@ -149,26 +149,26 @@ export class ChatList {
   }
 
   #withOptimistic(rows: readonly ChatRow[]): readonly ChatRow[] {
-    const wishes = this.#optimistic.value;
-    if (wishes.size === 0) return rows;
+    const changes = this.#optimistic.value;
+    if (changes.size === 0) return rows;
     const isArchive = this.kind.value === "archived";
     return rows
-      .map((row) => ({ ...row, ...wishes.get(row.id) }) as ChatRow & OptimisticChange)
+      .map((row) => ({ ...row, ...changes.get(row.id) }) as ChatRow & OptimisticChange)
       .filter(
-        (row) => !row.isGone && (!wishes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive),
+        (row) => !row.isGone && (!changes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive),
       );
   }
 
   #follow(change: Change): void {
     this.#main.peek().applyChange(change);
-    this.#aside.peek()?.applyChange(change);
+    this.#otherList.peek()?.applyChange(change);
     if ("scope" in change) this.scopes.addKnown([change.scope]);
-    if (change.type === "turn.committed" && !this.#isLookedAt(change.chat)) {
+    if (change.type === "turn.committed" && !this.#isVisible(change.chat)) {
       this.#unseen.value = new Set(this.#unseen.peek()).add(change.chat);
     }
   }
 
-  #isLookedAt(id: string): boolean {
+  #isVisible(id: string): boolean {
     return this.#session.threads.current.peek()?.id.peek() === id && document.visibilityState !== "hidden";
   }
 }

@@ -22,17 +22,17 @@ interface ChatFilter {
   readonly scope: string | null;
 }
 
-/** Changes during a read, whose result may be older. */
-interface Meanwhile {
-  readonly told: Set<string>;
-  readonly gone: Set<string>;
+/** Chats that were changed or removed during a read; its result may be older. */
+interface ConcurrentChanges {
+  readonly changed: Set<string>;
+  readonly removed: Set<string>;
 }
 
 /** Milliseconds in which lookups of single chats are batched, and up to how many are looked up one by one. */
-const GATHERING = 50;
-const LOOKED_UP = 8;
-/** A chat whose id is older than the chat by this many milliseconds was imported. */
-const IMPORTED = 3_600_000;
+const BATCH_TIME = 50;
+const MAX_LOOKUPS = 8;
+/** A chat was imported if it is this many milliseconds younger than its id. */
+const IMPORT_AGE = 3_600_000;
 
 export class ChatPages {
   readonly filter: ChatFilter;
@@ -45,7 +45,7 @@ export class ChatPages {
   readonly #isReading = signal(false);
   readonly #problem = signal<unknown>(null);
   readonly #ending = new AbortController();
-  readonly #meanwhile = new Set<Meanwhile>();
+  readonly #concurrent = new Set<ConcurrentChanges>();
   /** The running turn of each chat. */
   readonly #runs = new Map<string, string>();
   readonly #missing = new Set<string>();
@@ -59,9 +59,9 @@ export class ChatPages {
   #knownTo: ListPosition | null = null;
 
   /** `isElsewhere`: whether another list is known to hold a chat. */
-  constructor(client: Client, wanted: ChatFilter, isElsewhere: (id: string) => boolean = () => false) {
+  constructor(client: Client, filter: ChatFilter, isElsewhere: (id: string) => boolean = () => false) {
     this.#client = client;
-    this.filter = wanted;
+    this.filter = filter;
     this.#isElsewhere = isElsewhere;
   }
 
@@ -94,7 +94,7 @@ export class ChatPages {
     if (this.#isReading.peek()) return undefined;
     this.#isReading.value = true;
     let asOf: string | undefined;
-    // A refresh meanwhile starts this loop again.
+    // A refresh during a read starts this loop again.
     for (let generation = -1; generation !== this.#generation && !this.#ending.signal.aborted;) {
       generation = this.#generation;
       try {
@@ -116,7 +116,7 @@ export class ChatPages {
 
   put(...chats: readonly ChatInfo[]): void {
     for (const chat of chats) {
-      this.#noteMeanwhile(chat.id, "told");
+      this.#noteConcurrent(chat.id, "changed");
       this.#set(mergeRow(this.#rows.get(chat.id), this.#rowOf(chat), false));
     }
     this.#version.value += 1;
@@ -157,10 +157,10 @@ export class ChatPages {
     const isFirst = this.#pages === null;
     this.#pages ??= this.#list({}).pages();
     const pages = this.#pages;
-    const [next, meanwhile] = await this.#reading(() => pages.next());
+    const [next, concurrent] = await this.#track(() => pages.next());
     if (generation !== this.#generation) return undefined;
     const page: Page<ChatInfo> = next.done ? { data: [], next: null } : next.value;
-    this.#take(page, meanwhile);
+    this.#take(page, concurrent);
     // Pinned chats come first, however long ago they were used.
     if (isFirst && page.next !== null && this.filter.kind === "chats") await this.#readPinned(generation);
     if (generation !== this.#generation) return undefined;
@@ -182,26 +182,26 @@ export class ChatPages {
   }
 
   /** A page lists all chats between two positions: others in that range are gone. */
-  #take(page: Page<ChatInfo>, { told, gone }: Meanwhile): void {
+  #take(page: Page<ChatInfo>, { changed, removed }: ConcurrentChanges): void {
     const from = this.#freshTo;
     const last = page.data.at(-1);
     const to = page.next === null || last === undefined ? null : last;
     const listed = new Set(page.data.map(({ id }) => id));
     for (const row of [...this.#rows.values()]) {
       const isBetween = (from === null || byLastUse(row, from) > 0) && (to === null || byLastUse(row, to) <= 0);
-      if (isBetween && !listed.has(row.id) && !told.has(row.id)) this.#rows.delete(row.id);
+      if (isBetween && !listed.has(row.id) && !changed.has(row.id)) this.#rows.delete(row.id);
     }
-    this.#add(page.data, { told, gone });
+    this.#add(page.data, { changed, removed });
     this.#isFreshToTheEnd = page.next === null;
     if (last === undefined) return;
     this.#freshTo = { id: last.id, touchedAt: last.touchedAt };
     if (this.#knownTo === null || byLastUse(this.#freshTo, this.#knownTo) > 0) this.#knownTo = this.#freshTo;
   }
 
-  #add(chats: readonly ChatInfo[], { told, gone }: Meanwhile): void {
+  #add(chats: readonly ChatInfo[], { changed, removed }: ConcurrentChanges): void {
     for (const chat of chats) {
-      if (gone.has(chat.id)) continue;
-      this.#set(mergeRow(this.#rows.get(chat.id), this.#rowOf(chat), told.has(chat.id)));
+      if (removed.has(chat.id)) continue;
+      this.#set(mergeRow(this.#rows.get(chat.id), this.#rowOf(chat), changed.has(chat.id)));
     }
   }
 
@@ -210,22 +210,22 @@ export class ChatPages {
   }
 
   async #readPinned(generation: number): Promise<void> {
-    const [pinned, meanwhile] = await this.#reading(() => this.#list({ pinned: true }).all());
+    const [pinned, concurrent] = await this.#track(() => this.#list({ pinned: true }).all());
     if (generation !== this.#generation) return;
     const listed = new Set(pinned.map(({ id }) => id));
     for (const row of [...this.#rows.values()]) {
-      if (row.pinned && !listed.has(row.id) && !meanwhile.told.has(row.id)) this.#rows.delete(row.id);
+      if (row.pinned && !listed.has(row.id) && !concurrent.changed.has(row.id)) this.#rows.delete(row.id);
     }
-    this.#add(pinned, meanwhile);
+    this.#add(pinned, concurrent);
   }
 
-  async #reading<Read>(read: () => Promise<Read>): Promise<[Read, Meanwhile]> {
-    const meanwhile = { told: new Set<string>(), gone: new Set<string>() };
-    this.#meanwhile.add(meanwhile);
+  async #track<Read>(read: () => Promise<Read>): Promise<[Read, ConcurrentChanges]> {
+    const concurrent = { changed: new Set<string>(), removed: new Set<string>() };
+    this.#concurrent.add(concurrent);
     try {
-      return [await read(), meanwhile];
+      return [await read(), concurrent];
     } finally {
-      this.#meanwhile.delete(meanwhile);
+      this.#concurrent.delete(concurrent);
     }
   }
 
@@ -269,24 +269,24 @@ export class ChatPages {
   }
 
   #remove(id: string): void {
-    this.#noteMeanwhile(id, "gone");
+    this.#noteConcurrent(id, "removed");
     this.#runs.delete(id);
     if (this.filter.kind === "deleted" && !this.#rows.has(id)) this.#request(id);
     else this.#rows.delete(id);
   }
 
-  #applyUpdate(told: ChatUpdate): void {
-    const known = this.#rows.get(told.chat);
-    this.#noteMeanwhile(told.chat, "told");
-    for (const { gone } of this.#meanwhile) gone.delete(told.chat);
+  #applyUpdate(update: ChatUpdate): void {
+    const known = this.#rows.get(update.chat);
+    this.#noteConcurrent(update.chat, "changed");
+    for (const { removed } of this.#concurrent) removed.delete(update.chat);
     if (this.filter.kind === "deleted") {
-      if (told.type === "chat.restored") this.#rows.delete(told.chat);
-    } else if (known) this.#set(withUpdate(known, told));
-    else if (!this.#fits({ ...told, purgeAt: null })) return;
-    // The change does not say when the chat was last used, unless that is now.
-    else if (told.type === "chat.switched") this.#set(rowOfUpdate(told));
-    else if (told.type === "chat.created" && told.at - createdAtOf(told.chat) < IMPORTED) this.#set(rowOfUpdate(told));
-    else this.#request(told.chat);
+      if (update.type === "chat.restored") this.#rows.delete(update.chat);
+    } else if (known) this.#set(withUpdate(known, update));
+    else if (!this.#fits({ ...update, purgeAt: null })) return;
+    // The change does not report when the chat was last used, unless that is now.
+    else if (update.type === "chat.switched") this.#set(rowOfUpdate(update));
+    else if (isNew(update)) this.#set(rowOfUpdate(update));
+    else this.#request(update.chat);
   }
 
   /** Only the end of the last started turn makes the chat idle. */
@@ -298,12 +298,12 @@ export class ChatPages {
 
   #touch(id: string, change: (row: ChatRow) => ChatRow): void {
     const known = this.#rows.get(id);
-    this.#noteMeanwhile(id, "told");
+    this.#noteConcurrent(id, "changed");
     if (known) this.#set(change(known));
   }
 
-  #noteMeanwhile(id: string, what: keyof Meanwhile): void {
-    for (const each of this.#meanwhile) each[what].add(id);
+  #noteConcurrent(id: string, kind: keyof ConcurrentChanges): void {
+    for (const each of this.#concurrent) each[kind].add(id);
   }
 
   #set(row: ChatRow): void {
@@ -326,26 +326,31 @@ export class ChatPages {
     // The first page may have been read before the change. A list that nobody reads yet will include it.
     if (!(this.#isLoaded.peek() || this.#isReading.peek()) || this.#isElsewhere(id)) return;
     this.#missing.add(id);
-    if (this.#missing.size === 1) setTimeout(() => void this.#readMissing(), GATHERING);
+    if (this.#missing.size === 1) setTimeout(() => void this.#readMissing(), BATCH_TIME);
   }
 
   async #readMissing(): Promise<void> {
-    const sought = [...this.#missing];
+    const missing = [...this.#missing];
     this.#missing.clear();
     if (this.#ending.signal.aborted) return;
-    if (sought.length > LOOKED_UP || this.filter.kind === "deleted") return this.refresh();
-    await Promise.all(sought.map((id) => this.#lookUp(id)));
+    if (missing.length > MAX_LOOKUPS || this.filter.kind === "deleted") return this.refresh();
+    await Promise.all(missing.map((id) => this.#lookUp(id)));
     this.#version.value += 1;
   }
 
   async #lookUp(id: string): Promise<void> {
     try {
       const { signal } = this.#ending;
-      const [chat, meanwhile] = await this.#reading(() => this.#client.chats.open(id).info({ signal }));
-      this.#add([chat], meanwhile);
+      const [chat, concurrent] = await this.#track(() => this.#client.chats.open(id).info({ signal }));
+      this.#add([chat], concurrent);
     } catch (problem) {
       if (problem instanceof errors.ConversationUnavailable) return; // deleted meanwhile; the feed reports it
       this.#restart(problem);
     }
   }
+}
+
+/** Whether a chat was just created, not imported. */
+function isNew({ type, at, chat }: ChatUpdate): boolean {
+  return type === "chat.created" && at - createdAtOf(chat) < IMPORT_AGE;
 }

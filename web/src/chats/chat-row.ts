@@ -2,6 +2,7 @@
 
 import type { Change, ChatInfo } from "turnledger";
 import { safeText } from "../markdown/safe-text";
+import { strings } from "../strings";
 
 export interface ChatRow {
   readonly id: string;
@@ -27,35 +28,35 @@ export function byLastUse(one: ListPosition, other: ListPosition): number {
 
 export type ListPosition = Pick<ChatRow, "touchedAt" | "id">;
 
-/** `otherwise`: whether it runs, if the server does not say. */
-export function rowOf(chat: ChatInfo, otherwise = false): ChatRow {
-  const { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning = otherwise, purgeAt } = chat;
+/** `wasRunning`: used if the server does not report whether it runs. */
+export function rowOf(chat: ChatInfo, wasRunning = false): ChatRow {
+  const { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning = wasRunning, purgeAt } = chat;
   return { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning, purgeAt };
 }
 
 /** The row of a chat known only by this change, which counts as its last use. */
-export function rowOfUpdate(told: ChatUpdate): ChatRow {
-  const { chat: id, scope, title, pinned, archived, revision, branch, at } = told;
+export function rowOfUpdate(update: ChatUpdate): ChatRow {
+  const { chat: id, scope, title, pinned, archived, revision, branch, at } = update;
   return { id, scope, title, pinned, archived, revision, branch, touchedAt: at, isRunning: false, purgeAt: null };
 }
 
 /** Apply a change, which may be older than the row. */
-export function withUpdate(row: ChatRow, told: ChatUpdate): ChatRow {
-  const isUse = told.type === "chat.switched";
-  const touchedAt = isUse ? Math.max(row.touchedAt, told.at) : row.touchedAt;
-  if (told.revision < row.revision) return { ...row, touchedAt };
-  const { title, pinned, archived, revision, branch } = told;
+export function withUpdate(row: ChatRow, update: ChatUpdate): ChatRow {
+  const isUse = update.type === "chat.switched";
+  const touchedAt = isUse ? Math.max(row.touchedAt, update.at) : row.touchedAt;
+  if (update.revision < row.revision) return { ...row, touchedAt };
+  const { title, pinned, archived, revision, branch } = update;
   return { ...row, title, pinned, archived, revision, branch, touchedAt };
 }
 
-/** Merge a row that was read with the known one, which a newer change may have updated meanwhile. */
-export function mergeRow(known: ChatRow | undefined, read: ChatRow, isTold: boolean): ChatRow {
+/** Merge a row that was read with the known one. `hasChanged`: a change updated the known one during the read. */
+export function mergeRow(known: ChatRow | undefined, read: ChatRow, hasChanged: boolean): ChatRow {
   if (known === undefined) return read;
   const touchedAt = Math.max(known.touchedAt, read.touchedAt);
-  const isOlder = read.revision < known.revision || (isTold && read.revision === known.revision);
+  const isOlder = read.revision < known.revision || (hasChanged && read.revision === known.revision);
   return isOlder
     ? { ...known, touchedAt }
-    : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
+    : { ...read, touchedAt, isRunning: hasChanged ? known.isRunning : read.isRunning };
 }
 
 export function createdAtOf(id: string): number {
@@ -64,5 +65,5 @@ export function createdAtOf(id: string): number {
 
 /** The title of a chat, safe to display. */
 export function chatTitle(row: Pick<ChatRow, "title">): string {
-  return safeText(row.title ?? "").trim() || "New chat";
+  return safeText(row.title ?? "").trim() || strings.layout.newChat;
 }

@@ -22,7 +22,7 @@ export class ChatSearch {
   readonly #problem = signal<unknown>(null);
   readonly #isSearching = signal(false);
   readonly #unlisten: () => void;
-  #asking = new AbortController();
+  #request = new AbortController();
   #pages: AsyncGenerator<Page<Hit>, void, undefined> | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -64,7 +64,7 @@ export class ChatSearch {
     const query = this.#typed.peek().trim();
     if (query === "") return;
     const scope = this.#session.chats.scopes.chosen.peek();
-    const { signal } = this.#asking;
+    const { signal } = this.#request;
     this.#pages = this.#session.client.chats.search(query, { ...(scope !== null && { scope }), signal }).pages();
     await this.#read(query, []);
   }
@@ -89,14 +89,14 @@ export class ChatSearch {
 
   #stop(): void {
     clearTimeout(this.#timer);
-    this.#asking.abort();
-    this.#asking = new AbortController();
+    this.#request.abort();
+    this.#request = new AbortController();
     this.#pages = null;
     this.#isSearching.value = false;
   }
 
   async #read(query: string, before: readonly Hit[]): Promise<void> {
-    const { signal } = this.#asking;
+    const { signal } = this.#request;
     const pages = this.#pages;
     if (pages === null) return;
     this.#isSearching.value = true;

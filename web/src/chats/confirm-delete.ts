@@ -3,7 +3,7 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 
 /** Milliseconds until it disarms itself. */
-export const ARMED_FOR = 4_000;
+export const ARMED_TIME = 4_000;
 
 export class ConfirmDelete {
   readonly #armed = signal<string | null>(null);
@@ -15,12 +15,12 @@ export class ConfirmDelete {
   }
 
   /** Press once. Returns whether this is the second press, and the action is to run. */
-  press(what: string): boolean {
-    const isSecond = this.#armed.peek() === what;
+  press(id: string): boolean {
+    const isSecond = this.#armed.peek() === id;
     this.disarm();
     if (isSecond) return true;
-    this.#armed.value = what;
-    this.#timer = setTimeout(() => this.disarm(), ARMED_FOR);
+    this.#armed.value = id;
+    this.#timer = setTimeout(() => this.disarm(), ARMED_TIME);
     return false;
   }
 

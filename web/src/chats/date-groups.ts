@@ -2,6 +2,7 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import type { ChatRow } from "./chat-row";
+import { strings } from "../strings";
 
 export type ChatListLine =
   | { readonly kind: "heading"; readonly id: string; readonly text: string }
@@ -18,10 +19,10 @@ export function listLines(
   locales?: string | string[],
 ): ChatListLine[] {
   const lines: ChatListLine[] = [];
-  const say = headings(now, locales);
+  const headingOf = headings(now, locales);
   let last: string | null = null;
   rows.forEach((row, at) => {
-    const heading = hasPinned && row.pinned ? { id: "pinned", text: "Pinned" } : say(row.touchedAt);
+    const heading = hasPinned && row.pinned ? { id: "pinned", text: strings.chats.pinned } : headingOf(row.touchedAt);
     if (heading.id !== last) lines.push({ kind: "heading", ...heading });
     last = heading.id;
     lines.push({ kind: "chat", id: row.id, row, number: at + 1 });
@@ -33,9 +34,9 @@ export function listLines(
 function headings(now: number, locales?: string | string[]): (time: number) => { id: string; text: string } {
   const today = midnight(now, 0);
   const recent = [
-    { since: today, id: "today", text: "Today" },
-    { since: midnight(now, -1), id: "yesterday", text: "Yesterday" },
-    { since: midnight(now, -7), id: "week", text: "Previous 7 days" },
+    { since: today, id: "today", text: strings.chats.today },
+    { since: midnight(now, -1), id: "yesterday", text: strings.chats.yesterday },
+    { since: midnight(now, -7), id: "week", text: strings.chats.lastWeek },
   ];
   const format = new Intl.DateTimeFormat(locales, { month: "long", year: "numeric" });
   let month: { since: number; before: number; id: string; text: string } | null = null;

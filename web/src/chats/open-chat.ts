@@ -7,9 +7,9 @@ import type { Session } from "../session/session";
 type Thread = NonNullable<Session["threads"]["current"]["value"]>;
 
 /** Maximum pages of older turns to search for one. */
-const PAGES = 40;
+const MAX_PAGES = 40;
 /** Milliseconds for which the found turn is highlighted. */
-const FOUND = 2_000;
+const HIGHLIGHT_TIME = 2_000;
 
 /** Show a new chat, unless the current one is new and empty. */
 export function openNewChat(session: Session): void {
@@ -43,7 +43,7 @@ export async function openHit(session: Session, { chat, turn, branch }: Hit): Pr
 
 /** Scroll to a turn, reading older pages until it is there. */
 async function reveal(session: Session, thread: Thread, turn: string): Promise<void> {
-  for (let page = 0; page < PAGES && session.threads.current.peek() === thread; page++) {
+  for (let page = 0; page < MAX_PAGES && session.threads.current.peek() === thread; page++) {
     if (thread.turns.peek().some(({ id }) => id === turn)) break;
     if (!thread.hasOlder.peek()) return;
     await thread.older();
@@ -52,18 +52,18 @@ async function reveal(session: Session, thread: Thread, turn: string): Promise<v
   const found = document.querySelector<HTMLElement>(`[data-turn="${CSS.escape(turn)}"]`);
   found?.scrollIntoView({ block: "center" });
   found?.classList.add("found");
-  setTimeout(() => found?.classList.remove("found"), FOUND);
+  setTimeout(() => found?.classList.remove("found"), HIGHLIGHT_TIME);
 }
 
-/** Wait until the condition holds, or at most `patience` milliseconds. */
-function waitAtMost(isSo: () => boolean, patience = 10_000): Promise<void> {
+/** Wait until the condition holds, or at most `timeout` milliseconds. */
+function waitAtMost(condition: () => boolean, timeout = 10_000): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, patience);
+    const timer = setTimeout(resolve, timeout);
     const stop = effect(() => {
-      if (!isSo()) return;
+      if (!condition()) return;
       clearTimeout(timer);
       resolve();
     });
-    setTimeout(stop, patience);
+    setTimeout(stop, timeout);
   });
 }

@@ -1,4 +1,4 @@
-/** The scope whose chats the list shows. */
+/** The scope that the list of chats is filtered by. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { NewChat } from "turnledger";

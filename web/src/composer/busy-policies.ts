@@ -2,18 +2,7 @@
 
 import type { OnBusy } from "turnledger";
 
-interface Policy {
-  readonly name: OnBusy;
-  readonly label: string;
-  /** What it does, as a sentence. */
-  readonly meaning: string;
-}
-
 /** The choices, default first. A policy that only some agents support belongs here once servers report which do. */
-export const BUSY_POLICIES: readonly [Policy, ...Policy[]] = [
-  { name: "queue", label: "Queue", meaning: "Waits for its turn, then is answered." },
-  { name: "interrupt", label: "Interrupt", meaning: "Stops the running answer, keeps what it said, and goes first." },
-  { name: "rollback", label: "Roll back", meaning: "Stops the running answer, takes it back, and goes first." },
-];
+export const BUSY_POLICIES = ["queue", "interrupt", "rollback"] as const satisfies readonly OnBusy[];
 
-export const DEFAULT_POLICY = BUSY_POLICIES[0].name;
+export const DEFAULT_POLICY: OnBusy = BUSY_POLICIES[0];

@@ -9,16 +9,17 @@ import type { Composers } from "./composers";
 import { NEW_CHAT } from "./drafts";
 import { ModelChoice } from "./model-choice";
 import { DEFAULT_POLICY } from "./busy-policies";
+import { strings } from "../strings";
 
 interface Message {
   readonly text: string;
   readonly onBusy: OnBusy;
 }
 
-let made = 0;
+let count = 0;
 
 export class Composer {
-  readonly number = ++made;
+  readonly number = ++count;
   readonly thread: Thread;
   readonly model: ModelChoice;
   readonly #session: Session;
@@ -44,7 +45,7 @@ export class Composer {
     this.#text = signal(thread.isKept ? composers.drafts.open(draftOf(thread)) : "");
     const offered = thread.isKept && composers.drafts.read(offeredDraftOf(draftOf(thread)));
     if (offered) this.#offers.value = [offered];
-    const leaving = [this.#followPlace(), this.#followFailures(), () => this.#unlisten()];
+    const leaving = [this.#followChat(), this.#followFailures(), () => this.#unlisten()];
     this.#leave = () => leaving.forEach((leave) => leave());
   }
 
@@ -68,8 +69,8 @@ export class Composer {
   /** Whether it has pending messages, or text that is stored nowhere else. */
   get isNeeded(): boolean {
     const isUnkept = !this.thread.isKept && this.#text.peek() !== "";
-    const onItsWay = this.thread.pending.peek().length + this.#waiting.peek().length;
-    return isUnkept || onItsWay > 0 || this.offered.peek() !== null;
+    const pending = this.thread.pending.peek().length + this.#waiting.peek().length;
+    return isUnkept || pending > 0 || this.offered.peek() !== null;
   }
 
   /** Whether the text is too long to be stored as a draft. */
@@ -80,10 +81,10 @@ export class Composer {
   /** Why nothing can be sent here, or null. Messages wait for a lost connection, so that is not a reason. */
   readonly blockedReason: ReadonlySignal<string | null> = computed(() => {
     const problem = this.thread.problem.value;
-    if (!this.#session.mayRun) return "You can read here, but not write.";
-    if (this.#composers.isExpired.value) return "Your access has expired. Sign in again to go on.";
+    if (!this.#session.mayRun) return strings.composer.readOnly;
+    if (this.#composers.isExpired.value) return strings.composer.expired;
     if (problem instanceof errors.ConversationUnavailable) return errorText(problem);
-    if (this.#session.areModelsKnown.value && this.model.name.value === null) return "There is no model to ask.";
+    if (this.#session.areModelsKnown.value && this.model.name.value === null) return strings.composer.noModel;
     return null;
   });
 
@@ -143,11 +144,11 @@ export class Composer {
   /** Recall an earlier message (or with -1, a later one) if nothing else is written. Returns whether one was recalled.
    * */
   recall(step: 1 | -1): boolean {
-    const said = this.#said();
+    const sent = this.#sentTexts();
     if (this.#recalled === null && (this.#text.peek() !== "" || step === -1)) return false;
     const next = (this.#recalled ?? -1) + step;
-    if (next >= said.length) return false;
-    this.#put(next < 0 ? "" : (said.at(-1 - next) as string));
+    if (next >= sent.length) return false;
+    this.#put(next < 0 ? "" : (sent.at(-1 - next) as string));
     this.#recalled = next < 0 ? null : next;
     return true;
   }
@@ -196,7 +197,7 @@ export class Composer {
   }
 
   /** Earlier messages of the user, the last one at the end. */
-  #said(): string[] {
+  #sentTexts(): string[] {
     const inputs = [
       ...this.thread.turns.peek().map(({ input }) => input),
       ...this.thread.pending.peek().map(({ input }) => input.peek()),
@@ -205,22 +206,22 @@ export class Composer {
   }
 
   /** Move the draft to the new chat when it gets its id, and keep it in sync between tabs. */
-  #followPlace(): () => void {
-    let former: string | null = null;
+  #followChat(): () => void {
+    let previous: string | null = null;
     return effect(() => {
       const { thread } = this;
       const id = thread.id.value;
       if (!thread.isKept) return;
       const { drafts } = this.#composers;
       untracked(() => {
-        if (former === NEW_CHAT && id !== null) {
+        if (previous === NEW_CHAT && id !== null) {
           // Another tab may have a new chat with its own draft.
           if (drafts.read(NEW_CHAT) === this.#draft()) drafts.writeNow(NEW_CHAT, "");
           this.#keep();
           if (this.offered.peek() !== null) drafts.writeNow(offeredDraftOf(NEW_CHAT), "");
           this.#offer(this.#offers.peek());
         }
-        former = draftOf(thread);
+        previous = draftOf(thread);
         this.#unlisten();
         // New chats are separate in each tab.
         if (id !== null) this.#unlisten = drafts.listen(id, (text) => this.#follow(text));
@@ -236,15 +237,15 @@ export class Composer {
   #followFailures(): () => void {
     return effect(() => {
       const failed = this.thread.failed.value;
-      untracked(() => (failed ? this.#takeBack(failed) : this.#letGo()));
+      untracked(() => (failed ? this.#recover(failed) : this.#failureCleared()));
     });
   }
 
   /** Put failed text back into the field if that is empty; otherwise offer it. */
-  #takeBack({ name, isHere, isStopped, text, replaces }: FailedTurn): void {
+  #recover({ name, isLocal, isStopped, text, replaces }: FailedTurn): void {
     // After a reload the failure belongs to no tab, but its text is still in the field.
-    if (!isHere && text === this.#text.peek()) this.#putBack = text;
-    if (!isHere || text === "" || (isStopped && this.#replaced.has(name))) return;
+    if (!isLocal && text === this.#text.peek()) this.#putBack = text;
+    if (!isLocal || text === "" || (isStopped && this.#replaced.has(name))) return;
     if (this.#text.peek() === "" && replaces === null) {
       this.#putBack = text;
       this.#put(text);
@@ -253,17 +254,17 @@ export class Composer {
   }
 
   /** Handle a cleared failure: if the same text was sent again, remove it from the field. */
-  #letGo(): void {
+  #failureCleared(): void {
     const back = this.#putBack;
     const offers = this.#offers.peek();
     this.#putBack = null;
     if (back === null && offers.length === 0) return;
     // A retry clears the failure before it sends.
     queueMicrotask(() => {
-      const asked = this.thread.pending.peek().map(({ input }) => textOfInput(input.peek()));
-      const left = this.#offers.peek().filter((each) => !asked.includes(each));
+      const resent = this.thread.pending.peek().map(({ input }) => textOfInput(input.peek()));
+      const left = this.#offers.peek().filter((each) => !resent.includes(each));
       if (left.length < offers.length) this.#offer(left);
-      if (back === null || !asked.includes(back) || this.#text.peek() !== back) return;
+      if (back === null || !resent.includes(back) || this.#text.peek() !== back) return;
       this.#put("");
       this.#keep();
     });

@@ -10,9 +10,9 @@ import { Drafts } from "./drafts";
 import { DEFAULT_POLICY } from "./busy-policies";
 
 /** How many composers of hidden chats are kept. */
-const REMEMBERED = 16;
+const MAX_HIDDEN = 16;
 /** Longer timers would fire at once. */
-const LONGEST = 2 ** 31 - 1;
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 export class Composers {
   readonly drafts: Drafts;
@@ -39,7 +39,7 @@ export class Composers {
     this.#composers.delete(thread); // most recently used last
     this.#composers.set(thread, composer);
     for (const [other, old] of this.#composers) {
-      if (this.#composers.size <= REMEMBERED) break;
+      if (this.#composers.size <= MAX_HIDDEN) break;
       if (old === composer || old.isNeeded) continue;
       this.#composers.delete(other);
       old.close();
@@ -84,7 +84,7 @@ export class Composers {
     const look = (): void => {
       const left = expiresAt - Date.now();
       this.#isExpired.value = left <= 0;
-      if (left > 0) timer = setTimeout(look, Math.min(left, LONGEST));
+      if (left > 0) timer = setTimeout(look, Math.min(left, LONGEST_TIMER));
     };
     look();
     return () => clearTimeout(timer);

@@ -1,7 +1,7 @@
 /** Unsent drafts, one per chat, stored in the storage scope and shared by all tabs. */
 
 import { freshKey } from "turnledger";
-import { STORAGE_PREFIX as ALL } from "../browser/storage";
+import { STORAGE_PREFIX } from "../browser/storage";
 import { type StorageScope } from "../session/storage-scope";
 
 /** The key of a chat that does not exist yet. */
@@ -17,9 +17,9 @@ export interface DraftLimits {
   readonly characters: number;
 }
 
-const BOUNDS: DraftLimits = { drafts: 100, characters: 1_000_000 };
+const DEFAULT_LIMITS: DraftLimits = { drafts: 100, characters: 1_000_000 };
 
-interface Kept {
+interface StoredDraft {
   readonly text: string;
   readonly at: number;
   readonly by: string;
@@ -30,7 +30,7 @@ type DraftListener = (text: string) => void;
 
 export class Drafts {
   readonly #storage: StorageScope;
-  readonly #bounds: DraftLimits;
+  readonly #limits: DraftLimits;
   readonly #tab = freshKey();
   /** Drafts that are not stored yet. */
   readonly #waiting = new Map<string, string>();
@@ -41,48 +41,48 @@ export class Drafts {
   /** The stored draft of a new chat, whichever tab wrote it. */
   #taken = "";
 
-  constructor(storage: StorageScope, bounds: DraftLimits = BOUNDS) {
+  constructor(storage: StorageScope, limits: DraftLimits = DEFAULT_LIMITS) {
     this.#storage = storage;
-    this.#bounds = bounds;
+    this.#limits = limits;
     const { signal } = this.#ending;
     const flush = (): void => this.flush();
     addEventListener("pagehide", flush, { signal });
     document.addEventListener("visibilitychange", flush, { signal });
-    addEventListener("storage", (event) => this.#hear(event), { signal });
+    addEventListener("storage", (event) => this.#receive(event), { signal });
   }
 
   get maxLength(): number {
-    return this.#bounds.characters;
+    return this.#limits.characters;
   }
 
-  read(place: string): string {
-    return this.#waiting.get(place) ?? this.#kept(place)?.text ?? "";
+  read(name: string): string {
+    return this.#waiting.get(name) ?? this.#stored(name)?.text ?? "";
   }
 
   /** Read a draft to continue it. The draft of a new chat belongs to this tab from now on, as after a reload. */
-  open(place: string): string {
-    const text = this.read(place);
-    if (place === NEW_CHAT) this.#taken = text;
+  open(name: string): string {
+    const text = this.read(name);
+    if (name === NEW_CHAT) this.#taken = text;
     return text;
   }
 
   /** Store a draft after a short pause, so that typing stays fast. */
-  write(place: string, text: string): void {
+  write(name: string, text: string): void {
     if (this.#ending.signal.aborted) return;
-    this.#waiting.set(place, text);
+    this.#waiting.set(name, text);
     this.#timer ??= setTimeout(() => this.flush(), PAUSE);
   }
 
   /** Store a draft now. Returns whether it worked: the storage may be full. */
-  writeNow(place: string, text: string): boolean {
+  writeNow(name: string, text: string): boolean {
     if (this.#ending.signal.aborted) return false;
-    this.#waiting.delete(place);
-    return this.#set(place, text);
+    this.#waiting.delete(name);
+    return this.#set(name, text);
   }
 
-  drop(place: string): void {
-    this.#waiting.delete(place);
-    this.#storage.set(PREFIX + place, null);
+  drop(name: string): void {
+    this.#waiting.delete(name);
+    this.#storage.set(PREFIX + name, null);
   }
 
   flush(): void {
@@ -90,14 +90,14 @@ export class Drafts {
     this.#timer = undefined;
     const waiting = [...this.#waiting];
     this.#waiting.clear();
-    for (const [place, text] of waiting) this.#set(place, text);
+    for (const [name, text] of waiting) this.#set(name, text);
   }
 
   /** Listen to what other tabs write, until the returned function is called. */
-  listen(place: string, listener: DraftListener): () => void {
-    const told = this.#listeners.get(place) ?? new Set();
-    this.#listeners.set(place, told.add(listener));
-    return () => told.delete(listener);
+  listen(name: string, listener: DraftListener): () => void {
+    const listeners = this.#listeners.get(name) ?? new Set();
+    this.#listeners.set(name, listeners.add(listener));
+    return () => listeners.delete(listener);
   }
 
   /** Discard waiting drafts: their owner may have signed out. */
@@ -108,39 +108,40 @@ export class Drafts {
     this.#listeners.clear();
   }
 
-  #set(place: string, text: string): boolean {
+  #set(name: string, text: string): boolean {
     // New chats are separate in each tab: keep what another tab wrote for its own.
-    const there = this.#kept(place);
-    if (text === "" && place === NEW_CHAT && there && there.by !== this.#tab && there.text !== this.#taken) return true;
-    if ((there?.text ?? "") === text) return true;
+    const stored = this.#stored(name);
+    const isForeign = stored !== null && stored.by !== this.#tab && stored.text !== this.#taken;
+    if (text === "" && name === NEW_CHAT && isForeign) return true;
+    if ((stored?.text ?? "") === text) return true;
     this.#last = Math.max(Date.now(), this.#last + 1);
-    const kept = JSON.stringify({ text, at: this.#last, by: this.#tab } satisfies Kept);
+    const value = JSON.stringify({ text, at: this.#last, by: this.#tab } satisfies StoredDraft);
     if (text === "") {
       // Other tabs learn that it is empty; after a mere lack of room they keep what they show.
-      this.#storage.set(PREFIX + place, kept);
-      return this.#storage.set(PREFIX + place, null);
+      this.#storage.set(PREFIX + name, value);
+      return this.#storage.set(PREFIX + name, null);
     }
-    if (text.length > this.#bounds.characters) return this.#storage.set(PREFIX + place, null) && false;
-    this.#makeRoom(place, text.length);
-    return this.#storage.set(PREFIX + place, kept) || this.#setInPlaceOf(this.#others(place), place, kept);
+    if (text.length > this.#limits.characters) return this.#storage.set(PREFIX + name, null) && false;
+    this.#makeRoom(name, text.length);
+    return this.#storage.set(PREFIX + name, value) || this.#setInPlaceOf(this.#others(name), name, value);
   }
 
   /** The storage is full: remove older drafts, oldest first, until this one fits. If it never does, put them back. */
-  #setInPlaceOf(others: readonly [string, Kept][], place: string, kept: string): boolean {
+  #setInPlaceOf(others: readonly [string, StoredDraft][], name: string, value: string): boolean {
     for (const [other] of others) {
       this.#storage.set(PREFIX + other, null);
-      if (this.#storage.set(PREFIX + place, kept)) return true;
+      if (this.#storage.set(PREFIX + name, value)) return true;
     }
-    for (const [other, value] of others) this.#storage.set(PREFIX + other, JSON.stringify(value));
+    for (const [other, draft] of others) this.#storage.set(PREFIX + other, JSON.stringify(draft));
     return false;
   }
 
-  #makeRoom(place: string, wanted: number): void {
-    const others = this.#others(place);
-    let characters = others.reduce((sum, [, { text }]) => sum + text.length, wanted);
+  #makeRoom(name: string, length: number): void {
+    const others = this.#others(name);
+    let characters = others.reduce((sum, [, { text }]) => sum + text.length, length);
     let count = others.length + 1;
     for (const [other, { text }] of others) {
-      if (count <= this.#bounds.drafts && characters <= this.#bounds.characters) return;
+      if (count <= this.#limits.drafts && characters <= this.#limits.characters) return;
       this.drop(other);
       count -= 1;
       characters -= text.length;
@@ -148,34 +149,34 @@ export class Drafts {
   }
 
   /** All drafts but one, oldest first. */
-  #others(place: string): [string, Kept][] {
-    const places = this.#storage.names(PREFIX).map((name) => name.slice(PREFIX.length));
-    const found = places.flatMap((each): [string, Kept][] => {
-      const kept = each === place ? null : this.#kept(each);
-      return kept ? [[each, kept]] : [];
+  #others(name: string): [string, StoredDraft][] {
+    const names = this.#storage.names(PREFIX).map((name) => name.slice(PREFIX.length));
+    const found = names.flatMap((each): [string, StoredDraft][] => {
+      const draft = each === name ? null : this.#stored(each);
+      return draft ? [[each, draft]] : [];
     });
     return found.sort(([, one], [, other]) => one.at - other.at);
   }
 
-  #kept(place: string): Kept | null {
-    return keptOf(this.#storage.get(PREFIX + place));
+  #stored(name: string): StoredDraft | null {
+    return parseDraft(this.#storage.get(PREFIX + name));
   }
 
-  #hear({ key, newValue }: StorageEvent): void {
-    const beginning = `${ALL}${this.#storage.name}:${PREFIX}`;
-    const kept = keptOf(newValue);
-    if (kept === null || !key?.startsWith(beginning)) return;
-    const place = key.slice(beginning.length);
+  #receive({ key, newValue }: StorageEvent): void {
+    const beginning = `${STORAGE_PREFIX}${this.#storage.name}:${PREFIX}`;
+    const draft = parseDraft(newValue);
+    if (draft === null || !key?.startsWith(beginning)) return;
+    const name = key.slice(beginning.length);
     // This tab is about to store its own draft, which the others then take over.
-    if (this.#waiting.has(place)) return;
-    for (const listener of [...(this.#listeners.get(place) ?? [])]) listener(kept.text);
+    if (this.#waiting.has(name)) return;
+    for (const listener of [...(this.#listeners.get(name) ?? [])]) listener(draft.text);
   }
 }
 
 /** Parse a stored draft; null if it is something else. */
-function keptOf(value: string | null): Kept | null {
+function parseDraft(value: string | null): StoredDraft | null {
   try {
-    const found = JSON.parse(value ?? "null") as Partial<Kept> | null;
+    const found = JSON.parse(value ?? "null") as Partial<StoredDraft> | null;
     return typeof found?.text === "string" ? { text: found.text, at: found.at ?? 0, by: found.by ?? "" } : null;
   } catch {
     return null;

@@ -20,8 +20,8 @@ export class ModelChoice {
     this.name = computed(() => {
       // An upstream may report another name than the server lists; ignore it then.
       const answered = thread.turns.value.at(-1)?.details["model"];
-      const wanted = [this.#picked.value, answered].find((each) => this.names.value.includes(each as string));
-      return (wanted as string | undefined) ?? session.model.value;
+      const chosen = [this.#picked.value, answered].find((each) => this.names.value.includes(each as string));
+      return (chosen as string | undefined) ?? session.model.value;
     });
     const remembered = session.storage.get("model");
     this.gone = computed(() => {

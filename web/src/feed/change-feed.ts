@@ -10,19 +10,19 @@ export type ChangeListener = (change: Change) => void;
 
 type FeedMessage =
   | ({ readonly kind: "change" } & NumberedChange)
-  /** A tab asks for the current position, and sends its own. */
-  | { readonly kind: "who"; readonly epoch: string | null; readonly number: number }
-  /** The leader answers, after the changes that the asking tab is missing. */
-  | { readonly kind: "here"; readonly connection: ConnectionState; readonly heard: FeedPosition | null };
+  /** A tab requests the current position, and sends its own. */
+  | { readonly kind: "query"; readonly epoch: string | null; readonly number: number }
+  /** The leader answers, after the changes that the other tab is missing. */
+  | { readonly kind: "state"; readonly connection: ConnectionState; readonly position: FeedPosition | null };
 
 /** Milliseconds between two checks that there is a leader. */
-const WATCH = 4_000;
-/** Unanswered questions after which this tab takes the lead. */
-const UNANSWERED = 2;
+const WATCH_INTERVAL = 4_000;
+/** Unanswered queries after which this tab takes the lead. */
+const MAX_UNANSWERED = 2;
 /** Milliseconds before a refused stream is requested again. */
-const AGAIN = 5_000;
+const RETRY_PAUSE = 5_000;
 /** Milliseconds within which a restarted server is back. */
-const MOMENT = 1_000;
+const LOSS_DELAY = 1_000;
 
 /** The leader reads the stream and passes it on to the other tabs; the next leader continues after the last change that
  * it received. Without locks or channels, each tab reads for itself while it is visible. */
@@ -31,12 +31,12 @@ export class ChangeFeed {
   readonly #connection = signal<ConnectionState>("connecting");
   readonly #client: Client;
   readonly #name: string;
-  readonly #refused: (problem: unknown) => void;
+  readonly #onRefused: (problem: unknown) => void;
   readonly #cursor = new FeedCursor(Date.now());
   readonly #election: LeaderElection;
   readonly #ending = new AbortController();
   #channel: BroadcastChannel | null = null;
-  #alone: AbortController | null = null;
+  #ownRead: AbortController | null = null;
   #isRefused = false;
   #unanswered = 0;
   #lossTimer: ReturnType<typeof setTimeout> | undefined;
@@ -45,20 +45,20 @@ export class ChangeFeed {
   readonly #started: Promise<void>;
   #start: () => void = () => {};
 
-  /** `name`: of the storage scope and the credential; tabs with the same name share a stream. `refused`: called when
+  /** `name`: of the storage scope and the credential; tabs with the same name share a stream. `onRefused`: called when
    * the server revokes access. Reading begins with `start`. */
-  constructor(client: Client, name: string, refused: (problem: unknown) => void = () => {}) {
+  constructor(client: Client, name: string, onRefused: (problem: unknown) => void = () => {}) {
     this.#client = client;
     this.#name = `turnledger live ${name}`;
-    this.#refused = refused;
+    this.#onRefused = onRefused;
     this.#started = new Promise((resolve) => (this.#start = resolve));
     this.#election = new LeaderElection(this.#name, (ending) => this.#read(ending));
     const { signal: ending } = this.#ending;
     addEventListener("pagehide", () => this.#leave(), { signal: ending });
     addEventListener("pageshow", (event) => event.persisted && this.#join(), { signal: ending });
     document.addEventListener("visibilitychange", () => this.#visibilityChanged(), { signal: ending });
-    document.addEventListener("resume", () => this.#postQuestion(), { signal: ending });
-    const watching = setInterval(() => this.#watch(), WATCH);
+    document.addEventListener("resume", () => this.#postQuery(), { signal: ending });
+    const watching = setInterval(() => this.#watch(), WATCH_INTERVAL);
     ending.addEventListener("abort", () => clearInterval(watching));
     this.#join();
   }
@@ -86,7 +86,7 @@ export class ChangeFeed {
   noteConnection(isLost: boolean): void {
     clearTimeout(this.#lossTimer);
     if (!isLost) this.#set("live");
-    else this.#lossTimer = setTimeout(() => this.#set("lost"), MOMENT);
+    else this.#lossTimer = setTimeout(() => this.#set("lost"), LOSS_DELAY);
   }
 
   close(): void {
@@ -97,7 +97,7 @@ export class ChangeFeed {
   }
 
   #join(): void {
-    if (this.#ending.signal.aborted || this.#channel !== null || this.#alone !== null) return;
+    if (this.#ending.signal.aborted || this.#channel !== null || this.#ownRead !== null) return;
     try {
       if (!("locks" in navigator)) throw new Error("Pages of this address have no locks.");
       this.#channel = new BroadcastChannel(this.#name);
@@ -106,12 +106,12 @@ export class ChangeFeed {
       return;
     }
     this.#channel.addEventListener("message", (event: MessageEvent<FeedMessage>) => this.#receive(event.data));
-    this.#postQuestion();
+    this.#postQuery();
     this.#runForLeader(false);
   }
 
-  #runForLeader(takes: boolean): void {
-    this.#election.join(takes).catch(() => {
+  #runForLeader(steals: boolean): void {
+    this.#election.join(steals).catch(() => {
       this.#channel?.close(); // a frame may have channels, and be denied locks
       this.#channel = null;
       this.#visibilityChanged();
@@ -120,8 +120,8 @@ export class ChangeFeed {
 
   #leave(): void {
     this.#election.leave();
-    this.#alone?.abort();
-    this.#alone = null;
+    this.#ownRead?.abort();
+    this.#ownRead = null;
     this.#channel?.close();
     this.#channel = null;
   }
@@ -129,13 +129,13 @@ export class ChangeFeed {
   #visibilityChanged(): void {
     const isSeen = document.visibilityState !== "hidden";
     if (this.#channel !== null) {
-      if (isSeen) this.#postQuestion();
+      if (isSeen) this.#postQuery();
     } else if (!isSeen) {
-      this.#alone?.abort(); // a hidden tab holds none of the few connections that all tabs share
-      this.#alone = null;
-    } else if (this.#alone === null && !this.#isRefused && !this.#ending.signal.aborted) {
-      this.#alone = new AbortController();
-      void this.#read(this.#alone.signal);
+      this.#ownRead?.abort(); // a hidden tab holds none of the few connections that all tabs share
+      this.#ownRead = null;
+    } else if (this.#ownRead === null && !this.#isRefused && !this.#ending.signal.aborted) {
+      this.#ownRead = new AbortController();
+      void this.#read(this.#ownRead.signal);
     }
   }
 
@@ -143,9 +143,9 @@ export class ChangeFeed {
     const isOver = this.#channel === null || this.#isRefused;
     if (isOver || this.#election.isLeader || document.visibilityState === "hidden") {
       this.#unanswered = 0;
-    } else if (this.#unanswered < UNANSWERED) {
+    } else if (this.#unanswered < MAX_UNANSWERED) {
       this.#unanswered += 1;
-      this.#postQuestion();
+      this.#postQuery();
     } else {
       this.#unanswered = 0;
       this.#runForLeader(true);
@@ -161,10 +161,10 @@ export class ChangeFeed {
         if (ending.aborted) return;
         if (problem instanceof errors.NotAdmitted) {
           this.#isRefused = true;
-          return this.#refused(problem);
+          return this.#onRefused(problem);
         }
         this.#set("lost");
-        await pause(AGAIN, ending);
+        await pause(RETRY_PAUSE, ending);
       }
     }
   }
@@ -184,36 +184,36 @@ export class ChangeFeed {
       }
       if (from === null || change.type === "gap") from = { epoch: freshEpoch(), number: 0, position: change.position };
       from = { ...from, number: from.number + 1 };
-      const told = { kind: "change", epoch: from.epoch, number: from.number, change } as const;
-      this.#post(told);
-      this.#take(told);
+      const message = { kind: "change", epoch: from.epoch, number: from.number, change } as const;
+      this.#post(message);
+      this.#take(message);
     }
   }
 
   #startAt({ epoch, position }: Omit<FeedPosition, "number">): FeedPosition {
-    const heard = this.#cursor.begin(epoch, position);
+    const start = this.#cursor.begin(epoch, position);
     this.#emit({ type: "start", position, at: Date.now() });
     this.#postState();
-    return heard;
+    return start;
   }
 
-  #receive(told: FeedMessage): void {
-    switch (told.kind) {
+  #receive(message: FeedMessage): void {
+    switch (message.kind) {
       case "change":
         this.#unanswered = 0;
         this.#connection.value = "live";
-        this.#take(told);
+        this.#take(message);
         break;
-      case "who":
+      case "query":
         if (!this.#election.isLeader) break;
-        for (const each of this.#cursor.after(told.epoch, told.number)) this.#post({ kind: "change", ...each });
+        for (const each of this.#cursor.after(message.epoch, message.number)) this.#post({ kind: "change", ...each });
         this.#postState();
         break;
-      case "here": {
+      case "state": {
         this.#unanswered = 0;
-        this.#connection.value = told.connection;
-        const gap = told.heard && this.#cursor.compare(told.heard);
-        if (told.heard) this.#start();
+        this.#connection.value = message.connection;
+        const gap = message.position && this.#cursor.compare(message.position);
+        if (message.position) this.#start();
         if (gap) this.#emit(gap);
         break;
       }
@@ -223,7 +223,7 @@ export class ChangeFeed {
   #take({ epoch, number, change }: NumberedChange): void {
     const changes = this.#cursor.accept({ epoch, number, change });
     this.#start();
-    if (changes === null) this.#postQuestion();
+    if (changes === null) this.#postQuery();
     else changes.forEach((each) => this.#emit(each));
   }
 
@@ -243,17 +243,17 @@ export class ChangeFeed {
     if (this.#election.isLeader) this.#postState();
   }
 
-  #postQuestion(): void {
-    const heard = this.#cursor.position;
-    this.#post({ kind: "who", epoch: heard?.epoch.name ?? null, number: heard?.number ?? 0 });
+  #postQuery(): void {
+    const current = this.#cursor.position;
+    this.#post({ kind: "query", epoch: current?.epoch.name ?? null, number: current?.number ?? 0 });
   }
 
   #postState(): void {
-    this.#post({ kind: "here", connection: this.#connection.value, heard: this.#cursor.position });
+    this.#post({ kind: "state", connection: this.#connection.value, position: this.#cursor.position });
   }
 
-  #post(told: FeedMessage): void {
-    this.#channel?.postMessage(told);
+  #post(message: FeedMessage): void {
+    this.#channel?.postMessage(message);
   }
 }
 

@@ -27,7 +27,7 @@ export interface FeedPosition {
 }
 
 /** How many changes are remembered, for tabs that slept. */
-const REMEMBERED = 256;
+const MAX_REMEMBERED = 256;
 
 export class FeedCursor {
   #position: FeedPosition | null = null;
@@ -50,28 +50,28 @@ export class FeedCursor {
   }
 
   /** The changes to emit; null if an earlier one is missing and must be requested. */
-  accept(told: NumberedChange): readonly Change[] | null {
-    const { epoch, number, change } = told;
-    const heard = this.#position;
-    if (heard?.epoch.name !== epoch.name) {
+  accept(numbered: NumberedChange): readonly Change[] | null {
+    const { epoch, number, change } = numbered;
+    const current = this.#position;
+    if (current?.epoch.name !== epoch.name) {
       const gap = this.#join({ epoch, number, position: change.position });
-      this.#recent = [told];
+      this.#recent = [numbered];
       return gap === null ? [change] : change.type === "gap" ? [change] : [gap, change];
     }
-    if (number <= heard.number) return [];
-    if (number > heard.number + 1) return null;
+    if (number <= current.number) return [];
+    if (number > current.number + 1) return null;
     this.#position = { epoch, number, position: change.position };
-    this.#recent.push(told);
-    if (this.#recent.length > 2 * REMEMBERED) this.#recent = this.#recent.slice(-REMEMBERED);
+    this.#recent.push(numbered);
+    if (this.#recent.length > 2 * MAX_REMEMBERED) this.#recent = this.#recent.slice(-MAX_REMEMBERED);
     return [change];
   }
 
   /** Compare with the position of the leader, after everything it had to send: null, or a gap if changes were missed.
    * */
-  compare(there: FeedPosition): Change | null {
-    const heard = this.#position;
-    if (heard?.epoch.name === there.epoch.name && there.number <= heard.number) return null;
-    return this.#join(there);
+  compare(leader: FeedPosition): Change | null {
+    const current = this.#position;
+    if (current?.epoch.name === leader.epoch.name && leader.number <= current.number) return null;
+    return this.#join(leader);
   }
 
   /** The changes after a number of an epoch, as far as they are remembered. */
@@ -80,11 +80,11 @@ export class FeedCursor {
     return later[0]?.number === number + 1 ? later : [];
   }
 
-  #join(there: FeedPosition): Change | null {
+  #join(leader: FeedPosition): Change | null {
     // A tab that read its chats after this epoch began, and listened since, has missed nothing.
-    const isWhole = this.#position === null && there.epoch.since <= this.#since;
-    this.#position = there;
+    const isWhole = this.#position === null && leader.epoch.since <= this.#since;
+    this.#position = leader;
     this.#recent = [];
-    return isWhole ? null : { type: "gap", position: there.position, at: Date.now() };
+    return isWhole ? null : { type: "gap", position: leader.position, at: Date.now() };
   }
 }

@@ -18,10 +18,10 @@ export class LeaderElection {
 
   /** Wait to become the leader, or take the lead from a tab that does not answer: it may be frozen while it holds the
    * lock. Rejects if this page has no locks. */
-  async join(takes = false): Promise<void> {
+  async join(steals = false): Promise<void> {
     this.leave();
-    const standing = (this.#candidacy = new AbortController());
-    const { signal } = standing;
+    const candidacy = (this.#candidacy = new AbortController());
+    const { signal } = candidacy;
     let hasHeld = false;
     const hold = async (): Promise<void> => {
       if (signal.aborted) return;
@@ -30,7 +30,7 @@ export class LeaderElection {
       if (!signal.aborted) this.#isLeader = false;
     };
     try {
-      await navigator.locks.request(this.#name, takes ? { steal: true } : { signal }, hold);
+      await navigator.locks.request(this.#name, steals ? { steal: true } : { signal }, hold);
     } catch (problem) {
       if (signal.aborted) return;
       if (!hasHeld) throw problem;

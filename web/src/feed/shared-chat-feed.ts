@@ -6,29 +6,29 @@ import { errors, type Change, type ChatInfo, type Client } from "turnledger";
 import type { ConnectionState, ChangeListener } from "./change-feed";
 
 /** Milliseconds between two polls: soon after a change, and after a while without one. */
-const SOON = 3_000;
-const LATER = 15_000;
+const SHORT_PAUSE = 3_000;
+const LONG_PAUSE = 15_000;
 
 export class SharedChatFeed {
   readonly #client: Client;
   readonly #chat: string;
-  readonly #refused: (problem: unknown) => void;
+  readonly #onRefused: (problem: unknown) => void;
   readonly #listeners = new Set<ChangeListener>();
   readonly #connection = signal<ConnectionState>("connecting");
   readonly #ending = new AbortController();
   #known: string | null = null;
-  #pause = SOON;
+  #pause = SHORT_PAUSE;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #looks = 0;
+  #polls = 0;
 
-  constructor(client: Client, chat: string, refused: (problem: unknown) => void) {
+  constructor(client: Client, chat: string, onRefused: (problem: unknown) => void) {
     this.#client = client;
     this.#chat = chat;
-    this.#refused = refused;
+    this.#onRefused = onRefused;
     const { signal: ending } = this.#ending;
-    document.addEventListener("visibilitychange", () => this.#again(0), { signal: ending });
-    addEventListener("online", () => this.#again(0), { signal: ending });
-    this.#again(0);
+    document.addEventListener("visibilitychange", () => this.#schedule(0), { signal: ending });
+    addEventListener("online", () => this.#schedule(0), { signal: ending });
+    this.#schedule(0);
   }
 
   get connection(): ReadonlySignal<ConnectionState> {
@@ -49,13 +49,13 @@ export class SharedChatFeed {
     this.#listeners.clear();
   }
 
-  #again(pause: number): void {
+  #schedule(pause: number): void {
     clearTimeout(this.#timer);
     if (document.hidden || this.#ending.signal.aborted) return;
-    this.#timer = setTimeout(() => void this.#look(), pause);
+    this.#timer = setTimeout(() => void this.#poll(), pause);
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     try {
       const { chat } = await this.#client.chats.open(this.#chat).read({ limit: 1, signal: this.#ending.signal });
       this.#connection.value = "live";
@@ -64,23 +64,23 @@ export class SharedChatFeed {
       if (this.#ending.signal.aborted) return;
       const isGone = problem instanceof errors.ConversationUnavailable;
       if (isGone) this.#emitIfChanged("gone");
-      else this.#refused(problem);
+      else this.#onRefused(problem);
       this.#connection.value = isGone ? "live" : "lost";
     }
-    this.#again(this.#pause);
+    this.#schedule(this.#pause);
   }
 
   #compare({ branch, touchedAt, turnCount, title, isRunning }: ChatInfo): void {
-    const isNews = this.#emitIfChanged(JSON.stringify([branch, touchedAt, turnCount, title]));
-    this.#pause = isNews || isRunning ? SOON : Math.min(this.#pause * 1.5, LATER);
+    const hasChanged = this.#emitIfChanged(JSON.stringify([branch, touchedAt, turnCount, title]));
+    this.#pause = hasChanged || isRunning ? SHORT_PAUSE : Math.min(this.#pause * 1.5, LONG_PAUSE);
   }
 
   /** Emit a change if the chat differs from the last poll. Listeners read the whole chat again. */
   #emitIfChanged(known: string): boolean {
-    const isNews = this.#known !== null && this.#known !== known;
+    const hasChanged = this.#known !== null && this.#known !== known;
     this.#known = known;
-    const change = { type: "chat.changed", chat: this.#chat, position: `${++this.#looks}` } as Change;
-    if (isNews) for (const listener of [...this.#listeners]) listener(change);
-    return isNews;
+    const change = { type: "chat.changed", chat: this.#chat, position: `${++this.#polls}` } as Change;
+    if (hasChanged) for (const listener of [...this.#listeners]) listener(change);
+    return hasChanged;
   }
 }

@@ -3,6 +3,7 @@
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import type { Model, Turn } from "turnledger";
 import type { StorageScope } from "../session/storage-scope";
+import { strings } from "../strings";
 
 export type ExperimentName = "vanish" | "stop" | "tabs";
 export const EXPERIMENTS: readonly ExperimentName[] = ["vanish", "stop", "tabs"];
@@ -16,7 +17,7 @@ export type ExperimentStep =
 export interface ExperimentThread {
   readonly id: ReadonlySignal<string | null>;
   readonly turns: ReadonlySignal<readonly Turn[]>;
-  readonly pending: ReadonlySignal<readonly { readonly isHere: boolean }[]>;
+  readonly pending: ReadonlySignal<readonly { readonly isLocal: boolean }[]>;
   readonly failed: ReadonlySignal<object | null>;
   send(text: string): Promise<void>;
 }
@@ -88,7 +89,7 @@ export class Experiments {
 
   async #stop(thread: ExperimentThread): Promise<void> {
     const running: ExperimentStep = (this.#step.value = { name: "stop", at: "running" });
-    await thread.send("/slow Tell me something that takes its time, so that I can stop you");
+    await thread.send(`/slow ${strings.firstRun.stop.message}`);
     const isKept = thread.turns.value.at(-1)?.kind === "interrupted";
     this.#end(running, { name: "stop", at: thread.failed.value !== null ? "early" : isKept ? "done" : "missed" });
   }
@@ -96,13 +97,13 @@ export class Experiments {
   async #tabs(thread: ExperimentThread): Promise<void> {
     if (thread.id.value === null) {
       const greeting: ExperimentStep = (this.#step.value = { name: "tabs", at: "greeting" });
-      await thread.send("Hello from the first tab");
+      await thread.send(strings.firstRun.tabs.message);
       if (this.#step.value !== greeting) return;
       if (thread.id.value === null) return this.#end(greeting, { name: "tabs", at: "missed" });
     }
     const ready: ExperimentStep = (this.#step.value = { name: "tabs", at: "ready" });
     this.#unwatch = effect(() => {
-      if (thread.pending.value.some((each) => !each.isHere)) this.#end(ready, { name: "tabs", at: "done" });
+      if (thread.pending.value.some((each) => !each.isLocal)) this.#end(ready, { name: "tabs", at: "done" });
     });
   }
 

@@ -12,7 +12,7 @@ export class MarkdownBlock {
   /** `former`: code blocks that were shown there, to be reused. */
   constructor(markup: BlockHtml, former: CodeBlock[]) {
     this.#markup = markup;
-    this.nodes = made(markup, markup.items, former);
+    this.nodes = nodesOf(markup, markup.items, former);
   }
 
   /** Update to this block if it is the same one, grown. Returns false if not, and changes nothing. */
@@ -22,23 +22,23 @@ export class MarkdownBlock {
     const kept = differing < 0 ? markup.items.length : differing;
     if (markup.start !== start || kept === 0) return false;
     if (kept === items.length && kept === markup.items.length) return true;
-    const place = holding(this.nodes);
-    if (place === null || place.children.length !== items.length) return false;
-    const former = [...place.children].slice(kept);
-    const added = holding(made(markup, markup.items.slice(kept), codeBlocksIn(former)));
+    const container = itemContainer(this.nodes);
+    if (container === null || container.children.length !== items.length) return false;
+    const former = [...container.children].slice(kept);
+    const added = itemContainer(nodesOf(markup, markup.items.slice(kept), codeBlocksIn(former)));
     for (const old of former) old.remove();
-    if (added !== null) place.append(...added.children);
+    if (added !== null) container.append(...added.children);
     this.#markup = markup;
     return true;
   }
 }
 
-function made({ start, end }: BlockHtml, items: readonly string[], former: CodeBlock[]): readonly ChildNode[] {
+function nodesOf({ start, end }: BlockHtml, items: readonly string[], former: CodeBlock[]): readonly ChildNode[] {
   return decorate(sanitizeHtml(`${start}${items.join("")}${end}`), former);
 }
 
 /** The element that holds the items. */
-function holding(nodes: readonly ChildNode[]): Element | null {
+function itemContainer(nodes: readonly ChildNode[]): Element | null {
   const [outer] = nodes;
   if (!(outer instanceof Element)) return null;
   return outer.matches("ul, ol") ? outer : outer.querySelector("tbody");

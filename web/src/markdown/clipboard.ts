@@ -1,27 +1,29 @@
 /** Copies text, with a fallback where the page may not write to the clipboard. */
 
 import { button, element } from "./dom";
+import { strings } from "../strings";
 
-const SAID_FOR = 2_000;
+/** Milliseconds for which the result is shown. */
+const STATUS_TIME = 2_000;
 
-/** A button that copies a text, `called` as in "Copy code". Where copying is forbidden, as in frames, it selects
+/** A button that copies a text; `name` as in "Copy code". Where copying is forbidden, as in frames, it selects
  * `selected` for the user to copy. */
-export function copyButton(called: string, text: () => string, selected: () => Node): HTMLElement {
-  const said = element("span", { class: "copied", role: "status" });
+export function copyButton(name: string, text: () => string, selected: () => Node): HTMLElement {
+  const status = element("span", { class: "copied", role: "status" });
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const say = (words: string): void => {
-    said.textContent = words;
+  const report = (text: string): void => {
+    status.textContent = text;
     clearTimeout(timer);
-    timer = setTimeout(() => said.replaceChildren(), SAID_FOR);
+    timer = setTimeout(() => status.replaceChildren(), STATUS_TIME);
   };
-  const copy = button("code-button", "Copy", () => {
+  const copy = button("code-button", strings.markdown.copy, () => {
     void copyText(text()).then((isCopied) => {
       if (!isCopied) selectContents(selected());
-      say(isCopied ? "Copied" : "Selected: copy it with your keyboard or menu");
+      report(isCopied ? strings.common.copied : strings.common.textSelected);
     });
   });
-  copy.setAttribute("aria-label", `Copy ${called}`);
-  return element("span", { class: "copying" }, said, copy);
+  copy.setAttribute("aria-label", strings.markdown.copyBlock(name));
+  return element("span", { class: "copying" }, status, copy);
 }
 
 /** Copy a text. Returns false where that is forbidden. */

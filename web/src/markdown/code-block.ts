@@ -6,15 +6,16 @@ import { sliceEnd, visibleCode } from "./safe-text";
 import type { HighlightSpans } from "./highlight/highlight";
 import { highlightInWorker } from "./highlight/worker-client";
 import { grammarName, languageLabel } from "./highlight/languages";
+import { strings } from "../strings";
 
 /** Longer code is not highlighted. */
-const LONGEST_HIGHLIGHTED = 20_000;
+const MAX_HIGHLIGHTED = 20_000;
 /** Longer code is cut off until the user asks for all of it. */
-const LONGEST_SHOWN = 50_000;
+const MAX_SHOWN = 50_000;
 /** Laid out in chunks, so that growth at the end does not touch earlier ones. */
-const PART = 4_000;
+const CHUNK_LENGTH = 4_000;
 /** Milliseconds between highlights of a growing block. */
-const RHYTHM = 300;
+const HIGHLIGHT_INTERVAL = 300;
 
 const blocks = new WeakMap<Element, CodeBlock>();
 
@@ -37,24 +38,24 @@ export class CodeBlock {
   #shown = "";
   #isWhole = false;
   #isOpen = false;
-  #asked: string | null = null;
+  #highlighted: string | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(text: string, language: string, isOpen = false) {
     this.#language = language;
-    const name = visibleCode(languageLabel(language));
-    const called = language === "" ? "code" : `${name} code`;
-    const pre = element("pre", { tabindex: "0", role: "group", "aria-label": called }, this.#code);
+    const label = visibleCode(languageLabel(language));
+    const name = language === "" ? strings.markdown.code : strings.markdown.codeIn(label);
+    const pre = element("pre", { tabindex: "0", role: "group", "aria-label": name }, this.#code);
     const copy = copyButton(
-      called,
+      name,
       () => this.#text,
       () => this.#code,
     );
     const head = element(
       "div",
       { class: "code-head" },
-      element("span", { class: "code-language" }, name),
-      wrapButton(called, pre),
+      element("span", { class: "code-language" }, label),
+      wrapButton(name, pre),
       copy,
     );
     this.#all = button("show-all", "", () => this.#showAll());
@@ -77,9 +78,9 @@ export class CodeBlock {
     if (text === this.#text && isOpen === this.#isOpen && this.#code.firstChild) return;
     this.#isOpen = isOpen;
     this.#text = text;
-    const limit = this.#isWhole ? Infinity : LONGEST_SHOWN;
+    const limit = this.#isWhole ? Infinity : MAX_SHOWN;
     this.#all.hidden = text.length <= limit;
-    if (text.length > limit) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
+    if (text.length > limit) this.#all.textContent = strings.markdown.showAll(text.length);
     this.#write(visibleCode(text.slice(0, sliceEnd(text, limit))));
     this.#highlight();
   }
@@ -104,10 +105,10 @@ export class CodeBlock {
     while (rest !== "") {
       let part = this.#code.lastElementChild;
       const length = part?.textContent?.length ?? 0;
-      if (part === null || (length >= PART && part.textContent?.endsWith("\n"))) {
+      if (part === null || (length >= CHUNK_LENGTH && part.textContent?.endsWith("\n"))) {
         part = this.#code.appendChild(element("span", { class: "code-part" }));
       }
-      const end = rest.indexOf("\n", Math.max(0, PART - (part.textContent?.length ?? 0) - 1)) + 1;
+      const end = rest.indexOf("\n", Math.max(0, CHUNK_LENGTH - (part.textContent?.length ?? 0) - 1)) + 1;
       const now = end === 0 ? rest : rest.slice(0, end);
       rest = rest.slice(now.length);
       const last = part.lastChild;
@@ -119,11 +120,11 @@ export class CodeBlock {
   /** Highlight: at once if complete, periodically while it grows. */
   #highlight(): void {
     const name = grammarName(this.#language);
-    if (name === null || this.#shown.length > LONGEST_HIGHLIGHTED || this.#shown === this.#asked) return;
+    if (name === null || this.#shown.length > MAX_HIGHLIGHTED || this.#shown === this.#highlighted) return;
     if (this.#isOpen && this.#timer !== undefined) return;
     if (!this.#isOpen) clearTimeout(this.#timer);
     const text = this.#shown;
-    this.#asked = text;
+    this.#highlighted = text;
     void highlightInWorker(text, name).then((marks) => {
       if (marks !== null && this.#shown.startsWith(text)) this.#mark(marks);
     });
@@ -131,7 +132,7 @@ export class CodeBlock {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       this.#highlight();
-    }, RHYTHM);
+    }, HIGHLIGHT_INTERVAL);
   }
 
   /** Colour the code; unchanged spans stay. */
@@ -162,11 +163,11 @@ export class CodeBlock {
   }
 }
 
-function wrapButton(called: string, pre: HTMLElement): HTMLElement {
-  const wrap = button("code-button", "Wrap", () => {
+function wrapButton(name: string, pre: HTMLElement): HTMLElement {
+  const wrap = button("code-button", strings.markdown.wrap, () => {
     wrap.setAttribute("aria-pressed", String(pre.classList.toggle("wrapped")));
   });
-  wrap.setAttribute("aria-label", `Wrap ${called}`);
+  wrap.setAttribute("aria-label", strings.markdown.wrapBlock(name));
   wrap.setAttribute("aria-pressed", "false");
   return wrap;
 }

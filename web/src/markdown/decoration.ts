@@ -6,6 +6,7 @@ import { CodeBlock } from "./code-block";
 import { element } from "./dom";
 import { safeText, safeProse, visibleCode } from "./safe-text";
 import { imageElement } from "./images";
+import { strings } from "../strings";
 
 /** Prepare a fragment. Code blocks that grew out of `former` ones reuse them with their colours. */
 export function decorate(fragment: DocumentFragment, former: CodeBlock[] = []): readonly ChildNode[] {
@@ -13,20 +14,21 @@ export function decorate(fragment: DocumentFragment, former: CodeBlock[] = []): 
   for (const link of fragment.querySelectorAll("a")) decorateLink(link);
   for (const task of fragment.querySelectorAll<HTMLElement>("[data-task]")) decorateTask(task);
   for (const pre of fragment.querySelectorAll("pre")) {
-    pre.replaceWith(coded(pre.textContent ?? "", pre.getAttribute("data-language") ?? "", former).element);
+    pre.replaceWith(codeBlock(pre.textContent ?? "", pre.getAttribute("data-language") ?? "", former).element);
   }
   for (const table of fragment.querySelectorAll("table")) {
-    const scrolling = element("div", { class: "table-scroll", tabindex: "0", role: "group", "aria-label": "Table" });
+    const label = strings.markdown.table;
+    const scrolling = element("div", { class: "table-scroll", tabindex: "0", role: "group", "aria-label": label });
     table.replaceWith(scrolling);
     scrolling.append(table);
   }
   for (const child of fragment.children) if (!child.hasAttribute("dir")) child.setAttribute("dir", "auto");
-  cleanWords(fragment);
+  cleanText(fragment);
   // White space between blocks comes from the HTML, not from the text.
   return [...fragment.childNodes].filter((node) => node instanceof Element || node.textContent?.trim() !== "");
 }
 
-function coded(text: string, language: string, former: CodeBlock[]): CodeBlock {
+function codeBlock(text: string, language: string, former: CodeBlock[]): CodeBlock {
   const same = former.shift();
   if (!same?.mayBecome(text, language)) return new CodeBlock(text, language);
   same.show(text, true);
@@ -60,16 +62,13 @@ function decoratePicture(place: HTMLElement): void {
 
 function decorateTask(task: HTMLElement): void {
   const isDone = task.getAttribute("data-task") === "done";
-  const box = element(
-    "span",
-    { class: "task", role: "img", "aria-label": isDone ? "Done" : "To do" },
-    isDone ? "☑" : "☐",
-  );
+  const label = isDone ? strings.markdown.taskDone : strings.markdown.taskOpen;
+  const box = element("span", { class: "task", role: "img", "aria-label": label }, isDone ? "☑" : "☐");
   task.closest("li")?.classList.add("task-item");
   task.replaceWith(box, " ");
 }
 
-function cleanWords(fragment: DocumentFragment): void {
+function cleanText(fragment: DocumentFragment): void {
   const walker = document.createTreeWalker(fragment, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const text = node as Text;
@@ -80,17 +79,17 @@ function cleanWords(fragment: DocumentFragment): void {
 }
 
 /** The title of the chat is above all headings. */
-const ABOVE = 1;
+const TITLE_LEVEL = 1;
 
 /** Set the level of each heading so that none is skipped, whatever its size. */
 export function levelHeadings(text: Element): void {
   const around: number[] = [];
   for (const heading of text.querySelectorAll("h2, h3, h4, h5, h6")) {
-    const looks = Number(heading.tagName.slice(1));
-    while ((around.at(-1) ?? 0) >= looks) around.pop();
-    around.push(looks);
-    const level = around.length + ABOVE;
-    if (level === looks) heading.removeAttribute("aria-level");
+    const size = Number(heading.tagName.slice(1));
+    while ((around.at(-1) ?? 0) >= size) around.pop();
+    around.push(size);
+    const level = around.length + TITLE_LEVEL;
+    if (level === size) heading.removeAttribute("aria-level");
     else heading.setAttribute("aria-level", String(level));
   }
 }

@@ -2,16 +2,16 @@
 export function element<Name extends keyof HTMLElementTagNameMap>(
   name: Name,
   attributes: Readonly<Record<string, string>> = {},
-  ...held: readonly (Node | string)[]
+  ...children: readonly (Node | string)[]
 ): HTMLElementTagNameMap[Name] {
-  const made = document.createElement(name);
-  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
-  made.append(...held);
-  return made;
+  const created = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) created.setAttribute(attribute, value);
+  created.append(...children);
+  return created;
 }
 
-export function button(kind: string, words: string, pressed: (button: HTMLButtonElement) => void): HTMLButtonElement {
-  const made = element("button", { type: "button", class: kind }, words);
-  made.addEventListener("click", () => pressed(made));
-  return made;
+export function button(kind: string, label: string, onClick: (button: HTMLButtonElement) => void): HTMLButtonElement {
+  const created = element("button", { type: "button", class: kind }, label);
+  created.addEventListener("click", () => onClick(created));
+  return created;
 }

@@ -6,8 +6,8 @@ import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToke
 export type LinkDefinitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
 
 /** The page's own headings rank above those of any text. */
-const HIGHEST = 2;
-const LONGEST_DEFINITION = 9;
+const TOP_LEVEL = 2;
+const MAX_DEFINITION_LINES = 9;
 const LINE_BREAK = /^<br *\/?>/i;
 
 class TextTokenizer extends Tokenizer {
@@ -24,7 +24,7 @@ class TextTokenizer extends Tokenizer {
   /** marked allows an empty line in a title, which would break the end of a segment. */
   override def(source: string): Tokens.Def | undefined {
     let end = -1;
-    for (let line = 0; line < LONGEST_DEFINITION; line += 1) {
+    for (let line = 0; line < MAX_DEFINITION_LINES; line += 1) {
       const next = source.indexOf("\n", end + 1);
       if (next < 0) return super.def(source);
       if (end >= 0 && source.slice(end, next).trim() === "") break;
@@ -36,7 +36,7 @@ class TextTokenizer extends Tokenizer {
 
 class TextRenderer extends Renderer {
   override heading({ tokens, depth }: Tokens.Heading): string {
-    const level = Math.min(6, depth + HIGHEST - 1);
+    const level = Math.min(6, depth + TOP_LEVEL - 1);
     return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
   }
 
@@ -69,12 +69,12 @@ class TextRenderer extends Renderer {
     const isBare = "autolink" in link && link.autolink === true;
     const address = isBare ? escaped(href) : resolvable(href);
     const words = isBare ? escaped(link.text) : this.parser.parseInline(tokens);
-    return `<a href="${address}"${titled(title)}>${words}</a>`;
+    return `<a href="${address}"${titleAttribute(title)}>${words}</a>`;
   }
 
   /** A placeholder: whether to load the image is decided later. */
   override image({ href, title, text }: Tokens.Image): string {
-    return `<span data-picture="${resolvable(href)}" data-alt="${resolvable(text)}"${titled(title)}></span>`;
+    return `<span data-picture="${resolvable(href)}" data-alt="${resolvable(text)}"${titleAttribute(title)}></span>`;
   }
 }
 
@@ -129,7 +129,7 @@ export function linkDefinitions(source: string): LinkDefinitions {
   return new Map(Object.entries(lexer.tokens.links) as [string, { href: string; title: string }][]);
 }
 
-function titled(title: string | null | undefined): string {
+function titleAttribute(title: string | null | undefined): string {
   return title ? ` title="${resolvable(title)}"` : "";
 }
 

@@ -4,65 +4,68 @@
 
 import { button, element } from "./dom";
 import { safeText } from "./safe-text";
+import { strings } from "../strings";
 
-const SHOWN_AT_ONCE = /^data:image\/(?:png|jpeg|jpg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/\s]+={0,2}$/;
+const EMBEDDED = /^data:image\/(?:png|jpeg|jpg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/\s]+={0,2}$/;
 /** In characters, for an image of three quarters of that in bytes. */
-const LARGEST = 8_000_000;
-const MOST_WORDS = 300;
+const MAX_EMBEDDED = 8_000_000;
+const MAX_ALT = 300;
 
 /** The element for an image at an untrusted address. */
 export function imageElement(address: string, alt: string): HTMLElement {
-  const words = safeText(alt).slice(0, MOST_WORDS);
-  if (address.length <= LARGEST && SHOWN_AT_ONCE.test(address)) return inText(address, words);
-  const url = remote(address);
-  return url === null ? missing(words, "Image that cannot be shown") : asking(url, words);
+  const words = safeText(alt).slice(0, MAX_ALT);
+  if (address.length <= MAX_EMBEDDED && EMBEDDED.test(address)) return embeddedImage(address, words);
+  const url = remoteUrl(address);
+  return url === null ? placeholder(words, strings.markdown.brokenImage) : loadOnRequest(url, words);
 }
 
 /** A placeholder for an image that is still streaming in. */
 export function pendingImageElement(alt: string): HTMLElement {
-  return missing(safeText(alt).slice(0, MOST_WORDS), "Image on its way");
+  return placeholder(safeText(alt).slice(0, MAX_ALT), strings.markdown.pendingImage);
 }
 
-function inText(address: string, alt: string): HTMLElement {
+function embeddedImage(address: string, alt: string): HTMLElement {
   const image = element("img", { class: "picture", src: address, alt, decoding: "async" });
-  image.addEventListener("error", () => image.replaceWith(missing(alt, "Image that cannot be shown")), { once: true });
+  const fail = (): void => image.replaceWith(placeholder(alt, strings.markdown.brokenImage));
+  image.addEventListener("error", fail, { once: true });
   return image;
 }
 
-function missing(alt: string, why: string): HTMLElement {
-  return element("span", { class: "picture-missing", dir: "auto" }, alt === "" ? why : `${why}: ${alt}`);
+function placeholder(alt: string, label: string): HTMLElement {
+  const text = alt === "" ? label : strings.markdown.described(label, alt);
+  return element("span", { class: "picture-missing", dir: "auto" }, text);
 }
 
-function asking(url: URL, alt: string): HTMLElement {
+function loadOnRequest(url: URL, alt: string): HTMLElement {
   const place = element("span", { class: "picture-place" });
-  const ask = button("picture-ask", `Load image from ${url.host}`, () =>
-    place.replaceChildren(framed(url, alt, place)),
+  const ask = button("picture-ask", strings.markdown.loadImageFrom(url.host), () =>
+    place.replaceChildren(imageFrame(url, alt, place)),
   );
   // The whole URL goes to its server, including what is hidden behind the host name.
-  ask.title = url.href.slice(0, MOST_WORDS);
+  ask.title = url.href.slice(0, MAX_ALT);
   place.append(ask);
   if (alt !== "") place.append(element("span", { class: "picture-alt", dir: "auto" }, alt));
   return place;
 }
 
-function framed(url: URL, alt: string, place: HTMLElement): HTMLElement {
+function imageFrame(url: URL, alt: string, place: HTMLElement): HTMLElement {
   const frame = element("iframe", {
     class: "picture-frame",
     sandbox: "allow-scripts",
     referrerpolicy: "no-referrer",
-    title: alt === "" ? `Image from ${url.host}` : alt,
+    title: alt === "" ? strings.markdown.imageFrom(url.host) : alt,
     src: `picture#${encodeURIComponent(url.href)}`,
   });
-  const heard = (event: MessageEvent): void => {
-    if (!frame.isConnected) return removeEventListener("message", heard);
+  const receive = (event: MessageEvent): void => {
+    if (!frame.isConnected) return removeEventListener("message", receive);
     if (event.source !== frame.contentWindow) return;
     const size = sizeOf(event.data);
     if (size === undefined) return;
-    removeEventListener("message", heard);
-    if (size === null) place.replaceChildren(missing(alt, `No image came from ${url.host}`));
+    removeEventListener("message", receive);
+    if (size === null) place.replaceChildren(placeholder(alt, strings.markdown.noImageFrom(url.host)));
     else fit(frame, size);
   };
-  addEventListener("message", heard);
+  addEventListener("message", receive);
   return frame;
 }
 
@@ -72,9 +75,9 @@ interface Size {
 }
 
 /** The size that a frame reports; null: no image; undefined: another message. */
-function sizeOf(said: unknown): Size | null | undefined {
-  if (typeof said !== "object" || said === null || !("turnledgerPicture" in said)) return undefined;
-  const size = said.turnledgerPicture as Partial<Size> | null;
+function sizeOf(message: unknown): Size | null | undefined {
+  if (typeof message !== "object" || message === null || !("turnledgerPicture" in message)) return undefined;
+  const size = message.turnledgerPicture as Partial<Size> | null;
   if (typeof size !== "object" || size === null) return null;
   const { width, height } = size;
   return isLength(width) && isLength(height) ? { width, height } : null;
@@ -90,7 +93,7 @@ function fit(frame: HTMLIFrameElement, { width, height }: Size): void {
   frame.dataset["fits"] = "";
 }
 
-function remote(address: string): URL | null {
+function remoteUrl(address: string): URL | null {
   try {
     const url = new URL(address);
     return (url.protocol === "https:" || url.protocol === "http:") && url.hostname !== "" ? url : null;

@@ -2,8 +2,8 @@
  * a line of dashes would turn the line above into a heading. */
 
 /** The start of syntax that shows nothing yet. */
-const NOTHING_YET = /^[ \t>]*(?:-+|=+|[-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\|[ \t|:-]*)[ \t]*$/;
-const HALF_LINK = /(!?)\[([^[\]]*)\]\([^()]*$/;
+const INVISIBLE_START = /^[ \t>]*(?:-+|=+|[-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\|[ \t|:-]*)[ \t]*$/;
+const OPEN_LINK = /(!?)\[([^[\]]*)\]\([^()]*$/;
 const CODE = /(?<!`)(`+)(?!`)[^`]*\1(?!`)/g;
 
 /** The source without incomplete syntax in its last line. */
@@ -11,9 +11,9 @@ export function withoutIncomplete(source: string): string {
   const start = source.lastIndexOf("\n") + 1;
   const line = source.slice(start);
   if (line === "") return source;
-  if (NOTHING_YET.test(line) && !isTableRow(source, start)) return source.slice(0, start);
-  const linked = line.replace(HALF_LINK, (_, isPicture: string, words: string) => (isPicture === "!" ? "" : words));
-  return source.slice(0, start) + closed(linked);
+  if (INVISIBLE_START.test(line) && !isTableRow(source, start)) return source.slice(0, start);
+  const linked = line.replace(OPEN_LINK, (_, isPicture: string, words: string) => (isPicture === "!" ? "" : words));
+  return source.slice(0, start) + withClosed(linked);
 }
 
 /** A row of dashes below a row of cells belongs to a table, not to a heading. */
@@ -22,7 +22,7 @@ function isTableRow(source: string, start: number): boolean {
 }
 
 /** Close code or strong text that this line opens. */
-function closed(line: string): string {
+function withClosed(line: string): string {
   const outside = line.replace(CODE, "");
   const open = /(?<!\\)`+/.exec(outside);
   if (open) return outside.endsWith(open[0]) ? line.slice(0, -open[0].length) : line + open[0];

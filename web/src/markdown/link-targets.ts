@@ -1,30 +1,30 @@
 /** Where links lead, and whether their text pretends otherwise. */
 
-const LEADING = new Set(["http:", "https:", "mailto:"]);
+const EXTERNAL_PROTOCOLS = new Set(["http:", "https:", "mailto:"]);
 /** Text that looks like an address: with a scheme, or letters around dots, up to a path. */
-const LOOKS_LIKE_PLACE = /^(?:[a-z][a-z0-9+.-]*:\/\/|www\.)|^[^\s/@]+\.\p{L}{2,}(?:[:/?#]|$)/iu;
+const LOOKS_LIKE_ADDRESS = /^(?:[a-z][a-z0-9+.-]*:\/\/|www\.)|^[^\s/@]+\.\p{L}{2,}(?:[:/?#]|$)/iu;
 
 /** The URL, if it leads to another site or a mailbox; null for any other address. */
 export function externalUrl(address: string): URL | null {
   // Absolute addresses only: a relative one would lead into this page.
   if (!/^[a-z]+:/i.test(address)) return null;
   const url = parsed(address);
-  if (url === null || !LEADING.has(url.protocol)) return null;
+  if (url === null || !EXTERNAL_PROTOCOLS.has(url.protocol)) return null;
   return url.protocol === "mailto:" || url.hostname !== "" ? url : null;
 }
 
 /** The real host of a link whose text looks like another address; null if it does not. */
-export function disguisedHost(words: string, url: URL): string | null {
-  const said = words.trim();
+export function disguisedHost(label: string, url: URL): string | null {
+  const text = label.trim();
   if (url.protocol === "mailto:") {
     const mailbox = decoded(url.pathname);
-    return said.includes("@") && said.toLowerCase().replace(/^mailto:/, "") !== mailbox.toLowerCase() ? mailbox : null;
+    return text.includes("@") && text.toLowerCase().replace(/^mailto:/, "") !== mailbox.toLowerCase() ? mailbox : null;
   }
   if (url.username !== "" || url.password !== "") return url.host;
-  if (said.includes("@") && !LOOKS_LIKE_PLACE.test(said)) return url.host;
-  if (!LOOKS_LIKE_PLACE.test(said)) return null;
-  const place = parsed(/^[a-z][a-z0-9+.-]*:\/\//i.test(said) ? said : `https://${said}`);
-  return place !== null && place.host.replace(/^www\./, "") === url.host.replace(/^www\./, "") ? null : url.host;
+  if (text.includes("@") && !LOOKS_LIKE_ADDRESS.test(text)) return url.host;
+  if (!LOOKS_LIKE_ADDRESS.test(text)) return null;
+  const shown = parsed(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `https://${text}`);
+  return shown !== null && shown.host.replace(/^www\./, "") === url.host.replace(/^www\./, "") ? null : url.host;
 }
 
 function parsed(address: string): URL | null {

@@ -2,12 +2,13 @@
 
 import { button, element } from "./dom";
 import { sliceEnd, safeProse } from "./safe-text";
+import { strings } from "../strings";
 
 /** Longer text is cut off until the user asks for all of it. */
-const LONGEST = 20_000;
-const SHOWN = 5_000;
+const MAX_LENGTH = 20_000;
+const SHOWN_LENGTH = 5_000;
 /** Laid out in chunks: breaking a word of a million letters into lines takes quadratic time. */
-const PART = 5_000;
+const CHUNK_LENGTH = 5_000;
 
 export class PlainBlock {
   readonly element: HTMLElement;
@@ -26,10 +27,10 @@ export class PlainBlock {
   /** Show this text, which extends the shown one. */
   show(text: string): void {
     this.#text = text;
-    const isLong = text.length > LONGEST && !this.#isWhole;
+    const isLong = text.length > MAX_LENGTH && !this.#isWhole;
     this.#all.hidden = !isLong;
-    if (isLong) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
-    this.#write(isLong ? `${text.slice(0, sliceEnd(text, SHOWN))}…` : text);
+    if (isLong) this.#all.textContent = strings.markdown.showAll(text.length);
+    this.#write(isLong ? `${text.slice(0, sliceEnd(text, SHOWN_LENGTH))}…` : text);
   }
 
   #showAll(): void {
@@ -42,7 +43,7 @@ export class PlainBlock {
     while (this.#ends.length > 1 && (this.#ends.at(-2) as number) >= text.length) this.#drop();
     if (this.#ends.length > 0) this.#drop();
     for (let at = this.#ends.at(-1) ?? 0; at < text.length;) {
-      const end = sliceEnd(text, at + PART);
+      const end = sliceEnd(text, at + CHUNK_LENGTH);
       this.#parts.append(element("span", {}, safeProse(text.slice(at, end))));
       this.#ends.push(end);
       at = end;

@@ -7,20 +7,20 @@ import { Segments, type Segment } from "./segments";
 import { withoutIncomplete } from "./incomplete";
 
 /** Milliseconds of rendering before the browser gets a turn. */
-const PATIENCE = 24;
+const FRAME_BUDGET = 24;
 /** A slow text is rendered less often, so that it takes a quarter of the time at most. */
-const QUICK = 6;
+const FAST = 6;
 const PAUSE = 3;
 
 export class MarkdownRenderer {
   readonly #place: HTMLElement;
   /** The text to show, and the part of it that was parsed. */
-  #wanted = "";
+  #target = "";
   #text = "";
   #segments = new Segments();
   #definitions: LinkDefinitions = new Map();
   /** The views: first of settled segments, then of the others. */
-  #pieces: SegmentView[] = [];
+  #views: SegmentView[] = [];
   #kept: Segment[] = [];
   /** Settled segments that wait, and the indexes of those to render again. */
   #waiting: Segment[] = [];
@@ -37,23 +37,23 @@ export class MarkdownRenderer {
 
   /** Show a text: at once, or with the next frame while it grows. */
   show(text: string, isGrowing: boolean): void {
-    this.#wanted = text;
+    this.#target = text;
     this.#isGrowing = isGrowing;
     if (this.#text === "" || !isGrowing) this.draw();
-    else this.#soon();
+    else this.#schedule();
   }
 
   /** Render pending text; all of it, if the time is unlimited. */
-  draw(patience = PATIENCE): void {
+  draw(budget = FRAME_BUDGET): void {
     this.close();
     const start = performance.now();
     this.#take();
-    if (!this.#drawSettled(start + patience)) return this.#soon();
+    if (!this.#drawSettled(start + budget)) return this.#schedule();
     this.#drawRest();
-    if (!this.#drawSettled(start + patience)) this.#soon();
+    if (!this.#drawSettled(start + budget)) this.#schedule();
     levelHeadings(this.#place);
     const end = performance.now();
-    this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
+    this.#next = end - start > FAST ? end + (end - start) * PAUSE : 0;
   }
 
   close(): void {
@@ -63,7 +63,7 @@ export class MarkdownRenderer {
     this.#pause = undefined;
   }
 
-  #soon(): void {
+  #schedule(): void {
     if (this.#frame !== null || this.#pause !== undefined) return;
     const pause = this.#next - performance.now();
     if (pause <= 0) {
@@ -73,7 +73,7 @@ export class MarkdownRenderer {
     this.#pause = setTimeout(() => {
       this.#pause = undefined;
       this.#next = 0;
-      this.#soon();
+      this.#schedule();
     }, pause);
   }
 
@@ -97,15 +97,15 @@ export class MarkdownRenderer {
     const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
     if (!this.#isGrowing) this.#define(rest);
     rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
-    for (const piece of this.#pieces.splice(this.#kept.length + rest.length))
-      for (const node of piece.nodes) node.remove();
+    for (const view of this.#views.splice(this.#kept.length + rest.length))
+      for (const node of view.nodes) node.remove();
   }
 
   /** Parse added text; only here, since much may arrive before a frame. */
   #take(): void {
-    if (!this.#wanted.startsWith(this.#text)) this.#forget();
-    const settled = this.#segments.take(this.#wanted.slice(this.#text.length));
-    this.#text = this.#wanted;
+    if (!this.#target.startsWith(this.#text)) this.#forget();
+    const settled = this.#segments.take(this.#target.slice(this.#text.length));
+    this.#text = this.#target;
     this.#waiting.push(...settled);
     this.#define(settled);
   }
@@ -122,26 +122,26 @@ export class MarkdownRenderer {
       }
     }
     if (!isNew) return;
-    for (const index of this.#kept.keys()) if (this.#pieces[index]?.mayRefer) this.#stale.add(index);
+    for (const index of this.#kept.keys()) if (this.#views[index]?.mayRefer) this.#stale.add(index);
   }
 
   /** Render a segment at its index, reusing the view there if possible. */
   #put(index: number, segment: Segment): void {
-    const there = this.#pieces[index];
+    const there = this.#views[index];
     if (there?.become(segment, this.#definitions)) return;
     const former = there?.nodes ?? [];
-    const piece = segmentView(segment, this.#definitions, former);
-    for (const node of former) if (!piece.nodes.includes(node)) node.remove();
-    this.#pieces[index] = piece;
-    const next = this.#pieces.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
-    for (const node of piece.nodes) this.#place.insertBefore(node, next);
+    const view = segmentView(segment, this.#definitions, former);
+    for (const node of former) if (!view.nodes.includes(node)) node.remove();
+    this.#views[index] = view;
+    const next = this.#views.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
+    for (const node of view.nodes) this.#place.insertBefore(node, next);
   }
 
   #forget(): void {
     this.#text = "";
     this.#segments = new Segments();
     this.#definitions = new Map();
-    this.#pieces = [];
+    this.#views = [];
     this.#kept = [];
     this.#waiting = [];
     this.#stale.clear();

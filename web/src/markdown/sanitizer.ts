@@ -6,13 +6,13 @@ const TAGS = [
   ..."p h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong del br hr".split(" "),
   ..."table thead tbody tr th td a span".split(" "),
 ];
-const WORDS = ["title", "start", "align", "scope", "data-language", "data-picture", "data-alt", "data-task"];
+const TEXT_ATTRIBUTES = ["title", "start", "align", "scope", "data-language", "data-picture", "data-alt", "data-task"];
 
 const ALLOWED: Config & { RETURN_DOM_FRAGMENT: true } = {
   ALLOWED_TAGS: TAGS,
-  ALLOWED_ATTR: ["href", ...WORDS],
+  ALLOWED_ATTR: ["href", ...TEXT_ATTRIBUTES],
   // Decoration reads, checks and removes these before anything is shown.
-  ADD_URI_SAFE_ATTR: WORDS,
+  ADD_URI_SAFE_ATTR: TEXT_ATTRIBUTES,
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,

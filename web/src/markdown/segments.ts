@@ -27,18 +27,18 @@ const LONGEST_TABLE = 60_000;
 /** Longer lists continue as another list, so that the growing part stays short. */
 const LONG_LIST = 6_000;
 /** Deeper nesting is shown as plain text. */
-const DEEPEST = 20;
-const DEEPEST_INDENT = 60;
+const MAX_DEPTH = 20;
+const MAX_INDENT = 60;
 /** How many delimiters a paragraph may have: matching them takes quadratic time. */
-const MOST_SIGNS = 600;
-const MOST_SIGNS_OF_TABLE = 2_000;
+const MAX_DELIMITERS = 600;
+const MAX_TABLE_DELIMITERS = 2_000;
 
 const FENCE = /^(`{3,}(?=[^`]*$)|~{3,})[ \t]*([^\n]*)/;
 const MARKER = /^[ \t]*(?:[-+*]|\d{1,9}[.)])(?:[ \t]|$)/;
 const HEADING = /^#{1,6}(?:[ \t]|$)/;
 const RULE = /^[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const NESTING = /^(?:[ \t]*(?:>|[-+*](?=[ \t]|$)|\d{1,9}[.)](?=[ \t]|$)))+/;
-const SIGN = /\*+|~+|_+|!/g;
+const DELIMITER = /\*+|~+|_+|!/g;
 const BULLET = /^ {0,3}[-+*][ \t]/;
 const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*\|[ \t|:-]*$/;
 const PICTURE = /^!\[([^\]\n]{0,1000})\]\((data:image\/[a-z+.-]{1,20};base64,[A-Za-z0-9+/]+={0,2})\)[ \t]*$/;
@@ -64,12 +64,12 @@ export class Segments {
   #isAfterBlank = false;
   #holdsList = false;
   #isPlain = false;
-  #signs = 0;
+  #delimiters = 0;
   #isTable = false;
 
   /** Add text, and return the segments that it settles. */
   take(added: string): readonly Segment[] {
-    this.#text += this.#straight(added);
+    this.#text += this.#normalized(added);
     for (;;) {
       const end = this.#text.indexOf("\n", this.#scanned);
       if (end < 0) break;
@@ -101,14 +101,15 @@ export class Segments {
     if (line !== "" && this.#isNew(line, MARKER.test(line), this.#scanned)) {
       return [
         ...this.#prose(this.#scanned),
-        { kind: isTwisted(line) || signsOf(line) > MOST_SIGNS ? "plain" : "prose", source: line },
+        { kind: isTooNested(line) || countDelimiters(line) > MAX_DELIMITERS ? "plain" : "prose", source: line },
       ];
     }
-    return this.#prose(this.#text.length, isTwisted(line) || this.#signs + signsOf(line) > this.#mostSigns);
+    const isDense = this.#delimiters + countDelimiters(line) > this.#maxDelimiters;
+    return this.#prose(this.#text.length, isDense || isTooNested(line));
   }
 
   /** Normalize line endings, wherever the text was cut. */
-  #straight(added: string): string {
+  #normalized(added: string): string {
     if (added === "") return added;
     const whole = this.#endsInReturn && added.startsWith("\n") ? added.slice(1) : added;
     this.#endsInReturn = added.endsWith("\r");
@@ -138,7 +139,7 @@ export class Segments {
       this.#fence = this.#opened(opening, to + 1);
     } else if (line.trim() === "") {
       this.#isAfterBlank = true;
-      this.#signs = 0;
+      this.#delimiters = 0;
       this.#isTable = false;
     } else {
       this.#lineOfProse(line, from, to);
@@ -168,10 +169,10 @@ export class Segments {
     }
     const isMarker = MARKER.test(line);
     if (this.#isNew(line, isMarker, from)) this.#cut(from);
-    if (BULLET.test(line)) this.#signs = 0;
+    if (BULLET.test(line)) this.#delimiters = 0;
     this.#isTable ||= TABLE_RULE.test(line);
-    this.#signs += signsOf(line);
-    this.#isPlain ||= isTwisted(line) || this.#signs > this.#mostSigns;
+    this.#delimiters += countDelimiters(line);
+    this.#isPlain ||= isTooNested(line) || this.#delimiters > this.#maxDelimiters;
     this.#holdsList ||= isMarker;
     this.#isAfterBlank = false;
     if (to - this.#start > (this.#isTable ? LONGEST_TABLE : LONGEST_PROSE)) this.#cut(to + 1);
@@ -185,8 +186,8 @@ export class Segments {
     return this.#isAfterBlank;
   }
 
-  get #mostSigns(): number {
-    return this.#isTable ? MOST_SIGNS_OF_TABLE : MOST_SIGNS;
+  get #maxDelimiters(): number {
+    return this.#isTable ? MAX_TABLE_DELIMITERS : MAX_DELIMITERS;
   }
 
   #opened(opening: RegExpExecArray, from: number): Fence {
@@ -224,7 +225,7 @@ export class Segments {
     this.#isAfterBlank = false;
     this.#holdsList = false;
     this.#isPlain = false;
-    this.#signs = 0;
+    this.#delimiters = 0;
     this.#isTable = false;
   }
 }
@@ -240,13 +241,13 @@ function isEndOf(fence: Fence, line: string): boolean {
 }
 
 /** Whether a line is nested deeper in quotes and lists than people write. */
-function isTwisted(line: string): boolean {
+function isTooNested(line: string): boolean {
   const nesting = NESTING.exec(line)?.[0];
   if (nesting === undefined || RULE.test(line)) return false;
-  if (nesting.search(/[^ \t]/) > DEEPEST_INDENT) return true;
-  return nesting.length > DEEPEST && nesting.replace(/[ \t\d]+/g, "").length > DEEPEST;
+  if (nesting.search(/[^ \t]/) > MAX_INDENT) return true;
+  return nesting.length > MAX_DEPTH && nesting.replace(/[ \t\d]+/g, "").length > MAX_DEPTH;
 }
 
-function signsOf(line: string): number {
-  return line.match(SIGN)?.length ?? 0;
+function countDelimiters(line: string): number {
+  return line.match(DELIMITER)?.length ?? 0;
 }

@@ -9,13 +9,13 @@ import { storedKeys, STORAGE_PREFIX, browserStorage, tabStorage, type KeyValueSt
 /** The slot of a user's own token. */
 export const OWN_SLOT = "own";
 /** The fingerprint without a token. */
-const NOBODY = "nobody";
+const NO_TOKEN = "nobody";
 /** Milliseconds that a tab waits for the storage to show a token that another tab has announced. */
-const BELIEVED = 2_000;
+const STORAGE_DELAY = 2_000;
 
 /** Messages between tabs: never the token itself. */
 interface CredentialMessage {
-  readonly mark: string;
+  readonly fingerprint: string;
 }
 
 export class Credential {
@@ -24,32 +24,32 @@ export class Credential {
   readonly #storage: KeyValueStorage;
   readonly #channel: BroadcastChannel | null;
   readonly #ending = new AbortController();
-  readonly #changed: () => void;
+  readonly #onReplaced: () => void;
   #fingerprint: string;
-  #unkept: string | null = null;
-  #lookTimer: ReturnType<typeof setTimeout> | undefined;
+  #unstoredToken: string | null = null;
+  #checkTimer: ReturnType<typeof setTimeout> | undefined;
 
-  /** `changed`: called when another tab has replaced or removed the token; everything of the former one is removed by
-   * then. */
-  constructor(place: string, changed: () => void, storage: KeyValueStorage = browserStorage()) {
-    this.slot = place;
-    this.#changed = changed;
+  /** `onReplaced`: called when another tab has replaced or removed the token, after the data of the former one is
+   * removed. */
+  constructor(slot: string, onReplaced: () => void, storage: KeyValueStorage = browserStorage()) {
+    this.slot = slot;
+    this.#onReplaced = onReplaced;
     this.#storage = storage;
     this.#fingerprint = this.#storedFingerprint();
-    this.#channel = openChannel(`turnledger credential ${place}`);
+    this.#channel = openChannel(`turnledger credential ${slot}`);
     this.#channel?.addEventListener("message", (event: MessageEvent<CredentialMessage>) =>
-      this.#receive(event.data.mark),
+      this.#receive(event.data.fingerprint),
     );
     const { signal } = this.#ending;
-    addEventListener("storage", (event) => this.#notice(event), { signal });
+    addEventListener("storage", (event) => this.#storageChanged(event), { signal });
     // A page in the back/forward cache receives no events.
-    addEventListener("pageshow", () => this.#look(), { signal });
-    document.addEventListener("visibilitychange", () => this.#look(), { signal });
+    addEventListener("pageshow", () => this.#check(), { signal });
+    document.addEventListener("visibilitychange", () => this.#check(), { signal });
     this.#sweep();
   }
 
   get token(): string | null {
-    return this.#unkept ?? this.#storage.getItem(this.#name);
+    return this.#unstoredToken ?? this.#storage.getItem(this.#name);
   }
 
   /** The storage that belongs to this credential alone. */
@@ -60,20 +60,20 @@ export class Credential {
   /** Replace the token, or remove it, with all data of the former one, here and in other tabs. */
   replace(token: string | null): void {
     this.#remove((name) => name !== this.#name);
-    this.#unkept = null;
+    this.#unstoredToken = null;
     try {
       if (token === null) this.#storage.removeItem(this.#name);
       else this.#storage.setItem(this.#name, token);
     } catch {
       this.#storage.removeItem(this.#name);
-      this.#unkept = token; // the storage is full: other pages will ask for the token again
+      this.#unstoredToken = token; // the storage is full: other pages will ask for the token again
     }
     this.#fingerprint = this.#storedFingerprint();
-    this.#channel?.postMessage({ mark: this.#fingerprint } satisfies CredentialMessage);
+    this.#channel?.postMessage({ fingerprint: this.#fingerprint } satisfies CredentialMessage);
   }
 
   close(): void {
-    clearTimeout(this.#lookTimer);
+    clearTimeout(this.#checkTimer);
     this.#ending.abort();
     this.#channel?.close();
   }
@@ -84,31 +84,31 @@ export class Credential {
 
   #storedFingerprint(): string {
     const { token } = this;
-    return token === null ? NOBODY : fingerprintOf(token);
+    return token === null ? NO_TOKEN : fingerprintOf(token);
   }
 
   /** Another tab has announced a token. Its storage event may come later. */
-  #receive(mark: string): void {
-    if (mark === this.#fingerprint) return;
-    clearTimeout(this.#lookTimer);
-    if (this.#storedFingerprint() === mark) this.#look();
-    else this.#lookTimer = setTimeout(() => this.#look(), BELIEVED);
+  #receive(fingerprint: string): void {
+    if (fingerprint === this.#fingerprint) return;
+    clearTimeout(this.#checkTimer);
+    if (this.#storedFingerprint() === fingerprint) this.#check();
+    else this.#checkTimer = setTimeout(() => this.#check(), STORAGE_DELAY);
   }
 
-  #notice({ key, storageArea }: StorageEvent): void {
+  #storageChanged({ key, storageArea }: StorageEvent): void {
     if (storageArea !== this.#storage) return;
-    if (key === null || key === this.#name) this.#look();
+    if (key === null || key === this.#name) this.#check();
     // A tab that has not noticed yet may have stored data of the former credential.
     else this.#sweep();
   }
 
-  #look(): void {
-    const mark = this.#storedFingerprint();
-    if (mark === this.#fingerprint) return;
-    clearTimeout(this.#lookTimer);
-    this.#fingerprint = mark;
+  #check(): void {
+    const fingerprint = this.#storedFingerprint();
+    if (fingerprint === this.#fingerprint) return;
+    clearTimeout(this.#checkTimer);
+    this.#fingerprint = fingerprint;
     this.#sweep();
-    this.#changed();
+    this.#onReplaced();
   }
 
   /** Remove what belongs to any other credential. */
@@ -117,9 +117,9 @@ export class Credential {
     this.#remove((name) => !name.startsWith(`${STORAGE_PREFIX}${this.slot}:`) && !belongsToScope(name, scope));
   }
 
-  #remove(isUnwanted: (name: string) => boolean): void {
+  #remove(isObsolete: (name: string) => boolean): void {
     for (const storage of [this.#storage, tabStorage()]) {
-      const names = storedKeys(storage).filter((name) => belongsToSlot(name, this.slot) && isUnwanted(name));
+      const names = storedKeys(storage).filter((name) => belongsToSlot(name, this.slot) && isObsolete(name));
       for (const name of names) storage.removeItem(name);
     }
   }

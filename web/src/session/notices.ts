@@ -12,25 +12,25 @@ export interface Notice {
   readonly stays?: number | undefined;
 }
 
-interface Spoken {
+interface Announcement {
   readonly number: number;
   readonly text: string;
 }
 
 /** How many announcements are kept, so that none interrupts another. */
-const HEARD = 4;
+const MAX_ANNOUNCED = 4;
 /** How many notices without an action are shown at once. */
-const PLAIN = 4;
+const MAX_PLAIN = 4;
 
 export class Notices {
   readonly #shown = signal<readonly Notice[]>([]);
-  readonly #announced = signal<readonly Spoken[]>([]);
-  readonly #told: (problem: unknown) => void;
+  readonly #announced = signal<readonly Announcement[]>([]);
+  readonly #onProblem: (problem: unknown) => void;
   #last = 0;
 
-  /** `told`: called with each problem. */
-  constructor(told: (problem: unknown) => void = () => {}) {
-    this.#told = told;
+  /** `onProblem`: called with each problem. */
+  constructor(onProblem: (problem: unknown) => void = () => {}) {
+    this.#onProblem = onProblem;
   }
 
   /** The visible notices, oldest first. */
@@ -38,14 +38,14 @@ export class Notices {
     return this.#shown;
   }
 
-  get announced(): ReadonlySignal<readonly Spoken[]> {
+  get announced(): ReadonlySignal<readonly Announcement[]> {
     return this.#announced;
   }
 
   /** Announce a text to screen readers. Notices are announced anyway. */
   announce(text: string): void {
-    const said = { number: ++this.#last, text: safeText(text) };
-    this.#announced.value = [...this.#announced.peek().slice(1 - HEARD), said];
+    const announcement = { number: ++this.#last, text: safeText(text) };
+    this.#announced.value = [...this.#announced.peek().slice(1 - MAX_ANNOUNCED), announcement];
   }
 
   /** Show a notice, and return a function that removes it. Only the last few stay, but one with an action stays its
@@ -55,7 +55,7 @@ export class Notices {
     this.announce(notice.text);
     const all = [...this.#shown.value, { ...notice, number, text: safeText(notice.text) }];
     const plain = all.filter(({ action }) => !action);
-    this.#shown.value = all.filter((each) => each.action || plain.indexOf(each) >= plain.length - PLAIN);
+    this.#shown.value = all.filter((each) => each.action || plain.indexOf(each) >= plain.length - MAX_PLAIN);
     return () => this.remove(number);
   }
 
@@ -64,7 +64,7 @@ export class Notices {
   }
 
   problem(problem: unknown, more: Partial<Notice> = {}): () => void {
-    this.#told(problem);
+    this.#onProblem(problem);
     return this.add({ ...more, kind: "problem", text: errorText(problem) });
   }
 

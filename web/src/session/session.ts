@@ -24,7 +24,7 @@ interface SessionControls {
 }
 
 /** Milliseconds before the models are requested again. */
-const PAUSE = 5_000;
+const RETRY_PAUSE = 5_000;
 
 const NO_CONTROLS: SessionControls = { apiKey: () => "", signOut: () => {} };
 
@@ -46,13 +46,13 @@ export class Session {
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
 
-  /** `shutOut`: called when the server revokes access. */
+  /** `onRevoked`: called when the server revokes access. */
   constructor(
     client: Client,
     outbox: Outbox,
     storage: StorageScope,
     me: Me,
-    shutOut: (problem: unknown) => void,
+    onRevoked: (problem: unknown) => void,
     controls: SessionControls = NO_CONTROLS,
   ) {
     this.client = client;
@@ -61,7 +61,7 @@ export class Session {
     this.me = me;
     this.controls = controls;
     const refused = (problem: unknown): void => {
-      if (isAccessRevoked(problem)) shutOut(problem);
+      if (isAccessRevoked(problem)) onRevoked(problem);
     };
     this.notices = new Notices(refused);
     // The credential is part of the name: another one in this storage scope shares nothing with it.
@@ -81,7 +81,7 @@ export class Session {
       const chosen = this.#chosen.value;
       return chosen !== null && names.includes(chosen) ? chosen : (names[0] ?? null);
     });
-    if (this.mayRun) void this.#askModels();
+    if (this.mayRun) void this.#loadModels();
   }
 
   /** Whether this is a visitor who may read one shared chat. */
@@ -89,7 +89,7 @@ export class Session {
     return this.me.chat != null;
   }
 
-  /** Whether this is a guest who came by a share link and has chats of its own. */
+  /** Whether this is a guest with a share link and chats of its own. */
   get isGuest(): boolean {
     return this.me.share != null && !this.isReader;
   }
@@ -136,7 +136,7 @@ export class Session {
     return this.me.scopes.includes(scope);
   }
 
-  async #askModels(): Promise<void> {
+  async #loadModels(): Promise<void> {
     while (!this.storage.isClosed && !this.#areModelsKnown.peek()) {
       try {
         this.models.value = await this.client.models();
@@ -145,7 +145,7 @@ export class Session {
         // Messages wait for the models, so this retries until the server is back.
         const isLost = problem instanceof TurnledgerError && problem.isRetryable;
         if (!isLost) return void this.notices.problem(problem);
-        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+        await new Promise((resolve) => setTimeout(resolve, RETRY_PAUSE));
       }
     }
   }

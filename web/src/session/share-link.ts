@@ -5,7 +5,7 @@ import { isLinkCode, fingerprintOf } from "./token-format";
 import { STORAGE_PREFIX, browserStorage, tabStorage } from "../browser/storage";
 
 /** The link last opened in this tab; or in this browser, for a tab that has opened none. */
-const LAST = `${STORAGE_PREFIX}link`;
+const LAST_LINK = `${STORAGE_PREFIX}link`;
 
 /** Take the code of a link from the address, where it must not stay visible; null if there is none. The name of a chat
  * stays. */
@@ -20,16 +20,16 @@ export class ShareLink {
   /** Names the link by the checksum of its code, which reveals nothing. */
   readonly slot: string;
 
-  private constructor(place: string) {
-    this.slot = place;
+  private constructor(slot: string) {
+    this.slot = slot;
   }
 
   /** The link of this code, or the last opened one if there is no code; null if there is none. A code that was not
    * exchanged yet stays in the tab's storage: the page may be reloaded. */
   static of(code: string | null): ShareLink | null {
     if (code === null) {
-      const place = tabStorage().getItem(LAST) ?? browserStorage().getItem(LAST);
-      return place === null ? null : new ShareLink(place);
+      const slot = tabStorage().getItem(LAST_LINK) ?? browserStorage().getItem(LAST_LINK);
+      return slot === null ? null : new ShareLink(slot);
     }
     if (!isLinkCode(code)) return null;
     const link = new ShareLink(`link-${fingerprintOf(code)}`);
@@ -39,24 +39,24 @@ export class ShareLink {
 
   /** The slot of the link that this tab opened before, if it is another one. */
   previousSlot(): string | null {
-    const place = tabStorage().getItem(LAST);
-    return place === this.slot ? null : place;
+    const slot = tabStorage().getItem(LAST_LINK);
+    return slot === this.slot ? null : slot;
   }
 
   /** Remember that this tab shows this link, also after a reload. */
   remember(): void {
-    tried(() => tabStorage().setItem(LAST, this.slot));
+    ignoringErrors(() => tabStorage().setItem(LAST_LINK, this.slot));
   }
 
   /** The server has accepted it: its code is no longer needed, and other tabs may show it. */
   accepted(): void {
     this.#settle();
-    tried(() => browserStorage().setItem(LAST, this.slot));
+    ignoringErrors(() => browserStorage().setItem(LAST_LINK, this.slot));
   }
 
   forget(): void {
     for (const storage of [tabStorage(), browserStorage()]) {
-      if (storage.getItem(LAST) === this.slot) storage.removeItem(LAST);
+      if (storage.getItem(LAST_LINK) === this.slot) storage.removeItem(LAST_LINK);
       for (const name of [this.#code, this.#nonce]) storage.removeItem(name);
     }
   }
@@ -79,7 +79,7 @@ export class ShareLink {
   #visit(): string {
     const storage = browserStorage();
     const nonce = storage.getItem(this.#nonce) ?? crypto.getRandomValues(new Uint32Array(6)).join("-");
-    tried(() => storage.setItem(this.#nonce, nonce));
+    ignoringErrors(() => storage.setItem(this.#nonce, nonce));
     return nonce;
   }
 
@@ -89,7 +89,7 @@ export class ShareLink {
   }
 
   #setCode(code: string): void {
-    tried(() => tabStorage().setItem(this.#code, code));
+    ignoringErrors(() => tabStorage().setItem(this.#code, code));
   }
 
   get #code(): string {
@@ -102,7 +102,7 @@ export class ShareLink {
 }
 
 /** Values that a full storage refuses are lost with the page. */
-function tried(step: () => void): void {
+function ignoringErrors(step: () => void): void {
   try {
     step();
   } catch {

@@ -3,9 +3,9 @@
 import type { Session } from "./session";
 
 export type SignInState =
-  /** The page asks the server who the caller is. */
+  /** The server is identifying the caller. */
   | { readonly kind: "checking" }
-  /** The server is unavailable or overloaded. The page retries automatically, or when the user asks. */
+  /** The server is unavailable or overloaded. The page retries automatically, or on request. */
   | { readonly kind: "waiting"; readonly title: string; readonly why: string }
   /** A token is required. `hasEnded`: the user was signed in before. `problem`: what was wrong with the last token. */
   | {

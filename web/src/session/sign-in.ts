@@ -12,6 +12,7 @@ import { StorageScope } from "./storage-scope";
 import { isToken } from "./token-format";
 import { isAccessRevoked, Session, type Me } from "./session";
 import { ShareLink, takeLinkCode } from "./share-link";
+import { strings } from "../strings";
 
 /** Milliseconds before an automatic retry, doubled each time. */
 const FIRST_PAUSE = 1_000;
@@ -19,21 +20,13 @@ const LONGEST_PAUSE = 15_000;
 /** Longer timers would fire at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
-const AWAY = "The server does not answer";
-const CROWDED = "There are too many visitors just now";
-const NO_TOKEN = "This is not a token. A token begins with tlt_ and has 43 characters: copy all of it.";
-const NO_LINK = "This page shows what a link leads to. Open the link again, as you were given it.";
-const NOT_WHOLE = "This link is not whole. Open it again, all of it, as you were given it.";
-const NOT_VALID = "It may have expired, been used by somebody else, or been withdrawn. Ask for another one.";
-const VISIT_OVER = "What the link has let you see is not there for you any more. Ask for another link.";
-
 export class SignIn {
   readonly #state = signal<SignInState>({ kind: "checking" });
   /** Whether this is the page that share links open. */
   readonly isShareLink = location.pathname.endsWith("/share");
   readonly #base = new URL(".", location.href).href;
   #link: ShareLink | null = null;
-  #noLink = NO_LINK;
+  #linkProblem = strings.visit.noLink;
   #credential: Credential | null = null;
   /** Aborts the work of a credential when it is replaced. */
   #step = new AbortController();
@@ -61,12 +54,12 @@ export class SignIn {
   async start(): Promise<void> {
     const { signal: ending } = this.#begin();
     const credential = this.#credential;
-    if (credential === null) return this.#refuse("There is nothing here", this.#noLink);
+    if (credential === null) return this.#refuse(strings.visit.nothingHere, this.#linkProblem);
     try {
       if (await this.#tryToken(credential, credential.token, ending)) return;
       const token = await this.#link?.exchange(this.#probeClient(null), ending);
       if (ending.aborted) return;
-      if (token == null) return this.#refuse("There is nothing here", NO_LINK);
+      if (token == null) return this.#refuse(strings.visit.nothingHere, strings.visit.noLink);
       credential.replace(token);
       await this.#tryToken(credential, token, ending);
     } catch (problem) {
@@ -80,7 +73,7 @@ export class SignIn {
     const text = given.trim().replace(/^bearer\s+/i, "");
     const before = this.#state.value;
     if (before.kind !== "signed out" || this.#credential === null) return;
-    if (!isToken(text)) return this.#move({ ...before, problem: NO_TOKEN });
+    if (!isToken(text)) return this.#move({ ...before, problem: strings.signIn.invalidToken });
     const { signal: ending } = this.#begin({ kind: "signing in" });
     try {
       const me = await this.#identify(text, ending);
@@ -96,7 +89,7 @@ export class SignIn {
     this.#begin();
     this.#credential?.replace(null);
     clearAddress();
-    if (this.#link) this.#endVisit("You have left", NO_LINK);
+    if (this.#link) this.#endVisit(strings.visit.left, strings.visit.noLink);
     else this.#move({ kind: "signed out", why: null, hasEnded: false, problem: null });
   }
 
@@ -123,14 +116,14 @@ export class SignIn {
     const outbox = new Outbox(storage.backend, storage.sender);
     // The client uses this token only, while this session lasts: late requests belong to the former one.
     const apiKey = (): string => {
-      if (storage.isClosed) throw new errors.NotAdmitted("signed_out", "You have signed out.");
+      if (storage.isClosed) throw new errors.NotAdmitted("signed_out", strings.account.signedOut);
       return token ?? "";
     };
     const onConnection = (isLost: boolean): void => session.noteConnection(isLost);
     const client = new Client(this.#base, { apiKey, outbox, onConnection, allowHttp: true });
-    const shutOut = (problem: unknown): void => this.#accessRevoked(session, problem);
-    const ways = { apiKey, signOut: () => this.signOut() };
-    const session: Session = new Session(client, outbox, storage, me, shutOut, ways);
+    const onRevoked = (problem: unknown): void => this.#accessRevoked(session, problem);
+    const controls = { apiKey, signOut: () => this.signOut() };
+    const session: Session = new Session(client, outbox, storage, me, onRevoked, controls);
     this.#pause = FIRST_PAUSE;
     this.#link?.accepted();
     this.#move({ kind: "signed in", session });
@@ -166,18 +159,21 @@ export class SignIn {
 
   #move(state: SignInState): void {
     const { kind } = this.#state.value;
-    if (!TRANSITIONS[kind].includes(state.kind)) throw new Error(`From "${kind}" nobody gets to "${state.kind}".`);
+    if (!TRANSITIONS[kind].includes(state.kind)) throw new Error(`No transition from "${kind}" to "${state.kind}".`);
     this.#state.value = state;
   }
 
   /** Signing in failed: a token may help, or waiting, or nothing. */
   #failed(problem: unknown): void {
-    if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
+    if (problem instanceof errors.LinkNotValid) {
+      return this.#endVisit(strings.visit.brokenLink, strings.visit.invalidLink);
+    }
     if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
     const { status = null, retryAfter = null } = problem instanceof TurnledgerError ? problem : {};
     // The server cannot know what the address names.
-    if (status === 400) return this.#refuse("This address does not work", errorText(problem));
-    this.#move({ kind: "waiting", title: status === 429 ? CROWDED : AWAY, why: errorText(problem) });
+    if (status === 400) return this.#refuse(strings.signIn.invalidAddress, errorText(problem));
+    const title = status === 429 ? strings.signIn.serverCrowded : strings.signIn.serverAway;
+    this.#move({ kind: "waiting", title, why: errorText(problem) });
     this.#timer = setTimeout(() => this.retry(), Math.max(retryAfter ?? 0, this.#pause));
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
   }
@@ -193,7 +189,7 @@ export class SignIn {
     this.#begin();
     if (this.#link) {
       this.#credential?.replace(null);
-      this.#endVisit("Your visit has ended", VISIT_OVER);
+      this.#endVisit(strings.visit.ended, strings.visit.accessEnded);
     } else this.#askForToken(problem);
   }
 
@@ -230,7 +226,7 @@ export class SignIn {
     this.#credential = null;
     const former = this.#link?.slot ?? null;
     const link = (this.#link = ShareLink.of(code));
-    this.#noLink = code === null ? NO_LINK : NOT_WHOLE;
+    this.#linkProblem = code === null ? strings.visit.noLink : strings.visit.incompleteLink;
     if (link === null) return;
     const left = isFirst ? link.previousSlot() : former;
     if (left !== null && left !== link.slot) forgetSlot(left);

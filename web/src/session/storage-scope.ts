@@ -32,12 +32,12 @@ export class StorageScope {
   }
 
   names(beginning = ""): string[] {
-    const wanted = this.#prefix + beginning;
-    const found = storedKeys(this.backend).filter((each) => each.startsWith(wanted));
+    const prefix = this.#prefix + beginning;
+    const found = storedKeys(this.backend).filter((each) => each.startsWith(prefix));
     return found.map((each) => each.slice(this.#prefix.length));
   }
 
-  /** The sender whose messages the outbox of this scope holds. */
+  /** The sender of the messages in the outbox of this scope. */
   get sender(): string {
     return senderOf(this.name);
   }
@@ -54,13 +54,13 @@ export class StorageScope {
 
 /** The scope of a credential in a slot. Each credential has its own, so nothing finds what a late tab writes for a
  * former one. */
-export function storageScopeName(place: string, mark: string): string {
-  return `${place}.${mark}`;
+export function storageScopeName(slot: string, fingerprint: string): string {
+  return `${slot}.${fingerprint}`;
 }
 
 /** Whether this key was written for a slot, by any of its credentials. */
-export function belongsToSlot(name: string, place: string): boolean {
-  return [`${STORAGE_PREFIX}${place}:`, `${STORAGE_PREFIX}${place}.`, outboxOf(place, "."), outboxOf(place)].some(
+export function belongsToSlot(name: string, slot: string): boolean {
+  return [`${STORAGE_PREFIX}${slot}:`, `${STORAGE_PREFIX}${slot}.`, outboxOf(slot, "."), outboxOf(slot)].some(
     (each) => name.startsWith(each),
   );
 }

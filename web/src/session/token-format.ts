@@ -1,7 +1,7 @@
 /** The format of tokens and link codes: a prefix, 33 secret digits, and a checksum of 6. */
 
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-const MARK = 6;
+const CHECKSUM_LENGTH = 6;
 
 /** Whether this can be a token: the checksum catches typos and truncation. */
 export function isToken(text: string): boolean {
@@ -14,17 +14,19 @@ export function isLinkCode(text: string): boolean {
 
 /** The checksum of a secret, which identifies it to the tabs of this browser and reveals nothing. */
 export function fingerprintOf(secret: string): string {
-  return secret.slice(-MARK);
+  return secret.slice(-CHECKSUM_LENGTH);
 }
 
 function isSecret(prefix: string, text: string): boolean {
-  const isMade = text.startsWith(prefix) && /^[0-9A-Za-z]{39}$/.test(text.slice(prefix.length));
-  return isMade && fingerprintOf(text) === base62(crc32(text.slice(0, -MARK)));
+  const isWellFormed = text.startsWith(prefix) && /^[0-9A-Za-z]{39}$/.test(text.slice(prefix.length));
+  return isWellFormed && fingerprintOf(text) === base62(crc32(text.slice(0, -CHECKSUM_LENGTH)));
 }
 
 function base62(number: number): string {
   let digits = "";
-  for (let left = number; digits.length < MARK; left = Math.floor(left / 62)) digits = DIGITS[left % 62] + digits;
+  for (let rest = number; digits.length < CHECKSUM_LENGTH; rest = Math.floor(rest / 62)) {
+    digits = DIGITS[rest % 62] + digits;
+  }
   return digits;
 }
 

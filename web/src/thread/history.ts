@@ -4,13 +4,13 @@ import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage, type Turn } from "turnledger";
 
 /** Turns to read first: enough for a large screen. */
-const FIRST = 12;
+const FIRST_PAGE = 12;
 /** Older turns to read at once. */
-const OLDER = 40;
+const OLDER_PAGE = 40;
 /** Turns to read to find new ones. */
-const FEW = 3;
+const UPDATE_PAGE = 3;
 /** Most turns to read to restore a position after a switch. */
-const MOST = 200;
+const MAX_PAGE = 200;
 
 export class History {
   readonly #read: Chat["read"];
@@ -21,7 +21,7 @@ export class History {
   readonly #turns = signal<readonly Turn[]>([]);
   readonly #before = signal<number | null>(null);
   #isReadingOlder = false;
-  #catching: Promise<ChatPage> | null = null;
+  #update: Promise<ChatPage> | null = null;
   #isStale = false;
   #from = Infinity;
 
@@ -49,20 +49,20 @@ export class History {
    * repeat, and all callers get the repeated result. With `from`, read back to the turn of that number at least. */
   catchUp(from = Infinity): Promise<ChatPage> {
     this.#from = Math.min(this.#from, from);
-    if (this.#catching) this.#isStale = true;
-    this.#catching ??= this.#catch().finally(() => (this.#catching = null));
-    return this.#catching;
+    if (this.#update) this.#isStale = true;
+    this.#update ??= this.#readUpdate().finally(() => (this.#update = null));
+    return this.#update;
   }
 
-  async #catch(): Promise<ChatPage> {
+  async #readUpdate(): Promise<ChatPage> {
     for (;;) {
       this.#isStale = false;
       const isFirst = this.#info.peek() === null;
-      let page = await this.#page({ limit: isFirst ? FIRST : FEW });
+      let page = await this.#page({ limit: isFirst ? FIRST_PAGE : UPDATE_PAGE });
       const isFar = (page.turns[0]?.number ?? 0) > this.#from;
       if (isFar || (!isFirst && !continuation(this.#turns.peek(), page.turns))) {
         const back = Math.max(0, (page.chat.turnCount ?? 0) - this.#from);
-        page = await this.#page({ limit: Math.min(MOST, Math.max(FIRST, back + FEW)) });
+        page = await this.#page({ limit: Math.min(MAX_PAGE, Math.max(FIRST_PAGE, back + UPDATE_PAGE)) });
       }
       if (this.#isStale) continue;
       this.#from = Infinity;
@@ -80,7 +80,7 @@ export class History {
     try {
       const branch = this.#info.peek()?.branch;
       const named = this.#namesBranches && branch !== undefined ? { branch } : {};
-      const page = await this.#page({ before, limit: OLDER, ...named });
+      const page = await this.#page({ before, limit: OLDER_PAGE, ...named });
       const isSame = this.#before.peek() === before && this.#turns.peek()[0]?.id === first?.id;
       if (!isSame || (first && page.turns.at(-1)?.id !== first.parent)) return; // the branch has changed
       batch(() => {
@@ -116,8 +116,8 @@ export function continuation(there: readonly Turn[], end: readonly Turn[]): read
   if (!first) return [];
   const kept = there.filter(({ number }) => number < first.number);
   const last = kept.at(-1);
-  const touches = last ? last.id === first.parent : first.number === 1 || there[0]?.id === first.id;
-  return touches ? [...kept, ...same(there, end)] : null;
+  const isAdjacent = last ? last.id === first.parent : first.number === 1 || there[0]?.id === first.id;
+  return isAdjacent ? [...kept, ...same(there, end)] : null;
 }
 
 /** The turns; known ones as the identical objects. */

@@ -20,10 +20,10 @@ import type { WrittenMessage } from "./outbox";
 import { isTabVisible } from "../browser/visibility";
 
 /** Milliseconds before an ended turn is looked for again in the history, if the server was unavailable. */
-const PAUSE = 2_000;
+const RETRY_PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
-function asked(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
+function sendRequest(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
   const { verb, turn = "", input } = said;
   if (verb === "send") return chat.send(input, options);
   return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
@@ -46,11 +46,11 @@ export class KeptThread implements Thread {
   /** The name of a turn while it was pending. */
   readonly #names = new Map<string, string>();
   /** Turns of unknown origin, while a message from here has no turn id yet. */
-  readonly #unclear = new Set<string>();
+  readonly #unknownTurns = new Set<string>();
   /** Turns sent elsewhere, and how to stop following them. */
   readonly #others = new Map<PendingTurn, AbortController>();
   /** How to retry the last failure. */
-  #again: { readonly name: string; ask(name: string): Promise<void> } | null = null;
+  #again: { readonly name: string; send(name: string): Promise<void> } | null = null;
 
   /** `id`: null for a chat that does not exist yet. `chatName`, `facts`: its key and options, if another tab has begun
    * to create it. */
@@ -58,13 +58,13 @@ export class KeptThread implements Thread {
     this.#session = session;
     this.#isLoaded.value = id === null;
     const { signal: ending } = this.#ending;
-    const made = (known: string): void => {
+    const onCreated = (known: string): void => {
       session.threads.outbox.chatCreated(this.#chat.name, known);
       session.threads.chatCreated(this, known);
       void this.load();
     };
-    const wanted = facts ?? session.threads?.newChat.peek() ?? {};
-    this.#chat = new LazyChat(session.client, id, wanted, made, ending, chatName);
+    const newChat = facts ?? session.threads?.newChat.peek() ?? {};
+    this.#chat = new LazyChat(session.client, id, newChat, onCreated, ending, chatName);
     const isShown = computed(() => isTabVisible.value && session.threads.current.value === this);
     this.#history = new History((options) => this.#chat.chat.read(options), ending, !session.isReader);
     this.#failures = new Failures(session.storage);
@@ -76,8 +76,8 @@ export class KeptThread implements Thread {
       reader: this.#reader,
       outbox: session.threads.outbox,
       read: (turn, after) => this.#events(turn, after),
-      accepted: (pending) => this.#accepted(pending),
-      ended: (pending, outcome) => this.#end(pending, outcome),
+      onAccepted: (pending) => this.#onAccepted(pending),
+      onEnded: (pending, outcome) => this.#onEnded(pending, outcome),
     });
     const unlisten = session.feed.listen((change) => this.#follow(change));
     const release = effect(() => {
@@ -122,7 +122,7 @@ export class KeptThread implements Thread {
     try {
       const page = await this.#history.catchUp(from);
       await this.#session.threads.outbox.ready;
-      this.#found(page);
+      this.#applyPage(page);
       if (!this.#isLoaded.peek()) this.#session.threads.tabMessages.requestAll(this.id.peek() as string);
       this.#problem.value = null;
       this.#isLoaded.value = true;
@@ -153,32 +153,33 @@ export class KeptThread implements Thread {
   async resend(unsent: Unsent, isOld: boolean): Promise<void> {
     const body = JSON.parse(unsent.body) as { input?: Input; replaces?: string; regenerates?: string };
     const [name, input] = [unsent.idempotencyKey, itemsOf(body.input ?? [])];
-    if (isOld) return this.#tooOld(name, input);
+    if (isOld) return this.#reportTooOld(name, input);
     const replaces = body.replaces ?? (typeof body.regenerates === "string" ? body.regenerates : null);
-    await this.#asking(name, async (again) => {
+    await this.#sendAs(name, async (again) => {
       const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
       const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
       const { signal } = this.#ending;
-      const ask: OutgoingMessage["ask"] = (beforeRetry) => this.#session.client.resend(named, { signal, beforeRetry });
-      await this.#sender.send({ name: again, input, replaces, wasAsked: again === name, ask });
+      const request: OutgoingMessage["request"] = (beforeRetry) =>
+        this.#session.client.resend(named, { signal, beforeRetry });
+      await this.#sender.send({ name: again, input, replaces, wasSent: again === name, request });
     });
   }
 
   /** Send a message that a closed tab had stored and not sent. */
-  async ask(written: WrittenMessage, isOld = false): Promise<void> {
+  async sendStored(written: WrittenMessage, isOld = false): Promise<void> {
     const { name, said, options } = written;
     const input = itemsOf(said.input);
-    if (isOld) return this.#tooOld(name, input);
-    const goesFirst = options.onBusy === "interrupt" || options.onBusy === "rollback";
+    if (isOld) return this.#reportTooOld(name, input);
+    const skipsQueue = options.onBusy === "interrupt" || options.onBusy === "rollback";
     let isWritten = true;
-    await this.#asking(name, async (again) => {
+    await this.#sendAs(name, async (again) => {
       const chat = { ...written.chat, id: this.id.peek() };
       if (!isWritten) this.#session.threads.outbox.write({ ...written, name: again, chat });
       isWritten = false; // a retry stores it again
       const named = { ...(options as TurnOptions), idempotencyKey: again, signal: this.#ending.signal };
-      const stream: OutgoingMessage["ask"] = (beforeRetry) =>
-        asked(this.#chat.chat, said, { ...named, stream: true, beforeRetry });
-      await this.#sender.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
+      const request: OutgoingMessage["request"] = (beforeRetry) =>
+        sendRequest(this.#chat.chat, said, { ...named, stream: true, beforeRetry });
+      await this.#sender.send({ name: again, input, replaces: said.turn ?? null, skipsQueue, request });
     });
   }
 
@@ -187,10 +188,10 @@ export class KeptThread implements Thread {
     const before = pending?.state.peek();
     if (!pending || before === undefined || before === "ending") return;
     const isLost = this.#session.feed.connection.peek() === "lost";
-    const isAway = pending.isOffline.peek() || isLost || !navigator.onLine;
-    const isTaken = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
-    const isHereOnly = !pending.isAsked.peek() || (isAway && !isTaken);
-    if (isHereOnly && this.#sender.withdraw(pending)) return; // as far as known, no server has it
+    const isOffline = pending.isOffline.peek() || isLost || !navigator.onLine;
+    const isAccepted = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
+    const isUnsent = !pending.isSent.peek() || (isOffline && !isAccepted);
+    if (isUnsent && this.#sender.withdraw(pending)) return; // as far as known, no server has it
     pending.state.value = "stopping";
     try {
       const guess = (): string | null => (pending.isDoubtful ? null : pending.guess.value);
@@ -210,7 +211,7 @@ export class KeptThread implements Thread {
     const again = this.#again?.name === last.name ? this.#again : null;
     this.#failures.clear();
     // Under the same key the turn resumes after its last finished step. A stopped turn needs a new key.
-    if (again && !options) return this.#asking(last.isStopped ? freshKey() : last.name, again.ask);
+    if (again && !options) return this.#sendAs(last.isStopped ? freshKey() : last.name, again.send);
     // Retries of the same failure in several tabs share one key.
     const name = last.attempt && !options ? { idempotencyKey: `again ${last.attempt}` } : {};
     await this.send(last.input as Input, { ...options, ...name });
@@ -271,10 +272,10 @@ export class KeptThread implements Thread {
   }
 
   /** Send under this name; after a failure it can be retried the same way. */
-  async #asking(name: string, ask: (name: string) => Promise<void>): Promise<void> {
+  async #sendAs(name: string, send: (name: string) => Promise<void>): Promise<void> {
     this.#failures.clear();
-    await ask(name);
-    if (this.#failures.last.peek()?.name === name) this.#again = { name, ask };
+    await send(name);
+    if (this.#failures.last.peek()?.name === name) this.#again = { name, send };
   }
 
   /** Store the message, so that it survives this tab, and send it. */
@@ -286,59 +287,59 @@ export class KeptThread implements Thread {
     const chat = { id: this.id.peek(), name: chatName, facts };
     const { outbox } = this.#session.threads;
     const written = outbox.write({ name, chat, said, options: Object.fromEntries(given) });
-    return outbox.sendInOrder(name, () => this.ask(written));
+    return outbox.sendInOrder(name, () => this.sendStored(written));
   }
 
   /** A server has accepted a message from here. */
-  #accepted(pending: PendingTurn): void {
+  #onAccepted(pending: PendingTurn): void {
     const guess = pending.guess.peek();
-    if (guess !== null && guess !== pending.turnId.peek()) this.#unclear.add(guess);
+    if (guess !== null && guess !== pending.turnId.peek()) this.#unknownTurns.add(guess);
     for (const other of this.#pending.all.peek()) {
       if (other.turnId.peek() === pending.turnId.peek()) this.#others.get(other)?.abort();
     }
     for (const message of this.#tabMessage(pending)) this.#session.threads.tabMessages.post(message);
     this.#session.threads.outbox.erase(pending.name);
-    queueMicrotask(() => this.#clarify());
+    queueMicrotask(() => this.#resolveUnknown());
   }
 
   /** Move an ended turn to the history, or show that it failed. */
-  async #end(pending: PendingTurn, outcome: TurnOutcome): Promise<void> {
+  async #onEnded(pending: PendingTurn, outcome: TurnOutcome): Promise<void> {
     if (this.#ending.signal.aborted) return;
-    const { name, replaces, isHere } = pending;
+    const { name, replaces, isLocal } = pending;
     const attempt = pending.turnId.peek();
-    if (isHere) this.#session.outbox.forget(name);
-    if (isHere) this.#session.threads.outbox.erase(name);
+    if (isLocal) this.#session.outbox.forget(name);
+    if (isLocal) this.#session.threads.outbox.erase(name);
     if (attempt !== null) this.#names.set(attempt, name);
     if (outcome.kind === "failed") {
-      const asked = { name, replaces, isHere, input: pending.input.peek(), attempt };
+      const request = { name, replaces, isLocal, input: pending.input.peek(), attempt };
       batch(() => {
-        this.#failures.put(failedTurnOf(asked, outcome.problem), this.#turnsByNow());
+        this.#failures.put(failedTurnOf(request, outcome.problem), this.#latestTurns());
         this.#pending.remove(pending);
       });
       if (attempt !== null) void this.load(); // its tool results may be in the history
     } else {
       pending.state.value = "ending";
-      if (this.id.peek() !== null) await this.#caughtUp();
+      if (this.id.peek() !== null) await this.#catchUp();
       this.#pending.remove(pending);
     }
-    this.#clarify();
+    this.#resolveUnknown();
   }
 
   /** Read the history as soon as the server is available. */
-  async #caughtUp(): Promise<void> {
+  async #catchUp(): Promise<void> {
     while (!this.#ending.signal.aborted) {
       try {
-        return this.#found(await this.#history.catchUp());
+        return this.#applyPage(await this.#history.catchUp());
       } catch (problem) {
         const isLost = problem instanceof errors.TurnledgerError && problem.isRetryable;
         if (!isLost) return this.#report(problem);
-        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+        await new Promise((resolve) => setTimeout(resolve, RETRY_PAUSE));
       }
     }
   }
 
   /** Handle the rest of a page: the chat and its attempts. */
-  #found(page: ChatPage): void {
+  #applyPage(page: ChatPage): void {
     this.#session.chats.put(page.chat);
     this.#siblings.keep(this.turns.peek());
     for (const { id, state, input, createdAt } of page.attempts) {
@@ -346,7 +347,7 @@ export class KeptThread implements Thread {
       const pending = this.#pending.of(id);
       if (pending && pending.input.peek().length === 0) pending.input.value = input;
       if (pending || this.#history.has(id) || this.#pending.isGuessed(id)) continue;
-      if (this.#pending.unidentified) this.#unclear.add(id);
+      if (this.#pending.unidentified) this.#unknownTurns.add(id);
       else this.#followOther(id, { input, state: "running", startedAt: createdAt });
     }
     if (this.#pending.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
@@ -355,11 +356,11 @@ export class KeptThread implements Thread {
   /** Follow a turn that was sent elsewhere. */
   #followOther(turn: string, known: Partial<ConstructorParameters<typeof PendingTurn>[0]>): void {
     const { input = [], replaces = null } = this.#session.threads.tabMessages.of(turn) ?? {};
-    const pending = new PendingTurn({ name: turn, isHere: false, turnId: turn, input, replaces, ...known });
+    const pending = new PendingTurn({ name: turn, isLocal: false, turnId: turn, input, replaces, ...known });
     this.#pending.add(pending);
     if (known.state === "running") {
       this.#failures.clear();
-      this.#pending.started(pending);
+      this.#pending.moveStarted(pending);
     }
     const leaving = new AbortController();
     this.#others.set(pending, leaving);
@@ -367,7 +368,7 @@ export class KeptThread implements Thread {
     const source = { read: (id: string, after: number) => this.#events(id, after) };
     void this.#reader
       .follow(pending, source, leaving.signal)
-      .then((outcome) => (leaving.signal.aborted ? undefined : this.#end(pending, outcome)))
+      .then((outcome) => (leaving.signal.aborted ? undefined : this.#onEnded(pending, outcome)))
       .finally(() => {
         this.#others.delete(pending);
         this.#pending.remove(pending);
@@ -375,11 +376,11 @@ export class KeptThread implements Thread {
   }
 
   /** Resolve turns of unknown origin, as soon as every message from here has its turn id. */
-  #clarify(): void {
-    if (this.#pending.unidentified || this.#unclear.size === 0) return;
-    const strangers = [...this.#unclear].filter((turn) => !this.#pending.of(turn) && !this.#history.has(turn));
-    this.#unclear.clear();
-    if (strangers.length > 0) void this.load();
+  #resolveUnknown(): void {
+    if (this.#pending.unidentified || this.#unknownTurns.size === 0) return;
+    const others = [...this.#unknownTurns].filter((turn) => !this.#pending.of(turn) && !this.#history.has(turn));
+    this.#unknownTurns.clear();
+    if (others.length > 0) void this.load();
   }
 
   #follow(change: Change): void {
@@ -416,16 +417,16 @@ export class KeptThread implements Thread {
     if (pending) {
       if (type === "turn.queued") return;
       if (pending.state.peek() === "queued") pending.state.value = "running";
-      this.#pending.started(pending);
+      this.#pending.moveStarted(pending);
       if (pending.input.peek().length === 0) void this.load();
       return;
     }
     if (this.#history.has(turn) || this.#pending.isGuessed(turn) || this.#session.isReader) return;
     const own = this.#pending.unidentified;
-    if (type === "turn.queued") this.#pending.doubt();
+    if (type === "turn.queued") this.#pending.doubtGuesses();
     if (!own && type === "turn.queued") this.#followOther(turn, { state: "queued" });
     else if (!own) void this.load();
-    else if (type === "turn.running") this.#unclear.add(turn);
+    else if (type === "turn.running") this.#unknownTurns.add(turn);
     else {
       // Turns sent elsewhere at the same moment are distinguished once the server has answered here.
       own.guess.value = turn;
@@ -434,7 +435,7 @@ export class KeptThread implements Thread {
   }
 
   #turnEnded(turn: string, type: Change["type"]): void {
-    this.#unclear.delete(turn);
+    this.#unknownTurns.delete(turn);
     const pending = this.#pending.of(turn);
     if (pending) pending.isOver.value = true;
     else if (type === "turn.withdrawn" || (type === "turn.committed" && this.#history.has(turn))) return;
@@ -456,24 +457,24 @@ export class KeptThread implements Thread {
     return this.#chat.chat.events(turn, { after, signal: this.#ending.signal });
   }
 
-  #tabMessage({ turnId, isHere, name, input, replaces }: PendingTurn): TabMessage[] {
+  #tabMessage({ turnId, isLocal, name, input, replaces }: PendingTurn): TabMessage[] {
     const [chat, turn] = [this.id.peek(), turnId.peek()];
-    return isHere && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
+    return isLocal && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
   }
 
   /** Report a message that is too old to send, and put its text back into the composer. */
-  async #tooOld(name: string, input: readonly Item[]): Promise<void> {
+  async #reportTooOld(name: string, input: readonly Item[]): Promise<void> {
     await waitFor(() => this.#isLoaded.value || this.#problem.value !== null); // otherwise it would precede all turns
     if (this.#ending.signal.aborted) return;
-    const asked = { name, input, replaces: null, isHere: true, attempt: null };
+    const request = { name, input, replaces: null, isLocal: true, attempt: null };
     this.#session.composers.of(this);
-    this.#failures.put(failedTurn(asked, "outcome_unknown", ""), this.#turnsByNow());
+    this.#failures.put(failedTurn(request, "outcome_unknown", ""), this.#latestTurns());
     this.#session.outbox.forget(name);
     this.#session.threads.outbox.erase(name);
   }
 
   /** The last turn, and the pending ones. */
-  #turnsByNow(): readonly (string | null)[] {
+  #latestTurns(): readonly (string | null)[] {
     return [this.turns.peek().at(-1)?.id ?? null, ...this.#pending.all.peek().map(({ turnId }) => turnId.peek())];
   }
 

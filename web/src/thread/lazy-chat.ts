@@ -4,7 +4,7 @@ import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, freshKey, type Chat, type Client, type NewChat } from "turnledger";
 
 /** Milliseconds before an unreachable server is tried again. */
-const PAUSE = 2_000;
+const RETRY_PAUSE = 2_000;
 
 export class LazyChat {
   /** The key that it is created with. */
@@ -12,23 +12,23 @@ export class LazyChat {
   readonly facts: NewChat;
   readonly #client: Client;
   readonly #ending: AbortSignal;
-  readonly #made: (id: string) => void;
+  readonly #onCreated: (id: string) => void;
   readonly #id = signal<string | null>(null);
   #creating: Promise<void> | null = null;
 
-  /** `made`: called as soon as it exists. */
+  /** `onCreated`: called as soon as it exists. */
   constructor(
     client: Client,
     id: string | null,
     facts: NewChat,
-    made: (id: string) => void,
+    onCreated: (id: string) => void,
     ending: AbortSignal,
     name = freshKey(),
   ) {
     this.#client = client;
     this.#id.value = id;
     this.facts = facts;
-    this.#made = made;
+    this.#onCreated = onCreated;
     this.#ending = ending;
     this.name = name;
   }
@@ -52,15 +52,15 @@ export class LazyChat {
   async #create(): Promise<void> {
     for (;;) {
       try {
-        const asked = { ...this.facts, idempotencyKey: this.name, signal: this.#ending };
-        const { id } = await this.#client.chats.create(asked);
+        const options = { ...this.facts, idempotencyKey: this.name, signal: this.#ending };
+        const { id } = await this.#client.chats.create(options);
         this.#id.value = id;
-        this.#made(id as string);
+        this.#onCreated(id as string);
         return;
       } catch (problem) {
         const isLost = problem instanceof errors.TurnledgerError && problem.isRetryable;
         if (!isLost || this.#ending.aborted) throw problem;
-        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+        await new Promise((resolve) => setTimeout(resolve, RETRY_PAUSE));
       }
     }
   }

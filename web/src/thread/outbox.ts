@@ -7,12 +7,12 @@ import type { StorageScope } from "../session/storage-scope";
 import type { SendOptions } from "./thread";
 
 /** Milliseconds after which a server may have forgotten a message: sent again, it could run twice. */
-const SAFE = 23 * 3_600_000;
+const MAX_RESEND_AGE = 23 * 3_600_000;
 /** Milliseconds before this tab checks whether another tab sends what it has stored. */
-const LATER = 1_000;
-const WRITTEN = "message ";
+const CHECK_DELAY = 1_000;
+const PREFIX = "message ";
 /** Milliseconds until this tab surely sees removals by another one: locks are faster than storage. */
-const SEEN = 1_000;
+const STORAGE_DELAY = 1_000;
 
 /** A message that was not sent yet: its chat does not exist, or another message goes first. */
 export interface WrittenMessage {
@@ -33,7 +33,7 @@ export interface WrittenMessage {
 interface OutboxHandler {
   /** Send it again, and resolve when its outcome is known. `isOld`: it may have been answered more than a day ago. */
   resend(unsent: Unsent, isOld: boolean): Promise<void>;
-  ask(written: WrittenMessage, isOld: boolean): Promise<void>;
+  sendStored(written: WrittenMessage, isOld: boolean): Promise<void>;
 }
 
 /** The tab that sends a message holds its lock. The next tab that gets the lock while the message is still stored
@@ -49,7 +49,7 @@ export class TabOutbox {
   readonly #held = new Set<string>();
   #ready: Promise<unknown> = Promise.resolve();
   /** How many found messages are not decided yet. */
-  #unclear = 0;
+  #undecided = 0;
   #found: OutboxHandler | null = null;
   #last = 0;
 
@@ -74,8 +74,8 @@ export class TabOutbox {
   /** Send a new message after those that closed tabs left before it, also if no event announced them. */
   async sendInOrder(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
-    if (this.#found) this.#look(this.#found, Date.now() - LATER);
-    if (this.#unclear === 0) return work();
+    if (this.#found) this.#findAbandoned(this.#found, Date.now() - CHECK_DELAY);
+    if (this.#undecided === 0) return work();
     // Hold its lock meanwhile, so that no other tab takes it for an abandoned one.
     await withLock(this.#lock(name), {}, async () => {
       this.#held.add(name);
@@ -88,7 +88,7 @@ export class TabOutbox {
     // Times are unique: messages are sent in this order.
     this.#last = Math.max(Date.now(), this.#last + 1);
     const written = { ...message, writtenAt: this.#last };
-    this.#storage.set(WRITTEN + message.name, JSON.stringify(written));
+    this.#storage.set(PREFIX + message.name, JSON.stringify(written));
     return written;
   }
 
@@ -97,13 +97,13 @@ export class TabOutbox {
     for (const each of this.#written()) {
       const isForIt = each.chat.id === null && each.chat.name === name;
       const chat = { ...each.chat, id, wasMade: true };
-      if (isForIt) this.#storage.set(WRITTEN + each.name, JSON.stringify({ ...each, chat }));
+      if (isForIt) this.#storage.set(PREFIX + each.name, JSON.stringify({ ...each, chat }));
     }
   }
 
   /** Remove a message: it is in the client's outbox, or its outcome is known. */
   erase(name: string): void {
-    this.#storage.set(WRITTEN + name, null);
+    this.#storage.set(PREFIX + name, null);
   }
 
   /** Find abandoned messages, now and whenever a tab has closed. */
@@ -114,10 +114,10 @@ export class TabOutbox {
     const look = (): void => {
       timer ??= setTimeout(() => {
         timer = undefined;
-        this.#look(found);
-      }, LATER);
+        this.#findAbandoned(found);
+      }, CHECK_DELAY);
     };
-    this.#look(found);
+    this.#findAbandoned(found);
     if (!("locks" in navigator)) return; // without locks, no tab knows whether another is still there
     addEventListener("storage", look);
     this.#ending.addEventListener("abort", () => {
@@ -127,7 +127,7 @@ export class TabOutbox {
   }
 
   /** Take the abandoned messages that were stored before a time. */
-  #look(found: OutboxHandler, before = Infinity): void {
+  #findAbandoned(found: OutboxHandler, before = Infinity): void {
     const pending = this.#outbox.pending();
     // Sent ones go first: the others waited for them.
     for (const { idempotencyKey: name, recordedAt } of pending) {
@@ -141,13 +141,13 @@ export class TabOutbox {
       const { name } = message;
       if (message.writtenAt > before) continue;
       this.#take(name, async () => {
-        if (this.#storage.get(WRITTEN + name) !== null) await found.ask(message, isOld(message.writtenAt));
+        if (this.#storage.get(PREFIX + name) !== null) await found.sendStored(message, isOld(message.writtenAt));
       });
     }
   }
 
   #written(): WrittenMessage[] {
-    const found = this.#storage.names(WRITTEN).flatMap((name) => writtenOf(this.#storage.get(name)));
+    const found = this.#storage.names(PREFIX).flatMap((name) => writtenOf(this.#storage.get(name)));
     return found.sort((one, other) => one.writtenAt - other.writtenAt);
   }
 
@@ -158,10 +158,10 @@ export class TabOutbox {
       this.#held.add(name);
       await send();
     };
-    this.#clarify((isKnown) => {
+    this.#decide((onDecided) => {
       const begin = (lock: Lock | null): Promise<void> | void => {
         const begun = lock ? sending() : undefined;
-        isKnown();
+        onDecided();
         return begun;
       };
       const ended = this.#inTurn(name, begin, sending);
@@ -172,11 +172,11 @@ export class TabOutbox {
   }
 
   /** Make `ready` wait until it is decided whether this tab sends a message. */
-  #clarify(begin: (isKnown: () => void) => void): void {
-    this.#unclear += 1;
+  #decide(begin: (onDecided: () => void) => void): void {
+    this.#undecided += 1;
     const known = new Promise<void>((resolve) => {
       begin(() => {
-        this.#unclear -= 1;
+        this.#undecided -= 1;
         resolve();
       });
     });
@@ -197,8 +197,8 @@ export class TabOutbox {
     if (isFree) return;
     await withLock(this.#lock(name), { signal: this.#ending }, async () => {
       let begun = (): void => {};
-      this.#clarify((isKnown) => (begun = isKnown));
-      await new Promise((resolve) => setTimeout(resolve, SEEN));
+      this.#decide((onDecided) => (begun = onDecided));
+      await new Promise((resolve) => setTimeout(resolve, STORAGE_DELAY));
       const ended = this.#ending.aborted ? undefined : second();
       begun();
       await ended;
@@ -211,7 +211,7 @@ export class TabOutbox {
 }
 
 function isOld(at: number): boolean {
-  return Math.abs(Date.now() - at) > SAFE;
+  return Math.abs(Date.now() - at) > MAX_RESEND_AGE;
 }
 
 function writtenOf(text: string | null): WrittenMessage[] {

@@ -11,7 +11,7 @@ export type PendingState = "sending" | "queued" | "running" | "stopping" | "endi
 export class PendingTurn {
   /** The key of the request; of a turn sent elsewhere, its id. */
   readonly name: string;
-  readonly isHere: boolean;
+  readonly isLocal: boolean;
   /** Empty until known. */
   readonly input: Signal<readonly Item[]>;
   /** The turn that it replaces; later turns are hidden meanwhile. */
@@ -22,7 +22,7 @@ export class PendingTurn {
   /** Whether the guess is unsafe to act on. */
   isDoubtful = false;
   /** Whether it was sent; until then it waits in this tab. */
-  readonly isAsked = signal(false);
+  readonly isSent = signal(false);
   readonly state: Signal<PendingState>;
   /** The text since the last finished item. */
   readonly text = signal("");
@@ -40,32 +40,32 @@ export class PendingTurn {
   readonly eventCount = signal(0);
   last = 0;
   /** The turn that the events belong to. */
-  #told: string | null;
+  #eventsOf: string | null;
 
-  constructor(given: {
+  constructor(options: {
     name: string;
-    isHere: boolean;
+    isLocal: boolean;
     input: readonly Item[];
     replaces?: string | null;
     turnId?: string | null;
     state?: PendingState;
     startedAt?: number | null;
   }) {
-    this.name = given.name;
-    this.isHere = given.isHere;
-    this.input = signal(given.input);
-    this.replaces = given.replaces ?? null;
-    this.turnId.value = this.#told = given.turnId ?? null;
-    this.state = signal(given.state ?? "sending");
-    this.startedAt.value = given.startedAt ?? null;
+    this.name = options.name;
+    this.isLocal = options.isLocal;
+    this.input = signal(options.input);
+    this.replaces = options.replaces ?? null;
+    this.turnId.value = this.#eventsOf = options.turnId ?? null;
+    this.state = signal(options.state ?? "sending");
+    this.startedAt.value = options.startedAt ?? null;
   }
 
   /** Set its turn; events of another one are void. */
   identify(turn: string): void {
     this.turnId.value = turn;
-    if (this.#told === turn) return;
+    if (this.#eventsOf === turn) return;
     if (this.last > 0) this.#forget();
-    this.#told = turn;
+    this.#eventsOf = turn;
   }
 
   /** Apply one event; a repeated one changes nothing. Returns the failure, if this event reports it. */
@@ -73,7 +73,7 @@ export class PendingTurn {
     // An end with its process does not mean that a server has it again.
     if (event.type !== "turn.finished") this.eventCount.value += 1;
     if (event.type === "turn.restarted") {
-      this.turnId.value = this.#told = event.turn;
+      this.turnId.value = this.#eventsOf = event.turn;
       this.#forget();
       return null;
     }

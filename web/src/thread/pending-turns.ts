@@ -20,34 +20,34 @@ export class PendingTurns {
 
   /** A message from here that was sent and has no turn id yet. */
   get unidentified(): PendingTurn | undefined {
-    return this.#all.peek().find((each) => isHeld(each) && each.guess.peek() === null);
+    return this.#all.peek().find((each) => isUnidentified(each) && each.guess.peek() === null);
   }
 
   /** Whether this is probably the turn of a message from here. */
   isGuessed(turn: string): boolean {
-    return this.#all.peek().some((each) => isHeld(each) && each.guess.peek() === turn);
+    return this.#all.peek().some((each) => isUnidentified(each) && each.guess.peek() === turn);
   }
 
   /** Another turn was queued: earlier guesses may be wrong. */
-  doubt(): void {
-    for (const each of this.#all.peek()) if (isHeld(each) && each.guess.peek() !== null) each.isDoubtful = true;
+  doubtGuesses(): void {
+    for (const each of this.#all.peek()) if (isUnidentified(each) && each.guess.peek() !== null) each.isDoubtful = true;
   }
 
   /** How many messages hold a connection until the server reports their turn. */
   get connections(): number {
-    return this.#all.value.filter((each) => each.isAsked.value && each.turnId.value === null).length;
+    return this.#all.value.filter((each) => each.isSent.value && each.turnId.value === null).length;
   }
 
   /** Add it at the end; or before all waiting ones, if it does not wait for them. */
-  add(pending: PendingTurn, goesFirst = false): void {
+  add(pending: PendingTurn, skipsQueue = false): void {
     const all = this.#all.peek();
-    const waits = goesFirst ? all.findIndex((each) => isWaiting(each)) : -1;
+    const waits = skipsQueue ? all.findIndex((each) => isWaiting(each)) : -1;
     const place = waits < 0 ? all.length : waits;
     this.#all.value = [...all.slice(0, place), pending, ...all.slice(place)];
   }
 
   /** It has started: move it before all waiting ones. */
-  started(pending: PendingTurn): void {
+  moveStarted(pending: PendingTurn): void {
     const all = this.#all.peek().filter((each) => each !== pending);
     const waits = all.findIndex((each) => isWaiting(each));
     const place = waits < 0 ? all.length : waits;
@@ -71,8 +71,8 @@ export class PendingTurns {
   }
 }
 
-function isHeld(pending: PendingTurn): boolean {
-  return pending.isHere && pending.isAsked.peek() && pending.turnId.peek() === null;
+function isUnidentified(pending: PendingTurn): boolean {
+  return pending.isLocal && pending.isSent.peek() && pending.turnId.peek() === null;
 }
 
 function isWaiting(pending: PendingTurn): boolean {

@@ -5,9 +5,9 @@ import type { Branch, Chat, Turn } from "turnledger";
 import type { Siblings } from "./thread";
 
 /** How many pages of branches are read; of a chat with more, each shown turn is checked. */
-const PAGES = 5;
+const MAX_PAGES = 5;
 
-interface Asked {
+interface SiblingQuery {
   readonly parent: string | null;
   readonly shown: Signal<Siblings | null>;
 }
@@ -15,10 +15,10 @@ interface Asked {
 export class SiblingTurns {
   readonly #chat: () => Chat;
   readonly #ending: AbortSignal;
-  readonly #isAsked = signal(false);
+  readonly #isRequested = signal(false);
   /** The turns after which branches fork; null: the beginning. Undefined: unknown, so that each turn is checked. */
   readonly #forks = signal<ReadonlySet<string | null> | undefined>(new Set());
-  readonly #siblings = new Map<string, Asked>();
+  readonly #siblings = new Map<string, SiblingQuery>();
   #version = 0;
 
   constructor(chat: () => Chat, ending: AbortSignal) {
@@ -30,26 +30,26 @@ export class SiblingTurns {
   of(turn: Turn): ReadonlySignal<Siblings | null> {
     const found = this.#siblings.get(turn.id);
     if (found) return found.shown;
-    const asked = { parent: turn.parent, shown: signal<Siblings | null>(null) };
-    this.#siblings.set(turn.id, asked);
-    if (!this.#isAsked.peek()) {
-      this.#isAsked.value = true;
+    const query = { parent: turn.parent, shown: signal<Siblings | null>(null) };
+    this.#siblings.set(turn.id, query);
+    if (!this.#isRequested.peek()) {
+      this.#isRequested.value = true;
       void this.refresh();
-    } else void this.#ask(turn.id, asked);
-    return asked.shown;
+    } else void this.#load(turn.id, query);
+    return query.shown;
   }
 
   /** Branches may have changed: read them again, if they were ever needed. */
   async refresh(): Promise<void> {
-    if (!this.#isAsked.peek()) return;
+    if (!this.#isRequested.peek()) return;
     const version = ++this.#version;
     try {
       const forks = await this.#readForkPoints();
       if (version !== this.#version) return;
       this.#forks.value = forks;
-      await Promise.all([...this.#siblings].map(([turn, asked]) => this.#ask(turn, asked)));
+      await Promise.all([...this.#siblings].map(([turn, query]) => this.#load(turn, query)));
     } catch {
-      this.#isAsked.value = false; // the server was unavailable; the next caller tries again
+      this.#isRequested.value = false; // the server was unavailable; the next caller tries again
     }
   }
 
@@ -64,12 +64,12 @@ export class SiblingTurns {
     let pages = 0;
     for await (const page of this.#chat().branches({ signal: this.#ending }).pages()) {
       branches.push(...page.data);
-      if (page.next !== null && ++pages === PAGES) return undefined;
+      if (page.next !== null && ++pages === MAX_PAGES) return undefined;
     }
     return forkPoints(branches);
   }
 
-  async #ask(turn: string, { parent, shown }: Asked): Promise<void> {
+  async #load(turn: string, { parent, shown }: SiblingQuery): Promise<void> {
     const forks = this.#forks.peek();
     if (forks && !forks.has(parent)) {
       shown.value = null;

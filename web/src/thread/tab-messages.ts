@@ -1,4 +1,4 @@
-/** Tabs tell each other which turns they sent: no server reports the input of queued turns. */
+/** Messages between tabs about the turns that they sent: no server reports the input of queued turns. */
 
 import type { Item } from "turnledger";
 import { openChannel } from "../browser/broadcast-channel";
@@ -11,18 +11,18 @@ export interface TabMessage {
   readonly replaces: string | null;
 }
 
-type ChannelMessage = ({ readonly kind: "asked" } & TabMessage) | { readonly kind: "who"; readonly chat: string };
+type ChannelMessage = ({ readonly kind: "sent" } & TabMessage) | { readonly kind: "query"; readonly chat: string };
 
 /** Does nothing where the browser has no channels. */
 export class TabMessages {
   readonly #channel: BroadcastChannel | null;
   readonly #received = new Map<string, TabMessage>();
-  readonly #heard: (message: TabMessage) => void;
+  readonly #onMessage: (message: TabMessage) => void;
   readonly #known: (chat: string) => readonly TabMessage[];
 
-  /** `heard`: called for each message. `known`: the pending turns that this tab has sent. */
-  constructor(name: string, heard: (message: TabMessage) => void, known: (chat: string) => readonly TabMessage[]) {
-    this.#heard = heard;
+  /** `onMessage`: called for each message. `known`: the pending turns that this tab has sent. */
+  constructor(name: string, onMessage: (message: TabMessage) => void, known: (chat: string) => readonly TabMessage[]) {
+    this.#onMessage = onMessage;
     this.#known = known;
     this.#channel = openChannel(`turnledger turns ${name}`);
     this.#channel?.addEventListener("message", (event: MessageEvent<ChannelMessage>) => this.#receive(event.data));
@@ -33,26 +33,26 @@ export class TabMessages {
   }
 
   post(message: TabMessage): void {
-    this.#channel?.postMessage({ kind: "asked", ...message } satisfies ChannelMessage);
+    this.#channel?.postMessage({ kind: "sent", ...message } satisfies ChannelMessage);
   }
 
   /** Ask the other tabs for the turns that they have sent in a chat. */
   requestAll(chat: string): void {
-    this.#channel?.postMessage({ kind: "who", chat } satisfies ChannelMessage);
+    this.#channel?.postMessage({ kind: "query", chat } satisfies ChannelMessage);
   }
 
   close(): void {
     this.#channel?.close();
   }
 
-  #receive(said: ChannelMessage): void {
-    if (said.kind === "who") {
-      for (const message of this.#known(said.chat)) this.post(message);
+  #receive(data: ChannelMessage): void {
+    if (data.kind === "query") {
+      for (const message of this.#known(data.chat)) this.post(message);
       return;
     }
-    const { kind: _, ...message } = said;
+    const { kind: _, ...message } = data;
     this.#received.set(message.turn, message);
     if (this.#received.size > 100) this.#received.delete(this.#received.keys().next().value as string);
-    this.#heard(message);
+    this.#onMessage(message);
   }
 }

@@ -18,9 +18,9 @@ export function threadRows(
 ): readonly ThreadRow[] {
   const committed = new Set(turns.map(({ id }) => id));
   const isCommitted = (each: PendingTurn): boolean => each.turnId.value !== null && committed.has(each.turnId.value);
-  const onItsWay = pending.filter((each) => !isCommitted(each));
-  const first = onItsWay.find(({ state }) => state.value !== "ending");
-  const replaced = onItsWay
+  const uncommitted = pending.filter((each) => !isCommitted(each));
+  const first = uncommitted.find(({ state }) => state.value !== "ending");
+  const replaced = uncommitted
     // While another one runs first, the replaced turn is still shown.
     .filter((each) => each.replaces !== null && (each === first || each.state.value === "ending"))
     .map((each) => turns.findIndex(({ id }) => id === each.replaces))
@@ -28,6 +28,6 @@ export function threadRows(
   const shown = turns.slice(0, Math.min(turns.length, ...replaced));
   return [
     ...shown.map((turn) => ({ name: nameOf(turn), turn, pending: null })),
-    ...onItsWay.map((each) => ({ name: each.name, turn: null, pending: each })),
+    ...uncommitted.map((each) => ({ name: each.name, turn: null, pending: each })),
   ];
 }

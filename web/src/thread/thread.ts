@@ -21,7 +21,7 @@ export interface FailedTurn {
   readonly attempt?: string | null;
   readonly isStopped: boolean;
   /** Whether this tab sent it since it was loaded: the composer then takes its text back. */
-  readonly isHere: boolean;
+  readonly isLocal: boolean;
 }
 
 export interface SendOptions {

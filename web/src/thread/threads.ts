@@ -11,14 +11,14 @@ import { UnkeptThread } from "./unkept-thread";
 import { TabOutbox, type WrittenMessage } from "./outbox";
 
 /** How many hidden threads are kept. */
-const REMEMBERED = 8;
+const MAX_HIDDEN = 8;
 
 export class Threads {
   readonly #session: Session;
-  readonly #byPlace = new Map<string, Thread>();
+  readonly #byKey = new Map<string, Thread>();
   readonly #ending = new AbortController();
   /** Threads of chats that a closed tab began. */
-  readonly #left = new Set<Thread>();
+  readonly #orphaned = new Set<Thread>();
   readonly outbox: TabOutbox;
   readonly tabMessages: TabMessages;
   /** The options of a new chat. */
@@ -45,9 +45,9 @@ export class Threads {
 
   /** A new chat has its id: find it by that, too. */
   chatCreated(thread: Thread, id: string): void {
-    this.#byPlace.set(id, thread);
+    this.#byKey.set(id, thread);
     if (this.current.peek() === thread) this.#session.router.chatCreated(id);
-    else if (this.#left.has(thread)) this.#reveal(id);
+    else if (this.#orphaned.has(thread)) this.#reveal(id);
   }
 
   /** Show the chat of a closed tab in place of an empty one, if the user was about to see it. */
@@ -62,8 +62,8 @@ export class Threads {
   close(): void {
     this.#ending.abort();
     this.tabMessages.close();
-    for (const thread of this.#byPlace.values()) thread.close();
-    this.#byPlace.clear();
+    for (const thread of this.#byKey.values()) thread.close();
+    this.#byKey.clear();
   }
 
   /** A closed tab had sent a message. */
@@ -76,30 +76,30 @@ export class Threads {
   }
 
   /** A closed tab had stored a message and not sent it. */
-  async ask(written: WrittenMessage, isOld: boolean): Promise<void> {
+  async sendStored(written: WrittenMessage, isOld: boolean): Promise<void> {
     const { id, name, facts, wasMade } = written.chat;
-    const place = `left ${name}`;
-    const found = id ? this.#at({ kind: "chat", id }) : this.#byPlace.get(place);
+    const key = `left ${name}`;
+    const found = id ? this.#at({ kind: "chat", id }) : this.#byKey.get(key);
     const thread = found ?? new KeptThread(this.#session, null, name, facts);
     if (!found) {
-      this.#byPlace.set(place, thread);
-      this.#left.add(thread);
+      this.#byKey.set(key, thread);
+      this.#orphaned.add(thread);
     }
     if (id && wasMade) this.#reveal(id);
-    if (thread instanceof KeptThread) await thread.ask(written, isOld);
+    if (thread instanceof KeptThread) await thread.sendStored(written, isOld);
   }
 
   #kept(id: string): KeptThread | null {
-    const thread = this.#byPlace.get(id);
+    const thread = this.#byKey.get(id);
     return thread instanceof KeptThread ? thread : null;
   }
 
   #at(route: Route): Thread {
-    const place = routeName(route);
-    const found = this.#byPlace.get(place);
+    const key = routeName(route);
+    const found = this.#byKey.get(key);
     const thread = found ?? this.#make(route);
-    this.#byPlace.delete(place); // most recently used last
-    this.#byPlace.set(place, thread);
+    this.#byKey.delete(key); // most recently used last
+    this.#byKey.set(key, thread);
     this.#tidy(thread);
     return thread;
   }
@@ -112,22 +112,22 @@ export class Threads {
   /** Forget unkept threads that are not shown. */
   #forgetUnkept(): void {
     const route = this.#session.router.route.peek();
-    for (const [place, thread] of this.#byPlace) {
-      if (thread.isKept || (route && place === routeName(route))) continue;
-      this.#byPlace.delete(place);
+    for (const [key, thread] of this.#byKey) {
+      if (thread.isKept || (route && key === routeName(route))) continue;
+      this.#byKey.delete(key);
       thread.close();
     }
   }
 
   #tidy(shown: Thread): void {
     this.#forgetUnkept();
-    for (const [place, thread] of this.#byPlace) {
-      if (this.#byPlace.size <= REMEMBERED) break;
+    for (const [key, thread] of this.#byKey) {
+      if (this.#byKey.size <= MAX_HIDDEN) break;
       // A failure stays readable until the user comes back.
-      const isNeeded = thread.failed.peek()?.isHere || thread.pending.peek().some((each) => each.isHere);
+      const isNeeded = thread.failed.peek()?.isLocal || thread.pending.peek().some((each) => each.isLocal);
       if (thread === shown || isNeeded) continue;
-      this.#byPlace.delete(place);
-      if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may also be stored under its id
+      this.#byKey.delete(key);
+      if (![...this.#byKey.values()].includes(thread)) thread.close(); // it may also be stored under its id
     }
   }
 }

@@ -2,6 +2,7 @@
 
 import type { Item, ItemPart, Turn } from "turnledger";
 import { safeText } from "../markdown/safe-text";
+import { strings } from "../strings";
 
 /** The state of a tool step. `unknown`: it was started, and its outcome is unknown. */
 export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
@@ -25,7 +26,7 @@ export type TurnPart =
   | { readonly kind: "other"; readonly type: string; readonly json: string };
 
 /** Results that the ledger writes in place of a tool, word for word: a tool's own result may begin the same way. */
-const GIVEN: ReadonlyMap<string, StepState> = new Map([
+const LEDGER_RESULTS: ReadonlyMap<string, StepState> = new Map([
   ["Not started: the turn ended before this call was run. It has had no effect.", "not started"],
   [
     "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have " +
@@ -36,20 +37,19 @@ const GIVEN: ReadonlyMap<string, StepState> = new Map([
 ]);
 
 interface TurnParts {
-  readonly asked: readonly TurnPart[];
-  readonly answered: readonly TurnPart[];
+  readonly input: readonly TurnPart[];
+  readonly output: readonly TurnPart[];
 }
 
-/** The input and output of a turn, without hidden items. Results that came with the next turn are shown at their calls.
- * */
+/** The input and output of a turn, without hidden items. Results in the next turn's input are shown at their calls. */
 export function partsOf(turn: Turn, before?: Turn, after?: Turn): TurnParts {
   const hidden = hiddenPlaces(turn);
   const shown = (items: readonly Item[], offset: number): Item[] => items.filter((_, at) => !hidden.has(at + offset));
   const calledBefore = openCalls(before?.output ?? []);
-  const asked = shown(turn.input, 0).filter((item) => !isResult(item) || !calledBefore.has(callId(item)));
+  const input = shown(turn.input, 0).filter((item) => !isResult(item) || !calledBefore.has(callId(item)));
   const later = openCalls(turn.output).size ? (after?.input ?? []).filter(isResult) : [];
-  const answered = shown(turn.output, turn.input.length);
-  return { asked: partsOfItems(asked, [], false), answered: partsOfItems(answered, later, false) };
+  const output = shown(turn.output, turn.input.length);
+  return { input: partsOfItems(input, [], false), output: partsOfItems(output, later, false) };
 }
 
 /** Hiding a call hides its result, and the reverse. */
@@ -127,8 +127,8 @@ function isCall(item: Item): boolean {
 function message(item: Item): TurnPart[] {
   const { role, content } = item;
   if (role === "system" || role === "developer") {
-    const said = typeof content === "string" ? content : partsIn(content).map((part) => part.text ?? "").join("");
-    return said ? [{ kind: "note", text: said }] : [];
+    const text = typeof content === "string" ? content : partsIn(content).map((part) => part.text ?? "").join("");
+    return text ? [{ kind: "note", text }] : [];
   }
   if (typeof content === "string") return text(content, item);
   const parts: TurnPart[] = [];
@@ -149,11 +149,11 @@ function text(words: string, { status }: Item): TurnPart[] {
 }
 
 function picture(part: ItemPart): TurnPart[] {
-  const given = part["image_url"];
-  const url = typeof given === "string" ? given : (given as { url?: unknown } | null | undefined)?.url;
-  if (typeof url === "string") return [{ kind: "picture", url, words: "Image" }];
+  const image = part["image_url"];
+  const url = typeof image === "string" ? image : (image as { url?: unknown } | null | undefined)?.url;
+  if (typeof url === "string") return [{ kind: "picture", url, words: strings.thread.image }];
   if (typeof part["b64_json"] === "string") {
-    return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
+    return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: strings.thread.image }];
   }
   if (!/file|audio/.test(part.type)) return [other(part)];
   return [{ kind: "file", name: safeText(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
@@ -171,7 +171,7 @@ function step(call: Item | null, result: Item | null, isRunning: boolean): TurnP
   const output = result ? (result["output"] ?? "") : firstOf(call, ["result", "results", "outputs"]);
   return {
     kind: "step",
-    name: safeText(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
+    name: safeText(String(call?.["name"] ?? (kind.replaceAll("_", " ") || strings.tools.result))),
     input: words(input),
     output: output === null ? null : words(output),
     pictures: partsIn(output).flatMap(picturesOf),
@@ -197,7 +197,7 @@ function picturesOf(part: ItemPart): string[] {
 
 function stateOf(call: Item | null, result: Item | null, output: unknown, isRunning: boolean): StepState {
   if (result) {
-    return GIVEN.get(words(output)) ?? (result["status"] === "failed" ? "failed" : "done");
+    return LEDGER_RESULTS.get(words(output)) ?? (result["status"] === "failed" ? "failed" : "done");
   }
   if (call?.["status"] === "failed") return "failed";
   // A tool that the model's server ran has no separate result.

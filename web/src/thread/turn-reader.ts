@@ -12,23 +12,23 @@ export type TurnOutcome =
 
 export interface TurnSource {
   /** Request the turn, with the same key each time, so that it runs once. Undefined: it was requested elsewhere. */
-  readonly ask?: () => TurnStream;
+  readonly request?: () => TurnStream;
   /** Called before a retry: returns whether that may be sent yet. */
-  readonly behind?: () => () => boolean;
+  readonly mayRetry?: () => () => boolean;
   read(turn: string, after: number): Stream<TurnEvent>;
 }
 
 /** Failures of the process that ran a turn, not of the model: the turn is requested again, and resumes after its last
  * finished step. */
-const OF_THE_PROCESS =
+const PROCESS_FAILURES =
   /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|store_.*|.*outcome_unknown)$/;
 
 /** Milliseconds between checks whether a server has accepted a turn: its stream is silent until it runs. */
-const LOOK = 100;
+const ID_POLL_INTERVAL = 100;
 /** Milliseconds before an unreachable server is tried again. */
-const PAUSE = 3_000;
-/** Maximum requests of a turn whose process ended. */
-const TIMES = 10;
+const RETRY_PAUSE = 3_000;
+/** Maximum requests of one turn, if its process ends each time. */
+const MAX_REQUESTS = 10;
 
 export class TurnReader {
   readonly #isShown: ReadonlySignal<boolean>;
@@ -47,41 +47,41 @@ export class TurnReader {
   async follow(pending: PendingTurn, source: TurnSource, withdrawn?: AbortSignal): Promise<TurnOutcome> {
     const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
     let last: TurnOutcome = { kind: "gone" };
-    let isAgain = false;
+    let isRetry = false;
     // No server has the turn any more.
     const forget = (): void => {
       pending.turnId.value = null;
-      isAgain = true;
+      isRetry = true;
     };
-    for (let asked = 0; ; ) {
+    for (let requests = 0; ; ) {
       await this.#until(() => isOver() || this.#isWanted(pending), withdrawn);
-      if (isAgain) {
-        const isReady = source.behind?.() ?? ((): boolean => true);
+      if (isRetry) {
+        const isReady = source.mayRetry?.() ?? ((): boolean => true);
         await this.#until(() => isOver() || isReady(), withdrawn);
       }
       if (isOver()) return { kind: "gone" };
       const turn = pending.turnId.peek();
-      const isAsking = source.ask !== undefined && turn === null;
-      if (turn === null && (!source.ask || asked > TIMES)) return last;
-      asked += Number(isAsking);
-      pending.isAsked.value = true;
+      const isRequest = source.request !== undefined && turn === null;
+      if (turn === null && (!source.request || requests > MAX_REQUESTS)) return last;
+      requests += Number(isRequest);
+      pending.isSent.value = true;
       try {
-        const outcome = isAsking
-          ? await this.#listen(pending, (source.ask as () => TurnStream)(), withdrawn)
+        const outcome = isRequest
+          ? await this.#listen(pending, (source.request as () => TurnStream)(), withdrawn)
           : await this.#listen(pending, source.read(turn as string, pending.last), withdrawn);
-        if (outcome && !(source.ask && isMendable(outcome))) return outcome;
+        if (outcome && !(source.request && isRetryable(outcome))) return outcome;
         if (outcome) forget();
         last = outcome ?? last;
       } catch (problem) {
         if (isOver()) return { kind: "gone" };
-        if (isAbsent(problem)) {
-          if (!source.ask || isAsking) return { kind: "failed", problem };
+        if (isMissing(problem)) {
+          if (!source.request || isRequest) return { kind: "failed", problem };
           forget(); // a retry learns what became of it
-        } else if (problem instanceof errors.WaitEnded && source.ask) {
+        } else if (problem instanceof errors.WaitEnded && source.request) {
           forget();
         } else if (isLost(problem)) {
-          asked -= Number(isAsking);
-          isAgain = isAsking;
+          requests -= Number(isRequest);
+          isRetry = isRequest;
           pending.isOffline.value = true;
           await this.#pause(withdrawn);
         } else return { kind: "failed", problem };
@@ -95,24 +95,24 @@ export class TurnReader {
     stream: Stream<TurnEvent> | TurnStream,
     withdrawn: AbortSignal | undefined,
   ): Promise<TurnOutcome | null> {
-    let isLetGo = false;
+    let isReleased = false;
     const head = "turnId" in stream ? stream : null;
-    const look = setInterval(() => known(pending, head), LOOK);
+    const look = setInterval(() => identify(pending, head), ID_POLL_INTERVAL);
     const release = effect(() => {
       if (this.#isWanted(pending)) return;
-      isLetGo = true;
+      isReleased = true;
       stream.close();
     });
     const close = (): void => stream.close();
     for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", close);
     try {
       for await (const event of stream) {
-        known(pending, head);
+        identify(pending, head);
         pending.apply(event);
         if (event.type === "turn.finished") return outcomeOf(event);
       }
       // A turn that was withdrawn before it began has no events; its sender retries.
-      return isLetGo ? null : { kind: "gone" };
+      return isReleased ? null : { kind: "gone" };
     } finally {
       clearInterval(look);
       release();
@@ -144,7 +144,7 @@ export class TurnReader {
 
   async #pause(withdrawn: AbortSignal | undefined): Promise<void> {
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, PAUSE);
+      const timer = setTimeout(resolve, RETRY_PAUSE);
       const now = (): void => {
         clearTimeout(timer);
         resolve();
@@ -156,7 +156,7 @@ export class TurnReader {
 }
 
 /** Store the turn id as soon as the server reports it. */
-function known(pending: PendingTurn, stream: TurnStream | null): void {
+function identify(pending: PendingTurn, stream: TurnStream | null): void {
   if (!stream?.turnId) return;
   pending.identify(stream.turnId);
   if (pending.state.peek() === "sending") pending.state.value = "queued";
@@ -171,18 +171,18 @@ function outcomeOf({ state, failure }: Extract<TurnEvent, { type: "turn.finished
     case "running":
       return { kind: "gone" };
     default:
-      return { kind: "failed", problem: failure ?? { code: "turn_stopped", message: "The turn was stopped." } };
+      return { kind: "failed", problem: failure ?? { code: "turn_stopped", message: "" } };
   }
 }
 
 /** Whether a retry may do better. */
-function isMendable(outcome: TurnOutcome): boolean {
+function isRetryable(outcome: TurnOutcome): boolean {
   if (outcome.kind !== "failed") return outcome.kind === "gone";
   const { code } = outcome.problem as { code: string };
-  return OF_THE_PROCESS.test(code);
+  return PROCESS_FAILURES.test(code);
 }
 
-function isAbsent(problem: unknown): boolean {
+function isMissing(problem: unknown): boolean {
   return problem instanceof errors.TurnNotFound || problem instanceof errors.NotAdmitted;
 }
 

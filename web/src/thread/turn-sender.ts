@@ -14,11 +14,11 @@ export interface OutgoingMessage {
   readonly input: readonly Item[];
   readonly replaces: string | null;
   /** Whether a closed tab had already sent it. */
-  readonly wasAsked?: boolean;
+  readonly wasSent?: boolean;
   /** Whether it goes before queued turns. */
-  readonly goesFirst?: boolean;
+  readonly skipsQueue?: boolean;
   /** Request the turn under its name; a retry waits for `beforeRetry`. */
-  ask(beforeRetry: () => Promise<void>): TurnStream;
+  request(beforeRetry: () => Promise<void>): TurnStream;
 }
 
 interface SenderContext {
@@ -28,15 +28,15 @@ interface SenderContext {
   readonly outbox: Pick<TabOutbox, "whileHeld">;
   read(turn: string, after: number): Stream<TurnEvent>;
   /** A server has accepted it, as this turn. */
-  accepted(pending: PendingTurn): void;
+  onAccepted(pending: PendingTurn): void;
   /** It has ended; resolves when that is shown. */
-  ended(pending: PendingTurn, outcome: TurnOutcome): Promise<void>;
+  onEnded(pending: PendingTurn, outcome: TurnOutcome): Promise<void>;
 }
 
 /** How many turns without an id may hold a connection: servers are slow to report the ids of queued turns, and browsers
  * have few connections. */
-const HELD = 2;
-const TAKEN_BACK: TurnOutcome = { kind: "failed", problem: { code: "turn_stopped", message: "It was taken back." } };
+const MAX_UNIDENTIFIED = 2;
+const WITHDRAWN: TurnOutcome = { kind: "failed", problem: { code: "turn_stopped", message: "" } };
 
 export class TurnSender {
   readonly #context: SenderContext;
@@ -50,40 +50,41 @@ export class TurnSender {
 
   /** Send a message, and resolve when it has ended, however it did. */
   async send(message: OutgoingMessage): Promise<void> {
-    const { pending: line, outbox } = this.#context;
-    const { name, input, replaces, goesFirst, wasAsked = false } = message;
-    if (line.all.peek().some((each) => each.name === name)) return;
-    const pending = new PendingTurn({ name, isHere: true, input, replaces });
-    pending.isAsked.value = wasAsked;
-    const earlier = goesFirst ? [] : line.all.peek().filter((each) => each.isHere);
+    const { pending: queue, outbox } = this.#context;
+    const { name, input, replaces, skipsQueue, wasSent = false } = message;
+    if (queue.all.peek().some((each) => each.name === name)) return;
+    const pending = new PendingTurn({ name, isLocal: true, input, replaces });
+    pending.isSent.value = wasSent;
+    const earlier = skipsQueue ? [] : queue.all.peek().filter((each) => each.isLocal);
     const withdrawal = new AbortController();
     this.#withdrawals.set(pending, withdrawal);
-    line.add(pending, goesFirst);
+    queue.add(pending, skipsQueue);
     const before = this.#last;
-    const isGone = (): boolean => withdrawal.signal.aborted || !line.all.value.includes(pending);
+    const isGone = (): boolean => withdrawal.signal.aborted || !queue.all.value.includes(pending);
     this.#last = waitFor(() => pending.turnId.value !== null || pending.guess.value !== null || isGone());
     const releases = [
       effect(() => {
-        if (pending.turnId.value !== null) this.#context.accepted(pending);
+        if (pending.turnId.value !== null) this.#context.onAccepted(pending);
       }),
       effect(() => {
-        if (pending.state.value === "running") line.started(pending);
+        if (pending.state.value === "running") queue.moveStarted(pending);
       }),
     ];
     const end = (outcome: TurnOutcome): Promise<void> =>
-      this.#context.ended(pending, withdrawal.signal.aborted ? TAKEN_BACK : outcome);
+      this.#context.onEnded(pending, withdrawal.signal.aborted ? WITHDRAWN : outcome);
     try {
       await outbox.whileHeld(name, async () => {
         await unlessAborted(withdrawal.signal, before);
-        await unlessAborted(withdrawal.signal, waitFor(() => wasAsked || line.connections < HELD || isGone()));
-        await end(await this.#carry(pending, message, earlier, withdrawal.signal));
+        const maySend = (): boolean => wasSent || queue.connections < MAX_UNIDENTIFIED || isGone();
+        await unlessAborted(withdrawal.signal, waitFor(maySend));
+        await end(await this.#run(pending, message, earlier, withdrawal.signal));
       });
     } catch (problem) {
       await end({ kind: "failed", problem });
     } finally {
       for (const release of releases) release();
       this.#withdrawals.delete(pending);
-      line.remove(pending);
+      queue.remove(pending);
     }
   }
 
@@ -94,7 +95,7 @@ export class TurnSender {
     return withdrawal !== undefined;
   }
 
-  async #carry(
+  async #run(
     pending: PendingTurn,
     message: OutgoingMessage,
     earlier: readonly PendingTurn[],
@@ -107,14 +108,14 @@ export class TurnSender {
       return { kind: "failed", problem };
     }
     const read = (turn: string, after: number): Stream<TurnEvent> => this.#context.read(turn, after);
-    const behind = (): (() => boolean) => this.#behind(earlier);
-    const ask = (): TurnStream => message.ask(() => waitFor(behind()));
-    return reader.follow(pending, { ask, read, behind }, withdrawn);
+    const mayRetry = (): (() => boolean) => this.#mayRetry(earlier);
+    const request = (): TurnStream => message.request(() => waitFor(mayRetry()));
+    return reader.follow(pending, { request, read, mayRetry }, withdrawn);
   }
 
   /** Whether each of these has ended or shown progress since now. A restarted server has lost its queue, and a retry
    * must not overtake earlier messages. */
-  #behind(earlier: readonly PendingTurn[]): () => boolean {
+  #mayRetry(earlier: readonly PendingTurn[]): () => boolean {
     const { pending } = this.#context;
     const counts = new Map(earlier.map((each) => [each, each.eventCount.peek()]));
     const hasNews = (each: PendingTurn): boolean => each.eventCount.value !== counts.get(each);

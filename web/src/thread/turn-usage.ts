@@ -2,12 +2,13 @@
 
 import type { Turn } from "turnledger";
 import { safeText } from "../markdown/safe-text";
+import { strings } from "../strings";
 
 interface TurnUsage {
   readonly model: string | null;
   /** In short, as `1,204 tokens · 3.2 s`. */
-  readonly words: string;
-  readonly explained: string;
+  readonly summary: string;
+  readonly details: string;
 }
 
 export function turnUsage({ details, createdAt, committedAt }: Turn): TurnUsage {
@@ -17,23 +18,25 @@ export function turnUsage({ details, createdAt, committedAt }: Turn): TurnUsage 
   const total = count(usage["total_tokens"]) ?? (input !== null && output !== null ? input + output : null);
   const time = Math.max(0, committedAt - createdAt);
   const duration = time >= 100 ? formatDuration(time) : "";
-  const tokens = total === null ? "" : `${total.toLocaleString()} ${total === 1 ? "token" : "tokens"}`;
-  const read = input !== null && `${input.toLocaleString()} read`;
-  const written = output !== null && `${output.toLocaleString()} written`;
-  const told = [tokens, [read, written].filter(Boolean).join(", ")].filter(Boolean).join(": ");
+  const tokens = total === null ? "" : strings.turn.tokens(total);
+  const parts = [
+    ...(input === null ? [] : [strings.turn.inputTokens(input)]),
+    ...(output === null ? [] : [strings.turn.outputTokens(output)]),
+  ];
+  const counts = [tokens, parts.join(", ")].filter(Boolean).join(": ");
   return {
     model: typeof details["model"] === "string" ? safeText(details["model"]) : null,
-    words: [tokens, duration].filter(Boolean).join(" · "),
-    explained: [told, duration && `Took ${duration}`].filter(Boolean).join(". "),
+    summary: [tokens, duration].filter(Boolean).join(" · "),
+    details: [counts, duration && strings.turn.took(duration)].filter(Boolean).join(". "),
   };
 }
 
 /** Format milliseconds; up to a minute as seconds with this many decimals. */
 export function formatDuration(milliseconds: number, digits = 1): string {
   const seconds = milliseconds / 1_000;
-  if (seconds < 60) return `${seconds.toFixed(digits)} s`;
+  if (seconds < 60) return strings.turn.seconds(seconds.toFixed(digits));
   const whole = Math.round(seconds);
-  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return strings.turn.minutes(Math.floor(whole / 60), whole % 60);
 }
 
 function count(value: unknown): number | null {

@@ -10,7 +10,7 @@ import { PendingTurn } from "./pending-turn";
 import type { FailedTurn, SendOptions, Thread, Siblings } from "./thread";
 
 /** A turn, and its messages for the next request. */
-interface Said {
+interface UnkeptTurn {
   readonly turn: Turn;
   readonly messages: readonly UnkeptMessage[];
 }
@@ -25,7 +25,7 @@ export class UnkeptThread implements Thread {
   readonly problem: ReadonlySignal<unknown> = signal(null);
   readonly isLoaded: ReadonlySignal<boolean> = signal(true);
   readonly turns: ReadonlySignal<readonly Turn[]>;
-  readonly #said = signal<readonly Said[]>([]);
+  readonly #history = signal<readonly UnkeptTurn[]>([]);
   readonly #pending = signal<readonly PendingTurn[]>([]);
   readonly #failed = signal<FailedTurn | null>(null);
   readonly #session: Session;
@@ -41,7 +41,7 @@ export class UnkeptThread implements Thread {
 
   constructor(session: Session) {
     this.#session = session;
-    this.turns = computed(() => this.#said.value.map(({ turn }) => turn));
+    this.turns = computed(() => this.#history.value.map(({ turn }) => turn));
     // The back/forward cache would keep the page for the next user.
     addEventListener("pagehide", () => this.#forget(), { signal: this.#closing.signal });
   }
@@ -59,20 +59,20 @@ export class UnkeptThread implements Thread {
   }
 
   send(input: Input, options?: SendOptions): Promise<void> {
-    return this.#ask(itemsOf(input), null, options);
+    return this.#submit(itemsOf(input), null, options);
   }
 
   edit(turn: Turn, input: Input, options?: SendOptions): Promise<void> {
-    return this.#ask(itemsOf(input), turn.id, options);
+    return this.#submit(itemsOf(input), turn.id, options);
   }
 
   regenerate(turn: Turn, options?: SendOptions): Promise<void> {
-    return this.#ask(turn.input, turn.id, options);
+    return this.#submit(turn.input, turn.id, options);
   }
 
   async retry(options?: SendOptions): Promise<void> {
     const failed = this.#failed.peek();
-    if (failed) await this.#ask(failed.input, failed.replaces, options);
+    if (failed) await this.#submit(failed.input, failed.replaces, options);
   }
 
   async stop({ which, policy = "keep" }: { which?: PendingTurn; policy?: OnStop } = {}): Promise<void> {
@@ -101,7 +101,7 @@ export class UnkeptThread implements Thread {
   }
   async switch(): Promise<void> {}
   async undo(): Promise<void> {
-    this.#said.value = this.#said.peek().slice(0, -1);
+    this.#history.value = this.#history.peek().slice(0, -1);
   }
   async fork(): Promise<string | null> {
     return null;
@@ -117,15 +117,15 @@ export class UnkeptThread implements Thread {
     batch(() => {
       this.#pending.value = [];
       this.#failed.value = null;
-      this.#said.value = [];
+      this.#history.value = [];
     });
   }
 
-  async #ask(input: readonly Item[], replaces: string | null, options: SendOptions = {}): Promise<void> {
+  async #submit(input: readonly Item[], replaces: string | null, options: SendOptions = {}): Promise<void> {
     const others = this.#pending.peek();
     const name = options.idempotencyKey ?? freshKey();
     const state = others.length > 0 ? "queued" : "sending";
-    const pending = new PendingTurn({ name, isHere: true, input, replaces, state });
+    const pending = new PendingTurn({ name, isLocal: true, input, replaces, state });
     batch(() => {
       this.#failed.value = null;
       this.#pending.value = [...others, pending];
@@ -149,12 +149,12 @@ export class UnkeptThread implements Thread {
     const input = messagesOf(pending.input.peek());
     const chat = this.#chat();
     const { model = this.#session.composers.modelOf(this) ?? undefined, instructions, settings } = options;
-    const asked = { model, instructions, settings, onStop: "keep", signal: ending } as const;
+    const sendOptions = { model, instructions, settings, onStop: "keep", signal: ending } as const;
     const startedAt = Date.now();
     try {
       pending.state.value = "sending";
       const history = before.flatMap(({ messages }) => messages);
-      const stream = chat.send([...history, ...input], asked);
+      const stream = chat.send([...history, ...input], sendOptions);
       this.#streams.set(pending, stream);
       let usage: unknown = null;
       for await (const event of stream) usage = applyEvent(pending, event) ?? usage;
@@ -171,8 +171,8 @@ export class UnkeptThread implements Thread {
   /** Add the answered or stopped turn. */
   #settle(
     pending: PendingTurn,
-    before: readonly Said[],
-    { messages, startedAt, details }: { messages: Said["messages"]; startedAt: number; details: Turn["details"] },
+    before: readonly UnkeptTurn[],
+    { messages, startedAt, details }: { messages: UnkeptTurn["messages"]; startedAt: number; details: Turn["details"] },
   ): void {
     const policy = this.#stopped.get(pending);
     if (messages.length === 0 || policy === "discard") return this.#end(pending, null);
@@ -190,7 +190,7 @@ export class UnkeptThread implements Thread {
     };
     this.#names.set(turn.id, pending.name);
     batch(() => {
-      this.#said.value = [...before, { turn, messages }];
+      this.#history.value = [...before, { turn, messages }];
       this.#leave(pending);
     });
   }
@@ -198,9 +198,9 @@ export class UnkeptThread implements Thread {
   /** It failed, or, without a problem, was stopped. */
   #end(pending: PendingTurn, problem: unknown): void {
     const { name, replaces } = pending;
-    const asked = { name, replaces, isHere: true, input: pending.input.peek() };
+    const request = { name, replaces, isLocal: true, input: pending.input.peek() };
     batch(() => {
-      this.#failed.value = failedTurnOf(asked, problem ?? { code: "turn_stopped", message: "" });
+      this.#failed.value = failedTurnOf(request, problem ?? { code: "turn_stopped", message: "" });
       this.#leave(pending);
     });
   }
@@ -210,10 +210,10 @@ export class UnkeptThread implements Thread {
   }
 
   /** The turns before the one that it replaces. */
-  #before({ replaces }: PendingTurn): readonly Said[] {
-    const said = this.#said.peek();
-    const at = said.findIndex(({ turn }) => turn.id === replaces);
-    return at < 0 ? said : said.slice(0, at);
+  #before({ replaces }: PendingTurn): readonly UnkeptTurn[] {
+    const history = this.#history.peek();
+    const at = history.findIndex(({ turn }) => turn.id === replaces);
+    return at < 0 ? history : history.slice(0, at);
   }
 
   /** Each request carries the whole conversation, so that it is stored nowhere else. */

@@ -8,7 +8,8 @@ import { MenuIcon, SidebarIcon } from "./icons";
 import type { Theme } from "./theme";
 import { ThemeMenu } from "./theme-menu";
 import { ExportMenu } from "./thread/export-menu";
-import { PRODUCT, currentTitle } from "./document-title";
+import { currentTitle } from "./document-title";
+import { strings } from "../strings";
 
 /** `drawer`: null if there is only one chat. */
 export function ChatHeader({ session, drawer, theme }: { session: Session; drawer: Drawer | null; theme: Theme }) {
@@ -18,7 +19,7 @@ export function ChatHeader({ session, drawer, theme }: { session: Session; drawe
     <header class="bar">
       {drawer && !(drawer.isShown.value && !drawer.isNarrow.value) && <OpenButton drawer={drawer} />}
       <h1 class="one-line" dir="auto" title={title ?? undefined}>
-        {title ?? nameless(thread)}
+        {title ?? untitled(thread)}
       </h1>
       {thread && <ExportMenu thread={thread} />}
       {!drawer && <ThemeMenu theme={theme} />}
@@ -26,9 +27,9 @@ export function ChatHeader({ session, drawer, theme }: { session: Session; drawe
   );
 }
 
-function nameless(thread: Thread | null): string {
-  if (!thread?.isLoaded.value) return PRODUCT;
-  return thread.isKept ? "New chat" : "Temporary chat";
+function untitled(thread: Thread | null): string {
+  if (!thread?.isLoaded.value) return strings.product;
+  return thread.isKept ? strings.layout.newChat : strings.layout.temporaryChat;
 }
 
 function OpenButton({ drawer }: { drawer: Drawer }) {
@@ -42,8 +43,8 @@ function OpenButton({ drawer }: { drawer: Drawer }) {
       ref={button}
       type="button"
       class="quiet-button icon-only"
-      aria-label="Show the chats"
-      title="Show the chats"
+      aria-label={strings.layout.showChats}
+      title={strings.layout.showChats}
       aria-expanded={isShown}
       aria-controls="side"
       onClick={() => drawer.open()}

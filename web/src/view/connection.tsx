@@ -4,14 +4,15 @@ import { useComputed, useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Session } from "../session/session";
 import { OfflineIcon } from "./icons";
+import { strings } from "../strings";
 
 export function ConnectionView({ session }: { session: Session }) {
   const isLost = useOffline(session);
   useEffect(() => {
     let wasLost = false;
     return isLost.subscribe((now) => {
-      if (now) session.notices.announce("No connection. Trying again…");
-      else if (wasLost) session.notices.announce("Connected again.");
+      if (now) session.notices.announce(strings.layout.noConnection);
+      else if (wasLost) session.notices.announce(strings.layout.connected);
       wasLost = now;
     });
   }, [session]);
@@ -19,7 +20,7 @@ export function ConnectionView({ session }: { session: Session }) {
   return (
     <p class="banner">
       <OfflineIcon size={16} />
-      No connection. Trying again…
+      {strings.layout.noConnection}
     </p>
   );
 }

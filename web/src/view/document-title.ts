@@ -3,8 +3,7 @@
 import { useSignalEffect } from "@preact/signals";
 import { safeText } from "../markdown/safe-text";
 import type { Session } from "../session/session";
-
-export const PRODUCT = "Turnledger";
+import { strings } from "../strings";
 
 /** The title of the current chat; null if it has none. */
 export function currentTitle(session: Session): string | null {
@@ -20,9 +19,9 @@ export function useDocumentTitle(session: Session): void {
   useSignalEffect(() => {
     const isRunning = (session.threads.current.value?.pending.value.length ?? 0) > 0;
     const title = currentTitle(session);
-    document.title = `${isRunning ? "● " : ""}${title === null ? PRODUCT : `${title} · ${PRODUCT}`}`;
+    document.title = `${isRunning ? "● " : ""}${title === null ? "" : `${title} · `}${strings.product}`;
     return () => {
-      document.title = PRODUCT;
+      document.title = strings.product;
     };
   });
 }

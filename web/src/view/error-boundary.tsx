@@ -2,11 +2,12 @@
 
 import { Component, type ComponentChildren } from "preact";
 import { RetryIcon, WarningIcon } from "./icons";
+import { strings } from "../strings";
 
 interface BoundaryProps {
-  /** What cannot be shown, as the beginning of a sentence. */
-  readonly what: string;
-  /** The subject of the view: a change of it tries again. */
+  /** The subject of the error message. */
+  readonly subject: string;
+  /** The object that the view shows: a change of it tries again. */
   readonly of?: unknown;
   readonly children: ComponentChildren;
 }
@@ -31,11 +32,10 @@ export class ErrorBoundary extends Component<BoundaryProps, { problem: unknown }
     return (
       <section class="broken" role="alert">
         <p>
-          <WarningIcon /> {this.props.what} cannot be shown: something in this page went wrong. What you have written is
-          kept.
+          <WarningIcon /> {strings.crash.message(this.props.subject)}
         </p>
         <button type="button" class="button" onClick={() => location.reload()}>
-          <RetryIcon /> Load the page again
+          <RetryIcon /> {strings.crash.reload}
         </button>
       </section>
     );

@@ -19,6 +19,7 @@ import { ThreadView } from "./thread/thread";
 import { useDocumentTitle } from "./document-title";
 import { UnkeptBanner } from "./unkept";
 import { VisitorBanner } from "./visitor-banner";
+import { strings } from "../strings";
 
 export function LayoutView({ session, theme }: { session: Session; theme: Theme }) {
   const main = useRef<HTMLElement>(null);
@@ -32,11 +33,11 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
   return (
     <div class={drawer.isNarrow.value ? "page narrow" : "page"}>
       <button type="button" class="button skip" onClick={() => main.current?.focus()}>
-        Skip to the chat
+        {strings.layout.skipToChat}
       </button>
       {hasSide && <SideView session={session} drawer={drawer} theme={theme} />}
       {isOver && <div class="scrim" onClick={() => drawer.close()} />}
-      <main ref={main} class="chat" tabIndex={-1} aria-label="Chat" inert={isOver}>
+      <main ref={main} class="chat" tabIndex={-1} aria-label={strings.layout.chat} inert={isOver}>
         <ChatHeader session={session} drawer={hasSide ? drawer : null} theme={theme} />
         <ConnectionView session={session} />
         <VisitorBanner session={session} />
@@ -70,7 +71,7 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
         if (event.key === "Escape" && isOver && !event.defaultPrevented) drawer.close();
       }}
     >
-      <ErrorBoundary what="The list of chats">
+      <ErrorBoundary subject={strings.crash.chatList}>
         <SidebarView session={session} reveal={() => drawer.open("search")} leave={() => drawer.leave()} />
       </ErrorBoundary>
       <SidebarFooter session={session} theme={theme} drawer={drawer} />
@@ -89,7 +90,7 @@ function ChatView({ session }: { session: Session }) {
   const isBlank = isEmptyChat(thread);
   return (
     <>
-      <ErrorBoundary what="This chat" of={thread}>
+      <ErrorBoundary subject={strings.crash.chat} of={thread}>
         {isBlank ? (
           <EmptyChatView session={session} thread={thread} experiments={experiments} />
         ) : (
@@ -97,7 +98,7 @@ function ChatView({ session }: { session: Session }) {
         )}
       </ErrorBoundary>
       {!session.isReader && (
-        <ErrorBoundary what="The field to write in">
+        <ErrorBoundary subject={strings.crash.composer}>
           {!isBlank && session.mayRun && <FirstRunView session={session} thread={thread} experiments={experiments} />}
           <ComposerView session={session} thread={thread} />
         </ErrorBoundary>

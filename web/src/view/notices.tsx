@@ -3,10 +3,11 @@
 import { useEffect } from "preact/hooks";
 import type { Notice, Notices } from "../session/notices";
 import { CloseIcon, WarningIcon } from "./icons";
+import { strings } from "../strings";
 
 export function NoticesView({ notices }: { notices: Notices }) {
   return (
-    <section class="notices" aria-label="Notices">
+    <section class="notices" aria-label={strings.layout.notifications}>
       {notices.shown.value.map((notice) => (
         <NoticeView key={notice.number} notice={notice} close={() => notices.remove(notice.number)} />
       ))}
@@ -50,7 +51,13 @@ function NoticeView({ notice, close }: { notice: Notice; close: () => void }) {
           {action.label}
         </button>
       )}
-      <button type="button" class="quiet-button icon-only small" aria-label="Close" title="Close" onClick={close}>
+      <button
+        type="button"
+        class="quiet-button icon-only small"
+        aria-label={strings.common.close}
+        title={strings.common.close}
+        onClick={close}
+      >
         <CloseIcon size={16} />
       </button>
     </div>

@@ -7,6 +7,7 @@ import { ErrorBoundary } from "./error-boundary";
 import { LayoutView } from "./layout";
 import { SignInView } from "./sign-in";
 import { Theme } from "./theme";
+import { strings } from "../strings";
 
 export function PageView({ signIn }: { signIn: SignIn }) {
   const state = signIn.state.value;
@@ -15,7 +16,7 @@ export function PageView({ signIn }: { signIn: SignIn }) {
   const theme = useMemo(() => new Theme(session?.storage ?? signIn.storage, addressOptions().theme), [session]);
   if (state.kind !== "signed in") return <SignInView signIn={signIn} state={state} />;
   return (
-    <ErrorBoundary what="This page">
+    <ErrorBoundary subject={strings.crash.page}>
       {/* Another credential is another page: no view keeps its state. */}
       <LayoutView key={state.session.storage.name} session={state.session} theme={theme} />
     </ErrorBoundary>

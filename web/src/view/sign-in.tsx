@@ -4,6 +4,7 @@ import { useEffect, useId, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import type { SignInState } from "../session/sign-in-state";
 import type { SignIn } from "../session/sign-in";
+import { strings } from "../strings";
 
 type NotSignedIn = Exclude<SignInState, { kind: "signed in" }>;
 type SignedOut = Extract<SignInState, { kind: "signed out" | "signing in" }>;
@@ -15,7 +16,7 @@ export function SignInView({ signIn, state }: { signIn: SignIn; state: NotSigned
   const shown = waiting.current.kind === "waiting" ? waiting.current : state;
   switch (shown.kind) {
     case "checking":
-      return <main class="arrival" aria-busy="true" aria-label="One moment" />;
+      return <main class="arrival" aria-busy="true" aria-label={strings.common.loading} />;
     case "waiting":
       return <WaitingView title={shown.title} why={shown.why} retry={() => signIn.retry()} />;
     case "refused":
@@ -38,13 +39,13 @@ function WaitingView({ title, why, retry }: { title: string; why: string; retry:
       <div class="arrival-card">
         <div role="alert">
           <h1>{title}</h1>
-          <p>It is asked again by itself. Nothing is lost meanwhile.</p>
+          <p>{strings.signIn.retrying}</p>
         </div>
         <p class="arrival-detail" dir="auto">
           {why}
         </p>
         <button type="button" class="button primary" onClick={retry}>
-          Try again
+          {strings.common.tryAgain}
         </button>
       </div>
     </main>
@@ -65,9 +66,9 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
     <main class="arrival">
       {/* No form is submitted: a frame may forbid that. */}
       <form class="arrival-card" aria-busy={isBusy} onSubmit={(event) => event.preventDefault()}>
-        <h1>{hasEnded ? "Your access has ended" : "Sign in"}</h1>
+        <h1>{hasEnded ? strings.signIn.accessEnded : strings.signIn.title}</h1>
         {why !== null && <p role="alert">{why}</p>}
-        <label for={names.field}>Token</label>
+        <label for={names.field}>{strings.signIn.token}</label>
         <input
           ref={field}
           id={names.field}
@@ -76,7 +77,7 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
           autocomplete="current-password"
           autocapitalize="off"
           spellcheck={false}
-          placeholder="tlt_…"
+          placeholder={strings.signIn.tokenPlaceholder}
           disabled={isBusy}
           onKeyDown={(event) => {
             if (event.key !== "Enter" || event.isComposing) return;
@@ -92,15 +93,15 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
           </p>
         )}
         <p id={names.hint} class="arrival-detail">
-          Whoever runs this server gives you one: <code>turnledger tokens create</code>. It stays in this browser.
+          {strings.signIn.hint.split("`").map((text, at) => (at % 2 === 1 ? <code key={at}>{text}</code> : text))}
         </p>
         <div class="arrival-steps">
           <button type="button" class="button primary" disabled={isBusy} onClick={submit}>
-            {isBusy ? "One moment" : "Sign in"}
+            {isBusy ? strings.signIn.submitting : strings.signIn.submit}
           </button>
           {hasEnded && (
             <button type="button" class="quiet-button" onClick={() => signIn.signOut()}>
-              Forget what is kept here
+              {strings.signIn.clearData}
             </button>
           )}
         </div>

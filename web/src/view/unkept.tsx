@@ -6,14 +6,15 @@ import "../style/sign-in.css";
 import type { Session } from "../session/session";
 import type { Thread } from "../thread/thread";
 import { ClockIcon } from "./icons";
+import { strings } from "../strings";
 
 /** Null if the chat is kept. */
 export function UnkeptBanner({ session: { router, threads } }: { session: Session }) {
   if (threads.current.value?.isKept !== false) return null;
   if (router.leaving.value !== null) return <LeavingView leave={() => router.leave()} stay={() => router.stay()} />;
   return (
-    <div class="strip unkept" role="note" aria-label="Not kept">
-      <p>This chat is not kept. It is gone when you leave it.</p>
+    <div class="strip unkept" role="note" aria-label={strings.unkept.region}>
+      <p>{strings.unkept.banner}</p>
     </div>
   );
 }
@@ -25,17 +26,17 @@ function LeavingView({ leave, stay }: { leave: () => void; stay: () => void }) {
     <div
       class="strip unkept"
       role="group"
-      aria-label="Leave this chat"
+      aria-label={strings.unkept.leaving}
       onKeyDown={(event) => {
         if (event.key === "Escape") stay();
       }}
     >
-      <p role="alert">This chat is not kept. If you leave it now, it is gone.</p>
+      <p role="alert">{strings.unkept.warning}</p>
       <button ref={staying} type="button" class="button small" onClick={stay}>
-        Stay
+        {strings.unkept.stay}
       </button>
       <button type="button" class="button bad small" onClick={leave}>
-        Leave and forget
+        {strings.unkept.leave}
       </button>
     </div>
   );
@@ -51,11 +52,11 @@ export function TemporaryChatSwitch({ session, thread }: { session: Session; thr
       class="quiet-button temporary"
       role="switch"
       aria-checked={!thread.isKept}
-      title="It is not kept, and gone when you leave it."
+      title={strings.unkept.switchHint}
       onClick={() => (thread.isKept ? router.openUnkept() : router.openNew())}
     >
       <ClockIcon />
-      Temporary chat
+      {strings.layout.temporaryChat}
     </button>
   );
 }

@@ -3,28 +3,28 @@
 import "../style/sign-in.css";
 import { safeText } from "../markdown/safe-text";
 import type { Session } from "../session/session";
+import { strings } from "../strings";
 
 /** Null for users with their own token. */
 export function VisitorBanner({ session }: { session: Session }) {
   if (!session.isGuest && !session.isReader) return null;
   return (
-    <div class="strip" role="note" aria-label="Your visit">
-      <p title={safeText(session.me.owner) || undefined}>{safeText(wordsOfVisit(session))}</p>
+    <div class="strip" role="note" aria-label={strings.visit.region}>
+      <p title={safeText(session.me.owner) || undefined}>{safeText(visitText(session))}</p>
       <button type="button" class="quiet-button small" onClick={() => session.controls.signOut()}>
-        Leave
+        {strings.visit.leave}
       </button>
     </div>
   );
 }
 
-function wordsOfVisit({ isReader, me }: Session): string {
-  const until = me.expiresAt == null ? "" : ` until ${timeOf(me.expiresAt)}`;
-  if (isReader) return `You can read this chat${until}.`;
-  const where = me.name || me.chatScope;
-  const models = me.models?.length ? ` You may ask ${me.models.join(", ")}.` : "";
+function visitText({ isReader, me }: Session): string {
+  const until = me.expiresAt == null ? null : timeOf(me.expiresAt);
+  if (isReader) return strings.visit.reader(until);
   // Guests have long random names; the end tells them apart.
   const name = me.owner.replace(/^(guest_).*(.{6})$/, "$1…$2");
-  return `You are ${name}, a guest${where ? ` of ${where}` : ""}${until}.${models}`;
+  const guest = strings.visit.guest(name, me.name || me.chatScope || null, until);
+  return me.models?.length ? `${guest} ${strings.visit.models(me.models)}` : guest;
 }
 
 function timeOf(at: number): string {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { ARMED_FOR, ConfirmDelete } from "../../src/chats/confirm-delete";
+import { ARMED_TIME, ConfirmDelete } from "../../src/chats/confirm-delete";
 
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
@@ -16,10 +16,10 @@ test("it is done when it is said twice of the same, in time", () => {
 test("it disarms by itself, and a while after the last time it was armed", () => {
   const confirmDelete = new ConfirmDelete();
   confirmDelete.press("one");
-  vi.advanceTimersByTime(ARMED_FOR - 1);
+  vi.advanceTimersByTime(ARMED_TIME - 1);
   confirmDelete.disarm();
   confirmDelete.press("one");
-  vi.advanceTimersByTime(ARMED_FOR - 1);
+  vi.advanceTimersByTime(ARMED_TIME - 1);
   expect(confirmDelete.armed.value).toBe("one");
   vi.advanceTimersByTime(1);
   expect(confirmDelete.armed.value).toBeNull();

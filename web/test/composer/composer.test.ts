@@ -90,8 +90,8 @@ describe("sending", () => {
       return composer.blockedReason.value;
     });
     expect(reasons).toEqual([
-      "You can read here, but not write.",
-      "There is no model to ask.",
+      "You have read-only access.",
+      "No model is available.",
       "It was deleted.",
     ]);
   });
@@ -172,14 +172,14 @@ describe("what failed", () => {
 
   it("is nobody else's to write", () => {
     const { thread, composer } = writer();
-    thread.failed.value = failedOf("theirs", { isHere: false });
+    thread.failed.value = failedOf("theirs", { isLocal: false });
     expect([composer.text.value, composer.offered.value]).toEqual(["", null]);
   });
 
   it("goes away when it is asked again after a reload", async () => {
     const { thread, composer } = writer();
     composer.write("again"); // it was put back by the page before
-    thread.failed.value = failedOf("again", { isHere: false });
+    thread.failed.value = failedOf("again", { isLocal: false });
     thread.failed.value = null;
     thread.pending.value = [runningOf("again")];
     await Promise.resolve();

@@ -18,12 +18,12 @@ export function turnOf(text: string, details: Record<string, unknown> = {}): Tur
 }
 
 export function runningOf(text: string): PendingTurn {
-  return new PendingTurn({ name: text, isHere: true, input: said(text), state: "running" });
+  return new PendingTurn({ name: text, isLocal: true, input: said(text), state: "running" });
 }
 
 export function failedOf(text: string, more: Partial<FailedTurn> = {}): FailedTurn {
   const facts = { name: "a", input: said(text), replaces: null, code: "model_error", message: "No." };
-  return { ...facts, text, isStopped: false, isHere: true, ...more };
+  return { ...facts, text, isStopped: false, isLocal: true, ...more };
 }
 
 /** What is sent there is written down in `sent`. */

@@ -19,7 +19,7 @@ function thread(id: string | null = "conv_1") {
   const made = {
     id: signal(id),
     turns: signal<readonly Turn[]>([]),
-    pending: signal<readonly { isHere: boolean }[]>([]),
+    pending: signal<readonly { isLocal: boolean }[]>([]),
     failed: signal<object | null>(null),
     sent: [] as string[],
     send(text: string): Promise<void> {
@@ -103,9 +103,9 @@ describe("experiments", () => {
     await tried.ends(() => (tried.id.value = "conv_1"));
     await trying;
     expect(experiments.step.value).toEqual({ name: "tabs", at: "ready" });
-    tried.pending.value = [{ isHere: true }];
+    tried.pending.value = [{ isLocal: true }];
     expect(experiments.step.value).toEqual({ name: "tabs", at: "ready" });
-    tried.pending.value = [{ isHere: false }];
+    tried.pending.value = [{ isLocal: false }];
     expect(experiments.step.value).toEqual({ name: "tabs", at: "done" });
   });
 

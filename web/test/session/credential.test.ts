@@ -74,7 +74,7 @@ describe("a token that replaces another", () => {
     });
     credential().replace(OTHER);
     await hears;
-    expect(heard).toEqual([{ mark: "222222" }]);
+    expect(heard).toEqual([{ fingerprint: "222222" }]);
     channel.close();
   });
 

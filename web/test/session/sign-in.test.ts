@@ -66,7 +66,7 @@ describe("signing in", () => {
     await settled();
     expect(signIn.state.value).toEqual({ kind: "signed out", why: null, hasEnded: false, problem: null });
     await signIn.submitToken(TOKEN.slice(0, -1));
-    expect(signIn.state.value).toMatchObject({ kind: "signed out", problem: expect.stringContaining("not a token") });
+    expect(signIn.state.value).toMatchObject({ kind: "signed out", problem: expect.stringContaining("not a valid token") });
     expect(asked).toEqual([null]);
     void signIn.submitToken(` Bearer ${TOKEN}\n`);
     expect(signIn.state.value.kind).toBe("signing in");

@@ -5,7 +5,7 @@ import { StorageScope } from "../../src/session/storage-scope";
 import { failedTurn, Failures, failedTurnOf, lastFailedAttempt, failureText } from "../../src/thread/failures";
 import { attemptOf, said, turnOf } from "./fakes";
 
-const ASKED = { name: "a", replaces: null, isHere: true, attempt: "turn_9", input: [said("Hello"), said("you")] };
+const ASKED = { name: "a", replaces: null, isLocal: true, attempt: "turn_9", input: [said("Hello"), said("you")] };
 const FAILED = attemptOf("turn_9", {
   state: "failed",
   failure: { code: "model_refused", message: "No." },
@@ -50,7 +50,7 @@ describe("the failures of a chat", () => {
   it("are found in what was read of it, and gone when something came after them", () => {
     const failures = new Failures(new StorageScope("own", new MemoryStorage()));
     failures.find([turnOf(1)], [FAILED]);
-    expect(failures.last.value).toMatchObject({ name: "turn_9", isHere: false, code: "model_refused" });
+    expect(failures.last.value).toMatchObject({ name: "turn_9", isLocal: false, code: "model_refused" });
     failures.find([turnOf(1)], [FAILED]);
     expect(failures.last.value).not.toBeNull();
     failures.find([turnOf(1), turnOf(10)], [FAILED]);

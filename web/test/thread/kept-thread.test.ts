@@ -95,7 +95,7 @@ describe("a message", () => {
     await rest();
     take("turn_1").tell(STARTED, finished(2, "failed", "model_refused"));
     await rest();
-    expect(thread.failed.value).toMatchObject({ text: "Hello", code: "model_refused", isHere: true });
+    expect(thread.failed.value).toMatchObject({ text: "Hello", code: "model_refused", isLocal: true });
     expect(thread.pending.value).toEqual([]);
     void thread.retry();
     await rest();
@@ -225,7 +225,7 @@ describe("a message that a tab has left behind", () => {
   it("takes the place of the same turn that was shown as somebody else's", async () => {
     made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
     await open();
-    expect(thread.pending.value.map(({ isHere }) => isHere)).toEqual([false]);
+    expect(thread.pending.value.map(({ isLocal }) => isLocal)).toEqual([false]);
     void thread.resend(unsent, false);
     await rest();
     const { stream } = made.resent[0]!;
@@ -243,7 +243,7 @@ describe("a message that a tab has left behind", () => {
     void thread.resend(unsent, true); // before anybody knows what the chat shows
     await rest();
     expect(made.resent).toEqual([]);
-    expect(thread.failed.value).toMatchObject({ code: "outcome_unknown", text: "Hello", isHere: true });
+    expect(thread.failed.value).toMatchObject({ code: "outcome_unknown", text: "Hello", isLocal: true });
     expect(made.composed).toEqual([thread]);
     expect(made.outbox.pending()).toEqual([]);
     made.happens("chat.changed");
@@ -330,7 +330,7 @@ describe("a chat", () => {
     expect(states().sort()).toEqual([": queued", "Mine: queued"]);
     take("turn_9").tell(STARTED);
     await rest();
-    expect(thread.pending.value.filter(({ isHere }) => isHere).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
+    expect(thread.pending.value.filter(({ isLocal }) => isLocal).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
   });
 
   it("tells other tabs what was asked for here", async () => {

@@ -55,7 +55,7 @@ class Tab {
     };
     this.outbox.watch({
       resend: ({ idempotencyKey }, isOld) => note(idempotencyKey, isOld),
-      ask: ({ name }, isOld) => note(name, isOld),
+      sendStored: ({ name }, isOld) => note(name, isOld),
     });
   }
 }
@@ -150,7 +150,7 @@ describe("messages whose tab has gone", () => {
     gone.outbox.chatCreated("new", "conv_1");
     const asked: [string, string | null, boolean | undefined][] = [];
     const ask = async ({ name, chat }: WrittenMessage): Promise<void> => void asked.push([name, chat.id, chat.wasMade]);
-    new Tab(storage).outbox.watch({ resend: async () => {}, ask });
+    new Tab(storage).outbox.watch({ resend: async () => {}, sendStored: ask });
     await rest();
     expect(asked).toEqual([...names.map((name) => [name, "conv_1", true]), ["elsewhere", null, undefined]]);
   });

@@ -3,7 +3,7 @@ import { PendingTurn } from "../../src/thread/pending-turn";
 import { delta, finished, said, STARTED } from "./fakes";
 
 function running(): PendingTurn {
-  const made = new PendingTurn({ name: "a", isHere: true, input: [said("Hello")] });
+  const made = new PendingTurn({ name: "a", isLocal: true, input: [said("Hello")] });
   made.identify("turn_1");
   return made;
 }

@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import { PendingTurns } from "../../src/thread/pending-turns";
 import { PendingTurn, type PendingState } from "../../src/thread/pending-turn";
 
-function made(name: string, state: PendingState = "queued", isHere = true): PendingTurn {
-  return new PendingTurn({ name, isHere, input: [], state });
+function made(name: string, state: PendingState = "queued", isLocal = true): PendingTurn {
+  return new PendingTurn({ name, isLocal, input: [], state });
 }
 
 const names = (pending: PendingTurns): string[] => pending.all.value.map(({ name }) => name);
@@ -20,7 +20,7 @@ describe("pending turns", () => {
     const pending = new PendingTurns();
     const late = made("late");
     for (const each of [made("a", "running"), made("b"), late]) pending.add(each);
-    pending.started(late);
+    pending.moveStarted(late);
     expect(names(pending)).toEqual(["a", "late", "b"]);
   });
 
@@ -38,7 +38,7 @@ describe("pending turns", () => {
     const [waits, asked] = [made("waits", "sending"), made("asked", "sending")];
     for (const each of [elsewhere, asked, waits]) pending.add(each);
     expect(pending.unidentified).toBeUndefined();
-    asked.isAsked.value = true;
+    asked.isSent.value = true;
     expect(pending.unidentified).toBe(asked);
     expect(pending.connections).toBe(1);
     asked.guess.value = "turn_1";

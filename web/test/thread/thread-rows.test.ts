@@ -4,7 +4,7 @@ import { PendingTurn, type PendingState } from "../../src/thread/pending-turn";
 import { turnsOf } from "./fakes";
 
 function running(name: string, state: PendingState, more: { replaces?: string; turnId?: string } = {}): PendingTurn {
-  return new PendingTurn({ name, isHere: true, input: [], state, ...more });
+  return new PendingTurn({ name, isLocal: true, input: [], state, ...more });
 }
 
 const names = (...given: PendingTurn[]): string[] =>

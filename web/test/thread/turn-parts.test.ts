@@ -18,7 +18,7 @@ const UNKNOWN =
 const steps = (parts: readonly TurnPart[]): string[] =>
   parts.flatMap((part) => (part.kind === "step" ? [`${part.name}: ${part.state}: ${part.output}`] : []));
 
-const answered = (...output: Item[]): readonly TurnPart[] => partsOf(turnOf(1, { output })).answered;
+const answered = (...output: Item[]): readonly TurnPart[] => partsOf(turnOf(1, { output })).output;
 
 describe("the parts of a turn", () => {
   it("pair calls with results by their occurrence", () => {
@@ -51,16 +51,16 @@ describe("the parts of a turn", () => {
   it("have results that came with the next turn at their calls, and not there", () => {
     const first = turnOf(1, { output: [call("a", "1")] });
     const next = turnOf(2, { input: [result("1", "x"), said("And?")] });
-    expect(steps(partsOf(first, undefined, next).answered)).toEqual(["a: done: x"]);
-    expect(partsOf(next, first).asked).toMatchObject([{ kind: "text", text: "And?" }]);
-    expect(steps(partsOf(next).asked)).toEqual(["function: done: x"]);
+    expect(steps(partsOf(first, undefined, next).output)).toEqual(["a: done: x"]);
+    expect(partsOf(next, first).input).toMatchObject([{ kind: "text", text: "And?" }]);
+    expect(steps(partsOf(next).input)).toEqual(["function: done: x"]);
   });
 
   it("leave out what is hidden, and a result with its call", () => {
     const turn = turnOf(1, { output: [call("a", "1"), result("1", "x"), said("Hi", "assistant")], hidden: [1] });
-    expect(partsOf(turn).answered).toMatchObject([{ kind: "text", text: "Hi" }]);
-    expect(partsOf({ ...turn, hidden: [0, 2] }).asked).toEqual([]);
-    expect(partsOf({ ...turn, hidden: [2] }).answered.length).toBe(1);
+    expect(partsOf(turn).output).toMatchObject([{ kind: "text", text: "Hi" }]);
+    expect(partsOf({ ...turn, hidden: [0, 2] }).input).toEqual([]);
+    expect(partsOf({ ...turn, hidden: [2] }).output.length).toBe(1);
   });
 
   it("lay out JSON, but never change a number by it", () => {

@@ -15,14 +15,14 @@ class Scene {
   readonly pending: PendingTurn;
   outcome: TurnOutcome | null = null;
 
-  constructor(isHere = true) {
-    this.pending = new PendingTurn({ name: "a", isHere, input: [], turnId: isHere ? null : "turn_1" });
-    const ask = (): TurnStream => {
+  constructor(isLocal = true) {
+    this.pending = new PendingTurn({ name: "a", isLocal, input: [], turnId: isLocal ? null : "turn_1" });
+    const request = (): TurnStream => {
       this.asked.push(new MadeUpStream());
       return this.asked.at(-1) as unknown as TurnStream;
     };
     const source: TurnSource = {
-      ...(isHere && { ask }),
+      ...(isLocal && { request }),
       read: (turn, after) => {
         const stream = new MadeUpStream();
         this.read.push({ turn, after, stream });

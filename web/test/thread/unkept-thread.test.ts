@@ -173,7 +173,7 @@ describe("a chat that is not kept", () => {
     await talk("One", "Two");
     refusal = new Response(JSON.stringify({ error: { code: "model_refused", message: "No." } }), { status: 400 });
     await thread.send("Three");
-    expect([shown().length, thread.failed.value?.text, thread.failed.value?.isHere]).toEqual([1, "Three", true]);
+    expect([shown().length, thread.failed.value?.text, thread.failed.value?.isLocal]).toEqual([1, "Three", true]);
     refusal = null;
     const again = thread.retry();
     expect(thread.failed.value).toBe(null);

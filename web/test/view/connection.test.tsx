@@ -29,7 +29,7 @@ describe("a lost connection", () => {
     expect(home.textContent).toContain("No connection");
     expect(spoken()).toContain("No connection");
     act(() => void (connection.value = "live"));
-    expect([home.textContent, spoken()]).toEqual(["", "Connected again."]);
+    expect([home.textContent, spoken()]).toEqual(["", "Back online."]);
   });
 
   it("is shown while the device is offline", () => {

@@ -23,18 +23,18 @@ describe("a view that throws", () => {
     act(() =>
       render(
         <>
-          <ErrorBoundary what="This chat">
+          <ErrorBoundary subject="This chat">
             <Broken />
           </ErrorBoundary>
-          <ErrorBoundary what="The field to write in">
+          <ErrorBoundary subject="The field to write in">
             <textarea value="A draft" />
           </ErrorBoundary>
         </>,
         home,
       ),
     );
-    expect(home.querySelector("[role=alert]")?.textContent).toContain("This chat cannot be shown");
-    expect(home.querySelector("button")?.textContent).toContain("Load the page again");
+    expect(home.querySelector("[role=alert]")?.textContent).toContain("This chat could not be displayed");
+    expect(home.querySelector("button")?.textContent).toContain("Reload page");
     expect(home.querySelector("textarea")?.value).toBe("A draft");
     expect(console.error).toHaveBeenCalled();
   });
@@ -43,7 +43,7 @@ describe("a view that throws", () => {
     const show = (of: string) =>
       act(() =>
         render(
-          <ErrorBoundary what="This chat" of={of}>
+          <ErrorBoundary subject="This chat" of={of}>
             {of === "broken" ? <Broken /> : <p>Whole</p>}
           </ErrorBoundary>,
           home,

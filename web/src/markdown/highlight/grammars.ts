@@ -34,7 +34,7 @@ const SYMBOL: Mode = { scope: "symbol", begin: /(?<![:\w]):[a-zA-Z_]\w*/ };
 
 const LITERALS = "true false null nil None undefined NaN NULL nullptr";
 
-function listed(words: string): string[] {
+function splitWords(words: string): string[] {
   return words.trim().split(/\s+/);
 }
 
@@ -42,9 +42,9 @@ function language(words: Words, more: (hljs: HLJSApi) => Mode[]): LanguageFn {
   return (hljs): Language => {
     const keywords = {
       $pattern: /[A-Za-z_]\w*/,
-      keyword: listed(words.keyword),
-      type: listed(words.type ?? ""),
-      literal: listed(words.literal ?? LITERALS),
+      keyword: splitWords(words.keyword),
+      type: splitWords(words.type ?? ""),
+      literal: splitWords(words.literal ?? LITERALS),
     };
     const call: Mode = { scope: "title", begin: /\b[A-Za-z_]\w*(?=\()/, keywords };
     const contains = [...more(hljs), NUMBER, call, ...(words.isCaseless ? [] : [TYPE])];

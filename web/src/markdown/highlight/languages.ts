@@ -1,5 +1,7 @@
 /** Language names as written after a code fence: their grammar and their label. */
 
+import { strings } from "../../strings";
+
 const NAMES: Readonly<Record<string, readonly [highlighted: string, shown: string]>> = {
   bash: ["bash", "Bash"],
   c: ["cpp", "C"],
@@ -65,5 +67,5 @@ export function grammarName(language: string): string | null {
 }
 
 export function languageLabel(language: string): string {
-  return (Object.hasOwn(NAMES, language) && NAMES[language]?.[1]) || language || "Text";
+  return (Object.hasOwn(NAMES, language) && NAMES[language]?.[1]) || language || strings.markdown.plainText;
 }

@@ -4,11 +4,11 @@ import script from "./worker?worker&url";
 import type { HighlightSpans } from "./highlight";
 
 /** Milliseconds for one block; slower code is probably an attack. */
-const PATIENCE = 1_000;
+const TIMEOUT = 1_000;
 /** Failures after which highlighting stays off. */
-const MOST_FAILURES = 5;
+const MAX_FAILURES = 5;
 
-interface Question {
+interface HighlightJob {
   readonly number: number;
   readonly code: string;
   readonly language: string;
@@ -19,49 +19,49 @@ class HighlightQueue {
   #worker: Worker | null = null;
   #failures = 0;
   #numbers = 0;
-  #questions: Question[] = [];
+  #jobs: HighlightJob[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   ask(code: string, language: string): Promise<HighlightSpans | null> {
     return new Promise((answer) => {
       this.#numbers += 1;
-      this.#questions.push({ number: this.#numbers, code, language, answer });
-      if (this.#questions.length === 1) this.#next();
+      this.#jobs.push({ number: this.#numbers, code, language, answer });
+      if (this.#jobs.length === 1) this.#next();
     });
   }
 
   /** One at a time, so that a timeout identifies the slow one. */
   #next(): void {
-    const question = this.#questions[0];
-    if (question === undefined) return;
-    const worker = this.#started();
-    if (worker === null) return this.#answered(null);
-    const { number, code, language } = question;
+    const job = this.#jobs[0];
+    if (job === undefined) return;
+    const worker = this.#startedWorker();
+    if (worker === null) return this.#finish(null);
+    const { number, code, language } = job;
     worker.postMessage({ number, code, language });
-    this.#timer = setTimeout(() => this.#failed(), PATIENCE);
+    this.#timer = setTimeout(() => this.#fail(), TIMEOUT);
   }
 
-  #answered(marks: HighlightSpans | null): void {
+  #finish(marks: HighlightSpans | null): void {
     clearTimeout(this.#timer);
-    this.#questions.shift()?.answer(marks);
+    this.#jobs.shift()?.answer(marks);
     this.#next();
   }
 
-  #failed(): void {
+  #fail(): void {
     this.#worker?.terminate();
     this.#worker = null;
     this.#failures += 1;
-    this.#answered(null);
+    this.#finish(null);
   }
 
-  #started(): Worker | null {
-    if (this.#worker !== null || this.#failures > MOST_FAILURES) return this.#worker;
+  #startedWorker(): Worker | null {
+    if (this.#worker !== null || this.#failures > MAX_FAILURES) return this.#worker;
     try {
       const worker = new Worker((policy?.createScriptURL(script) ?? script) as string, { type: "module" });
       worker.addEventListener("message", ({ data }: MessageEvent<{ number: number; marks: HighlightSpans | null }>) => {
-        if (data.number === this.#questions[0]?.number) this.#answered(data.marks);
+        if (data.number === this.#jobs[0]?.number) this.#finish(data.marks);
       });
-      worker.addEventListener("error", () => this.#failed());
+      worker.addEventListener("error", () => this.#fail());
       this.#worker = worker;
     } catch {
       // Without workers there are no colours.

@@ -2,13 +2,13 @@
 
 import { highlight } from "./highlight";
 
-interface Asked {
+interface HighlightRequest {
   readonly number: number;
   readonly code: string;
   readonly language: string;
 }
 
-addEventListener("message", ({ data }: MessageEvent<Asked>) => {
+addEventListener("message", ({ data }: MessageEvent<HighlightRequest>) => {
   const { number, code, language } = data;
   let marks = null;
   try {

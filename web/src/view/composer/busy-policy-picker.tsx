@@ -3,27 +3,29 @@
 import type { Signal } from "@preact/signals";
 import type { OnBusy } from "turnledger";
 import { BUSY_POLICIES } from "../../composer/busy-policies";
+import { strings } from "../../strings";
 
 export function BusyPolicyPicker({ policy }: { policy: Signal<OnBusy> }) {
-  const chosen = BUSY_POLICIES.find(({ name }) => name === policy.value);
+  const { busyPolicies } = strings.composer;
+  const chosen = BUSY_POLICIES.find((name) => name === policy.value);
   return (
     <fieldset class="policies">
-      <legend>If you send now</legend>
-      {BUSY_POLICIES.map(({ name, label, meaning }) => (
-        <label key={name} title={meaning}>
+      <legend>{strings.composer.whenBusy}</legend>
+      {BUSY_POLICIES.map((name) => (
+        <label key={name} title={busyPolicies[name].hint}>
           <input
             type="radio"
             name="policy"
             value={name}
             checked={policy.value === name}
-            aria-describedby="policy-meaning"
+            aria-describedby="policy-hint"
             onChange={() => (policy.value = name)}
           />
-          <span>{label}</span>
+          <span>{busyPolicies[name].label}</span>
         </label>
       ))}
-      <span id="policy-meaning" class="policy-meaning">
-        {chosen?.meaning}
+      <span id="policy-hint" class="policy-hint">
+        {chosen && busyPolicies[chosen].hint}
       </span>
     </fieldset>
   );

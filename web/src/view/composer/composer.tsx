@@ -14,6 +14,7 @@ import { BusyPolicyPicker } from "./busy-policy-picker";
 import { ShortcutsButton, ShortcutsPanel } from "./shortcuts-panel";
 import { StopButton } from "./stop-button";
 import { MessageField } from "./message-field";
+import { strings } from "../../strings";
 
 export function ComposerView({ session, thread }: { session: Session; thread: Thread }) {
   // One form per chat: undo in one must not affect another.
@@ -22,36 +23,39 @@ export function ComposerView({ session, thread }: { session: Session; thread: Th
 }
 
 function ComposerForm({ session, composer }: { session: Session; composer: Composer }) {
-  const writing = useRef<HTMLTextAreaElement>(null);
-  const areKeysShown = useSignal(false);
-  const goThere = (): void => writing.current?.focus();
-  useKeys(session, goThere, areKeysShown);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const isPanelOpen = useSignal(false);
+  const focusField = (): void => field.current?.focus();
+  useShortcuts(session, focusField, isPanelOpen);
   const isBusy = composer.isBusy.value;
   return (
-    <form class="composer" aria-label="Your message" onSubmit={(event) => event.preventDefault()}>
-      {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
-      <OfferedView composer={composer} taken={goThere} />
+    <form class="composer" aria-label={strings.composer.form} onSubmit={(event) => event.preventDefault()}>
+      {isPanelOpen.value && <ShortcutsPanel close={() => (isPanelOpen.value = false)} />}
+      <OfferedView composer={composer} onDone={focusField} />
       {/* Above the box: it must not move buttons away from under a finger. */}
-      <p id="composer-says" class="composer-says" role="status">
-        <SaidOf composer={composer} />
+      <p id="composer-status" class="composer-status" role="status">
+        <ComposerStatus composer={composer} />
       </p>
       {isBusy && composer.blockedReason.value === null && <BusyPolicyPicker policy={session.composers.policy} />}
-      <div class="composer-box" onPointerDown={(event) => event.target === event.currentTarget && setTimeout(goThere)}>
-        <MessageField composer={composer} field={writing} />
+      <div
+        class="composer-box"
+        onPointerDown={(event) => event.target === event.currentTarget && setTimeout(focusField)}
+      >
+        <MessageField composer={composer} field={field} />
         <div class="composer-tools">
-          <ModelPicker choice={composer.model} chosen={goThere} />
-          <ShortcutsButton isOpen={areKeysShown} />
+          <ModelPicker choice={composer.model} onChoose={focusField} />
+          <ShortcutsButton isOpen={isPanelOpen} />
           <span class="composer-gap" />
-          {isBusy && <StopButton composer={composer} stopped={goThere} />}
+          {isBusy && <StopButton composer={composer} onStop={focusField} />}
           <button
             // No form is submitted: a frame may forbid that.
             type="button"
             onClick={() => composer.send()}
             class="button primary icon-only composer-send"
-            aria-label="Send"
-            title="Send"
+            aria-label={strings.common.send}
+            title={strings.common.send}
             aria-disabled={composer.canSend.value ? undefined : true}
-            aria-describedby="composer-says"
+            aria-describedby="composer-status"
             // Keep the focus in the field, and the keyboard of a phone open.
             onMouseDown={(event) => event.preventDefault()}
           >
@@ -63,22 +67,21 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   );
 }
 
-function SaidOf({ composer }: { composer: Composer }) {
-  const hindrance = composer.blockedReason.value;
-  if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
+function ComposerStatus({ composer }: { composer: Composer }) {
+  const reason = composer.blockedReason.value;
+  if (reason !== null) return <span class="bad-text">{reason}</span>;
   const waiting = composer.waiting.value.length;
-  if (waiting === 1) return <>Your message waits for the models to be known.</>;
-  if (waiting > 1) return <>{waiting} messages wait for the models to be known.</>;
+  if (waiting > 0) return <>{strings.composer.waitingForModels(waiting)}</>;
   const gone = composer.model.gone.value;
-  if (gone !== null) return <>{safeText(`${gone} is not there any more. ${composer.model.name.value} answers now.`)}</>;
-  return composer.isTooLong.value ? <>Too long to be kept as a draft. It can be sent.</> : null;
+  if (gone !== null) return <>{safeText(strings.composer.modelGone(gone, composer.model.name.value))}</>;
+  return composer.isTooLong.value ? <>{strings.composer.tooLongForDraft}</> : null;
 }
 
-function OfferedView({ composer, taken }: { composer: Composer; taken: () => void }) {
+function OfferedView({ composer, onDone }: { composer: Composer; onDone: () => void }) {
   const offered = composer.offered.value;
   if (offered === null) return null;
   return (
-    <div class="composer-offered" role="group" aria-label="Message that was not answered">
+    <div class="composer-offered" role="group" aria-label={strings.composer.unanswered}>
       <span class="one-line" dir="auto">
         {offered}
       </span>
@@ -87,19 +90,19 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
         class="button small"
         onClick={() => {
           composer.restoreOffered();
-          taken();
+          onDone();
         }}
       >
-        Put it back
+        {strings.composer.restore}
       </button>
       <button
         type="button"
         class="quiet-button small icon-only"
-        aria-label="Do without it"
-        title="Do without it"
+        aria-label={strings.composer.discard}
+        title={strings.composer.discard}
         onClick={() => {
           composer.discardOffered();
-          taken();
+          onDone();
         }}
       >
         <CloseIcon />
@@ -109,13 +112,13 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
 }
 
 /** Global shortcuts; the list of chats has its own. */
-function useKeys(session: Session, goThere: () => void, areKeysShown: Signal<boolean>): void {
+function useShortcuts(session: Session, focusField: () => void, isPanelOpen: Signal<boolean>): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       if (event.defaultPrevented) return;
-      if (isShortcut("write", event)) goThere();
+      if (isShortcut("write", event)) focusField();
       else if (isShortcut("new", event)) session.router.openNew();
-      else if (isShortcut("shortcuts", event) && !isTextField(event.target)) areKeysShown.value = !areKeysShown.value;
+      else if (isShortcut("shortcuts", event) && !isTextField(event.target)) isPanelOpen.value = !isPanelOpen.value;
       else return;
       event.preventDefault();
     };

@@ -5,11 +5,12 @@ import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
 import { isShortcut } from "../../composer/shortcuts";
+import { strings } from "../../strings";
 
 /** On touch screens Enter starts a new line: there is no other key for it. */
 const TOUCH = "(hover: none) and (pointer: coarse)";
 /** Longer text is set directly: typing it takes the browser seconds. */
-const TYPED = 10_000;
+const MAX_TYPED = 10_000;
 
 export function MessageField({
   composer,
@@ -34,28 +35,28 @@ export function MessageField({
     <textarea
       ref={field}
       class="writing"
-      aria-label="Message"
-      aria-describedby="composer-says"
-      placeholder="Write a message"
+      aria-label={strings.composer.field}
+      aria-describedby="composer-status"
+      placeholder={strings.composer.placeholder}
       dir="auto"
       rows={1}
       autocomplete="off"
       enterkeyhint={isTouch ? "enter" : "send"}
       defaultValue={composer.text.peek()}
       onInput={(event) => composer.write(event.currentTarget.value)}
-      onKeyDown={(event) => press(event, composer, isTouch)}
+      onKeyDown={(event) => onKey(event, composer, isTouch)}
     />
   );
 }
 
-function press(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): void {
+function onKey(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): void {
   // During input composition keys belong to the input method; Safari reports it as 229.
   if (event.isComposing || event.keyCode === 229 || event.altKey) return;
-  if (didPress(event, composer, isTouch)) event.preventDefault();
+  if (handleKey(event, composer, isTouch)) event.preventDefault();
 }
 
 /** Handle a key. Returns whether it was handled. */
-function didPress(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): boolean {
+function handleKey(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): boolean {
   if (isShortcut("send", event)) {
     if (isTouch && event.key === "Enter" && !event.ctrlKey && !event.metaKey) return false;
     // Ignore key repeat.
@@ -77,7 +78,7 @@ function didPress(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: C
 
 /** Replace the text, so that the field's own undo can revert it. */
 function replace(shown: HTMLTextAreaElement, text: string): void {
-  if (document.activeElement === shown && shown.value.length + text.length < TYPED) {
+  if (document.activeElement === shown && shown.value.length + text.length < MAX_TYPED) {
     shown.select();
     // The only change of a field that its undo knows.
     document.execCommand(text === "" ? "delete" : "insertText", false, text);

@@ -7,11 +7,12 @@ import type { ModelChoice } from "../../composer/model-choice";
 import { safeText } from "../../markdown/safe-text";
 import { CheckIcon, DownIcon } from "../icons";
 import { useDismissal } from "../dismissal";
+import { strings } from "../../strings";
 
 /** With more models than this, the list has a filter. */
-const MANY = 8;
+const FILTER_FROM = 8;
 
-export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: () => void }) {
+export function ModelPicker({ choice, onChoose }: { choice: ModelChoice; onChoose: () => void }) {
   const isOpen = useSignal(false);
   const box = useRef<HTMLSpanElement>(null);
   const list = useId();
@@ -19,8 +20,8 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
   const name = safeText(choice.name.value);
   if (choice.names.value.length === 1) {
     return (
-      <span class="model one-line" dir="auto" title="Who answers">
-        <span class="visually-hidden">Model: </span>
+      <span class="model one-line" dir="auto" title={strings.models.label}>
+        <span class="visually-hidden">{strings.models.named("")}</span>
         {safeText(name)}
       </span>
     );
@@ -30,8 +31,8 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
       <button
         type="button"
         class="quiet-button model"
-        aria-label={`Model: ${safeText(name)}`}
-        title="Who answers"
+        aria-label={strings.models.named(safeText(name))}
+        title={strings.models.choose}
         aria-haspopup="listbox"
         aria-expanded={isOpen.value}
         aria-controls={isOpen.value ? list : undefined}
@@ -47,7 +48,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
         </span>
         <DownIcon size={14} />
       </button>
-      {isOpen.value && <Choices id={list} choice={choice} chosen={chosen} isOpen={isOpen} box={box} />}
+      {isOpen.value && <Choices id={list} choice={choice} onChoose={onChoose} isOpen={isOpen} box={box} />}
     </span>
   );
 }
@@ -55,36 +56,36 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
 interface ChoicesProps {
   readonly id: string;
   readonly choice: ModelChoice;
-  readonly chosen: () => void;
+  readonly onChoose: () => void;
   readonly isOpen: Signal<boolean>;
   readonly box: RefObject<HTMLElement | null>;
 }
 
-function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
-  const sought = useSignal("");
+function Choices({ id, choice, onChoose, isOpen, box }: ChoicesProps) {
+  const query = useSignal("");
   const names = choice.names.value;
-  const found = names.filter((each) => each.toLowerCase().includes(sought.value.trim().toLowerCase()));
+  const found = names.filter((each) => each.toLowerCase().includes(query.value.trim().toLowerCase()));
   const at = useSignal(Math.max(0, names.indexOf(choice.name.value ?? "")));
-  const here = useRef<HTMLElement>(null);
-  const areMany = names.length > MANY;
+  const focused = useRef<HTMLElement>(null);
+  const hasFilter = names.length > FILTER_FROM;
   useDismissal(
     (at) => Boolean(box.current?.contains(at)),
     () => (isOpen.value = false),
   );
   // Before the next keystroke.
-  useLayoutEffect(() => here.current?.focus(), []);
+  useLayoutEffect(() => focused.current?.focus(), []);
   useEffect(() => document.getElementById(`${id}-${at.value}`)?.scrollIntoView({ block: "nearest" }), [at.value]);
   const take = (name: string | undefined): void => {
     if (name === undefined) return;
     choice.choose(name);
     isOpen.value = false;
-    chosen();
+    onChoose();
   };
   const press = (event: TargetedKeyboardEvent<HTMLElement>): void => {
     const { key } = event;
-    const next = areMany && /^(Home|End)$/.test(key) ? undefined : walked(key, at.value, found.length);
+    const next = hasFilter && /^(Home|End)$/.test(key) ? undefined : indexForKey(key, at.value, found.length);
     if (next !== undefined) at.value = next;
-    else if (key === "Enter" || (key === " " && !areMany)) take(found[at.value]);
+    else if (key === "Enter" || (key === " " && !hasFilter)) take(found[at.value]);
     else if (key === "Escape" || key === "Tab") {
       isOpen.value = false;
       box.current?.querySelector("button")?.focus();
@@ -94,19 +95,21 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
     event.stopPropagation();
   };
   const active = found.length > 0 ? `${id}-${at.value}` : undefined;
-  const seek = (text: string): void => {
-    sought.value = text;
+  const filter = (text: string): void => {
+    query.value = text;
     at.value = 0;
   };
   return (
     <div class="model-choices" onKeyDown={press}>
-      {areMany && <ModelFilter field={here as RefObject<HTMLInputElement>} list={id} active={active} seek={seek} />}
+      {hasFilter && (
+        <ModelFilter field={focused as RefObject<HTMLInputElement>} list={id} active={active} filter={filter} />
+      )}
       {found.length > 0 ? (
         <ul
-          ref={areMany ? undefined : (here as RefObject<HTMLUListElement>)}
+          ref={hasFilter ? undefined : (focused as RefObject<HTMLUListElement>)}
           id={id}
           role="listbox"
-          aria-label="Model"
+          aria-label={strings.models.label}
           tabIndex={0}
           aria-activedescendant={active}
         >
@@ -115,7 +118,7 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
           ))}
         </ul>
       ) : (
-        <p class="quiet-text">None is called so.</p>
+        <p class="quiet-text">{strings.models.none}</p>
       )}
     </div>
   );
@@ -125,22 +128,22 @@ interface ModelFilterProps {
   readonly field: RefObject<HTMLInputElement>;
   readonly list: string;
   readonly active: string | undefined;
-  readonly seek: (text: string) => void;
+  readonly filter: (text: string) => void;
 }
 
-function ModelFilter({ field, list, active, seek }: ModelFilterProps) {
+function ModelFilter({ field, list, active, filter }: ModelFilterProps) {
   return (
     <input
       ref={field}
       class="field"
       role="combobox"
-      aria-label="Find a model"
-      placeholder="Find a model"
+      aria-label={strings.models.find}
+      placeholder={strings.models.find}
       aria-expanded="true"
       aria-controls={active === undefined ? undefined : list}
       aria-activedescendant={active}
       autocomplete="off"
-      onInput={(event) => seek(event.currentTarget.value)}
+      onInput={(event) => filter(event.currentTarget.value)}
     />
   );
 }
@@ -172,7 +175,7 @@ function Choice({ id, name, place, at, choice, take }: ChoiceProps) {
 }
 
 /** The index that a key moves to; undefined: none. */
-function walked(key: string, at: number, count: number): number | undefined {
+function indexForKey(key: string, at: number, count: number): number | undefined {
   if (key === "ArrowDown") return Math.min(at + 1, Math.max(0, count - 1));
   if (key === "ArrowUp") return Math.max(at - 1, 0);
   if (key === "Home") return 0;

@@ -4,20 +4,17 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { keyLabels, SHORTCUTS, type Shortcut } from "../../composer/shortcuts";
 import { CloseIcon } from "../icons";
+import { strings } from "../../strings";
 
-const GROUPS: readonly (readonly [Shortcut["where"], string])[] = [
-  ["writing", "While you write"],
-  ["anywhere", "Anywhere"],
-  ["list", "In the list of chats"],
-];
+const GROUPS: readonly Shortcut["where"][] = ["writing", "anywhere", "list"];
 
 export function ShortcutsButton({ isOpen }: { isOpen: Signal<boolean> }) {
   return (
     <button
       type="button"
       class="quiet-button icon-only shortcuts-button"
-      aria-label="Keyboard shortcuts"
-      title="Keyboard shortcuts (?)"
+      aria-label={strings.shortcuts.title}
+      title={strings.shortcuts.buttonHint}
       aria-expanded={isOpen.value}
       aria-controls={isOpen.value ? "shortcuts" : undefined}
       onClick={() => (isOpen.value = !isOpen.value)}
@@ -40,7 +37,7 @@ export function ShortcutsPanel({ close }: { close: () => void }) {
       ref={panel}
       id="shortcuts"
       class="shortcuts"
-      aria-label="Keyboard shortcuts"
+      aria-label={strings.shortcuts.title}
       tabIndex={-1}
       onKeyDown={(event) => {
         if (event.key !== "Escape") return;
@@ -48,12 +45,20 @@ export function ShortcutsPanel({ close }: { close: () => void }) {
         leave();
       }}
     >
-      <button type="button" class="quiet-button small icon-only" aria-label="Close" title="Close" onClick={leave}>
+      <button
+        type="button"
+        class="quiet-button small icon-only"
+        aria-label={strings.common.close}
+        title={strings.common.close}
+        onClick={leave}
+      >
         <CloseIcon />
       </button>
-      {GROUPS.map(([where, title]) => {
+      {GROUPS.map((where) => {
         const found = (SHORTCUTS as readonly Shortcut[]).filter((each) => each.where === where);
-        return found.length === 0 ? null : <Group key={where} title={title} shortcuts={found} />;
+        return found.length === 0 ? null : (
+          <Group key={where} title={strings.shortcuts.groups[where]} shortcuts={found} />
+        );
       })}
     </section>
   );
@@ -64,19 +69,19 @@ function Group({ title, shortcuts }: { title: string; shortcuts: readonly Shortc
     <div>
       <h2>{title}</h2>
       <dl>
-        {shortcuts.map(({ name, keys, what }) => (
+        {shortcuts.map(({ name, keys }) => (
           <div key={name}>
             <dt>
               {keys.map((each, place) => (
                 <span key={each}>
-                  {place > 0 && " or "}
+                  {place > 0 && strings.shortcuts.or}
                   {keyLabels(each).map((key) => (
                     <kbd key={key}>{key}</kbd>
                   ))}
                 </span>
               ))}
             </dt>
-            <dd>{what}</dd>
+            <dd>{strings.shortcuts.actions[name]}</dd>
           </div>
         ))}
       </dl>

@@ -3,11 +3,12 @@
 import type { Composer } from "../../composer/composer";
 import { StopIcon, TrashIcon, DownIcon } from "../icons";
 import { Menu } from "../menu";
+import { strings } from "../../strings";
 
-export function StopButton({ composer, stopped }: { composer: Composer; stopped: () => void }) {
+export function StopButton({ composer, onStop }: { composer: Composer; onStop: () => void }) {
   const stop = (policy: "keep" | "discard"): void => {
     // The button disappears with the turn.
-    stopped();
+    onStop();
     composer.stop(policy);
   };
   return (
@@ -15,8 +16,8 @@ export function StopButton({ composer, stopped }: { composer: Composer; stopped:
       <button
         type="button"
         class="button"
-        aria-label="Stop"
-        title="Stop, and keep what was said (Esc)"
+        aria-label={strings.composer.stop}
+        title={strings.composer.stopHint}
         onMouseDown={(event) => event.preventDefault()}
         onClick={(event) => {
           // The second click of a double click would hit the next element.
@@ -24,22 +25,22 @@ export function StopButton({ composer, stopped }: { composer: Composer; stopped:
         }}
       >
         <StopIcon />
-        <span>Stop</span>
+        <span>{strings.composer.stop}</span>
       </button>
       <Menu
-        label="Other ways to end it"
+        label={strings.composer.stopOptions}
         class="button icon-only"
         entries={[
           {
-            label: "Stop and keep",
+            label: strings.composer.stopAndKeep,
             icon: <StopIcon />,
-            hint: "What was said so far stays in the chat.",
+            hint: strings.composer.stopAndKeepHint,
             run: () => stop("keep"),
           },
           {
-            label: "Stop and discard",
+            label: strings.composer.stopAndDiscard,
             icon: <TrashIcon />,
-            hint: "As if it had never been asked. Your message comes back to you.",
+            hint: strings.composer.stopAndDiscardHint,
             isBad: true,
             run: () => stop("discard"),
           },

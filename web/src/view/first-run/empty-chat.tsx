@@ -5,6 +5,7 @@ import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
 import { TemporaryChatSwitch } from "../unkept";
 import { WelcomeView } from "./first-run";
+import { strings } from "../../strings";
 
 /** Whether a thread is empty: no turn, none pending or failed, and no problem. */
 export function isEmptyChat(thread: Thread): boolean {
@@ -29,7 +30,7 @@ export function EmptyChatView({ session, thread, experiments }: Props) {
       {session.mayRun && thread.isKept && experiments.isOpen.value ? (
         <WelcomeView session={session} thread={thread} experiments={experiments} />
       ) : (
-        <p class="greeting">{session.mayRun ? "What would you like to talk about?" : "Nothing was said here yet."}</p>
+        <p class="greeting">{session.mayRun ? strings.thread.emptyChat : strings.thread.noMessages}</p>
       )}
       <TemporaryChatSwitch session={session} thread={thread} />
     </div>

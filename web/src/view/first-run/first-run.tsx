@@ -1,13 +1,13 @@
 /** The experiments for a new user: large in an empty chat, and a strip above the composer while one runs. */
 
 import { useEffect } from "preact/hooks";
-import { EXPERIMENTS, type ExperimentName, type Experiments } from "../../first-run/experiments";
+import { EXPERIMENTS, type ExperimentName, type Experiments, type ExperimentStep } from "../../first-run/experiments";
 import { copyText } from "../../markdown/clipboard";
 import type { Session } from "../../session/session";
 import "../../style/first-run.css";
 import type { Thread } from "../../thread/thread";
 import { CheckIcon, CloseIcon, CopyIcon, ExternalIcon, RetryIcon, StopIcon, TabsIcon } from "../icons";
-import { ALL_TRIED, EXPERIMENT_LABELS, stepText } from "./experiment-texts";
+import { strings } from "../../strings";
 
 const ICONS = { vanish: RetryIcon, stop: StopIcon, tabs: TabsIcon } as const;
 
@@ -20,19 +20,16 @@ interface Props {
 export function WelcomeView({ thread, experiments }: Props) {
   return (
     <section class="welcome" aria-labelledby="welcome">
-      <h2 id="welcome">Nothing gets lost here</h2>
-      <p>
-        A message and its answer are one turn, and a turn either happened or it did not. Try it out with the demo model,
-        or just write something.
-      </p>
+      <h2 id="welcome">{strings.firstRun.title}</h2>
+      <p>{strings.firstRun.intro}</p>
       <ul class="experiments">
         {EXPERIMENTS.map((name) => (
           <li key={name}>
             <button type="button" class="experiment" onClick={() => void experiments.start(name, thread)}>
               <ExperimentIcon name={name} isTried={experiments.tried.value.has(name)} />
               <span>
-                <strong>{EXPERIMENT_LABELS[name].name}</strong>
-                <span class="quiet-text">{EXPERIMENT_LABELS[name].what}</span>
+                <strong>{strings.firstRun[name].name}</strong>
+                <span class="quiet-text">{strings.firstRun[name].summary}</span>
               </span>
             </button>
           </li>
@@ -45,42 +42,42 @@ export function WelcomeView({ thread, experiments }: Props) {
 export function FirstRunView({ session, thread, experiments }: Props) {
   const step = experiments.step.value;
   const isShown = experiments.isOpen.value;
-  const words = step === null ? null : stepText(step);
+  const text = step === null ? null : stepText(step);
   useEffect(() => {
-    if (isShown && words !== null) session.notices.announce(words);
-  }, [isShown, words]);
+    if (isShown && text !== null) session.notices.announce(text);
+  }, [isShown, text]);
   if (!isShown) return null;
   const tried = experiments.tried.value;
   return (
-    <aside class="first-run" aria-label="Experiments">
+    <aside class="first-run" aria-label={strings.firstRun.region}>
       <div class="first-run-row first-run-names">
         {EXPERIMENTS.map((name) => (
           <button
             key={name}
             type="button"
             class="quiet-button small"
-            aria-label={tried.has(name) ? `Tried: ${EXPERIMENT_LABELS[name].name}` : EXPERIMENT_LABELS[name].name}
+            aria-label={(tried.has(name) ? strings.firstRun.tried : String)(strings.firstRun[name].name)}
             aria-pressed={step?.name === name}
             onClick={() => void experiments.start(name, thread)}
           >
             <ExperimentIcon name={name} isTried={tried.has(name)} size={16} />
-            <span class="long">{EXPERIMENT_LABELS[name].name}</span>
-            <span class="short">{EXPERIMENT_LABELS[name].short}</span>
+            <span class="long">{strings.firstRun[name].name}</span>
+            <span class="short">{strings.firstRun[name].short}</span>
           </button>
         ))}
         <button
           type="button"
           class="quiet-button icon-only small first-run-close"
-          aria-label="Close the experiments"
-          title="Close the experiments"
+          aria-label={strings.firstRun.close}
+          title={strings.firstRun.close}
           onClick={() => experiments.close()}
         >
           <CloseIcon size={16} />
         </button>
       </div>
-      {words !== null && <p>{words}</p>}
+      {text !== null && <p>{text}</p>}
       {step?.name === "tabs" && step.at === "ready" && <SecondTab session={session} thread={thread} />}
-      {tried.size === EXPERIMENTS.length && step?.at === "done" && <p>{ALL_TRIED}</p>}
+      {tried.size === EXPERIMENTS.length && step?.at === "done" && <p>{strings.firstRun.allTried}</p>}
     </aside>
   );
 }
@@ -90,9 +87,13 @@ function ExperimentIcon({ name, isTried, size = 20 }: { name: ExperimentName; is
   return (
     <span class={isTried ? "experiment-icon tried" : "experiment-icon"}>
       {isTried ? <CheckIcon size={size} /> : <Icon size={size} />}
-      {isTried && <span class="visually-hidden">Tried: </span>}
+      {isTried && <span class="visually-hidden">{strings.firstRun.tried("")}</span>}
     </span>
   );
+}
+
+function stepText({ name, at }: ExperimentStep): string {
+  return (strings.firstRun[name].steps as Readonly<Record<string, string>>)[at] ?? "";
 }
 
 /** A link to this chat; and its address, where a frame may block links. */
@@ -102,17 +103,17 @@ function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
   return (
     <div class="first-run-row">
       <a class="button small" href={address} target="_blank" rel="noopener">
-        <ExternalIcon size={16} /> Open a second tab
+        <ExternalIcon size={16} /> {strings.firstRun.openSecondTab}
       </a>
       {isFramed && (
         <>
-          <span class="quiet-text">If nothing opens, this page may not: copy the address into a new tab.</span>
+          <span class="quiet-text">{strings.firstRun.ifNothingOpens}</span>
           <button
             type="button"
             class="quiet-button small"
             onClick={() => void copy(address, session)}
           >
-            <CopyIcon size={16} /> Copy the address
+            <CopyIcon size={16} /> {strings.firstRun.copyAddress}
           </button>
         </>
       )}
@@ -122,6 +123,6 @@ function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
 
 async function copy(address: string, { notices }: Session): Promise<void> {
   // Pages without TLS and many frames may not copy: show the address to select.
-  if (await copyText(address)) notices.news("The address is copied.");
+  if (await copyText(address)) notices.news(strings.firstRun.addressCopied);
   else notices.news(address, { stays: undefined });
 }

@@ -4,12 +4,12 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { CodeBlock } from "../../markdown/code-block";
 import "../../style/markdown.css";
 
-interface Given {
+interface CodeProps {
   readonly text: string;
   readonly language?: string;
 }
 
-export function CodeView({ text, language = "" }: Given) {
+export function CodeView({ text, language = "" }: CodeProps) {
   const place = useRef<HTMLDivElement>(null);
   const block = useRef<CodeBlock | null>(null);
   useLayoutEffect(() => {

@@ -4,13 +4,13 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { imageElement } from "../../markdown/images";
 import "../../style/markdown.css";
 
-interface Given {
+interface ImageProps {
   /** An embedded image (`data:`) is shown; a remote one loads on request. */
   readonly address: string;
   readonly alt?: string;
 }
 
-export function ImageView({ address, alt = "" }: Given) {
+export function ImageView({ address, alt = "" }: ImageProps) {
   const place = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => place.current?.replaceChildren(imageElement(address, alt)), [address, alt]);
   return <div class="markdown" ref={place} />;

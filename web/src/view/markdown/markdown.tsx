@@ -5,14 +5,14 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { MarkdownRenderer } from "../../markdown/renderer";
 import "../../style/markdown.css";
 
-interface Given {
+interface MarkdownProps {
   /** A signal is subscribed to here, so that nothing around it renders again. */
   readonly text: string | ReadonlySignal<string>;
   /** Whether more text is to come. */
   readonly isGrowing?: boolean;
 }
 
-export function MarkdownView({ text, isGrowing = false }: Given) {
+export function MarkdownView({ text, isGrowing = false }: MarkdownProps) {
   const place = useRef<HTMLDivElement>(null);
   const shown = useRef<MarkdownRenderer | null>(null);
   useLayoutEffect(() => {

@@ -6,6 +6,7 @@ import { ArchiveIcon, EditIcon, MoreIcon, PinIcon, PinnedIcon, TrashIcon, Unarch
 import { Menu, type MenuEntry } from "../menu";
 import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
+import { strings } from "../../strings";
 
 interface LineProps {
   readonly state: SidebarState;
@@ -16,11 +17,11 @@ interface LineProps {
 export function ChatLine({ state, row, tabIndex }: LineProps) {
   const { session, deletion, hovered } = state;
   if (state.editing.value?.row.id === row.id) return <NameField state={state} />;
-  const isHere = session.threads.current.value?.id.value === row.id;
+  const isCurrent = session.threads.current.value?.id.value === row.id;
   const isArmed = deletion.armed.value === row.id;
-  const isNear = tabIndex === 0 || hovered.value === row.id || state.opened.value === row.id || isArmed;
-  const isTouched = matchMedia("(pointer: coarse)").matches;
-  const hasTools = session.mayWrite && (isNear || isTouched);
+  const isActive = tabIndex === 0 || hovered.value === row.id || state.opened.value === row.id || isArmed;
+  const isTouch = matchMedia("(pointer: coarse)").matches;
+  const hasTools = session.mayWrite && (isActive || isTouch);
   return (
     <div
       class={`chat-line${isArmed ? " armed" : ""}`}
@@ -31,7 +32,7 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
         class="line-main"
         href={`#${row.id}`}
         tabIndex={tabIndex}
-        aria-current={isHere ? "page" : undefined}
+        aria-current={isCurrent ? "page" : undefined}
         title={chatTitle(row)}
         onClick={(event) => {
           if (!isPlainClick(event)) return;
@@ -40,19 +41,19 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
         }}
         onBlur={() => isArmed && deletion.disarm()}
       >
-        <State row={row} isUnseen={!isHere && session.chats.unseen.value.has(row.id)} />
+        <State row={row} isUnseen={!isCurrent && session.chats.unseen.value.has(row.id)} />
         <span class="title" dir="auto">
           {chatTitle(row)}
         </span>
       </a>
-      {hasTools && <Tools state={state} row={row} isArmed={isArmed} hasDelete={!isTouched || isNear} />}
+      {hasTools && <Tools state={state} row={row} isArmed={isArmed} hasDelete={!isTouch || isActive} />}
     </div>
   );
 }
 
 function State({ row, isUnseen }: { row: ChatRow; isUnseen: boolean }) {
-  if (row.isRunning) return <span class="dot running" role="img" aria-label="Answering:" />;
-  if (isUnseen) return <span class="dot unseen" role="img" aria-label="New answer:" />;
+  if (row.isRunning) return <span class="dot running" role="img" aria-label={strings.chats.answering} />;
+  if (isUnseen) return <span class="dot unseen" role="img" aria-label={strings.chats.newAnswer} />;
   return null;
 }
 
@@ -68,16 +69,16 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
   const { deletion, actions, opened } = state;
   const name = chatTitle(row);
   const entries: MenuEntry[] = [
-    { label: "Rename", icon: <EditIcon />, run: () => state.rename(row) },
+    { label: strings.chats.rename, icon: <EditIcon />, run: () => state.rename(row) },
     row.pinned
-      ? { label: "Unpin", icon: <PinnedIcon />, run: () => void actions.pin(row, false) }
-      : { label: "Pin", icon: <PinIcon />, run: () => void actions.pin(row, true) },
+      ? { label: strings.chats.unpin, icon: <PinnedIcon />, run: () => void actions.pin(row, false) }
+      : { label: strings.chats.pin, icon: <PinIcon />, run: () => void actions.pin(row, true) },
     row.archived
-      ? { label: "Move back to the list", icon: <UnarchiveIcon />, run: () => void actions.archive(row, false) }
-      : { label: "Archive", icon: <ArchiveIcon />, run: () => void actions.archive(row, true) },
+      ? { label: strings.chats.unarchive, icon: <UnarchiveIcon />, run: () => void actions.archive(row, false) }
+      : { label: strings.chats.archive, icon: <ArchiveIcon />, run: () => void actions.archive(row, true) },
     "line",
     {
-      label: isArmed ? "Delete?" : "Delete",
+      label: isArmed ? strings.chats.confirmDelete : strings.chats.delete,
       icon: <TrashIcon />,
       isBad: true,
       staysOpen: !isArmed,
@@ -90,18 +91,18 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
         <button
           type="button"
           class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
-          aria-label={isArmed ? `Delete “${name}”? Press again` : `Delete “${name}”`}
-          title={isArmed ? "Press again to delete" : "Delete"}
+          aria-label={(isArmed ? strings.chats.confirmDeleteTitle : strings.chats.deleteTitle)(name)}
+          title={isArmed ? strings.chats.pressAgain : strings.chats.delete}
           // A double click or a held key does not confirm.
           onClick={(event) => event.detail < 2 && state.delete(row)}
           onKeyDown={(event) => event.repeat && event.key === "Enter" && event.preventDefault()}
           onBlur={() => opened.peek() === null && deletion.disarm()}
         >
-          {isArmed ? "Delete?" : <TrashIcon />}
+          {isArmed ? strings.chats.confirmDelete : <TrashIcon />}
         </button>
       )}
       <Menu
-        label={`More about “${name}”`}
+        label={strings.chats.options(name)}
         class="quiet-button icon-only small"
         entries={entries}
         onToggle={(isOpen) => {
@@ -133,7 +134,7 @@ function NameField({ state }: { state: SidebarState }) {
     <input
       ref={field}
       class="name-field line-main"
-      aria-label="Name of the chat"
+      aria-label={strings.chats.name}
       dir="auto"
       maxLength={512}
       value={state.editing.value?.text}
@@ -153,8 +154,8 @@ function NameField({ state }: { state: SidebarState }) {
         const editing = state.editing.peek();
         // A moving line loses the focus for a moment; keep editing then.
         setTimeout(() => {
-          const isStill = state.editing.peek()?.row.id === editing?.row.id;
-          if (isStill && !(document.activeElement instanceof HTMLElement && isNameField(document.activeElement)))
+          const isSameChat = state.editing.peek()?.row.id === editing?.row.id;
+          if (isSameChat && !(document.activeElement instanceof HTMLElement && isNameField(document.activeElement)))
             state.renamed(true);
         });
       }}
@@ -173,7 +174,7 @@ export function DeletedLine({ state, row, tabIndex }: LineProps) {
     row.purgeAt === null ? "" : new Date(row.purgeAt).toLocaleDateString(undefined, { dateStyle: "medium" });
   return (
     <div class="chat-line">
-      <span class="title deleted" dir="auto" title={until && `It can be brought back until ${until}.`}>
+      <span class="title deleted" dir="auto" title={until && strings.chats.restorableUntil(until)}>
         {name}
       </span>
       {state.session.mayWrite && (
@@ -181,10 +182,10 @@ export function DeletedLine({ state, row, tabIndex }: LineProps) {
           type="button"
           class="quiet-button small line-main"
           tabIndex={tabIndex}
-          aria-label={`Restore “${name}”`}
+          aria-label={strings.chats.restoreTitle(name)}
           onClick={() => void state.actions.restore(row)}
         >
-          <UndoIcon /> Restore
+          <UndoIcon /> {strings.chats.restore}
         </button>
       )}
     </div>

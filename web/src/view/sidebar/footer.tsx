@@ -7,18 +7,19 @@ import { CloseIcon, SidebarIcon, SignOutIcon, UserIcon } from "../icons";
 import { Menu } from "../menu";
 import type { Theme } from "../theme";
 import { ThemeMenu } from "../theme-menu";
+import { strings } from "../../strings";
 
 export function SidebarFooter({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
   const owner = safeText(session.me.owner);
   // Users without a token have nothing to sign out of; guests have their own way to leave.
   const maySignOut = session.me.id != null && !session.isGuest;
   return (
-    <div class="side-foot" role="region" aria-label="You and this page">
+    <div class="side-foot" role="region" aria-label={strings.account.region}>
       {maySignOut ? (
         <Menu
-          label={`Signed in as ${owner}`}
+          label={strings.account.signedInAs(owner)}
           class="quiet-button who"
-          entries={[{ label: "Sign out", icon: <SignOutIcon />, run: () => session.controls.signOut() }]}
+          entries={[{ label: strings.account.signOut, icon: <SignOutIcon />, run: () => session.controls.signOut() }]}
         >
           <UserIcon />
           <span class="one-line" dir="auto">
@@ -34,8 +35,8 @@ export function SidebarFooter({ session, theme, drawer }: { session: Session; th
       <button
         type="button"
         class="quiet-button icon-only"
-        aria-label="Hide the chats"
-        title="Hide the chats"
+        aria-label={strings.layout.hideChats}
+        title={strings.layout.hideChats}
         onClick={() => drawer.close()}
       >
         {drawer.isNarrow.value ? <CloseIcon /> : <SidebarIcon />}

@@ -8,6 +8,7 @@ import { safeText } from "../../markdown/safe-text";
 import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
+import { strings } from "../../strings";
 
 export function SearchResultsView({ state }: { state: SidebarState }) {
   const { search } = state;
@@ -19,16 +20,16 @@ export function SearchResultsView({ state }: { state: SidebarState }) {
     <>
       <p class="list-note" role="status">
         {problem !== null
-          ? "The search did not work. Try again in a moment."
+          ? strings.search.failed
           : found === null
-            ? "Searching…"
+            ? strings.search.searching
             : hits.length === 0
-              ? `Nothing found for “${safeText(found.query)}”.`
-              : `${hits.length}${found.isWhole ? "" : "+"} ${hits.length === 1 ? "chat" : "chats"} found.`}
-        {found && !found.isComplete && " The newest messages cannot be found yet: try again in a moment."}
+              ? strings.search.none(safeText(found.query))
+              : strings.search.found(hits.length, found.isWhole)}
+        {found && !found.isComplete && ` ${strings.search.incomplete}`}
       </p>
       <VirtualList
-        label="Chats that were found"
+        label={strings.search.results}
         lines={lines}
         height={3.5}
         touchHeight={3.75}
@@ -49,7 +50,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
   const { session } = state;
   const { chat, turn } = hit;
   const row = session.chats.row(chat.id);
-  const isHere = session.threads.current.value?.id.value === chat.id;
+  const isCurrent = session.threads.current.value?.id.value === chat.id;
   const marked = snippetParts(hit.snippet, hit.marks).map(({ text, isMarked }, at) =>
     isMarked ? <mark key={at}>{safeText(text)}</mark> : <span key={at}>{safeText(text)}</span>,
   );
@@ -58,7 +59,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
       class="line-main hit"
       href={`#${chat.id}`}
       tabIndex={tabIndex}
-      aria-current={isHere ? "page" : undefined}
+      aria-current={isCurrent ? "page" : undefined}
       onClick={(event) => {
         if (!isPlainClick(event)) return;
         event.preventDefault();
@@ -67,7 +68,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
     >
       <span class="title" dir="auto">
         {turn === null ? marked : chatTitle(row ?? chat)}
-        {chat.archived && <span class="chip">Archived</span>}
+        {chat.archived && <span class="chip">{strings.search.archived}</span>}
       </span>
       {turn !== null && (
         <span class="snippet" dir="auto">

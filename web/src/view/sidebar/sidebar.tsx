@@ -5,7 +5,6 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import "../../style/sidebar.css";
 import { listLines, type ChatListLine } from "../../chats/date-groups";
 import { openNewChat } from "../../chats/open-chat";
-import type { ChatListKind } from "../../chats/chat-pages";
 import { isShortcut, isTextField } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
@@ -15,8 +14,7 @@ import { ChatLine, DeletedLine } from "./chat-line";
 import { SearchResultsView } from "./search-results";
 import { SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
-
-const NAMES: Record<ChatListKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };
+import { strings } from "../../strings";
 
 interface SidebarProps {
   readonly session: Session;
@@ -40,7 +38,7 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
   }, [session, here]);
   const kind = session.chats.kind.value;
   return (
-    <nav class="sidebar" aria-label="Chats">
+    <nav class="sidebar" aria-label={strings.chats.lists.chats}>
       <div class="sidebar-top">
         <button
           type="button"
@@ -50,9 +48,9 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
             leave?.();
           }}
         >
-          <PlusIcon /> New chat
+          <PlusIcon /> {strings.layout.newChat}
         </button>
-        <PartsMenu session={session} />
+        <ListsMenu session={session} />
       </div>
       <SearchField state={state} reveal={reveal} />
       {kind !== "chats" && !state.search.isOn.value && (
@@ -60,38 +58,44 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
           <button
             type="button"
             class="quiet-button icon-only small"
-            aria-label="Back to the chats"
+            aria-label={strings.chats.backToChats}
             onClick={() => session.chats.show("chats")}
           >
             <BackIcon />
           </button>
-          <h2>{NAMES[kind]}</h2>
+          <h2>{strings.chats.lists[kind]}</h2>
         </div>
       )}
       {state.search.isOn.value ? <SearchResultsView state={state} /> : <ListView state={state} />}
       <span class="visually-hidden" role="status">
-        {state.deletion.armed.value !== null ? "Press again to delete this chat." : ""}
+        {state.deletion.armed.value !== null ? strings.chats.pressAgainStatus : ""}
       </span>
     </nav>
   );
 }
 
 /** The other lists, and the scopes. */
-function PartsMenu({ session }: { session: Session }) {
+function ListsMenu({ session }: { session: Session }) {
   const { chats } = session;
   const kind = chats.kind.value;
   const chosen = chats.scopes.chosen.value;
   const known = chats.scopes.known.value;
   const entries: MenuEntry[] = [
-    { label: "Archive", icon: <ArchiveIcon />, run: () => chats.show(kind === "archived" ? "chats" : "archived") },
     {
-      label: "Recently deleted",
+      label: strings.chats.lists.archived,
+      icon: <ArchiveIcon />,
+      run: () => chats.show(kind === "archived" ? "chats" : "archived"),
+    },
+    {
+      label: strings.chats.lists.deleted,
       icon: <TrashIcon />,
       run: () => chats.show(kind === "deleted" ? "chats" : "deleted"),
     },
   ];
+  const labelOf = (scope: string | null): string =>
+    scope === null ? strings.chats.allScopes : safeText(scope) || strings.chats.noScope;
   const scopes: MenuEntry[] = [null, ...known].map((scope) => ({
-    label: scope === null ? "All" : scope === "" ? "Without a scope" : safeText(scope),
+    label: labelOf(scope),
     isChecked: scope === chosen,
     run: () => chats.chooseScope(scope),
   }));
@@ -100,14 +104,14 @@ function PartsMenu({ session }: { session: Session }) {
     <>
       {!isOne && (
         <Menu
-          label={`Scope: ${chosen === null ? "all" : safeText(chosen) || "none"}`}
+          label={strings.chats.scope(labelOf(chosen))}
           class={`quiet-button icon-only${chosen === null ? "" : " chosen"}`}
           entries={scopes}
         >
           <FolderIcon />
         </Menu>
       )}
-      <Menu label="More chats" entries={entries}>
+      <Menu label={strings.chats.otherLists} entries={entries}>
         <MoreIcon />
       </Menu>
     </>
@@ -138,9 +142,9 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
         ref={field}
         class="field"
         type="search"
-        aria-label="Search chats"
+        aria-label={strings.search.label}
         aria-keyshortcuts="/ Control+K Meta+K"
-        placeholder="Search"
+        placeholder={strings.search.placeholder}
         autocomplete="off"
         spellcheck={false}
         dir="auto"
@@ -152,7 +156,7 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
         <button
           type="button"
           class="quiet-button icon-only small"
-          aria-label="Clear the search"
+          aria-label={strings.search.clear}
           onClick={() => {
             search.type("");
             field.current?.focus();
@@ -199,14 +203,14 @@ function ListView({ state }: { state: SidebarState }) {
       <Note session={session} />
       <VirtualList
         key={kind}
-        label={NAMES[kind]}
+        label={strings.chats.lists[kind]}
         lines={lines}
         height={2.25}
         touchHeight={2.75}
         count={isWhole ? count : -1}
         active={active.value ?? here}
         onActive={(id) => (active.value = id)}
-        onNeed={(wanted) => void chats.need(wanted)}
+        onNeed={(needed) => void chats.need(needed)}
         onKey={kind === "deleted" ? undefined : (event, { line }) => line.kind === "chat" && act(state, event, line)}
       >
         {({ line }, tabIndex) =>
@@ -252,17 +256,16 @@ function Note({ session }: { session: Session }) {
   if (chats.problem.value !== null) {
     return (
       <div class="list-note" role="alert">
-        The chats could not be read.{" "}
+        {strings.chats.notLoaded}{" "}
         <button type="button" class="quiet-button small" onClick={() => void chats.retry()}>
-          Try again
+          {strings.common.tryAgain}
         </button>
       </div>
     );
   }
-  if (!chats.isLoaded.value) return <p class="list-note">Loading…</p>;
+  if (!chats.isLoaded.value) return <p class="list-note">{strings.common.loading}</p>;
   if (chats.rows.value.length > 0) {
-    return kind === "deleted" ? <p class="list-note">They can be brought back for a while.</p> : null;
+    return kind === "deleted" ? <p class="list-note">{strings.chats.canRestore}</p> : null;
   }
-  const words = { chats: "No chats yet.", archived: "Nothing is archived.", deleted: "Nothing was deleted lately." };
-  return <p class="list-note">{words[kind]}</p>;
+  return <p class="list-note">{strings.chats.empty[kind]}</p>;
 }

@@ -36,7 +36,7 @@ interface VirtualListProps<Line extends ListEntry> {
 }
 
 /** Lines rendered above and below the visible ones, for fast scrolling. */
-const BEYOND = 10;
+const OVERSCAN = 10;
 
 export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line>) {
   const { lines, onKey, onActive } = props;
@@ -46,7 +46,7 @@ export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line
   const all = { lines, places, scroller };
   const chosen = props.active !== null && places.has(props.active) ? props.active : firstChoice(lines)?.id;
   const focus = useStableFocus(all, chosen);
-  const { shown, page, look } = useSeen(all, height, focus.current, props.onNeed);
+  const { shown, page, look } = useVisibleLines(all, height, focus.current, props.onNeed);
   const go = (id: string): void => {
     scrollTo(all, id, height);
     look();
@@ -98,7 +98,7 @@ export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line
 
 /** Which lines are rendered: the visible ones, some around them, and the focused one. `page`: how many are visible.
  * `look`: measure again. */
-function useSeen(all: ListLines, height: number, focused: string | null, onNeed: (count: number) => void) {
+function useVisibleLines(all: ListLines, height: number, focused: string | null, onNeed: (count: number) => void) {
   const { lines, places, scroller } = all;
   const first = useSignal(0);
   const seen = useSignal(30);
@@ -117,10 +117,10 @@ function useSeen(all: ListLines, height: number, focused: string | null, onNeed:
     watch.observe(scroller.current!);
     return () => watch.disconnect();
   }, [height]);
-  const wanted = first.value + 2 * seen.value + BEYOND;
-  useEffect(() => onNeed(wanted), [wanted, lines]);
-  const from = Math.max(0, Math.min(first.value, lines.length - seen.value) - BEYOND);
-  const to = Math.min(lines.length, first.value + seen.value + BEYOND);
+  const needed = first.value + 2 * seen.value + OVERSCAN;
+  useEffect(() => onNeed(needed), [needed, lines]);
+  const from = Math.max(0, Math.min(first.value, lines.length - seen.value) - OVERSCAN);
+  const to = Math.min(lines.length, first.value + seen.value + OVERSCAN);
   const shown = Array.from({ length: Math.max(0, to - from) }, (_, at) => from + at);
   const kept = places.get(focused ?? "");
   if (kept !== undefined && kept < from) shown.unshift(kept);

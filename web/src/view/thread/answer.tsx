@@ -10,19 +10,20 @@ import { MarkdownView } from "../markdown/markdown";
 import { ImageView } from "../markdown/image";
 import { CodeView } from "../markdown/code";
 import { ToolStep } from "./tool-step";
+import { strings } from "../../strings";
 
-const NOTHING: readonly never[] = [];
+const NO_ITEMS: readonly never[] = [];
 
 /** `parts`: null while it runs. Parts keep their index at the end of the turn, and so their elements. */
 export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | null; pending: PendingTurn | null }) {
-  const items = pending?.items.value ?? NOTHING;
+  const items = pending?.items.value ?? NO_ITEMS;
   const list = useMemo(() => parts ?? runningParts(items), [parts, items]);
   const isThinking = useComputed(() => pending !== null && pending.reasoning.value !== "").value && parts === null;
-  const isSpeaking = useComputed(() => pending !== null && pending.text.value !== "").value && parts === null;
+  const isWriting = useComputed(() => pending !== null && pending.text.value !== "").value && parts === null;
   const all: readonly (TurnPart | Growing)[] = [
     ...list,
     ...(isThinking ? [{ kind: "growing thought", text: pending!.reasoning } as const] : []),
-    ...(isSpeaking ? [{ kind: "growing text", text: pending!.text } as const] : []),
+    ...(isWriting ? [{ kind: "growing text", text: pending!.text } as const] : []),
   ];
   return (
     <>
@@ -56,7 +57,7 @@ export function PartView({ part }: { part: TurnPart | Growing }) {
     case "other":
       return (
         <details class="step">
-          <summary>Step: {part.type}</summary>
+          <summary>{strings.thread.unknownStep(part.type)}</summary>
           <CodeView text={part.json} language="json" />
         </details>
       );
@@ -65,7 +66,7 @@ export function PartView({ part }: { part: TurnPart | Growing }) {
 
 /** A text; `growing`: while it streams in. */
 function TextPart({ text, growing }: { text: string | null; growing?: ReadonlySignal<string> }) {
-  const shown = useLasting(growing);
+  const shown = useLastText(growing);
   return (
     <div class="message assistant">
       <MarkdownView text={text ?? shown} isGrowing={text === null} />
@@ -74,13 +75,13 @@ function TextPart({ text, growing }: { text: string | null; growing?: ReadonlySi
 }
 
 function ThoughtPart({ text, growing }: { text: string | null; growing?: ReadonlySignal<string> }) {
-  const shown = useLasting(growing);
+  const shown = useLastText(growing);
   const isOpen = useSignal(false);
   return (
     <details class="thought" onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
       <summary>
         <ThoughtIcon size={16} />
-        {text === null ? "Thinking…" : "Thoughts"}
+        {text === null ? strings.thread.thinking : strings.thread.reasoning}
       </summary>
       {isOpen.value && <MarkdownView text={text ?? shown} isGrowing={text === null} />}
     </details>
@@ -90,14 +91,14 @@ function ThoughtPart({ text, growing }: { text: string | null; growing?: Readonl
 export function NoteView({ text }: { text: string }) {
   return (
     <details class="note">
-      <summary>Note for the model</summary>
+      <summary>{strings.thread.systemMessage}</summary>
       <p dir="auto">{safeProse(text)}</p>
     </details>
   );
 }
 
 /** The text of a signal that is cleared just before its content arrives as a finished part. */
-function useLasting(growing: ReadonlySignal<string> | undefined): Signal<string> {
+function useLastText(growing: ReadonlySignal<string> | undefined): Signal<string> {
   const shown = useSignal(growing?.peek() ?? "");
   useLayoutEffect(() => {
     if (!growing) return undefined;

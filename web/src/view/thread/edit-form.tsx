@@ -6,19 +6,20 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { wordsOf, type Input, type Turn } from "turnledger";
 import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
+import { strings } from "../../strings";
 
-interface Given {
+interface EditProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly turn: Turn;
   readonly close: () => void;
 }
 
-export function EditForm({ session, thread, turn, close: leave }: Given) {
+export function EditForm({ session, thread, turn, close: leave }: EditProps) {
   const field = useRef<HTMLTextAreaElement>(null);
-  const said = wordsAsked(turn);
-  const text = useSignal(said);
-  useFitting(field, text.value);
+  const original = inputText(turn);
+  const text = useSignal(original);
+  useAutoSize(field, text.value);
   const isDone = useRef(false);
   const close = (): void => {
     isDone.current = true;
@@ -28,12 +29,12 @@ export function EditForm({ session, thread, turn, close: leave }: Given) {
   useLayoutEffect(
     () => () => {
       const { value } = text;
-      const isLost = !isDone.current && value !== said && value.trim() !== "" && !session.storage.isClosed;
+      const isLost = !isDone.current && value !== original && value.trim() !== "" && !session.storage.isClosed;
       if (isLost) session.composers.of(thread).offer(value);
     },
     [],
   );
-  const isSame = text.value.trim() === "" || text.value === said;
+  const isSame = text.value.trim() === "" || text.value === original;
   const send = (): void => {
     if (isSame) return;
     close();
@@ -44,7 +45,7 @@ export function EditForm({ session, thread, turn, close: leave }: Given) {
       <textarea
         ref={field}
         class="field"
-        aria-label="Edit message"
+        aria-label={strings.turn.editMessage}
         dir="auto"
         rows={1}
         value={text}
@@ -63,10 +64,10 @@ export function EditForm({ session, thread, turn, close: leave }: Given) {
       />
       <div class="edit-actions">
         <button type="button" class="quiet-button" onClick={close}>
-          Cancel
+          {strings.turn.cancelEdit}
         </button>
         <button type="button" class="button primary" aria-disabled={isSame} onClick={send}>
-          Send
+          {strings.common.send}
         </button>
       </div>
     </form>
@@ -74,7 +75,7 @@ export function EditForm({ session, thread, turn, close: leave }: Given) {
 }
 
 /** Put the caret at the end, and fit the height of the field. */
-function useFitting(field: RefObject<HTMLTextAreaElement | null>, text: string): void {
+function useAutoSize(field: RefObject<HTMLTextAreaElement | null>, text: string): void {
   useLayoutEffect(() => {
     field.current?.focus();
     field.current?.setSelectionRange(text.length, text.length);
@@ -87,7 +88,7 @@ function useFitting(field: RefObject<HTMLTextAreaElement | null>, text: string):
   }, [text]);
 }
 
-function wordsAsked(turn: Turn): string {
+function inputText(turn: Turn): string {
   return turn.input.filter(({ role }) => role === "user").map(wordsOf).filter(Boolean).join("\n");
 }
 

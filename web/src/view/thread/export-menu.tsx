@@ -3,6 +3,7 @@
 import type { ExportFormat, Thread } from "../../thread/thread";
 import { DownloadIcon, MoreIcon } from "../icons";
 import { Menu } from "../menu";
+import { strings } from "../../strings";
 
 /** Characters of a file name, without its extension. */
 const LONGEST_NAME = 60;
@@ -16,17 +17,17 @@ export function ExportMenu({ thread }: { thread: Thread }) {
   };
   return (
     <Menu
-      label="About this chat"
+      label={strings.thread.chatOptions}
       entries={[
         {
-          label: "Save as text",
-          hint: "Markdown, to read",
+          label: strings.thread.saveMarkdown,
+          hint: strings.thread.saveMarkdownHint,
           icon: <DownloadIcon size={16} />,
           run: () => void save("markdown"),
         },
         {
-          label: "Save as data",
-          hint: "JSON lines, to import elsewhere",
+          label: strings.thread.saveJsonLines,
+          hint: strings.thread.saveJsonLinesHint,
           icon: <DownloadIcon size={16} />,
           run: () => void save("jsonl"),
         },
@@ -55,5 +56,5 @@ export function exportFileName(title: string | null, ending: string): string {
     .join("")
     .replace(/^[- ]+|[- ]+$/g, "");
   const isReserved = /^(con|prn|aux|nul|com\d|lpt\d)$/i.test(text);
-  return `${!text || isReserved ? "chat" : text}.${ending}`;
+  return `${!text || isReserved ? strings.thread.fileName : text}.${ending}`;
 }

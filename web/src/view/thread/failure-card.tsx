@@ -4,20 +4,21 @@ import { safeText, safeProse } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import type { FailedTurn, Thread } from "../../thread/thread";
 import { CloseIcon, RetryIcon, StopIcon, WarningIcon } from "../icons";
+import { strings } from "../../strings";
 
-interface Given {
+interface FailureProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly failed: FailedTurn;
 }
 
-export function FailureCard({ session, thread, failed }: Given) {
-  const { message, detail, isStopped, isHere, replaces, text } = failed;
+export function FailureCard({ session, thread, failed }: FailureProps) {
+  const { message, detail, isStopped, isLocal, replaces, text } = failed;
   return (
     <section
       class={isStopped ? "card failure" : "card bad failure"}
       role="group"
-      aria-label="What did not happen"
+      aria-label={strings.failure.card}
       data-failed={failed.code}
     >
       <p class="failure-words">
@@ -31,12 +32,12 @@ export function FailureCard({ session, thread, failed }: Given) {
       )}
       {!isStopped && (
         <p class="quiet-text">
-          {isHere && replaces === null
-            ? "The chat is as it was before, and your message is back where you wrote it."
-            : "The chat is as it was before."}
+          {isLocal && replaces === null
+            ? strings.failure.unchangedWithDraft
+            : strings.failure.unchanged}
         </p>
       )}
-      {(!isHere || replaces !== null) && text && (
+      {(!isLocal || replaces !== null) && text && (
         <p class="failure-text" dir="auto">
           {safeProse(text)}
         </p>
@@ -45,12 +46,12 @@ export function FailureCard({ session, thread, failed }: Given) {
         {session.mayRun && (
           <button type="button" class="button" onClick={() => void thread.retry()}>
             <RetryIcon size={16} />
-            {isStopped ? "Ask again" : "Retry"}
+            {isStopped ? strings.failure.sendAgain : strings.failure.retry}
           </button>
         )}
         <button type="button" class="quiet-button" onClick={() => thread.forgetFailure()}>
           <CloseIcon size={16} />
-          Dismiss
+          {strings.failure.dismiss}
         </button>
       </div>
     </section>

@@ -5,26 +5,27 @@ import { useEffect } from "preact/hooks";
 import type { Session } from "../../session/session";
 import type { PendingTurn } from "../../thread/pending-turn";
 import type { Thread } from "../../thread/thread";
+import { strings } from "../../strings";
 
 export function useAnnouncements(session: Session, thread: Thread): void {
   useEffect(() => {
     let before: readonly PendingTurn[] = thread.pending.peek();
-    const begun = new Set<PendingTurn>();
+    const started = new Set<PendingTurn>();
     const releases = [
       effect(() => {
         const now = thread.pending.value;
         for (const pending of now) {
-          if (pending.state.value !== "running" || begun.has(pending)) continue;
-          begun.add(pending);
-          session.notices.announce(pending.isHere ? "Answering…" : "An answer is being written, asked for elsewhere.");
+          if (pending.state.value !== "running" || started.has(pending)) continue;
+          started.add(pending);
+          session.notices.announce(pending.isLocal ? strings.turn.answering : strings.turn.answeringElsewhere);
         }
         const ended = before.filter((pending) => !now.includes(pending));
         before = now;
-        if (ended.length > 0 && !thread.failed.peek()) session.notices.announce("The answer is complete.");
+        if (ended.length > 0 && !thread.failed.peek()) session.notices.announce(strings.turn.answered);
       }),
       effect(() => {
         const failed = thread.failed.value;
-        if (failed) session.notices.announce(failed.isStopped ? failed.message : `That failed. ${failed.message}`);
+        if (failed) session.notices.announce(failed.isStopped ? failed.message : strings.turn.failed(failed.message));
       }),
     ];
     return () => releases.forEach((release) => release());

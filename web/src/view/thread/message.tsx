@@ -5,28 +5,29 @@ import { safeProse } from "../../markdown/safe-text";
 import type { TurnPart } from "../../thread/turn-parts";
 import { ImageView } from "../markdown/image";
 import { NoteView, PartView } from "./answer";
+import { strings } from "../../strings";
 
 /** Longer messages are folded: in characters, or lines. */
-const LONG = 1_600;
-const LINES = 24;
+const MAX_LENGTH = 1_600;
+const MAX_LINES = 24;
 
 export function MessageView({ parts }: { parts: readonly TurnPart[] }) {
   if (parts.length === 0) return null;
   return (
     <div class="asked">
       {parts.map((part, place) => (
-        <AskedPart key={place} part={part} />
+        <MessagePart key={place} part={part} />
       ))}
     </div>
   );
 }
 
-function AskedPart({ part }: { part: TurnPart }) {
+function MessagePart({ part }: { part: TurnPart }) {
   switch (part.kind) {
     case "text":
       return <Text text={part.text} />;
     case "picture":
-      return <ImageView address={part.url} alt="Image that was sent" />;
+      return <ImageView address={part.url} alt={strings.thread.sentImage} />;
     case "note":
       return <NoteView text={part.text} />;
     default:
@@ -36,7 +37,7 @@ function AskedPart({ part }: { part: TurnPart }) {
 
 function Text({ text }: { text: string }) {
   const isOpen = useSignal(false);
-  const isLong = text.length > LONG || text.split("\n", LINES + 1).length > LINES;
+  const isLong = text.length > MAX_LENGTH || text.split("\n", MAX_LINES + 1).length > MAX_LINES;
   const shown = isLong && !isOpen.value ? beginning(text) : text;
   return (
     <div class="message user" dir="auto">
@@ -48,7 +49,7 @@ function Text({ text }: { text: string }) {
           aria-expanded={isOpen.value}
           onClick={() => (isOpen.value = !isOpen.value)}
         >
-          {isOpen.value ? "Show less" : "Show all of it"}
+          {isOpen.value ? strings.thread.showLess : strings.thread.showMore}
         </button>
       )}
     </div>
@@ -56,8 +57,8 @@ function Text({ text }: { text: string }) {
 }
 
 function beginning(text: string): string {
-  const lines = text.split("\n", LINES).join("\n");
-  const cut = lines.slice(0, LONG);
+  const lines = text.split("\n", MAX_LINES).join("\n");
+  const cut = lines.slice(0, MAX_LENGTH);
   // Not between surrogates.
   return `${/[\ud800-\udbff]$/.test(cut) ? cut.slice(0, -1) : cut}…`;
 }

@@ -3,12 +3,12 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 
 /** Pixels from the end that count as the end. */
-const NEAR = 48;
+const END_MARGIN = 48;
 /** Pixels from the top at which older turns are read. */
-const AHEAD = 900;
+const LOAD_MARGIN = 900;
 
 /** Milliseconds until scrolling has settled. */
-const REST = 200;
+const SETTLE_TIME = 200;
 
 /** A row, and its offset from the upper edge. */
 interface Anchor {
@@ -20,20 +20,20 @@ interface Anchor {
 export class ScrollPosition {
   readonly #isAtEnd = signal(true);
   readonly #hasNews = signal(false);
-  readonly #wantsMore: () => void;
+  readonly #onNearTop: () => void;
   readonly #isGrowing: () => boolean;
   #box: HTMLElement | null = null;
   #top = 0;
   /** The distance to the end. */
-  #left = 0;
+  #distance = 0;
   /** The row at the upper edge, and its neighbours in case it disappears. */
   #anchors: readonly Anchor[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** `wantsMore`: called near the top. `isGrowing`: whether growth at the end is new content, not something unfolded.
+  /** `onNearTop`: called near the top. `isGrowing`: whether growth at the end is new content, not something unfolded.
    * */
-  constructor(wantsMore: () => void, isGrowing: () => boolean) {
-    this.#wantsMore = wantsMore;
+  constructor(onNearTop: () => void, isGrowing: () => boolean) {
+    this.#onNearTop = onNearTop;
     this.#isGrowing = isGrowing;
   }
 
@@ -77,46 +77,48 @@ export class ScrollPosition {
     const box = this.#box;
     if (!box) return;
     if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
-    else this.#hold(box);
-    if (isOther) this.#look(box);
-    else if (!this.#isAtEnd.peek() && leftOf(box) > this.#left + 1 && this.#isGrowing()) this.#hasNews.value = true;
-    this.#note(box);
+    else this.#restoreAnchor(box);
+    if (isOther) this.#updateEnd(box);
+    else if (!this.#isAtEnd.peek() && distanceToEnd(box) > this.#distance + 1 && this.#isGrowing()) {
+      this.#hasNews.value = true;
+    }
+    this.#remember(box);
   }
 
   /** Read older turns near the top. */
   more(): void {
-    if (this.#box && this.#box.scrollTop < AHEAD) this.#wantsMore();
+    if (this.#box && this.#box.scrollTop < LOAD_MARGIN) this.#onNearTop();
   }
 
   #scrolled(): void {
     const box = this.#box;
     if (!box) return;
     // Only scrolling up leaves the end: growth moves it away, too.
-    if (leftOf(box) <= NEAR || box.scrollTop < this.#top - 1) this.#look(box);
-    this.#note(box);
-    this.#rest(box);
+    if (distanceToEnd(box) <= END_MARGIN || box.scrollTop < this.#top - 1) this.#updateEnd(box);
+    this.#remember(box);
+    this.#storeAnchors(box);
     this.more();
   }
 
   /** Store the anchors: at once away from the end; at the end, when scrolling has settled. */
-  #rest(box: HTMLElement): void {
+  #storeAnchors(box: HTMLElement): void {
     clearTimeout(this.#timer);
-    if (this.#isAtEnd.peek()) this.#timer = setTimeout(() => (this.#anchors = anchorsIn(box)), REST);
+    if (this.#isAtEnd.peek()) this.#timer = setTimeout(() => (this.#anchors = anchorsIn(box)), SETTLE_TIME);
     else this.#anchors = anchorsIn(box);
   }
 
-  #note(box: HTMLElement): void {
+  #remember(box: HTMLElement): void {
     this.#top = box.scrollTop;
-    this.#left = leftOf(box);
+    this.#distance = distanceToEnd(box);
   }
 
-  #look(box: HTMLElement): void {
-    this.#isAtEnd.value = leftOf(box) <= NEAR;
+  #updateEnd(box: HTMLElement): void {
+    this.#isAtEnd.value = distanceToEnd(box) <= END_MARGIN;
     if (this.#isAtEnd.peek()) this.#hasNews.value = false;
-    this.#rest(box);
+    this.#storeAnchors(box);
   }
 
-  #hold(box: HTMLElement): void {
+  #restoreAnchor(box: HTMLElement): void {
     const edge = box.getBoundingClientRect().top;
     for (const { row, offset } of this.#anchors) {
       const there = box.querySelector<HTMLElement>(`[data-row="${CSS.escape(row)}"]`);
@@ -128,7 +130,7 @@ export class ScrollPosition {
   }
 }
 
-function leftOf({ scrollHeight, scrollTop, clientHeight }: HTMLElement): number {
+function distanceToEnd({ scrollHeight, scrollTop, clientHeight }: HTMLElement): number {
   return scrollHeight - scrollTop - clientHeight;
 }
 

@@ -13,6 +13,7 @@ import { useAnnouncements } from "./live-region";
 import { FailureCard } from "./failure-card";
 import { TurnRow } from "./turn-row";
 import { ScrollPosition } from "./scroll-position";
+import { strings } from "../../strings";
 
 const numbers = new WeakMap<Thread, number>();
 let last = 0;
@@ -36,15 +37,15 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
   const failed = thread.failed.value;
   const problem = thread.problem.value;
   const end = useRef<string | undefined>(undefined);
-  const told = useRef(failed);
+  const lastFailed = useRef(failed);
   const hadFocus = box.current?.contains(document.activeElement) ?? false;
   useLayoutEffect(() => scroll.watch(box.current as HTMLElement, content.current as HTMLElement), []);
   useLayoutEffect(() => {
     const isOther = end.current !== undefined && !rows.value.some(({ name }) => name === end.current);
     // Scroll to the failure, which is shown at the end.
-    if (failed?.isHere && failed !== told.current) scroll.toEnd();
+    if (failed?.isLocal && failed !== lastFailed.current) scroll.toEnd();
     else scroll.keep(isOther);
-    told.current = failed;
+    lastFailed.current = failed;
     scroll.more();
     end.current = rows.value.at(-1)?.name;
     // The focused element is gone: keyboard users continue here, not at the top of the page.
@@ -54,17 +55,17 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
   useAnnouncements(session, thread);
   const views = useRowViews(session, thread, rows.value);
   return (
-    <div class="thread" ref={box} role="log" aria-label="Messages" aria-live="off" tabIndex={0}>
+    <div class="thread" ref={box} role="log" aria-label={strings.thread.messages} aria-live="off" tabIndex={0}>
       <div class="rows" ref={content} aria-busy={!thread.isLoaded.value && problem === null}>
         {thread.hasOlder.value && (
           <button type="button" class="quiet-button earlier" onClick={() => void thread.older()}>
-            Show earlier messages
+            {strings.thread.showEarlier}
           </button>
         )}
         {!thread.isLoaded.value && problem === null && (
           <p class="loading">
             <span class="spinner" aria-hidden="true" />
-            Loading…
+            {strings.common.loading}
           </p>
         )}
         {views}
@@ -82,20 +83,20 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
 
 /** The views of the rows. Unchanged rows keep the same element, which costs nothing. */
 function useRowViews(session: Session, thread: Thread, rows: readonly ThreadRow[]): JSX.Element[] {
-  const made = useRef(new Map<string, { readonly known: readonly unknown[]; readonly view: JSX.Element }>());
-  const next: typeof made.current = new Map();
+  const cache = useRef(new Map<string, { readonly known: readonly unknown[]; readonly view: JSX.Element }>());
+  const next: typeof cache.current = new Map();
   const views = rows.map((row, at) => {
     const [before, after] = [rows[at - 1]?.turn ?? null, rows[at + 1]?.turn ?? null];
     const isLast = at === rows.length - 1;
     const known = [row.turn, row.pending, before, after, isLast];
-    const old = made.current.get(row.name);
+    const old = cache.current.get(row.name);
     const isSame = old?.known.every((each, place) => each === known[place]);
     const given = { session, thread, row, before, after, isLast };
     const view = old && isSame ? old.view : <TurnRow key={row.name} {...given} />;
     next.set(row.name, { known, view });
     return view;
   });
-  made.current = next;
+  cache.current = next;
   return views;
 }
 
@@ -104,7 +105,7 @@ function useScrollToOwn(thread: Thread, scroll: ScrollPosition): void {
   useEffect(() => {
     const known = new Set<string>();
     return thread.pending.subscribe((pending) => {
-      const own = pending.filter((each) => each.isHere && each.replaces === null);
+      const own = pending.filter((each) => each.isLocal && each.replaces === null);
       if (own.some(({ name }) => !known.has(name))) scroll.toEnd();
       for (const { name } of own) known.add(name);
     });
@@ -117,7 +118,7 @@ function EndButton({ scroll }: { scroll: ScrollPosition }) {
   return (
     <button type="button" class="button end" onClick={() => scroll.toEnd()}>
       <DownIcon size={16} />
-      {hasNews ? "New" : "To the end"}
+      {hasNews ? strings.thread.newMessages : strings.thread.latest}
     </button>
   );
 }

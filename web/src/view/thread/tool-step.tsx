@@ -6,17 +6,9 @@ import type { TurnPart, StepState } from "../../thread/turn-parts";
 import { CheckIcon, CloseIcon, InfoIcon, ToolIcon, WarningIcon } from "../icons";
 import { CodeView } from "../markdown/code";
 import { ImageView } from "../markdown/image";
+import { strings } from "../../strings";
 
 type Step = Extract<TurnPart, { kind: "step" }>;
-
-const WORDS: Readonly<Record<StepState, string>> = {
-  running: "Running…",
-  done: "Done",
-  failed: "Failed",
-  "not started": "Not started",
-  unknown: "Started, outcome unknown",
-  "not answered": "No result",
-};
 
 export function ToolStep({ step }: { step: Step }) {
   const isOpen = useSignal(false);
@@ -39,25 +31,25 @@ function Inside({ step }: { step: Step }) {
     <div class="step-inside">
       {step.input && (
         <>
-          <p class="quiet-text">Input</p>
+          <p class="quiet-text">{strings.tools.input}</p>
           <CodeView text={step.input} language={languageOf(step.input)} />
         </>
       )}
       {step.output !== null && (
         <>
-          <p class="quiet-text">{isGiven(step.state) ? "What is known" : "Output"}</p>
+          <p class="quiet-text">{isGiven(step.state) ? strings.tools.status : strings.tools.output}</p>
           {isGiven(step.state) ? <p dir="auto">{safeProse(step.output)}</p> : <Output step={step} />}
         </>
       )}
       {step.pictures.map((address) => (
-        <ImageView key={address} address={address} alt={`Image from ${step.name}`} />
+        <ImageView key={address} address={address} alt={strings.tools.imageFrom(step.name)} />
       ))}
     </div>
   );
 }
 
 function Output({ step: { output, pictures } }: { step: Step }) {
-  if (!output) return pictures.length > 0 ? null : <p class="quiet-text">Nothing</p>;
+  if (!output) return pictures.length > 0 ? null : <p class="quiet-text">{strings.tools.noOutput}</p>;
   return <CodeView text={output} language={languageOf(output)} />;
 }
 
@@ -67,35 +59,35 @@ function StateChip({ state }: { state: StepState }) {
       return (
         <span class="chip accent">
           <span class="spinner" aria-hidden="true" />
-          {WORDS[state]}
+          {strings.tools.states[state]}
         </span>
       );
     case "done":
       return (
         <span class="chip good">
           <CheckIcon size={14} />
-          {WORDS[state]}
+          {strings.tools.states[state]}
         </span>
       );
     case "failed":
       return (
         <span class="chip bad">
           <CloseIcon size={14} />
-          {WORDS[state]}
+          {strings.tools.states[state]}
         </span>
       );
     case "unknown":
       return (
         <span class="chip warn">
           <WarningIcon size={14} />
-          {WORDS[state]}
+          {strings.tools.states[state]}
         </span>
       );
     default:
       return (
         <span class="chip">
           <InfoIcon size={14} />
-          {WORDS[state]}
+          {strings.tools.states[state]}
         </span>
       );
   }

@@ -11,37 +11,38 @@ import { BranchIcon, CheckIcon, CopyIcon, EditIcon, MoreIcon, RetryIcon, UndoIco
 import { Menu, type MenuEntry } from "../menu";
 import { VersionSwitcher } from "./version-switcher";
 import { TurnUsageView } from "./turn-usage";
+import { strings } from "../../strings";
 
 /** Milliseconds for which "Copied" is shown. */
-const SAID_FOR = 2_000;
+const COPIED_TIME = 2_000;
 
-interface Given {
+interface AnswerProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly turn: Turn;
   readonly parts: readonly TurnPart[];
 }
 
-interface OfMessage extends Omit<Given, "thread" | "turn"> {
+interface MessageProps extends Omit<AnswerProps, "thread" | "turn"> {
   /** Null while it runs: the space is reserved, so that nothing moves later. */
   readonly turn: Turn | null;
   readonly edit: () => void;
 }
 
-export function MessageActions({ session, turn, parts, edit }: OfMessage) {
+export function MessageActions({ session, turn, parts, edit }: MessageProps) {
   const text = markdownOf(parts);
   if (!text) return null;
   if (!turn) return <div class="turn-actions of-message" />;
   return (
     <div class="turn-actions of-message">
-      <CopyButton session={session} label="Copy message" text={text} />
+      <CopyButton session={session} label={strings.turn.copyMessage} text={text} selected=".asked" />
       {session.mayRun && (
         <button
           type="button"
           class="quiet-button icon-only small"
           data-edit=""
-          aria-label="Edit message"
-          title="Edit message"
+          aria-label={strings.turn.editMessage}
+          title={strings.turn.editMessage}
           onClick={edit}
         >
           <EditIcon size={16} />
@@ -51,26 +52,26 @@ export function MessageActions({ session, turn, parts, edit }: OfMessage) {
   );
 }
 
-export function AnswerActions({ session, thread, turn, parts, isLast }: Given & { readonly isLast: boolean }) {
+export function AnswerActions({ session, thread, turn, parts, isLast }: AnswerProps & { readonly isLast: boolean }) {
   const text = markdownOf(parts);
   const entries = thread.isKept ? entriesOf(session, thread, turn, isLast) : [];
   return (
     <div class="turn-actions">
       {thread.isKept && <VersionSwitcher session={session} thread={thread} turn={turn} />}
-      {text && <CopyButton session={session} label="Copy answer" text={text} />}
+      {text && <CopyButton session={session} label={strings.turn.copyAnswer} text={text} selected=".answer" />}
       {session.mayRun && (
         <button
           type="button"
           class="quiet-button icon-only small"
-          aria-label="Answer again"
-          title="Answer again"
+          aria-label={strings.turn.regenerate}
+          title={strings.turn.regenerate}
           onClick={() => void thread.regenerate(turn)}
         >
           <RetryIcon size={16} />
         </button>
       )}
       {entries.length > 0 && (
-        <Menu label="More about this answer" class="quiet-button icon-only small" entries={entries}>
+        <Menu label={strings.turn.moreActions} class="quiet-button icon-only small" entries={entries}>
           <MoreIcon size={16} />
         </Menu>
       )}
@@ -85,18 +86,18 @@ function entriesOf(session: Session, thread: Thread, turn: Turn, isLast: boolean
   if (session.mayRun && models.length > 1) {
     for (const { id } of models.slice(0, 12)) {
       const run = (): void => void thread.regenerate(turn, { model: id });
-      entries.push({ label: `Answer again with ${id}`, icon: <RetryIcon size={16} />, run });
+      entries.push({ label: strings.turn.regenerateWith(id), icon: <RetryIcon size={16} />, run });
     }
     entries.push("line");
   }
   if (!session.mayWrite) return entries;
   const fork = async (): Promise<void> => {
-    const made = await thread.fork(turn);
-    if (made !== null) session.router.open(made);
+    const forked = await thread.fork(turn);
+    if (forked !== null) session.router.open(forked);
   };
   entries.push({
-    label: "Fork from here",
-    hint: "A new chat that begins like this one",
+    label: strings.turn.fork,
+    hint: strings.turn.forkHint,
     icon: <BranchIcon size={16} />,
     run: () => void fork(),
   });
@@ -104,24 +105,32 @@ function entriesOf(session: Session, thread: Thread, turn: Turn, isLast: boolean
     const run = (): void => void thread.undo();
     const isDisabled = thread.pending.value.length > 0;
     const icon = <UndoIcon size={16} />;
-    entries.push({ label: "Take back this message", hint: "And its answer", icon, isDisabled, run });
+    entries.push({ label: strings.turn.undo, hint: strings.turn.undoHint, icon, isDisabled, run });
   }
   return entries;
 }
 
-function CopyButton({ session, label, text }: { session: Session; label: string; text: string }) {
+interface CopyProps {
+  readonly session: Session;
+  readonly label: string;
+  readonly text: string;
+  /** The part of the turn to select where copying is forbidden. */
+  readonly selected: ".asked" | ".answer";
+}
+
+function CopyButton({ session, label, text, selected }: CopyProps) {
   const isCopied = useSignal(false);
   const button = useRef<HTMLButtonElement>(null);
   const copy = async (): Promise<void> => {
     if (await copyText(text)) {
-      session.notices.announce("Copied");
+      session.notices.announce(strings.common.copied);
       isCopied.value = true;
-      setTimeout(() => (isCopied.value = false), SAID_FOR);
+      setTimeout(() => (isCopied.value = false), COPIED_TIME);
       return;
     }
-    const shown = button.current?.closest(".turn")?.querySelector(label === "Copy message" ? ".asked" : ".answer");
+    const shown = button.current?.closest(".turn")?.querySelector(selected);
     if (shown) selectContents(shown);
-    session.notices.news("Selected: copy it with your keyboard or menu.");
+    session.notices.news(strings.common.textSelected);
   };
   return (
     <button
@@ -129,7 +138,7 @@ function CopyButton({ session, label, text }: { session: Session; label: string;
       type="button"
       class="quiet-button icon-only small"
       aria-label={label}
-      title={isCopied.value ? "Copied" : label}
+      title={isCopied.value ? strings.common.copied : label}
       onClick={() => void copy()}
     >
       {isCopied.value ? <CheckIcon size={16} /> : <CopyIcon size={16} />}

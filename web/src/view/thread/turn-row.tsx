@@ -29,10 +29,10 @@ export function TurnRow({ session, thread, row, before, after, isLast }: RowProp
   // A turn that the user saw streaming in is not laid out again.
   const wasRunning = useRef(pending !== null);
   const isEditing = useSignal(false);
-  useBackToButton(article, isEditing.value);
-  const given = pending?.input.value;
-  const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
-  const asked = useMemo(() => told?.asked ?? inputParts(given ?? []), [told, given]);
+  useEditButtonFocus(article, isEditing.value);
+  const input = pending?.input.value;
+  const parts = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
+  const message = useMemo(() => parts?.input ?? inputParts(input ?? []), [parts, input]);
   return (
     <article
       ref={article}
@@ -48,22 +48,22 @@ export function TurnRow({ session, thread, row, before, after, isLast }: RowProp
         <EditForm session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
       ) : (
         <>
-          <MessageView parts={asked} />
-          <MessageActions {...{ session, turn, parts: asked, edit: () => (isEditing.value = true) }} />
+          <MessageView parts={message} />
+          <MessageActions {...{ session, turn, parts: message, edit: () => (isEditing.value = true) }} />
         </>
       )}
       <div class="answer">
-        <AnswerView parts={told?.answered ?? null} pending={pending} />
+        <AnswerView parts={parts?.output ?? null} pending={pending} />
         {turn && <EndStateView turn={turn} />}
         {pending && <PendingStateView session={session} thread={thread} pending={pending} />}
-        {turn && <AnswerActions {...{ session, thread, turn, parts: told?.answered ?? [], isLast }} />}
+        {turn && <AnswerActions {...{ session, thread, turn, parts: parts?.output ?? [], isLast }} />}
       </div>
     </article>
   );
 }
 
 /** Return the focus to the edit button after an edit. */
-function useBackToButton(article: RefObject<HTMLElement | null>, isEditing: boolean): void {
+function useEditButtonFocus(article: RefObject<HTMLElement | null>, isEditing: boolean): void {
   const wasEditing = useRef(false);
   useLayoutEffect(() => {
     if (wasEditing.current && !isEditing) article.current?.querySelector<HTMLElement>("[data-edit]")?.focus();

@@ -10,17 +10,18 @@ import type { Thread } from "../../thread/thread";
 import { formatDuration } from "../../thread/turn-usage";
 import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
 import { useOffline } from "../connection";
+import { strings } from "../../strings";
 
 /** Seconds after which the elapsed time is shown. */
-const LONG = 3;
+const SHOW_ELAPSED_AFTER = 3;
 
-interface Given {
+interface PendingProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly pending: PendingTurn;
 }
 
-export function PendingStateView({ session, thread, pending }: Given) {
+export function PendingStateView({ session, thread, pending }: PendingProps) {
   const isOffline = useOffline(session).value || pending.isOffline.value;
   const state = pending.state.value;
   const before = thread.pending.value
@@ -30,32 +31,30 @@ export function PendingStateView({ session, thread, pending }: Given) {
   return (
     <div class="turn-state" data-standing={state}>
       {pending.isRestarted.value && (
-        <Line icon={<InfoIcon size={16} />}>The server was restarted. This answer began anew.</Line>
+        <Line icon={<InfoIcon size={16} />}>{strings.turn.restarted}</Line>
       )}
-      {!pending.isHere && <Line icon={<InfoIcon size={16} />}>Asked in another tab or on another device.</Line>}
+      {!pending.isLocal && <Line icon={<InfoIcon size={16} />}>{strings.turn.sentElsewhere}</Line>}
       {state === "sending" && isOffline && (
-        <Line icon={<OfflineIcon size={16} />}>Waiting for the connection. Your message is safe and will be sent.</Line>
+        <Line icon={<OfflineIcon size={16} />}>{strings.turn.sendingOffline}</Line>
       )}
-      {state === "sending" && !isWaiting && !isOffline && <Line icon={<Spinner />}>Sending…</Line>}
+      {state === "sending" && !isWaiting && !isOffline && <Line icon={<Spinner />}>{strings.turn.sending}</Line>}
       {isWaiting && before > 0 && (
-        <Line icon={<QueueIcon size={16} />}>
-          {before === 1 ? "Waiting in line: next." : `Waiting in line: ${before} before this one.`}
-        </Line>
+        <Line icon={<QueueIcon size={16} />}>{strings.turn.queued(before)}</Line>
       )}
-      {isWaiting && before === 0 && <Line icon={<Spinner />}>Waiting to begin…</Line>}
+      {isWaiting && before === 0 && <Line icon={<Spinner />}>{strings.turn.starting}</Line>}
       {state === "running" && isOffline && (
-        <Line icon={<OfflineIcon size={16} />}>Connection lost. The answer goes on when it is back.</Line>
+        <Line icon={<OfflineIcon size={16} />}>{strings.turn.answeringOffline}</Line>
       )}
       {state === "running" && !isOffline && (
         <Line icon={<Spinner />}>
-          Answering… <Elapsed pending={pending} />
+          {strings.turn.answering} <Elapsed pending={pending} />
         </Line>
       )}
-      {state === "stopping" && <Line icon={<Spinner />}>Stopping…</Line>}
+      {state === "stopping" && <Line icon={<Spinner />}>{strings.turn.stopping}</Line>}
       {(isWaiting || (state === "sending" && isOffline)) && session.mayRun && (
         <button type="button" class="quiet-button small" onClick={() => void thread.stop({ which: pending })}>
           <CloseIcon size={14} />
-          Take back
+          {strings.turn.cancel}
         </button>
       )}
     </div>
@@ -68,9 +67,9 @@ export function EndStateView({ turn }: { turn: Turn }) {
   return (
     <div class="turn-state" data-standing={turn.kind}>
       {turn.kind === "interrupted" ? (
-        <Line icon={<StopIcon size={16} />}>Interrupted. It is kept as far as it got.</Line>
+        <Line icon={<StopIcon size={16} />}>{strings.turn.interrupted}</Line>
       ) : (
-        <Line icon={<WarningIcon size={16} />}>This failed. What its tools did is kept.</Line>
+        <Line icon={<WarningIcon size={16} />}>{strings.turn.failedWithEffects}</Line>
       )}
     </div>
   );
@@ -97,5 +96,5 @@ function Elapsed({ pending }: { pending: PendingTurn }) {
   }, []);
   const since = pending.startedAt.value;
   const seconds = since === null ? 0 : Math.floor((now.value - since) / 1_000);
-  return seconds < LONG ? null : <span class="elapsed">{formatDuration(seconds * 1_000, 0)}</span>;
+  return seconds < SHOW_ELAPSED_AFTER ? null : <span class="elapsed">{formatDuration(seconds * 1_000, 0)}</span>;
 }

@@ -5,40 +5,45 @@ import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
 import { LeftIcon, RightIcon } from "../icons";
+import { strings } from "../../strings";
 
-interface Given {
+interface SwitcherProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly turn: Turn;
 }
 
 /** The button to focus when the sibling is shown. */
-let wanted: { readonly thread: Thread; readonly number: number; readonly label: string } | null = null;
+let nextFocus: { readonly thread: Thread; readonly number: number; readonly by: -1 | 1 } | null = null;
 
-export function VersionSwitcher({ session, thread, turn }: Given) {
+export function VersionSwitcher({ session, thread, turn }: SwitcherProps) {
   const group = useRef<HTMLDivElement>(null);
   const siblings = thread.siblings(turn).value;
   useLayoutEffect(() => {
-    if (!siblings || wanted?.thread !== thread || wanted.number !== turn.number) return;
-    group.current?.querySelector<HTMLElement>(`[aria-label="${wanted.label}"]`)?.focus({ preventScroll: true });
-    wanted = null;
+    if (!siblings || nextFocus?.thread !== thread || nextFocus.number !== turn.number) return;
+    const button = group.current?.querySelector<HTMLElement>(`[data-by="${nextFocus.by}"]`);
+    // The pressed button is gone, and the thread may have taken its focus; the user may have moved it since.
+    const isFree = [document.body, button?.closest(".thread")].includes(document.activeElement as HTMLElement);
+    if (isFree) button?.focus({ preventScroll: true });
+    nextFocus = null;
   }, [siblings]);
   if (!siblings) return null;
   const { at, branches } = siblings;
   // Switching is not possible while turns are pending.
-  const isFree = session.mayWrite && thread.pending.value.length === 0;
+  const canSwitch = session.mayWrite && thread.pending.value.length === 0;
   const step = (by: -1 | 1, label: string, Icon: typeof LeftIcon) => {
     const branch = branches[at + by];
     return (
       <button
         type="button"
         class="quiet-button icon-only small"
+        data-by={by}
         aria-label={label}
         title={label}
-        aria-disabled={branch === undefined || !isFree}
+        aria-disabled={branch === undefined || !canSwitch}
         onClick={() => {
-          if (branch === undefined || !isFree) return;
-          wanted = { thread, number: turn.number, label };
+          if (branch === undefined || !canSwitch) return;
+          nextFocus = { thread, number: turn.number, by };
           void thread.switch(branch, turn.number);
         }}
       >
@@ -47,12 +52,12 @@ export function VersionSwitcher({ session, thread, turn }: Given) {
     );
   };
   return (
-    <div ref={group} class="siblings" role="group" aria-label="Versions">
-      {step(-1, "Previous version", LeftIcon)}
-      <span aria-label={`Version ${at + 1} of ${branches.length}`} role="img">
+    <div ref={group} class="siblings" role="group" aria-label={strings.turn.versions}>
+      {step(-1, strings.turn.previousVersion, LeftIcon)}
+      <span aria-label={strings.turn.version(at + 1, branches.length)} role="img">
         {at + 1}/{branches.length}
       </span>
-      {step(1, "Next version", RightIcon)}
+      {step(1, strings.turn.nextVersion, RightIcon)}
     </div>
   );
 }
