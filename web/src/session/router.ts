@@ -21,9 +21,11 @@ export class Router {
   readonly #only: string | null;
   readonly #keeps: boolean;
   readonly #storage: StorageScope;
-  /** Whether navigating away would lose what is shown; then the user is asked first. */
+  /** Whether navigating away would lose what is shown; then the user has to confirm it. */
   wouldLose: () => boolean = () => false;
   #last = 0;
+  /** The route of a new chat that has its id now, and so no longer the address `#new`. */
+  #created: Route | null = null;
 
   /** `only`: the single chat that a share link shows. `keeps`: whether chats are kept. `scope`: the name of the
    * credential's storage. */
@@ -50,8 +52,8 @@ export class Router {
     this.#go({ kind: "chat", id });
   }
 
-  /** Show the first chat, or a new one, without an entry in the history. If the address names another chat meanwhile,
-   * show that: its event comes later. */
+  /** Show the first chat, or a new one, without an entry in the history. If the address names another chat by then,
+   * show that: its event arrives later. */
   start(id: string | null): void {
     this.#read();
     if (this.#route.peek() === null) this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
@@ -68,6 +70,7 @@ export class Router {
   /** The new chat has its id now: it stays the same route. */
   chatCreated(id: string): void {
     history.replaceState(null, "", `#${id}`);
+    this.#created = this.#route.peek();
     this.#storage.set(CREATED, JSON.stringify({ id, at: now() }));
   }
 
@@ -93,7 +96,12 @@ export class Router {
     const named = location.hash.slice(1);
     if (this.#only !== null) this.#route.value = { kind: "chat", id: this.#only };
     else if (named.startsWith("conv_")) this.#go({ kind: "chat", id: named });
-    else if (named === "new" && this.#route.peek()?.kind !== "new") this.#go(this.#fresh());
+    else if (named === "new" && !this.#isNew()) this.#go(this.#fresh());
+  }
+
+  #isNew(): boolean {
+    const route = this.#route.peek();
+    return route?.kind === "new" && route !== this.#created;
   }
 
   close(): void {

@@ -29,6 +29,17 @@ describe("what is shown", () => {
     expect([router.route.value, location.hash]).toEqual([{ kind: "chat", id: "conv_2" }, "#conv_2"]);
   });
 
+  it("is another new chat if #new is entered after the first one was created", () => {
+    router.openNew();
+    const first = router.route.value;
+    router.chatCreated(ONE);
+    expect(location.hash).toBe(`#${ONE}`);
+    history.replaceState(null, "", "#new");
+    dispatchEvent(new Event("hashchange"));
+    expect([router.route.value?.kind, location.hash]).toEqual(["new", "#new"]);
+    expect(router.route.value).not.toEqual(first);
+  });
+
   it("is the one chat of who came by a link to it, whatever the address says", () => {
     history.replaceState(null, "", "#conv_2");
     const reader = new Router(ONE);
