@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from turnledger.engine.admission import Readmit, persist_admitted
+from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.outcome import FindOutcomeRequest, TurnStatus, read_status, wait_for_turn
 from turnledger.engine.attempt.stop import StopRequest, stop_turn
@@ -73,9 +73,16 @@ class Chat:
     """
 
     def __init__(
-        self, process: Process, found: Conversation, *, is_new: bool = False, within: Within = EVERYWHERE
+        self,
+        process: Process,
+        found: Conversation,
+        *,
+        is_new: bool = False,
+        within: Within = EVERYWHERE,
+        authorization: Authorization | None = None,
     ) -> None:
         self._process = process
+        self._authorization = authorization
         self._found = found
         self._target = Target(found.owner, found.id, found.conversation_key, scope=found.scope, within=within)
         self.is_new = is_new
@@ -134,7 +141,7 @@ class Chat:
         policies. With `interaction=False` the turn does not count as use: it postpones neither expiry nor a
         reset.
         """
-        request = turn_request(self._process, self._target, input, **options)
+        request = turn_request(self._process, self._target, self._authorization, input, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -147,7 +154,7 @@ class Chat:
     ) -> Turn:
         """Run one turn with a runner, as `chat.turn(…).run(runner)`, and return the committed turn; see
         Ledger.run."""
-        request = turn_request(self._process, self._target, input, **options)
+        request = turn_request(self._process, self._target, self._authorization, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
 
     def resent(
@@ -169,7 +176,9 @@ class Chat:
         messages are the instructions. `sent="new"` declares all messages as input, `"full"` as the whole
         history.
         """
-        request = resent_request(self._process, self._target, messages, sent, on_divergence, options)
+        request = resent_request(
+            self._process, self._target, self._authorization, messages, sent, on_divergence, options
+        )
         return TurnBlock(self._process, request, on_event)
 
     def edit(
@@ -188,7 +197,7 @@ class Chat:
         is not on the branch that the conversation shows.
         """
         place = divergence_of(self._process, turn, regenerates=False)
-        request = turn_request(self._process, self._target, input, place, **options)
+        request = turn_request(self._process, self._target, self._authorization, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def regenerate(
@@ -200,7 +209,7 @@ class Chat:
     ) -> TurnBlock:
         """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
         place = divergence_of(self._process, None, regenerates=True if turn is None else turn)
-        request = turn_request(self._process, self._target, (), place, **options)
+        request = turn_request(self._process, self._target, self._authorization, (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def fork(
@@ -213,27 +222,25 @@ class Chat:
         metadata: Mapping[str, str] | None = None,
         expires_after: float | None = None,
         idempotency_key: str | None = None,
-        admitted: int | None = None,
-        readmit: Readmit | None = None,
     ) -> Chat:
         """Start a new conversation with the history of this one, up to a turn or to its end.
 
         Copies only the tool effects of later, incomplete turns; deleting this conversation does not affect
         the fork. The fork has the same scope and inherits no details, see Ledger.conversation. The same call
         with the same idempotency_key returns the same fork; `is_new` reports whether this call created it.
-        Raises TurnNotFound, InvalidInput if the conversation_key is taken, and AdmissionMoved as a turn with
-        `admitted` does.
+        Raises TurnNotFound, and InvalidInput if the conversation_key is taken.
         """
-        process, within = self._process, self._target.within
+        process, within, authorization = self._process, self._target.within, self._authorization
         check_may_make(within)
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
         fresh = target_of(process, None, conversation_key, self.owner, **details).fresh
         assert fresh is not None  # noqa: S101 - it may be made
         request = fork_request(
-            process, self._target, turn, fresh, idempotency_key=idempotency_key, admitted=admitted
+            process, self._target, authorization, turn, fresh, idempotency_key=idempotency_key
         )
-        made = await persist_admitted(process, fork, request, readmit)
-        return Chat(process, made, is_new=made.id == fresh.id, within=within)
+        made = await persist_admitted(process, fork, request, authorization)
+        is_new = made.id == fresh.id
+        return Chat(process, made, is_new=is_new, within=within, authorization=authorization)
 
     async def undo(
         self, turn: str | None = None, *, forget: bool = False, **options: Unpack[MoveOptions]
@@ -255,7 +262,7 @@ class Chat:
         return await self._move(Switch(BranchId(branch)), options)
 
     async def _move(self, move: Move, options: MoveOptions) -> Branch:
-        request = move_request(self._process, self._target, move, **options)
+        request = move_request(self._process, self._target, self._authorization, move, **options)
         return (await relocate(self._process, request)).branch
 
     async def branches(self, *, before: str | None = None, limit: int = 50) -> list[ListedBranch]:

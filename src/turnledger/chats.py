@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Seq
 from typing import Any, Unpack
 
 from turnledger.chat import Chat
-from turnledger.engine.admission import Readmit, persist_admitted
+from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.conversations.catalogue import ListChats, NamedChatRequest, list_page, named_chat
 from turnledger.engine.conversations.read import HomeRequest, home_of
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
@@ -61,7 +61,13 @@ class Chats:
     """
 
     def __init__(
-        self, process: Process, transfer: Transfer, owner: str, scope: str | None, within: Within
+        self,
+        process: Process,
+        transfer: Transfer,
+        owner: str,
+        scope: str | None,
+        within: Within,
+        authorization: Authorization | None = None,
     ) -> None:
         check_name("owner", owner)
         if scope is not None or within.scope is not None:
@@ -70,6 +76,7 @@ class Chats:
         self._transfer = transfer
         self._scope = scope
         self._within = within
+        self._authorization = authorization
         self.owner = owner
 
     @property
@@ -116,14 +123,14 @@ class Chats:
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
         is_new = target.fresh is not None and found.id == target.fresh.id
-        return Chat(process, found, is_new=is_new, within=self._within)
+        return self._chat(found, is_new=is_new)
 
     async def of_turn(self, turn: str) -> Chat:
         """Open the chat of a turn that is committed, running, waiting or failed. Raises TurnNotFound,
         ConversationDeleted or ConversationExpired."""
         process = self._process
         request = HomeRequest(self.owner, TurnId(turn), process.clock.due_ms(), self._within)
-        return Chat(process, await process.store.read(home_of, request), within=self._within)
+        return self._chat(await process.store.read(home_of, request))
 
     async def named(self, conversation_key: str) -> Page:
         """Return a page with the chat that a conversation_key names, or an empty page; creates nothing.
@@ -135,24 +142,16 @@ class Chats:
         target = self._target(None, conversation_key, create=False)
         return await process.store.read(named_chat, NamedChatRequest(target, process.clock.due_ms()))
 
-    async def reset(
-        self,
-        conversation_key: str,
-        *,
-        replaces: str | None = None,
-        admitted: int | None = None,
-        readmit: Readmit | None = None,
-    ) -> Chat:
+    async def reset(self, conversation_key: str, *, replaces: str | None = None) -> Chat:
         """Give the key to a fresh chat with the same settings, also where it names none or an expired one.
         Turns that run or wait on the old chat stay there, as does its history.
 
         With `replaces`, the id of a chat, reset only if the key still names that one. Concurrent resets, or
         one repeated after a lost answer, converge on one chat: `is_new` says whether this call created it.
-        Raises ConversationNotFound or InvalidInput if the chat to replace never had the key, and
-        AdmissionMoved as a turn with `admitted` does.
+        Raises ConversationNotFound or InvalidInput if the chat to replace never had the key.
         """
         check_may_make(self._within)
-        process = self._process
+        process, authorization = self._process, self._authorization
         target = self._target(None, conversation_key)
         fresh, scope = target.fresh, target.scope
         assert fresh is not None  # noqa: S101 - for the type checker
@@ -169,10 +168,10 @@ class Chats:
             now,
             self._within,
             process.limits.room,
-            admitted,
+            authorization.version if authorization else None,
         )
-        found = await persist_admitted(process, reset_key, request, readmit)
-        return Chat(process, found, is_new=found.id == fresh.id, within=self._within)
+        found = await persist_admitted(process, reset_key, request, authorization)
+        return self._chat(found, is_new=found.id == fresh.id)
 
     async def delete(self, id: str, *, purge: bool = False) -> Conversation:
         """Delete a chat, also one that is already deleted and now to be purged; see Chat.delete. Raises
@@ -187,7 +186,7 @@ class Chats:
         ConversationNotFound, ConversationDeleted if it has been purged, and ConversationExpired.
         """
         found = await restore_for(self._process, self.owner, ConversationId(id), self._within)
-        return Chat(self._process, found, within=self._within)
+        return self._chat(found)
 
     def turn(
         self,
@@ -212,7 +211,7 @@ class Chats:
         """
         place = divergence_of(self._process, replaces, regenerates)
         target = self._new_turn(conversation, conversation_key, create and place is None, reset)
-        request = turn_request(self._process, target, input, place, **options)
+        request = turn_request(self._process, target, self._authorization, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def resent(
@@ -231,7 +230,9 @@ class Chats:
         """Run the turn that a list of chat messages asks for, on a named or new chat; see `turn` and
         Chat.resent."""
         target = self._new_turn(conversation, conversation_key, create, reset)
-        request = resent_request(self._process, target, messages, sent, on_divergence, options)
+        request = resent_request(
+            self._process, target, self._authorization, messages, sent, on_divergence, options
+        )
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -256,7 +257,7 @@ class Chats:
         reset.
         """
         target = self._new_turn(conversation, conversation_key, create, reset)
-        request = turn_request(self._process, target, input, **options)
+        request = turn_request(self._process, target, self._authorization, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
 
     async def list(
@@ -365,6 +366,15 @@ class Chats:
     async def usage(self) -> Usage:
         """Return how much is stored for the owner; see Limits.owner_bytes."""
         return await self._process.store.read(usage, self.owner)
+
+    def _chat(self, found: Conversation, *, is_new: bool = False) -> Chat:
+        return Chat(
+            self._process,
+            found,
+            is_new=is_new,
+            within=self._within,
+            authorization=self._authorization,
+        )
 
     def _new_turn(
         self, id: str | None, conversation_key: str | None, create: bool, reset: ResetPolicy | None

@@ -2,12 +2,16 @@
 doing.
 
 host = Host(ledger)
-caller = ledger.for_owner(token.owner, within=token.within)
+found = await host.tokens.find(digest)
+caller = ledger.for_owner(
+    found.token.owner, within=found.token.within, authorization=Authorization(found.version)
+)
 """
 
 from __future__ import annotations
 
 from turnledger.engine.access.tokens import Admission
+from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.engine.clock import TrustedClock
@@ -31,6 +35,7 @@ __all__ = [
     "OWNER",
     "Admission",
     "AtWork",
+    "Authorization",
     "ChangeReader",
     "Host",
     "Retry",

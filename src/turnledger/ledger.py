@@ -10,6 +10,7 @@ from random import Random
 from typing import Self
 
 from turnledger.chats import Chats
+from turnledger.engine.admission import Authorization
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.clock import SystemClock
 from turnledger.engine.limits import Limits
@@ -43,9 +44,21 @@ class Ledger(Chats):
         self._recovery = Recovery(process)
         self._closing: asyncio.Future[None] | None = None
 
-    def for_owner(self, owner: str, *, scope: str | None = None, within: Within = EVERYWHERE) -> Chats:
-        """Return the chats of an owner, or those of one scope; see Chats. Costs nothing."""
-        return Chats(self._process, self._transfer, owner, scope, within)
+    def for_owner(
+        self,
+        owner: str,
+        *,
+        scope: str | None = None,
+        within: Within = EVERYWHERE,
+        authorization: Authorization | None = None,
+    ) -> Chats:
+        """Return the chats of an owner, or those of one scope; see Chats. Costs nothing.
+
+        `within` and `authorization` are for hosts that serve others, see turnledger.hosting. With an
+        authorization, turns, moves, forks and resets begin only while it holds; AdmissionMoved is raised
+        otherwise.
+        """
+        return Chats(self._process, self._transfer, owner, scope, within, authorization)
 
     @classmethod
     async def open(cls, url: str = "memory:", *, limits: Limits | None = None) -> Ledger:

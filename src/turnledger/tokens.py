@@ -126,7 +126,7 @@ class Tokens:
     ) -> tuple[Token, ...]:
         """Revoke a token and all its descendants; return them, itself first.
 
-        Once this returns, no process begins a turn that was `admitted` with one of them. Revoking again
+        Once this returns, no process begins a turn that was authorized by one of them. Revoking again
         changes nothing. Raises TokenNotFound, also for tokens that the `owner` or the caller's `within` does
         not see. `by` is the id of the calling token: one made by another token revokes only itself and its
         descendants.

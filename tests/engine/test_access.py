@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.chats import Chats
 from turnledger.engine.access.tokens import revoke
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.attempt.stop import updates_for
@@ -27,7 +28,7 @@ from turnledger.errors import (
     TurnledgerError,
     TurnReplayed,
 )
-from turnledger.hosting import Host
+from turnledger.hosting import Authorization, Host
 from turnledger.ledger import OWNER
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Branch
@@ -40,7 +41,6 @@ from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
     chain,
-    chats_of,
     exchange,
     input_texts,
     run_block,
@@ -53,6 +53,16 @@ BROKEN = RuntimeError("the model broke")
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
 
 
+def authorized(chat: Chat, version: int | None, **more: Any) -> Chat:
+    """The chat, opened by a caller who was authorized at this version."""
+    authorization = None if version is None else Authorization(version, **more)
+    return Chat(chat._process, chat.as_opened, authorization=authorization)
+
+
+def ann(process: StageProcess, version: int, **more: Any) -> Chats:
+    return process.ledger.for_owner("ann", authorization=Authorization(version, **more))
+
+
 async def _replayed(block: TurnBlock) -> Turn:
     with pytest.raises(TurnReplayed) as replay:
         await run_block(block)
@@ -60,44 +70,38 @@ async def _replayed(block: TurnBlock) -> Turn:
 
 
 WAYS: dict[str, Callable[[StageProcess, Chat, int], Coroutine[Any, Any, Any]]] = {
-    "by_id": lambda here, chat, version: run_block(
-        here.ledger.for_owner("ann").turn("next", conversation=chat.id, admitted=version)
-    ),
-    "by_key": lambda here, chat, version: run_block(
-        here.ledger.for_owner("ann").turn("next", conversation_key="k", admitted=version)
-    ),
-    "to_a_new_one": lambda here, chat, version: run_block(
-        here.ledger.for_owner("ann").turn("next", admitted=version)
-    ),
+    "by_id": lambda here, chat, version: run_block(ann(here, version).turn("next", conversation=chat.id)),
+    "by_key": lambda here, chat, version: run_block(ann(here, version).turn("next", conversation_key="k")),
+    "to_a_new_one": lambda here, chat, version: run_block(ann(here, version).turn("next")),
     "to_a_new_key": lambda here, chat, version: run_block(
-        here.ledger.for_owner("ann").turn("next", conversation_key="k2", admitted=version)
+        ann(here, version).turn("next", conversation_key="k2")
     ),
-    "run": lambda here, chat, version: here.ledger.for_owner("ann").run(
-        ScriptedModel(["Yes."]), "next", conversation=chat.id, admitted=version
+    "run": lambda here, chat, version: ann(here, version).run(
+        ScriptedModel(["Yes."]), "next", conversation=chat.id
     ),
     "replayed": lambda here, chat, version: _replayed(
-        chat.turn("first", idempotency_key="once", admitted=version)
+        authorized(chat, version).turn("first", idempotency_key="once")
     ),
     "resumed": lambda here, chat, version: run_block(
-        chat.turn("broken", idempotency_key="again", admitted=version)
+        authorized(chat, version).turn("broken", idempotency_key="again")
     ),
     "tried_again": lambda here, chat, version: _replayed(
-        chat.turn("second", retry=Retry(b"request", 1), admitted=version)
+        authorized(chat, version).turn("second", retry=Retry(b"request", 1))
     ),
-    "edited": lambda here, chat, version: _edited(chat, version),
-    "regenerated": lambda here, chat, version: run_block(chat.regenerate(admitted=version)),
-    "resent": lambda here, chat, version: run_block(chat.resent([user("next")], admitted=version)),
-    "undone": lambda here, chat, version: chat.undo(admitted=version),
-    "switched": lambda here, chat, version: _switched(chat, version),
+    "edited": lambda here, chat, version: _edited(authorized(chat, version)),
+    "regenerated": lambda here, chat, version: run_block(authorized(chat, version).regenerate()),
+    "resent": lambda here, chat, version: run_block(authorized(chat, version).resent([user("next")])),
+    "undone": lambda here, chat, version: authorized(chat, version).undo(),
+    "switched": lambda here, chat, version: _switched(authorized(chat, version)),
 }
 
 
-async def _edited(chat: Chat, version: int) -> Turn:
-    return await run_block(chat.edit((await chat.turns())[0].id, "other", admitted=version))
+async def _edited(chat: Chat) -> Turn:
+    return await run_block(chat.edit((await chat.turns())[0].id, "other"))
 
 
-async def _switched(chat: Chat, version: int) -> Branch:
-    return await chat.switch((await chat.info()).branch, admitted=version)
+async def _switched(chat: Chat) -> Branch:
+    return await chat.switch((await chat.info()).branch)
 
 
 async def one_of_anns(stage: Stage) -> Chat:
@@ -184,10 +188,11 @@ class TestAdmission:
         admission = await Host(here.ledger).tokens.find(None)
         chat = await here.ledger.conversation()
         assert chat.owner == OWNER
-        await exchange(chat, "first", admitted=admission.version)
+        chat = authorized(chat, admission.version)
+        await exchange(chat, "first")
         await Host(there.ledger).tokens.create(owner="ann", scopes=ALL)
         with pytest.raises(AdmissionMoved):
-            await exchange(chat, "second", admitted=admission.version)
+            await exchange(chat, "second")
         assert (await Host(here.ledger).tokens.find(None)).any_tokens
         assert await input_texts(chat) == ["first"]
 
@@ -197,7 +202,7 @@ class TestAdmission:
         trips = []
         for version in (None, admitted):
             here.store.operations.clear()
-            await exchange(chat, "next", admitted=version)
+            await exchange(authorized(chat, version), "next")
             # Looks for stops come when hints do, whatever is asked for.
             trips.append([trip for trip in here.store.operations if trip != updates_for.__name__])
         assert trips[0] == trips[1]
@@ -216,13 +221,12 @@ class TestAdmission:
             ConversationDeleted: {"conversation": deleted.id},
             IdempotencyMismatch: {"conversation": chat.id, "idempotency_key": "once"},
         }
-        wish = {**wishes[error], "admitted": await _version(here)}
-        ann = here.ledger.for_owner("ann")
+        wish, caller = wishes[error], ann(here, await _version(here))
         for expected in (error, AdmissionMoved):
             with pytest.raises(expected):
-                await run_block(ann.turn("x", **wish))
+                await run_block(caller.turn("x", **wish))
             with pytest.raises(expected):
-                await run_block(ann.resent([user("x")], **wish))
+                await run_block(caller.resent([user("x")], **wish))
             await _revoke_one(there)
 
     # Being looked up again.
@@ -234,15 +238,13 @@ class TestAdmission:
         here, there = stage._processes
         admitted = await _version(here)
         await _revoke_one(there)
-        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here)}
-        ann = here.ledger.for_owner("ann")
+        caller = ann(here, admitted, readmit=lambda: _version(here))
         if way == "shared":
-            options |= {"conversation": chat.id, "idempotency_key": "once"}
             with pytest.raises(TurnReplayed):
-                await run_block(ann.turn("first", **options))
+                await run_block(caller.turn("first", conversation=chat.id, idempotency_key="once"))
             return
-        options |= {"conversation": chat.id} if way == "first" else {}
-        assert (await run_block(ann.turn("next", **options))).input[0].text == "next"
+        block = caller.turn("next", conversation=chat.id if way == "first" else None)
+        assert (await run_block(block)).input[0].text == "next"
 
     async def test_caller_whose_readmission_fails_receives_the_readmission_error(
         self, stage: Stage, chat: Chat
@@ -255,9 +257,7 @@ class TestAdmission:
             raise TokenEnded
 
         for id in (chat.id, UNKNOWN):
-            block = here.ledger.for_owner("ann").turn(
-                "next", conversation=id, admitted=admitted, readmit=shut_out
-            )
+            block = ann(here, admitted, readmit=shut_out).turn("next", conversation=id)
             with pytest.raises(TokenEnded):
                 await run_block(block)
         assert await input_texts(chat) == ["first", "second"]
@@ -267,8 +267,8 @@ class TestAdmission:
         admitted = await _version(here)
         holder = await stage.hold_lane(chat, "third")
         model = ScriptedModel(["Yes."])
-        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here)}
-        first = await stage.queue(chat, model, "fourth", **options)
+        caller = authorized(chat, admitted, readmit=lambda: _version(here))
+        first = await stage.queue(caller, model, "fourth")
         second = await stage.queue(chat, ScriptedModel(["Yes."]), "fifth")
         tickets = await stage.tickets(chat)
         await _revoke_one(there)
@@ -282,11 +282,12 @@ class TestAdmission:
         self, stage: Stage, chat: Chat
     ) -> None:
         here, _ = stage._processes
-        now = Host(here.ledger).clock.now_ms()
+        now, version = Host(here.ledger).clock.now_ms(), await _version(here)
         with pytest.raises(AdmissionMoved):
-            await run_block(chat.turn("next", admitted_until=now))
+            await run_block(authorized(chat, version, until=now).turn("next"))
         holder = await stage.hold_lane(chat, "third")
-        waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "fourth", admitted_until=now + 1_000)
+        caller = authorized(chat, version, until=now + 1_000)
+        waiting = await stage.queue(caller, ScriptedModel(["Yes."]), "fourth")
         stage.clock.advance(1)
         await holder.finish()
         with pytest.raises(AdmissionMoved):
@@ -300,7 +301,7 @@ class TestAdmission:
         here, there = stage._processes
         admitted = await _version(here)
         holder = await stage.hold_lane(chat, "third")
-        waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "fourth", admitted=admitted)
+        waiting = await stage.queue(authorized(chat, admitted), ScriptedModel(["Yes."]), "fourth")
         await _revoke_one(there)
         await stage.until_run(there, revoke, 1)
         with pytest.raises(AdmissionMoved):
@@ -341,13 +342,16 @@ async def revoke_one(process: StageProcess) -> None:
     await Host(process.ledger).tokens.revoke(token.id)
 
 
-Change: TypeAlias = Callable[[StageProcess, Chat, dict[str, Any]], Coroutine[Any, Any, Any]]
+Change: TypeAlias = Callable[[StageProcess, Chat, Authorization], Coroutine[Any, Any, Any]]
 
 
 CHANGES: dict[str, tuple[Callable[..., Any], Change]] = {
-    "fork": (fork, lambda process, chat, who: chat.fork(**who)),
-    "undo": (begin, lambda process, chat, who: chat.undo(**who)),
-    "reset": (reset, lambda process, chat, who: chats_of(process.ledger, who).reset("k", **who)),
+    "fork": (fork, lambda process, chat, how: Chat(chat._process, chat.as_opened, authorization=how).fork()),
+    "undo": (begin, lambda process, chat, how: Chat(chat._process, chat.as_opened, authorization=how).undo()),
+    "reset": (
+        reset,
+        lambda process, chat, how: process.ledger.for_owner(OWNER, authorization=how).reset("k"),
+    ),
 }
 
 
@@ -365,7 +369,7 @@ class TestAdmissionOfMoves:
         operation, change = CHANGES[name]
         admitted = await version(here)
         with here.store.hold(operation) as gate:
-            task = stage.start(change(here, chat, {"admitted": admitted}))
+            task = stage.start(change(here, chat, Authorization(admitted)))
             await stage.reach(gate, task)
             await revoke_one(there)
         with pytest.raises(AdmissionMoved):
@@ -389,7 +393,7 @@ class TestAdmissionOfMoves:
             return looked_up[-1]
 
         _, change = CHANGES[name]
-        await soon(change(here, chat, {"admitted": admitted, "readmit": readmit}))
+        await soon(change(here, chat, Authorization(admitted, readmit=readmit)))
         assert len(looked_up) == 1
 
     @pytest.mark.parametrize("name", ["fork", "reset"])
@@ -403,7 +407,7 @@ class TestAdmissionOfMoves:
         admitted = await version(here)
         with here.store.hold(operation, When.AFTER) as gate:
             here.store.lose_answer(operation, Fate.WRITTEN)
-            task = stage.start(change(here, chat, {"admitted": admitted}))
+            task = stage.start(change(here, chat, Authorization(admitted)))
             await stage.reach(gate, task)
             await revoke_one(there)
         made = await soon(task)

@@ -313,7 +313,7 @@ class TestFences:
         here, there = await stage.processes()
         chat = await here.chat()
         process = here.ledger._process
-        request = turn_request(process, chat._target, "q0").begin
+        request = turn_request(process, chat._target, None, "q0").begin
         await here.store.transact(begin, request)
         with pytest.raises(ConversationBusy):
             await exchange(await there.chat(chat), "q1", on_busy="reject")
@@ -326,7 +326,7 @@ class TestFences:
         here = await stage.process()
         for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
             chat = await here.chat()
-            request = turn_request(here.ledger._process, chat._target, "q0", on_failure=policy).begin
+            request = turn_request(here.ledger._process, chat._target, None, "q0", on_failure=policy).begin
             await here.store.transact(begin, request)
             await here.tend()
             turns = await chat.turns()
@@ -341,7 +341,7 @@ class TestFences:
         """Without the lease, no timer would find the turn."""
         here, there = await stage.processes()
         chat, lease = await here.chat(), here.ledger._process.lease
-        await here.store.transact(begin, turn_request(here.ledger._process, chat._target, "q0").begin)
+        await here.store.transact(begin, turn_request(here.ledger._process, chat._target, None, "q0").begin)
         await here.store.transact(end_lease, lease)
         await there.tend()
         stage.clock.advance(LIMITS.lease_time)

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from turnledger.engine.ports import Operation, Tables
 from turnledger.errors import AdmissionMoved
 
@@ -17,6 +19,18 @@ if TYPE_CHECKING:
 
 Readmit: TypeAlias = Callable[[], Awaitable[int]]
 """Authorize the caller again; return its admission version, or raise."""
+
+
+class Authorization(Struct, frozen=True):
+    """How a caller was authorized. What they ask for begins only while this holds."""
+
+    version: int
+    """The admission version of the owner: it changes when a token is revoked. See Tokens.find."""
+    until: int | None = None
+    """The end of the authorization, in milliseconds since 1970."""
+    readmit: Readmit | None = None
+    """Called when it no longer holds, to authorize the caller again: a turn then keeps its place in the
+    queue. Without it, AdmissionMoved is raised."""
 
 
 class Admitted(Protocol):
@@ -38,14 +52,25 @@ async def check_admitted(tables: Tables, owner: str, admitted: int | None) -> No
 
 
 async def persist_admitted(
-    process: Process, operation: Operation[AnyRequest, Result], request: AnyRequest, readmit: Readmit | None
+    process: Process,
+    operation: Operation[AnyRequest, Result],
+    request: AnyRequest,
+    authorization: Authorization | None,
 ) -> Result:
     """Run an operation that checks admission; if it has moved, authorize the caller and repeat."""
     while True:
         try:
             return await process.persist(operation, request)
         except AdmissionMoved:
-            version = None if readmit is None else await readmit()
-            if version in (None, request.admitted):  # the same version would fail for ever
-                raise
+            version = await readmitted(authorization, request.admitted)
             request = replace(request, admitted=version)  # type: ignore[type-var]
+
+
+async def readmitted(authorization: Authorization | None, admitted: int | None) -> int:
+    """Authorize the caller again, and return the new version. Raises AdmissionMoved if that is not possible,
+    and what `readmit` raises."""
+    readmit = authorization.readmit if authorization is not None else None
+    version = None if readmit is None else await readmit()
+    if version is None or version == admitted:  # the same version would fail for ever
+        raise AdmissionMoved
+    return version

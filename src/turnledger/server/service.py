@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 
 from turnledger.api.json import decoder_of
 from turnledger.chats import Chats
-from turnledger.hosting import Host
+from turnledger.hosting import Authorization, Host
 from turnledger.ledger import Ledger
+from turnledger.model.access.token import TokenScope
 from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator, Principal
 from turnledger.server.access.cursors import ServerSeal
+from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
 from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
@@ -73,6 +76,15 @@ class Service:
     def chats(self, principal: Principal, scope: str | None = None) -> Chats:
         """The chats that this caller may see."""
         return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
+
+    def changeable_chats(
+        self, principal: Principal, head: RequestHead, needed: TokenScope, scope: str | None = None
+    ) -> Chats:
+        """The chats of a caller who is authorized again if a token was revoked before the change begins."""
+        readmit = partial(self.authenticator.readmit, head, needed)
+        authorization = Authorization(principal.version, principal.expires_at, readmit)
+        owner, within = principal.owner, principal.within
+        return self.ledger.for_owner(owner, scope=scope, within=within, authorization=authorization)
 
     async def read_request(self, request: Request, shape: type[Body]) -> tuple[Body, Principal]:
         """Read a small body, which may be empty, and look up the caller again: the token may have ended while

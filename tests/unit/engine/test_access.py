@@ -15,7 +15,7 @@ from turnledger import Ledger
 from turnledger.engine.access.shares import create as create_share
 from turnledger.engine.access.shares import exchange
 from turnledger.engine.access.tokens import create
-from turnledger.engine.admission import check_admitted, persist_admitted
+from turnledger.engine.admission import Authorization, check_admitted, persist_admitted
 from turnledger.engine.limits import Limits, Room, check_room, store_turn, usage
 from turnledger.engine.ports import Operation, Request, Result, Tables
 from turnledger.engine.process import Process
@@ -139,7 +139,7 @@ async def test_operation_with_an_old_admission_is_readmitted_and_run_again() -> 
     async def readmit() -> int:
         return await process.tables.admission("ann")
 
-    assert await persist_admitted(process, done, Asked(0), readmit) == 1
+    assert await persist_admitted(process, done, Asked(0), Authorization(0, readmit=readmit)) == 1
     assert process.tried == 2
 
 
@@ -152,7 +152,7 @@ async def test_operation_whose_readmission_is_also_old_raises_admission_moved() 
 
     for readmit in (None, knows_nothing_new):
         with pytest.raises(AdmissionMoved):
-            await persist_admitted(process, done, Asked(0), readmit)
+            await persist_admitted(process, done, Asked(0), Authorization(0, readmit=readmit))
     assert process.tried == 2
 
 

@@ -121,7 +121,7 @@ class Admission(Struct, frozen=True):
     """The token that the caller sent, in any state: see `is_valid`. None if there is no such token."""
     version: int
     """The admission version of its owner; without a token, that of callers without one. A turn requested with
-    `admitted=version` begins only while the version is unchanged."""
+    Authorization(version) begins only while the version is unchanged."""
     any_tokens: bool
     """Whether a token ever existed: from then on, every caller needs one."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from turnledger.engine.access.tokens import admission_of
+from turnledger.engine.admission import readmitted
 from turnledger.engine.attempt.client_retries import DeliveryNote
 from turnledger.engine.attempt.end import DIED, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
@@ -178,8 +179,7 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
     if is_later_try:
         await process.deliveries.flush()
     process.attempts[request.attempt] = False
-    if asked.admitted_until is not None:
-        await _check_time(asked, request)
+    await _check_time(asked, request)
     if asked.resent is not None and request.key is None and not is_later_try:
         # With a key, or on a later try, begin may find the outcome without knowing what the request means.
         with suppress(HistoryDiverged):  # not final while a turn runs that the client may have
@@ -285,16 +285,14 @@ def _anew(process: Process, request: BeginRequest) -> BeginRequest:
 
 async def _check_time(asked: AcquireRequest, request: BeginRequest) -> None:
     """Authorize a caller again whose time is over, even in the queue: that does not raise the version."""
-    if asked.admitted_until is not None and request.round.now >= asked.admitted_until:
+    until = asked.authorization.until if asked.authorization is not None else None
+    if until is not None and request.round.now >= until:
         await _readmitted(asked, request)
 
 
 async def _readmitted(asked: AcquireRequest, request: BeginRequest) -> BeginRequest:
     """Return the request after the caller was authorized again. Raises what `readmit` raises."""
-    version = None if asked.readmit is None else await asked.readmit()
-    if version in (None, request.admitted):  # the same version would fail for ever
-        raise AdmissionMoved
-    return replace(request, admitted=version)
+    return replace(request, admitted=await readmitted(asked.authorization, request.admitted))
 
 
 async def _check_still_admitted(process: Process, asked: AcquireRequest, request: BeginRequest) -> None:

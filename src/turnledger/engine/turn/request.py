@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from turnledger.engine.admission import Readmit
+from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.attempt.divergence import CommitPlace, Divergence
 from turnledger.engine.attempt.idempotency import IdempotencyKey, SharedOutcome
@@ -137,9 +137,7 @@ class AcquireRequest(Struct, frozen=True):
     """The whole history that the client sent; read again whenever the line has moved."""
     attaches: bool = False
     """Whether to follow a running attempt that answers the request, instead of waiting for its outcome."""
-    admitted_until: int | None = None
-    """The time after which the caller must be authorized again."""
-    readmit: Readmit | None = None
+    authorization: Authorization | None = None
 
 
 class Begun(Struct, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 from unicodedata import normalize
 
-from turnledger.engine.admission import Readmit
+from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import NARROWED, IdempotencyKey, claimed_as, fingerprint
@@ -66,12 +66,11 @@ class TurnOptions(TypedDict, total=False):
     idempotency_key: str | None
     """Makes the request idempotent."""
     retry: Retry | None
-    """The number of the try, for clients that retry by themselves and send no idempotency_key."""
+    """The client's request: what must be equal for two requests with one idempotency_key to be the same, and
+    the number of the try if the client sends no key."""
     attach: bool
     """Whether to raise TurnAttached at once if an attempt of the same request is running, so that the caller
     can follow its events, instead of waiting for its outcome."""
-    body_digest: bytes
-    """What else must be equal for two requests with one idempotency_key to be the same."""
     on_busy: OnBusy | str
     """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: OnStop | str
@@ -80,14 +79,6 @@ class TurnOptions(TypedDict, total=False):
     """What to do with the turn when it fails: `settle`, `keep` or `forget`."""
     interaction: bool
     """Whether the turn counts as use: if not, it delays neither expiry nor a reset."""
-    admitted: int | None
-    """The admission version under which the caller was authorized, see Ledger.tokens. If it has changed when
-    the turn would begin, AdmissionMoved is raised."""
-    admitted_until: int | None
-    """The end of the authorization, in milliseconds since 1970: no turn begins later."""
-    readmit: Readmit | None
-    """Called then, to authorize the caller again: returns the new version, and the turn keeps its place in
-    the queue; or raises the error for the caller."""
 
 
 class MoveOptions(TypedDict, total=False):
@@ -95,9 +86,6 @@ class MoveOptions(TypedDict, total=False):
 
     on_busy: OnBusy | str
     idempotency_key: str | None
-    admitted: int | None
-    admitted_until: int | None
-    readmit: Readmit | None
 
 
 def target_of(
@@ -161,6 +149,7 @@ def divergence_of(process: Process, replaces: str | None, regenerates: str | boo
 def turn_request(
     process: Process,
     target: Target,
+    authorization: Authorization | None,
     input: Input,
     place: Divergence | None = None,
     **options: Unpack[TurnOptions],
@@ -172,12 +161,13 @@ def turn_request(
         check_input(items)
     elif items:
         raise InvalidInput("A regenerated turn reuses its input. Omit the input.")
-    return _request(process, target, items, place, **options)
+    return _request(process, target, authorization, items, place, **options)
 
 
 def _request(
     process: Process,
     target: Target,
+    authorization: Authorization | None,
     items: tuple[Item, ...],
     place: Divergence | None = None,
     resending: ResentRequest | None = None,
@@ -187,16 +177,12 @@ def _request(
     primer: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
-    body_digest: bytes = b"",
     retry: Retry | None = None,
     attach: bool = False,
     on_busy: OnBusy | str = OnBusy.QUEUE,
     on_stop: OnStop | str = OnStop.KEEP,
     on_failure: OnFailure | str = OnFailure.SETTLE,
     interaction: bool = True,
-    admitted: int | None = None,
-    admitted_until: int | None = None,
-    readmit: Readmit | None = None,
 ) -> AcquireRequest:
     limits = process.limits
     for each in (instructions, instructions_once):
@@ -209,15 +195,19 @@ def _request(
         _check_context(context)
     primes = _primes(limits, primer) if primer else ()
     key = None
+    if retry is not None:
+        check_retry(retry)
     if idempotency_key is not None:
-        key = _key(idempotency_key, target, place, items, given, primes, body_digest)
+        key = _key(
+            idempotency_key, target, place, items, given, primes, b"" if retry is None else retry.request
+        )
         key = key if resending is None else resending.key(key)
     begin = _begin(
         process,
         target=target,
-        admitted=admitted,
+        admitted=authorization.version if authorization else None,
         key=key,
-        retry=None if retry is None or key is not None else retry_within(check_retry(retry), target.within),
+        retry=None if retry is None or key is not None else retry_within(retry, target.within),
         content=TurnContent(items if resending is None else (), given, place),
         is_resent=resending is not None,
         policy=TurnPolicy(
@@ -227,7 +217,7 @@ def _request(
             interaction,
         ),
     )
-    return AcquireRequest(begin, context, primes, resending, attach, admitted_until, readmit)
+    return AcquireRequest(begin, context, primes, resending, attach, authorization)
 
 
 def _begin(process: Process, **asked: Any) -> BeginRequest:
@@ -275,6 +265,7 @@ def _primes(limits: Limits, primer: Input) -> tuple[Item, ...]:
 def resent_request(
     process: Process,
     target: Target,
+    authorization: Authorization | None,
     messages: Sequence[ChatMessage],
     sent: Sent | str | None,
     on_divergence: OnDivergence | str,
@@ -285,7 +276,7 @@ def resent_request(
         raise InvalidInput("Send instructions as leading system or developer messages.")
     how = choice(Sent, "sent", sent) if sent is not None else None
     resending = ResentRequest(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
-    return _request(process, target, PLACEHOLDER, resending=resending, **options)
+    return _request(process, target, authorization, PLACEHOLDER, resending=resending, **options)
 
 
 PLACEHOLDER = items_of("to be read")
@@ -295,25 +286,23 @@ PLACEHOLDER = items_of("to be read")
 def move_request(
     process: Process,
     target: Target,
+    authorization: Authorization | None,
     move: Move,
     *,
     on_busy: OnBusy | str = OnBusy.QUEUE,
     idempotency_key: str | None = None,
-    admitted: int | None = None,
-    admitted_until: int | None = None,
-    readmit: Readmit | None = None,
 ) -> AcquireRequest:
     """Make a request that takes the lane as a turn does, but runs none."""
     arguments = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
     begin = _begin(
         process,
         target=target,
-        admitted=admitted,
+        admitted=authorization.version if authorization else None,
         key=_key_of(idempotency_key, target, *arguments),
         move=move,
         policy=TurnPolicy(choice(OnBusy, "on_busy", on_busy)),
     )
-    return AcquireRequest(begin, admitted_until=admitted_until, readmit=readmit)
+    return AcquireRequest(begin, authorization=authorization)
 
 
 def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
@@ -330,11 +319,11 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Make
 def fork_request(
     process: Process,
     source: Target,
+    authorization: Authorization | None,
     turn: str | None,
     fresh: Conversation,
     *,
     idempotency_key: str | None,
-    admitted: int | None,
 ) -> ForkRequest:
     assert source.id is not None  # noqa: S101 - it is that of a Chat
     base = TurnId(turn) if turn is not None else None
@@ -348,7 +337,7 @@ def fork_request(
         process.clock.due_ms(),
         process.limits.room,
         _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
-        admitted,
+        authorization.version if authorization else None,
     )
 
 

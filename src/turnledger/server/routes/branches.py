@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from turnledger.api.requests import ForkBody, ResetBody, SwitchBody, UndoBody
 from turnledger.api.turns import Branch, BranchPage, Sibling
 from turnledger.api.views import show_listed, show_turn
 from turnledger.chat import Chat
-from turnledger.engine.admission import Readmit
+from turnledger.chats import Chats
 from turnledger.engine.conversations.read import ListedBranch
 from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import ConversationUnavailable
@@ -84,8 +83,6 @@ class BranchRoutes:
             metadata=body.metadata,
             conversation_key=body.conversation_key,
             idempotency_key=key,
-            admitted=principal.version,
-            readmit=self._readmit(request),
         )
         replayed = {} if forked.is_new else {"idempotency-replayed": "true"}
         shown = without_content(principal, show_listed(await forked.summary()))
@@ -94,14 +91,13 @@ class BranchRoutes:
     async def switch(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, SwitchBody)
         chat = await self._chat(request, principal)
-        return await _respond_moved(
-            principal, chat, await chat.switch(body.branch, **self._options(request, principal))
-        )
+        branch = await chat.switch(body.branch, **_options(request))
+        return await _respond_moved(principal, chat, branch)
 
     async def undo(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, UndoBody)
         chat = await self._chat(request, principal)
-        branch = await chat.undo(body.turn, forget=body.forget, **self._options(request, principal))
+        branch = await chat.undo(body.turn, forget=body.forget, **_options(request))
         return await _respond_moved(principal, chat, branch)
 
     async def reset(self, request: Request) -> Response:
@@ -109,12 +105,8 @@ class BranchRoutes:
         read_supported_headers(request.scope["headers"], frozenset())
         principal.check_chat_scope(body.scope)
         self._service.persistence.check(body.scope or principal.within.scope or "")
-        chat = await self._service.chats(principal, scope=body.scope or "").reset(
-            body.conversation_key,
-            replaces=body.replaces,
-            admitted=principal.version,
-            readmit=self._readmit(request),
-        )
+        chats = self._chats(request, principal, scope=body.scope or "")
+        chat = await chats.reset(body.conversation_key, replaces=body.replaces)
         return json_response(without_content(principal, show_listed(await chat.summary())))
 
     async def branches(self, request: Request) -> Response:
@@ -143,20 +135,18 @@ class BranchRoutes:
 
     async def _chat(self, request: Request, principal: Principal) -> Chat:
         id = request.path_params["chat"]
-        return await self._service.chats(principal).conversation(id)
+        return await self._chats(request, principal).conversation(id)
 
-    def _readmit(self, request: Request) -> Readmit:
-        return partial(self._service.authenticator.readmit, request.state.head, TokenScope.CHATS_WRITE)
+    def _chats(self, request: Request, principal: Principal, scope: str | None = None) -> Chats:
+        return self._service.changeable_chats(principal, request.state.head, TokenScope.CHATS_WRITE, scope)
 
-    def _options(self, request: Request, principal: Principal) -> MoveOptions:
-        named = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
-        return {
-            "on_busy": policies_of(named).on_busy or OnBusy.QUEUE,
-            "idempotency_key": text_of(named, KEY),
-            "admitted": principal.version,
-            "admitted_until": principal.expires_at,
-            "readmit": self._readmit(request),
-        }
+
+def _options(request: Request) -> MoveOptions:
+    named = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
+    return {
+        "on_busy": policies_of(named).on_busy or OnBusy.QUEUE,
+        "idempotency_key": text_of(named, KEY),
+    }
 
 
 def _show_branch(listed: ListedBranch) -> Branch:

@@ -78,7 +78,7 @@ class _Events:
 
 class NativeTurn:
     def __init__(self, exchange: TurnExchange, request: TurnRequest, model: ChatModel) -> None:
-        body, principal, options = request.body, exchange.principal, exchange.turn_options(request)
+        body, options = request.body, exchange.turn_options(request)
         self._exchange = exchange
         self._request = request
         self._model = model
@@ -88,7 +88,7 @@ class NativeTurn:
         if request.primer:
             options["primer"] = request.primer
         self.on_disconnect = request.policies.on_disconnect
-        self.block = exchange.service.chats(principal, scope=body.scope or "").turn(
+        self.block = exchange.chats(body.scope).turn(
             body.input,
             conversation=body.chat,
             conversation_key=body.conversation_key,

@@ -61,14 +61,14 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
 
 class CompletionTurn:
     def __init__(self, exchange: TurnExchange, request: ChatRequest, model: ChatModel) -> None:
-        principal, policies = exchange.principal, request.policies
+        policies = request.policies
         self._exchange = exchange
         self._request = request
         self._model = model
         self._last: list[bytes] = []
         """Sent after the commit: the end of the stream, or the whole completion."""
         self.on_disconnect = policies.on_disconnect
-        self.block = exchange.service.chats(principal, scope=request.scope or "").resent(
+        self.block = exchange.chats(request.scope).resent(
             _messages(request.messages),
             conversation=request.conversation,
             conversation_key=request.conversation_key,

@@ -12,13 +12,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from turnledger.chat import Chat
+from turnledger.chats import Chats
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -102,12 +102,7 @@ class TurnExchange:
 
     def turn_options(self, request: TurnTerms) -> TurnOptions:
         policies = request.policies
-        options: TurnOptions = {
-            "attach": True,
-            "admitted": self.principal.version,
-            "admitted_until": self.principal.expires_at,
-            "readmit": partial(self.service.authenticator.readmit, self.state["head"], TokenScope.TURNS_RUN),
-        }
+        options: TurnOptions = {"attach": True}
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
         if policies.on_stop is not None:
@@ -116,10 +111,14 @@ class TurnExchange:
             options["on_failure"] = policies.on_failure
         if request.idempotency_key is not None:
             options["idempotency_key"] = request.idempotency_key
-            options["body_digest"] = request.fingerprint
-        elif request.retry is not None:
-            options["retry"] = Retry(request.fingerprint, request.retry)
+        if request.fingerprint:
+            options["retry"] = Retry(request.fingerprint, request.retry or 0)
         return options
+
+    def chats(self, scope: str | None) -> Chats:
+        """The chats that the turn may run on, while its caller stays authorized."""
+        head = self.state["head"]
+        return self.service.changeable_chats(self.principal, head, TokenScope.TURNS_RUN, scope or "")
 
     def chat_of(self, turn: TurnId) -> Awaitable[Chat]:
         return self.service.chats(self.principal).of_turn(turn)

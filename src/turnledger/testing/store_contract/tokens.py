@@ -19,7 +19,7 @@ from turnledger.errors import (
     TokenEnded,
     TokenNotFound,
 )
-from turnledger.hosting import Host
+from turnledger.hosting import Authorization, Host
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.conversation import Within
@@ -317,8 +317,10 @@ class ShareLinks(Contract):
             ended = (await Host(here.ledger).tokens.find(digest_of(each.text))).token
             assert ended is not None
             assert not ended.is_valid(stage.clock.now_ms())
+        owner, authorization = guests[0].token.owner, Authorization(found.version)
+        caller = here.ledger.for_owner(owner, authorization=authorization)
         with pytest.raises(AdmissionMoved):
-            await run_block(here.ledger.for_owner(guests[0].token.owner).turn("q", admitted=found.version))
+            await run_block(caller.turn("q"))
         [kept] = [each for each in await Host(here.ledger).tokens.list() if each.id == stays.id]
         assert kept.revoked_at is None
         assert await Host(there.ledger).shares.revoke(share.id) == revoked

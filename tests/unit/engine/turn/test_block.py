@@ -13,6 +13,7 @@ from tests.unit.engine.stage import BRANCH, branch
 from tests.unit.model.shapes import call, some_id
 from turnledger import Ledger, Limits, OnBusy
 from turnledger.chat import Chat
+from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
@@ -139,9 +140,10 @@ async def test_begin_in_doubt_whose_caller_is_refused_afterwards_frees_the_lane(
     async def readmit() -> int | None:
         return next(versions, None)
 
+    how = Authorization(0, until=1, readmit=readmit)
     store.lose_answer(begin, Fate.WRITTEN)
     with pytest.raises(AdmissionMoved):
-        async with chat.turn("q", admitted=0, admitted_until=1, readmit=readmit):
+        async with Chat(chat._process, chat.as_opened, authorization=how).turn("q"):
             pass
     assert not any(branch.running for branch in database.branches.values())
 
@@ -154,10 +156,11 @@ async def test_ticket_in_doubt_whose_caller_is_refused_afterwards_is_withdrawn(
     async def readmit() -> int | None:
         return next(versions, None)
 
+    how = Authorization(0, until=1, readmit=readmit)
     async with chat.turn("first") as first:
         store.lose_answer(begin, Fate.WRITTEN)
         with pytest.raises(AdmissionMoved):
-            async with chat.turn("q", admitted=0, admitted_until=1, readmit=readmit):
+            async with Chat(chat._process, chat.as_opened, authorization=how).turn("q"):
                 pass
         assert database.tickets == {}
         first.emit("yes")

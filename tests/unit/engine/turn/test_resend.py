@@ -36,7 +36,7 @@ def talk(*texts: str) -> list[dict[str, Any]]:
 
 
 def request(chat: Chat, messages: Any, on_divergence: str = "branch", **options: Any) -> AcquireRequest:
-    return resent_request(chat._process, chat._target, messages, None, on_divergence, options)  # type: ignore[arg-type]
+    return resent_request(chat._process, chat._target, None, messages, None, on_divergence, options)  # type: ignore[arg-type]
 
 
 async def read(asked: AcquireRequest, conversation: ConversationId | None = None) -> TurnContent:
@@ -62,7 +62,7 @@ async def test_resent_history_is_all_input_for_a_new_conversation_and_refused_fo
     process = ledger._process
     target = target_of(process, None, "k", "local")
     assert target.fresh is not None
-    asked = resent_request(process, target, talk("q1", "a1", "q2"), None, "branch", {})
+    asked = resent_request(process, target, None, talk("q1", "a1", "q2"), None, "branch", {})
     for conversation in (None, target.fresh.id):
         found = await read(asked, conversation)
         assert [item.text for item in found.input] == ["q1", "a1", "q2"]

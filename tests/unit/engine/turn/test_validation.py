@@ -36,6 +36,7 @@ async def test_turn_request_carries_instructions_primer_context_and_fingerprint(
     request = turn_request(
         chat._process,
         chat._target,
+        None,
         "Hello",
         instructions_once="Sing.",
         primer=[user(), assistant()],
@@ -79,7 +80,14 @@ async def test_turn_with_invalid_options_is_refused_before_it_begins(
 async def test_fingerprint_depends_on_the_body_digest(chat: Chat) -> None:
     digests = (b"", b"one", b"other", b"one")
     requests = [
-        turn_request(chat._process, chat._target, "Hello", idempotency_key="i", body_digest=digest)
+        turn_request(
+            chat._process,
+            chat._target,
+            None,
+            "Hello",
+            idempotency_key="i",
+            retry=Retry(digest) if digest else None,
+        )
         for digest in digests
     ]
     plain, one, other, again = [
@@ -166,8 +174,8 @@ async def test_target_without_create_has_no_new_conversation(process: Process) -
 
 async def test_turn_is_an_interaction_by_default(process: Process) -> None:
     target = target_of(process, None, "k", "ann")
-    assert turn_request(process, target, "q").begin.policy.is_interaction
-    assert not turn_request(process, target, "q", interaction=False).begin.policy.is_interaction
+    assert turn_request(process, target, None, "q").begin.policy.is_interaction
+    assert not turn_request(process, target, None, "q", interaction=False).begin.policy.is_interaction
 
 
 async def test_target_of_a_closed_ledger_raises_ledger_closed() -> None:
@@ -210,15 +218,17 @@ async def test_request_within_a_scope_claims_under_names_of_that_scope(chat: Cha
     target = target_of(chat._process, None, "k", "ann", **options)
     assert (target.scope, target.within) == ("shop", Within("shop"))
     assert target.fresh.scope == "shop"
-    request = turn_request(chat._process, target, "Hello", idempotency_key="i").begin
+    request = turn_request(chat._process, target, None, "Hello", idempotency_key="i").begin
     assert request.key.text == claimed_as("i", Within("shop"))
-    request = turn_request(chat._process, target, "Hello", retry=Retry(b"digest")).begin
+    request = turn_request(chat._process, target, None, "Hello", retry=Retry(b"digest")).begin
     assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
 
 
 async def test_idempotency_key_that_looks_like_one_of_a_scope_is_refused(chat: Chat) -> None:
     with pytest.raises(InvalidInput, match="control character"):
-        turn_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))
+        turn_request(
+            chat._process, chat._target, None, "Hello", idempotency_key=claimed_as("i", Within("shop"))
+        )
 
 
 @pytest.mark.parametrize("field", ["input", "primer", "instructions", "instructions_once"])

@@ -200,7 +200,7 @@ class RequestSender:
         if ask.by_key and ask.kind is RequestKind.ASK and name in names.keys:
             reset = names.details.get("reset")
             target = target_of(ledger._process, None, name, OWNER, reset=reset)
-            request = turn_request(ledger._process, target, ask.input, **ask.options)
+            request = turn_request(ledger._process, target, None, ask.input, **ask.options)
             return TurnBlock(ledger._process, request, events.append)
         generation = names.generation(name)
         chat = await names.open(ledger, name)
