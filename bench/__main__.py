@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 from bench.branches import branching, memory
-from bench.matching import repeated_messages, resent_history
 from bench.measures import Line, against_the_floor, growth, many_at_once
 from bench.readers import read_by_many
+from bench.resend_match import repeated_messages, resent_history
 
 
 async def measure(folder: Path, *, quick: bool) -> list[Line]:

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.between import WITHOUT_TIMERS, other_half, run
+from bench.two_processes import WITHOUT_TIMERS, other_half, run
 from turnledger import Ledger
 from turnledger.errors import TurnStopped
 

@@ -15,17 +15,17 @@ from hypothesis import HealthCheck, settings
 # All of them here: some are used from elsewhere, and imported there before the conftest beside them is.
 pytest.register_assert_rewrite(
     "tests.browser.victim",
-    "tests.clients.playing",
+    "tests.clients.player",
     "tests.clients.scenario",
-    "tests.compat.served",
-    "tests.compat.talking",
+    "tests.compat.live_server",
+    "tests.compat.completions",
     "tests.crash.killed_server",
     "tests.crash.processes",
     "tests.crash.promises",
     "tests.stateful.invariants",
     "tests.stateful.pair",
     "tests.stateful.steps",
-    "tests.web.house",
+    "tests.web.page_server",
 )
 
 from tests.run_logs.plugin import RunLogs  # noqa: E402
@@ -49,7 +49,7 @@ ROOM = 2 << 30
 def pytest_configure(config: pytest.Config) -> None:
     """Point the home folder, temporary files, compiled code and the settings of this package at a folder of
     the run. Search the logs of the run for secrets, and create the folders of tests in memory (tests about
-    the disk have their own, see on_disk.py)."""
+    the disk have their own, see disk_folder.py)."""
     if not hasattr(config, "workerinput"):  # workers of xdist inherit it
         config.stash[RUN_FOLDER] = folder = Path(tempfile.mkdtemp(prefix="turnledger-tests-"))
         for name, variables in {"home": ("HOME", "USERPROFILE"), "tmp": ("TMPDIR", "TEMP", "TMP")}.items():

@@ -19,7 +19,7 @@ ASKS_FIRST = {"fetch", "fetch with a conversation", "beacon of json"}
 
 @pytest.fixture(scope="module")
 def open_house(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    with attacked(tmp_path_factory.mktemp("unguarded"), program="tests.browser.unguarded") as victim:
+    with attacked(tmp_path_factory.mktemp("unguarded"), program="tests.browser.unguarded_server") as victim:
         yield victim
 
 

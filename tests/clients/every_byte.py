@@ -25,8 +25,8 @@ from tests.clients.drivers.all_drivers import CLIENTS, started
 from tests.clients.drivers.browser import browser_driver, page_site
 from tests.clients.drivers.driver import Command, Driver, Refused
 from tests.clients.places import MovingClock
-from tests.clients.playing import NotAsWritten, check_numbers
-from tests.crash.served import Served, served
+from tests.clients.player import NotAsWritten, check_numbers
+from tests.crash.tcp_server import Served, served
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.runners.chat_model import ModelRequest

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from tests.crash.killed_server import environment
-from tests.nursery import Forked
+from tests.fork_server import Forked
 from tests.unit.server.processes import started
 from turnledger.client import Answer, Client, Outbox
 

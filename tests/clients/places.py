@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from tests.crash.killed_server import ServerProcess
-from tests.crash.served import Served, served
 from tests.crash.several_workers import SeveralWorkers, several_workers
+from tests.crash.tcp_server import Served, served
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
 from turnledger.hosting import Host
@@ -25,7 +25,7 @@ from turnledger.server.config.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 
-QUICK = ("tests.tuned", "pace=0.005")
+QUICK = ("tests.tuned_cli", "pace=0.005")
 
 
 class MovingClock(SystemClock):

@@ -19,7 +19,7 @@ from tests.clients.drivers.browser import browser_driver, page_site
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
 from tests.clients.places import Place, embedded_place, guarded_place, process_place, served_place
-from tests.clients.playing import Play
+from tests.clients.player import Play
 from tests.clients.scenario import Scenario, all_scenarios
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import Settings

@@ -22,7 +22,7 @@ from typing import Any
 from tests.clients.drivers.all_drivers import CLIENTS, started
 from tests.clients.drivers.driver import Command, Driver, Refused
 from tests.clients.places import ProcessPlace, WorkersPlace, process_place, workers_place
-from tests.clients.playing import check_numbers
+from tests.clients.player import check_numbers
 from tests.crash.promises import check_chain, check_file
 from turnledger import Ledger, Turn
 from turnledger.testing.fault_proxy import Fault

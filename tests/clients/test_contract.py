@@ -15,7 +15,7 @@ from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
 from tests.clients.places import Place, ServedPlace, embedded_place
 from tests.clients.play import can_play, stage
-from tests.clients.playing import Play
+from tests.clients.player import Play
 from tests.clients.scenario import all_scenarios
 from turnledger import Ledger
 from turnledger.client import AsyncClient

@@ -12,7 +12,7 @@ from tests.clients.drivers.driver import Command, Driver, Refused, Tell
 from tests.clients.drivers.python import AsyncDriver
 from tests.clients.every_byte import Case
 from tests.clients.places import ProcessPlace, ServedPlace
-from tests.clients.playing import Play
+from tests.clients.player import Play
 from tests.clients.scenario import all_scenarios
 from tests.clients.storm import Notes, Weather, storm
 

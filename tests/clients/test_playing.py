@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from tests.clients.drivers.driver import Command, Driver, Refused, Tell
 from tests.clients.drivers.python import AsyncDriver
-from tests.clients.matching import mismatch, resolved
+from tests.clients.patterns import mismatch, resolved
 from tests.clients.places import Place, ServedPlace
-from tests.clients.playing import NotAsWritten, Play
+from tests.clients.player import NotAsWritten, Play
 from tests.clients.scenario import Scenario, Step, all_scenarios
 from turnledger.client.core import exchange, turn_stream
 from turnledger.client.core.client import ClientCore

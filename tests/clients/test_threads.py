@@ -15,7 +15,7 @@ from turnledger.model.turn import AttemptState, TurnKind
 
 ROOMS, TALKERS, STOPPED = 8, 5, 5
 """Chats that several talk in, how many in each, and chats in which one is stopped by another thread."""
-COMMAND = ("tests.tuned", "pace=0.005", "serve", "--port", "0", "--log-level", "warning")
+COMMAND = ("tests.tuned_cli", "pace=0.005", "serve", "--port", "0", "--log-level", "warning")
 """Nobody reads what it logs."""
 EACH = 2
 """Messages of each."""

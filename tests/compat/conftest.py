@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.compat.served import Served, serving
+from tests.compat.live_server import Served, serving
 
 Serve: TypeAlias = Callable[..., Served]
 

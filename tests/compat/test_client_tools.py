@@ -7,8 +7,8 @@ from typing import Any
 import openai
 import pytest
 
+from tests.compat.completions import CONTINUED, Way, assistant, both_ways, result, user
 from tests.compat.conftest import Serve
-from tests.compat.talking import CONTINUED, Way, assistant, both_ways, result, user
 from turnledger.testing.upstream import CUT, Call
 
 WEATHER: Any = {

@@ -18,9 +18,9 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
+from tests.compat.completions import CONTINUED, CREATED, assistant, result, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.served import MODEL, PATIENCE
-from tests.compat.talking import CONTINUED, CREATED, assistant, result, streamed, user, whole
+from tests.compat.live_server import MODEL, PATIENCE
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT

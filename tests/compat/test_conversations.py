@@ -8,9 +8,7 @@ from urllib.parse import quote
 import openai
 import pytest
 
-from tests.compat.conftest import Serve
-from tests.compat.served import MODEL, Served
-from tests.compat.talking import (
+from tests.compat.completions import (
     BRANCHED,
     CONTINUED,
     CREATED,
@@ -22,6 +20,8 @@ from tests.compat.talking import (
     user,
     whole,
 )
+from tests.compat.conftest import Serve
+from tests.compat.live_server import MODEL, Served
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Refusal
 

@@ -9,9 +9,9 @@ import msgspec
 import openai
 import pytest
 
+from tests.compat.completions import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.served import MODEL, Served
-from tests.compat.talking import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
+from tests.compat.live_server import MODEL, Served
 from turnledger.hosting import Host
 from turnledger.model.conversation import NamedBy
 from turnledger.server.config.settings import ChatSettings, ScopeSettings, ServerLimits, Settings

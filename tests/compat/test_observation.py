@@ -13,10 +13,10 @@ import httpx2
 import openai
 import pytest
 
+from tests.compat.completions import Way, both_ways, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.served import Served
-from tests.compat.talking import Way, both_ways, streamed, user, whole
-from tests.unit.server.logging_kept import kept_logging
+from tests.compat.live_server import Served
+from tests.unit.server.logging_state import kept_logging
 from turnledger.hosting import Host
 from turnledger.server.ops import logs
 from turnledger.server.turns import run

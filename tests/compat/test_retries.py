@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import openai
 import pytest
 
+from tests.compat.completions import Told, Way, assistant, both_ways, heard, result, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.retrying import AsyncRetrying, Fault, Line, Retrying
-from tests.compat.served import MODEL, Served
-from tests.compat.talking import Told, Way, assistant, both_ways, heard, result, streamed, user, whole
+from tests.compat.live_server import MODEL, Served
+from tests.compat.retry_clients import AsyncRetrying, Fault, Line, Retrying
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.commit import commit, resolve_doubt

@@ -13,10 +13,10 @@ import pytest
 from openai import OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
 
+from tests.compat.completions import Way, assistant, both_ways, heard, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.retrying import MOMENT
-from tests.compat.served import MODEL, PATIENCE, Served
-from tests.compat.talking import Way, assistant, both_ways, heard, streamed, user, whole
+from tests.compat.live_server import MODEL, PATIENCE, Served
+from tests.compat.retry_clients import MOMENT
 from turnledger.engine.limits import Limits
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT

@@ -9,9 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tests.compat.completions import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.served import MODEL
-from tests.compat.talking import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
+from tests.compat.live_server import MODEL
 from turnledger.testing.gates import Gate
 
 

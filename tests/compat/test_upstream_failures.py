@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import openai
 import pytest
 
+from tests.compat.completions import Way, assistant, both_ways, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.served import PATIENCE, Served
-from tests.compat.talking import Way, assistant, both_ways, streamed, user, whole
+from tests.compat.live_server import PATIENCE, Served
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import StoreFull
 from turnledger.runners.upstream.upstream import Timeouts

@@ -10,9 +10,9 @@ import msgspec
 import openai
 import pytest
 
+from tests.compat.completions import Way, both_ways, streamed, user, whole
 from tests.compat.conftest import Serve
-from tests.compat.served import MODEL, Served
-from tests.compat.talking import Way, both_ways, streamed, user, whole
+from tests.compat.live_server import MODEL, Served
 from tests.compat.test_client_tools import TWO_CALLS
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.commit import commit, resolve_doubt

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.processes import Start, Worker
-from tests.on_disk import tmp_path  # noqa: F401
+from tests.disk_folder import tmp_path  # noqa: F401
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from random import Random
 import aiohttp
 
 from tests.crash.promises import check_chain, check_file
-from tests.nursery import ROOT, Forked
+from tests.fork_server import ROOT, Forked
 from turnledger import Ledger, Turn
 from turnledger.testing.upstream import ScriptedUpstream
 from turnledger.types import TurnKind

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import apsw
 
-from tests.nursery import Forked
+from tests.fork_server import Forked
 
 PATIENCE = 60.0
 

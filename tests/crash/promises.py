@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from tests.crash.asks import LANES, RESULT, Ask, last_words, name_of
+from tests.crash.worker_requests import LANES, RESULT, Ask, last_words, name_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.model.messages.calls import NOT_STARTED, open_calls

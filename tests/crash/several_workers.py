@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from tests.crash.killed_server import environment
-from tests.crash.served import Heard, exchange, request
-from tests.nursery import Forked
+from tests.crash.tcp_server import Heard, exchange, request
+from tests.fork_server import Forked
 
 Event = dict[str, Any]
 

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 import msgspec
 import pytest
 
-from tests.crash.served import Heard, Served, completion, exchange, request, served
+from tests.crash.tcp_server import Heard, Served, completion, exchange, request, served
 from turnledger.hosting import Host
 from turnledger.model.messages.messages import checked_messages
 from turnledger.model.turn import AttemptState

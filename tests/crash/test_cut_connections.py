@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.crash.served import Heard, Served, completion, exchange, request, served
+from tests.crash.tcp_server import Heard, Served, completion, exchange, request, served
 from turnledger import Turn
 from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import begin

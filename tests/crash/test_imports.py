@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.nursery import Forked
+from tests.fork_server import Forked
 from turnledger import Ledger, Limits
 from turnledger.errors import StoreError
 from turnledger.model.transfer import Did

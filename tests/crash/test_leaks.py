@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from tests.crash.served import Heard, Served, completion, exchange, request, served
+from tests.crash.tcp_server import Heard, Served, completion, exchange, request, served
 from tests.unit.server.processes import started
 from turnledger import Limits
 from turnledger.engine.turn.block import TurnBlock

@@ -21,14 +21,14 @@ from threading import Event, Thread
 import apsw
 import pytest
 
-from tests.nursery import Forked
+from tests.fork_server import Forked
 from tests.unit.server.processes import ROOT, ServerProcess, started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="disks are filled in the way of Linux")
 
 PATIENCE = 60.0
 # Nobody reads the log while it runs: it must not fill its pipe.
-SERVE = ("tests.tuned", "fresh=0.05", "pace=0", "serve", "--port", "0", "--log-level", "error", "--store")
+SERVE = ("tests.tuned_cli", "fresh=0.05", "pace=0", "serve", "--port", "0", "--log-level", "error", "--store")
 
 
 def readiness(server: ServerProcess) -> tuple[int, str]:

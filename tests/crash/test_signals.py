@@ -14,13 +14,13 @@ import msgspec
 from tests.crash.killed_server import ServerProcess
 from tests.crash.processes import suspend
 from tests.crash.promises import check_chain
-from tests.crash.served import Heard, completion, exchange, request
+from tests.crash.tcp_server import Heard, completion, exchange, request
 from turnledger import Chat, Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
 from turnledger.types import AttemptState
 
-SHORT_LEASE = ("tests.tuned", "lease_time=1.2")
+SHORT_LEASE = ("tests.tuned_cli", "lease_time=1.2")
 """Long enough for a busy machine to beat within."""
 
 

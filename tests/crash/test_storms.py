@@ -9,7 +9,7 @@ STORMS = {
     "killed_server": ["--rounds", "2", "--seed", "3"],
     "killed_workers": ["--kills", "2", "--workers", "2", "--seed", "5"],
     "live_updates": ["--seconds", "0", "--workers", "2", "--kill-every", "0.4", "--seed", "3"],
-    "unkept": ["--rounds", "1", "--seed", "5"],
+    "unkept_storm": ["--rounds", "1", "--seed", "5"],
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.crash.unkept import Markers, Server, body
+from tests.crash.unkept_storm import Markers, Server, body
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, ScriptedUpstream, Status, Step
 

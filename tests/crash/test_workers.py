@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from tests.crash.served import Heard, completion, request
 from tests.crash.several_workers import Line, SeveralWorkers, several_workers
+from tests.crash.tcp_server import Heard, completion, request
 from turnledger import Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.crash.asks import Ask, Deliberate, act, call, name_of, runner_of, token_of
+from tests.crash.worker_requests import Ask, Deliberate, act, call, name_of, runner_of, token_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.turn.request import Queued
 from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped

@@ -27,10 +27,10 @@ SHORT_FORMS = {
     "bench.http": ["--quick"],
     "bench.limits": ["--quick"],
     "bench.listen": ["--quick"],
-    "bench.live": ["--quick"],
+    "bench.live_updates": ["--quick"],
     "bench.soak": ["--quick"],
     "bench.stops": ["--rounds", "2"],
-    "bench.waking": ["--rounds", "2"],
+    "bench.wakeups": ["--rounds", "2"],
     "bench.workers": ["--quick"],
     "tests.clients.every_byte": ["--client", "python", "--kind", "cut", "--sample", "5"],
     "tests.clients.outbox_storm": ["--kills", "1"],
@@ -46,8 +46,8 @@ SHORT_FORMS = {
 RUN_ELSEWHERE = {
     "tests.crash.killed_server": "tests/crash/test_storms.py",
     "tests.crash.live_updates": "tests/crash/test_storms.py",
-    "tests.crash.unkept": "tests/crash/test_storms.py",
-    "tests.races.racing": "tests/races/test_racing.py",
+    "tests.crash.unkept_storm": "tests/crash/test_storms.py",
+    "tests.races.race": "tests/races/test_race.py",
     "tools.reference": "tests/docs/test_reference.py",
 }
 """Commands whose `main` another test calls, and that test."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.typescript_package import built
-from tests.compat.served import Served, serving
+from tests.compat.live_server import Served, serving
 from tests.docs.recipe import COMMAND, CONSOLE, ROOT
 from tests.docs.scripts import run_script
 

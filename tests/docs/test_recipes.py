@@ -22,8 +22,8 @@ import httpx2
 import pytest
 from openai import APIError
 
-from tests.compat.served import MODEL, Served, serving
-from tests.compat.talking import user, whole
+from tests.compat.completions import user, whole
+from tests.compat.live_server import MODEL, Served, serving
 from tests.docs.recipe import FOLDER, Recipe, at_work, environment
 from tests.terminal.upstream import scripted
 from tests.unit.server.processes import ServerProcess, started

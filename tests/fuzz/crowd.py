@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from starlette.types import Message
 
-from tests.fuzz.asking import HOST, JSON, Reply
-from tests.fuzz.described import Described
+from tests.fuzz.api_description import Described
+from tests.fuzz.application import HOST, JSON, Reply
 from tests.fuzz.replies import check_reply
 from turnledger import Ledger
 from turnledger.engine.limits import Limits

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 from starlette.types import Message
 
-from tests.fuzz.asking import HOST, JSON, Reply
+from tests.fuzz.application import HOST, JSON, Reply
 from tests.fuzz.replies import check_error
-from tests.unit.server.made_up_page import ASSET, PAGE
+from tests.unit.server.fake_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.engine.access.tokens import find
 from turnledger.engine.limits import Limits

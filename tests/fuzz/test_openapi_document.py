@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
-from tests.fuzz.asking import Application
-from tests.fuzz.described import Case, Described
+from tests.fuzz.api_description import Case, Described
+from tests.fuzz.application import Application
 
 CHAT = "POST /v1/chat/completions"
 TAKE_ANYTHING = {

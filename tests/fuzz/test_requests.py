@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.asking import HOST, JSON, Application, Reply
+from tests.fuzz.application import HOST, JSON, Application, Reply
 from tests.fuzz.replies import check_reply
 from tests.fuzz.requests import BODIES, CONVERSING, HEADERS, METHODS, QUERIES, paths
 

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
+from tests.fuzz.api_description import Described
 from tests.fuzz.crowd import Crowd
-from tests.fuzz.described import Described
 from tests.unit.server.asgi import serving
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.stores import open_inner

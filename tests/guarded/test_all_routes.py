@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.guarded.foreign import ROLES, add_roles, differences, ids_of, own_of
-from tests.guarded.walking import ALL, SECRETS, Operation, Town, chat_body, town
+from tests.guarded.foreign_probes import ROLES, add_roles, differences, ids_of, own_of
+from tests.guarded.town import ALL, SECRETS, Operation, Town, chat_body, town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger.hosting import Host
 

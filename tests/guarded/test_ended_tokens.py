@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message
 
 from tests.guarded.test_limits import PATH, House, house
-from tests.guarded.walking import Town, body_of, town
+from tests.guarded.town import Town, body_of, town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger.hosting import Host
 from turnledger.model.access.token import Token, TokenScope

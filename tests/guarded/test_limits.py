@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from tests.guarded.walking import town
+from tests.guarded.town import town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
 from turnledger.hosting import Host

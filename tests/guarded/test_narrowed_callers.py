@@ -9,7 +9,7 @@ from typing import Any, Literal
 import httpx2
 import pytest
 
-from tests.compat.served import MODEL, Served, serving
+from tests.compat.live_server import MODEL, Served, serving
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server.config.settings import ServerLimits, Settings

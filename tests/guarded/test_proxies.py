@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.compat.served import NO_TLS, PATIENCE, serving
+from tests.compat.live_server import NO_TLS, PATIENCE, serving
 from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.hosting import Host

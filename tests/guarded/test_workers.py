@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.served import Heard, completion, exchange, request
 from tests.crash.several_workers import Line, SeveralWorkers, several_workers
+from tests.crash.tcp_server import Heard, completion, exchange, request
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.model.access.token import digest_of

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from tests.unit.engine.lived_in import live_in, say
+from tests.unit.engine.populated_store import live_in, say
 from turnledger import Ledger
 from turnledger.errors import StoreError, TurnledgerError
 from turnledger.model.turn import Turn

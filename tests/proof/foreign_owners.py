@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tests.guarded.foreign import ROLES, Ids, add_roles, differences, ids_of, own_of, probes
-from tests.guarded.walking import Town, town
+from tests.guarded.foreign_probes import ROLES, Ids, add_roles, differences, ids_of, own_of, probes
+from tests.guarded.town import Town, town
 from turnledger.chat import Chat
 from turnledger.engine.ports import Store
 from turnledger.hosting import Host

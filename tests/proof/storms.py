@@ -10,7 +10,7 @@ STORMS = {
     "killed_server": ["--rounds", "30", "--seed", "7"],
     "killed_workers": ["--kills", "40", "--workers", "4", "--seed", "7"],
     "live_updates": ["--seconds", "60", "--workers", "4", "--seed", "7"],
-    "unkept": ["--rounds", "30", "--seed", "7"],
+    "unkept_storm": ["--rounds", "30", "--seed", "7"],
 }
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.run_logs.process.said import Notes, append, listen
-from tests.run_logs.searching import Report, search
+from tests.run_logs.process.private_texts import Notes, append, listen
+from tests.run_logs.secret_search import Report, search
 
 IN_PROCESSES = Path(__file__).parent / "process"
 FOLDER = "TURNLEDGER_RUN_LOGS"

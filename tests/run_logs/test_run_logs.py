@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.run_logs.plugin import FOLDER
-from tests.run_logs.process.said import Notes
-from tests.run_logs.searching import Report, search
+from tests.run_logs.process.private_texts import Notes
+from tests.run_logs.secret_search import Report, search
 from tests.unit.server.processes import started
 
 ROOT = Path(__file__).parents[2]

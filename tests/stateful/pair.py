@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 from hypothesis import HealthCheck, settings
 
-from tests.stateful.visible import everything
+from tests.stateful.visible_state import everything
 from tests.unit.engine.stage import drive
 from turnledger.engine.ports import Operation
 from turnledger.engine.turn.request import MustReachDisk

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.stateful import invariants
-from tests.stateful.asked import Asked
 from tests.stateful.choices import (
     BEGINNING,
     BROKEN,
@@ -35,6 +34,7 @@ from tests.stateful.choices import (
 )
 from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
 from tests.stateful.pair import Outcome, Pair, repeatable
+from tests.stateful.tracked_request import Asked
 from tests.unit.model.shapes import user
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.end import end

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.terminal.conftest import Home
-from tests.terminal.serving import Serving
+from tests.terminal.server_process import Serving
 from tests.terminal.upstream import Scripted, scripted
 from tests.terminal.window import CTRL_C, CTRL_D, ENTER, Window
 from turnledger import Ledger

@@ -9,7 +9,7 @@ from contextlib import closing
 
 from playwright.sync_api import Locator, Page
 
-from tests.web.house import Person
+from tests.web.page_server import Person
 from turnledger import Ledger
 from turnledger.model.ids import ConversationId
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.house import PATIENCE, Person
+from tests.web.page_server import PATIENCE, Person
 from turnledger import Ledger
 
 AT = 1_770_000_000_000

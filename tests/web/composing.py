@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.coming_in import field
-from tests.web.house import Person
+from tests.web.page_server import Person
+from tests.web.sign_in import field
 
 
 def send(tab: Page, *texts: str) -> None:

@@ -11,9 +11,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.browser.chromium import browsing
 from tests.browser.site import site
 from tests.node_packages import built
-from tests.terminal.serving import Serving
+from tests.terminal.server_process import Serving
 from tests.terminal.upstream import scripted
-from tests.web.house import PATIENCE, House, Person, Profile, housed
+from tests.web.page_server import PATIENCE, House, Person, Profile, housed
 from tools.node_package import PAGE
 
 OPERATOR = "http://operator.test"

@@ -9,7 +9,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.web.chatting import AT, chat_of, said
-from tests.web.house import Person
+from tests.web.page_server import Person
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 

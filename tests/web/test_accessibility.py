@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.web.axe import violations_in_each_theme
-from tests.web.house import House, Person, Profile
+from tests.web.page_server import House, Person, Profile
 from tests.web.scenes import SCENES, WITH_DEMO, staged
 from turnledger.testing.gates import Gate
 

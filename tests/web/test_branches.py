@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.chatting import answers, chat_of, committed, messages, said, show, write
-from tests.web.house import Person
+from tests.web.page_server import Person
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 

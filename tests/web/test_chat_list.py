@@ -9,7 +9,7 @@ from typing import Any
 from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tests.web.chats import DAY, choose, line, listed, make_chats, notice, reopen, scroll_to, titles, use
-from tests.web.house import Person, Profile
+from tests.web.page_server import Person, Profile
 
 
 def test_chats_stand_by_the_day_on_which_they_were_used_pinned_ones_over_all(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.coming_in import field
 from tests.web.composing import open_new, said, send, shows, stop
-from tests.web.house import House, Person, Profile
+from tests.web.page_server import House, Person, Profile
+from tests.web.sign_in import field
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 

@@ -12,7 +12,7 @@ import apsw
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.web.chatting import answers, committed, hide, messages, second_tab, write
-from tests.web.house import House, Person, Profile
+from tests.web.page_server import House, Person, Profile
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 from turnledger.testing.gates import Gate
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.web.coming_in import field
 from tests.web.composing import begin_another, open_new, said, send, shows, until
-from tests.web.house import Person, Profile
+from tests.web.page_server import Person, Profile
+from tests.web.sign_in import field
 from turnledger.testing.gates import Gate
 
 DRAFTS = "Object.keys(localStorage).filter(name => name.includes(':draft:'))"

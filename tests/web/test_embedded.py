@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
 
 from tests.browser.chromium import installed
-from tests.web.coming_in import field, shared, sign_in, sign_out, visit
-from tests.web.house import PATIENCE, House, Person, Profile
+from tests.web.page_server import PATIENCE, House, Person, Profile
+from tests.web.sign_in import field, shared, sign_in, sign_out, visit
 
 BARE = "allow-scripts allow-same-origin allow-downloads"
 """What a frame needs for the page to work: no forms, dialogs or windows. It saves files where it may."""

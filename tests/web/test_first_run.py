@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.web.chatting import answers, messages
 from tests.web.conftest import OPERATOR
-from tests.web.house import House, Person, Profile
+from tests.web.page_server import House, Person, Profile
 
 VANISH, STOP, TABS = "See a failed turn vanish", "Stop an answer and keep it", "Keep two tabs in sync"
 

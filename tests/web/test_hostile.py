@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.node_packages import built
 from tests.web.chatting import chat_of, messages, said, write
-from tests.web.house import House, Person, Profile
-from tests.web.showing import END, Watched
+from tests.web.page_server import House, Person, Profile
+from tests.web.watched_page import END, Watched
 from tools.node_package import PAGE
 from turnledger.testing.upstream import Status
 

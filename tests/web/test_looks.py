@@ -8,7 +8,7 @@ from typing import Any, Literal
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.web.chatting import show
-from tests.web.house import Person, Profile
+from tests.web.page_server import Person, Profile
 from turnledger.testing.gates import Gate
 
 SIZES = [(320, 568), (390, 844), (844, 390), (768, 1024), (1280, 800), (3840, 2160)]

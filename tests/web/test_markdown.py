@@ -10,8 +10,8 @@ import zlib
 from playwright.sync_api import Page, Request, Route, ViewportSize, expect
 
 from tests.web.axe import violations_in_each_theme
-from tests.web.house import Person, Profile
-from tests.web.showing import END, Watched, foreign
+from tests.web.page_server import Person, Profile
+from tests.web.watched_page import END, Watched, foreign
 from turnledger.testing.gates import Gate
 
 TEXT = """# Of the text

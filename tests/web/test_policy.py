@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Request, expect
 
 from tests.node_packages import built, lacks
-from tests.web.house import House, Person, Profile
+from tests.web.page_server import House, Person, Profile
 from tools.node_package import PAGE
 
 ROOT = Path(__file__).parents[2]

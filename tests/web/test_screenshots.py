@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import ViewportSize
 
 from tests.web.chatting import AT
-from tests.web.house import House, Profile
+from tests.web.page_server import House, Profile
 from tests.web.scenes import WITH_DEMO, staged
 
 ROOT = Path(__file__).parents[2]

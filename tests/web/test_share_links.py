@@ -8,8 +8,8 @@ from typing import Any
 from playwright.sync_api import Page, Route, expect
 
 from tests.web.axe import violations
-from tests.web.coming_in import expire, field, kept, shared, visit
-from tests.web.house import HASTE, House, Person, Profile
+from tests.web.page_server import HASTE, House, Person, Profile
+from tests.web.sign_in import expire, field, kept, shared, visit
 
 EXCHANGE = "**/api/shares/exchange"
 SECRET = "Nightingale marmalade"

@@ -13,9 +13,9 @@ from playwright.sync_api import Page, Route, expect
 from tests.web.axe import violations
 from tests.web.chats import make_chats
 from tests.web.chatting import write
-from tests.web.coming_in import expire, field, give_token, is_in, opened, replace_elsewhere, sign_in, sign_out
 from tests.web.composing import send, shows
-from tests.web.house import HASTE, PATIENCE, SCOPES, STORED, House, Person, Profile, housed
+from tests.web.page_server import HASTE, PATIENCE, SCOPES, STORED, House, Person, Profile, housed
+from tests.web.sign_in import expire, field, give_token, is_in, opened, replace_elsewhere, sign_in, sign_out
 from tests.web.test_unkept import says_that_nothing_is_kept
 from turnledger import Ledger
 from turnledger.hosting import Host

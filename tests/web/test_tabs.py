@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
 from tests.web.chats import choose, line, listed, make_chats, scroll_to, titles
 from tests.web.chatting import answers, committed, messages, second_tab, write
-from tests.web.house import HASTE, PATIENCE, House, Person, Profile
+from tests.web.page_server import HASTE, PATIENCE, House, Person, Profile
 from turnledger import Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status

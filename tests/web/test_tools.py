@@ -12,7 +12,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from tests.web.chatting import answers, chat_of, committed, said, show
-from tests.web.house import PATIENCE, Person
+from tests.web.page_server import PATIENCE, Person
 from tools.node_package import PAGE
 from turnledger import Ledger
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN

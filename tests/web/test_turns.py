@@ -6,9 +6,9 @@ from __future__ import annotations
 from playwright.sync_api import Page, expect
 
 from tests.web.chatting import answers, committed, messages, write
-from tests.web.coming_in import field
 from tests.web.composing import begin_another, said, send, shows, stop
-from tests.web.house import Person
+from tests.web.page_server import Person
+from tests.web.sign_in import field
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from tests.web.axe import violations
 from tests.web.chatting import write
-from tests.web.coming_in import field, kept
-from tests.web.house import House, Person, Profile
+from tests.web.page_server import House, Person, Profile
+from tests.web.sign_in import field, kept
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 

@@ -19,7 +19,7 @@ class Doubled:
         self._path = path
 
     def write(self, text):
-        from said import append
+        from private_texts import append
 
         try:
             append(self._path, text)
@@ -33,7 +33,7 @@ class Doubled:
 
 
 if FOLDER and os.path.isdir(FOLDER):
-    from said import Notes, listen
+    from private_texts import Notes, listen
 
     name = os.path.join(FOLDER, f"{os.getpid()}-{time.time_ns()}")
     if sys.stderr is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.client.scripted import BRANCH, CHAT, TURN
+from tests.unit.client.script import BRANCH, CHAT, TURN
 from turnledger.api.access import NewShare, NewToken, OwnToken, Share, Token
 from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, RestoredChat, SearchPage
 from turnledger.api.events import Change

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.server.logging_kept import kept_logging
+from tests.unit.server.logging_state import kept_logging
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from tests.unit.client.scripted import CHAT, TURN
+from tests.unit.client.script import CHAT, TURN
 
 HEAD = (
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.unit.client.scripted import refused
+from tests.unit.client.script import refused
 from turnledger import errors
 from turnledger.client.core.steps import Reply
 from turnledger.client.errors import DAY, OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream

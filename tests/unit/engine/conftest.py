@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.engine.lived_in import Lived, live_in
+from tests.unit.engine.populated_store import Lived, live_in
 from turnledger.stores.memory import Database, MemoryStore
 
 

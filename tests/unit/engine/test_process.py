@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.unit.engine.lived_in import say
+from tests.unit.engine.populated_store import say
 from tests.unit.engine.stage import BRANCH, branch, drive
 from tests.unit.model.shapes import some_id
 from tests.unit.testing.simulation import run

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.nursery import ROOT, Forked
+from tests.fork_server import ROOT, Forked
 
 STAND_IN = """
 import json, socket, sys

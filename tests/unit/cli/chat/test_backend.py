@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.served import Served, serving
+from tests.compat.live_server import Served, serving
 from tests.unit.cli.chat.place_contract import STALLING, PlaceContract, told, wish
 from turnledger.cli.chat.backend import ChatBackend
 from turnledger.cli.chat.connect import DemoOnly, Options, open_place

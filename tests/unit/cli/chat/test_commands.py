@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.chat.paper import Paper
+from tests.unit.cli.chat.memory_screen import Paper
 from turnledger.cli.chat.backend import SeenChat
 from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.interrupts import Interrupts

@@ -17,7 +17,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.utils import get_cwidth
 
-from tests.unit.cli.chat.paper import Paper
+from tests.unit.cli.chat.memory_screen import Paper
 from tests.unit.cli.chat.place_contract import told, wish
 from turnledger.cli.chat import repl
 from turnledger.cli.chat.backend import SeenChat

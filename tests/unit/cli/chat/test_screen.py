@@ -10,7 +10,7 @@ import pyte
 import pytest
 from rich.text import Text
 
-from tests.unit.cli.chat.paper import COLOURS, Paper
+from tests.unit.cli.chat.memory_screen import COLOURS, Paper
 from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of, parser, splitter
 from turnledger.cli.chat.sanitize import harmless, on_one_line, uncontrolled
 from turnledger.cli.chat.screen import is_light

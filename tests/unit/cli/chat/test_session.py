@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.cli.chat.paper import Paper
+from tests.unit.cli.chat.memory_screen import Paper
 from tests.unit.cli.chat.test_turn_view import Scripted, said
 from turnledger.cli.chat.backend import NewTurn
 from turnledger.cli.chat.interrupts import Interrupts

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.cli.chat.paper import Paper
+from tests.unit.cli.chat.memory_screen import Paper
 from turnledger.cli.chat.backend import Restarted, SeenTurn, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import LARGEST, blocks_of

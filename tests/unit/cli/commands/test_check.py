@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.cli.commands.test_chats import asked
-from tests.unit.engine.lived_in import live_in
+from tests.unit.engine.populated_store import live_in
 from turnledger.cli import NEEDS_TYPER
 from turnledger.cli.commands.check import line_of, summary_of
 from turnledger.cli.main import app

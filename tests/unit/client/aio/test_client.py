@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.client.loopback import loopback
-from tests.unit.client.scripted import (
+from tests.unit.client.script import (
     BRANCH,
     CHAT,
     CUT,
@@ -24,7 +24,7 @@ from tests.unit.client.scripted import (
     text,
     told,
 )
-from tests.unit.client.served import AT, Served
+from tests.unit.client.scripted_transport import AT, Served
 from turnledger import errors
 from turnledger.client import AsyncClient, Retries
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.client.scripted import (
+from tests.unit.client.script import (
     BRANCH,
     CHAT,
     CUT,

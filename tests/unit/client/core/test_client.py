@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.client.scripted import BRANCH, CHAT, CUT, INFO, TURN, Script, refused, told
+from tests.unit.client.script import BRANCH, CHAT, CUT, INFO, TURN, Script, refused, told
 from turnledger import errors
 from turnledger.api.chats import SearchPage
 from turnledger.client import AsyncPages, Page, Pages

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.unit.client.scripted import CHAT, CUT, UNREACHED, Script, refused, told
+from tests.unit.client.script import CHAT, CUT, UNREACHED, Script, refused, told
 from turnledger import errors
 from turnledger.client import AsyncClient, ChatInfo, Client
 from turnledger.client.core import response

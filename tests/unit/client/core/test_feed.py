@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.client.scripted import CHAT, CUT, UNREACHED, Script, error_event, reading, refused
+from tests.unit.client.script import CHAT, CUT, UNREACHED, Script, error_event, reading, refused
 from tests.unit.model.shapes import repeatable
 from turnledger import errors
 from turnledger.client.core import sse

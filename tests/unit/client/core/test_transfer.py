@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.client.scripted import CUT, UNREACHED, Script, Streamed, error_event, file, refused
+from tests.unit.client.script import CUT, UNREACHED, Script, Streamed, error_event, file, refused
 from turnledger import errors
 from turnledger.client.core import transfer
 from turnledger.client.core.steps import Reply, Request

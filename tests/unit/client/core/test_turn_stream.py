@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.client.scripted import (
+from tests.unit.client.script import (
     CHAT,
     CUT,
     OTHER_TURN,

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.unit.client.loopback import loopback
-from tests.unit.client.scripted import (
+from tests.unit.client.script import (
     BRANCH,
     CHAT,
     CUT,
@@ -27,7 +27,7 @@ from tests.unit.client.scripted import (
     text,
     told,
 )
-from tests.unit.client.served import AT, Served
+from tests.unit.client.scripted_transport import AT, Served
 from turnledger import errors
 from turnledger.client import Client, Retries, Stream, Timeouts, TurnStream
 from turnledger.client.core.steps import Give, Steps

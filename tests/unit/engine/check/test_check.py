@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.lived_in import (
+from tests.unit.engine.populated_store import (
     Lived,
     change_branch,
     expect_found,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.lived_in import fail, say
+from tests.unit.engine.populated_store import fail, say
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.turn.request import AcquireRequest, TurnContent

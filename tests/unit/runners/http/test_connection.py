@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.unit.runners.http.asking import (
+from tests.unit.runners.http.connections import (
     REQUEST,
     asked,
     body_of,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runners.http.asking import (
+from tests.unit.runners.http.connections import (
     asked,
     body_of,
     connection_of,

@@ -8,7 +8,7 @@ import tracemalloc
 
 import pytest
 
-from tests.unit.runners.http.asking import asked, connection_of, pool_to
+from tests.unit.runners.http.connections import asked, connection_of, pool_to
 from tests.unit.runners.http.raw_server import Heard, saying
 from turnledger.errors import MalformedAnswer
 from turnledger.runners.http.response import GzipDecoder

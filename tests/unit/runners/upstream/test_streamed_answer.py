@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable
-from tests.unit.runners.asking import ASKED, asking, payloads, text_of, upstream
 from tests.unit.runners.http.raw_server import Heard, serving
+from tests.unit.runners.upstream_requests import ASKED, asking, payloads, text_of, upstream
 from turnledger import Chat
 from turnledger.errors import MalformedAnswer, ModelRefused
 from turnledger.runners.chat_runner import ChatRunner

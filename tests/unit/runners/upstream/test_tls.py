@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runners.asking import ASKED, upstream
 from tests.unit.runners.http.raw_server import Behaviour, Heard, saying, serving
 from tests.unit.runners.upstream.certificates import certified
+from tests.unit.runners.upstream_requests import ASKED, upstream
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.runners.upstream.upstream import Retries
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.unit.runners.asking import ASKED, asking, payloads, text_of, upstream
 from tests.unit.runners.conftest import Waits
 from tests.unit.runners.http.raw_server import Behaviour, Heard, saying, saying_once, serving
+from tests.unit.runners.upstream_requests import ASKED, asking, payloads, text_of, upstream
 from turnledger import Chat
 from turnledger.errors import (
     InvalidInput,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.guarded.walking import ALL, PAGE, SECRETS, Town, chat_body, unknown_token
+from tests.guarded.town import ALL, PAGE, SECRETS, Town, chat_body, unknown_token
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.runners.demo import DemoModel

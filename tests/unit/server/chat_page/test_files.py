@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.server.made_up_page import ASSET, FILES, PAGE
+from tests.unit.server.fake_page import ASSET, FILES, PAGE
 from turnledger.server.chat_page.files import POLICY, BuiltPage, InlinePage
 from turnledger.server.routes.page import PICTURE_PAGE, UNBUILT_PAGE
 

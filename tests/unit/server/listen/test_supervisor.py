@@ -22,9 +22,9 @@ from openai import AsyncOpenAI
 from typer.testing import CliRunner
 
 from tests.crash.killed_server import environment
-from tests.crash.served import completion
 from tests.crash.several_workers import SeveralWorkers, several_workers
-from tests.unit.server.logging_kept import kept_logging
+from tests.crash.tcp_server import completion
+from tests.unit.server.logging_state import kept_logging
 from tests.unit.server.processes import STAND_IN
 from turnledger.cli.main import app
 from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.server.asgi import HOST, ask, breaks, endpoint, serving
-from tests.unit.server.logging_kept import kept_logging
+from tests.unit.server.logging_state import kept_logging
 from turnledger.server.ops.logs import configure, log, log_unexpected
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.server.asgi import ask, serving
-from tests.unit.server.logging_kept import kept_logging
+from tests.unit.server.logging_state import kept_logging
 from turnledger import Ledger
 from turnledger.engine.lane.lease import renew
 from turnledger.errors import LedgerClosed, StoreFull, StoreReadOnly

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.server.asgi import HOST, Reply, ask
-from tests.unit.server.made_up_page import ASSET, FILES, PAGE
+from tests.unit.server.fake_page import ASSET, FILES, PAGE
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.server.app import App, make_app

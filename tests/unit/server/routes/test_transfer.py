@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from tests.guarded.walking import Town, town
+from tests.guarded.town import Town, town
 from tests.unit.server.asgi import HOST, Reply, ask
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.engine.check.test_check import raw_id
-from tests.unit.engine.lived_in import Lived, live_in
+from tests.unit.engine.populated_store import Lived, live_in
 from tests.unit.engine.stage import HandClock, drive
 from tests.unit.model.shapes import EXAMPLES, assistant, repeatable, some_id, user
 from turnledger import Ledger

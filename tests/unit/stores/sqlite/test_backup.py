@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.engine.lived_in import live_in, say
+from tests.unit.engine.populated_store import live_in, say
 from tests.unit.stores.sqlite.operations import migrate_further
 from turnledger import Ledger
 from turnledger.engine.check.check import CheckRequest, check

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.unit.engine.lived_in import live_in, say
+from tests.unit.engine.populated_store import live_in, say
 from tests.unit.stores.sqlite.conftest import Neighbour, wait_until_ready
 from tests.unit.stores.sqlite.operations import (
     add_claim_then_refuse,

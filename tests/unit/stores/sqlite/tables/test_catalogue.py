@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.lived_in import live_in
+from tests.unit.engine.populated_store import live_in
 from tests.unit.stores.sqlite.operations import ids
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.model.catalogue import Listed, ListPosition, Wanted

@@ -13,7 +13,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.lived_in import say
+from tests.unit.engine.populated_store import say
 from tests.unit.model.shapes import some_id
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.types import Message
 
-from tests.unit.server.made_up_page import PAGE
+from tests.unit.server.fake_page import PAGE
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER

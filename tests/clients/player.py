@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from tests.clients.drivers.driver import Command, Driver, Refused
-from tests.clients.matching import mismatch, resolved
+from tests.clients.patterns import mismatch, resolved
 from tests.clients.places import Place
 from tests.clients.scenario import Scenario, Step
 

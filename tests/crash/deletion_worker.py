@@ -1,4 +1,4 @@
-"""A process that deletes, restores and purges: `python -m tests.crash.deleting FOLDER SEED`.
+"""A process that deletes, restores and purges: `python -m tests.crash.deletion_worker FOLDER SEED`.
 
 It says what it is about to do, and what was done: `will WHAT ID`, then `did WHAT ID`. `made ID` tells of a
 chat, `forked ID` of a fork that must stay whole, whatever becomes of the rest.

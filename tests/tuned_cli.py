@@ -1,4 +1,4 @@
-"""The command line with times that it has no settings for: `python -m tests.tuned lease_time=1.2 serve …`.
+"""The command line with times that have no settings: `python -m tests.tuned_cli lease_time=1.2 serve …`.
 
 They hold for one process: workers of a server start by themselves, and have the usual times.
 """

@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page, expect
 
-from tests.web.house import STORED, Person
+from tests.web.page_server import STORED, Person
 
 
 def field(page: Page | FrameLocator) -> Locator:

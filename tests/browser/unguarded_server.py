@@ -1,4 +1,4 @@
-"""`turnledger` with its guard taken away: `python -m tests.browser.unguarded serve`."""
+"""`turnledger` with its guard taken away: `python -m tests.browser.unguarded_server serve`."""
 
 from turnledger.cli import main
 from turnledger.server.access.guard import Guard, RequestHead

@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
 
-from tests.compat.served import MODEL
+from tests.compat.live_server import MODEL
 
 Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
 CREATED, CONTINUED, BRANCHED = "created", "continued", "branched"

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from openai import AsyncOpenAI, OpenAI
 
-from tests.compat.served import NO_TLS, PATIENCE, Served
+from tests.compat.live_server import NO_TLS, PATIENCE, Served
 
 MOMENT = 0.25
 """Seconds after which a client gives up that is to give up, long enough for its request to have arrived on a

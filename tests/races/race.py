@@ -1,4 +1,4 @@
-"""Clients that race for a chat at two workers: `python -m tests.races.racing --rounds 500 --seed 7`.
+"""Clients that race for a chat at two workers: `python -m tests.races.race --rounds 500 --seed 7`.
 
 In each round a fresh chat is asked, at once and by way of both workers, to go on, to be edited, generated
 again, taken back, switched, forked, renamed, deleted and restored; some requests are sent twice under one
@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.served import Heard, exchange, request
 from tests.crash.several_workers import SeveralWorkers, several_workers
-from tests.races import serial
-from tests.races.serial import Chat, Line, Outcome, Request, outcomes
+from tests.crash.tcp_server import Heard, exchange, request
+from tests.races import serial_model
+from tests.races.serial_model import Chat, Line, Outcome, Request, outcomes
 from turnledger import Ledger
 from turnledger.testing.upstream import ScriptedUpstream
 
@@ -123,23 +123,23 @@ class Race:
         random, chat = self._random, f"/api/chats/{scene.chat}"
         turn, branch = random.choice([*TURNS, "x2"]), random.choice(["main", "other"])
         asked = {"model": MODEL, "chat": scene.chat}
-        kinds: list[tuple[serial.Work, str, dict[str, object]]] = [
-            (serial.send, "/api/turns", {**asked, "input": name}),
-            (serial.edit(turn), "/api/turns", {**asked, "input": name, "replaces": scene.turns[turn]}),
-            (serial.regenerate, "/api/turns", {**asked, "regenerates": True}),
-            (serial.undo(), f"{chat}/undo", {}),
-            (serial.undo("q3"), f"{chat}/undo", {"turn": scene.turns["q3"]}),
-            (serial.switch(branch), f"{chat}/switch", {"branch": scene.branches[branch]}),
-            (serial.fork(), f"{chat}/fork", {"title": name}),
-            (serial.fork(turn), f"{chat}/fork", {"title": name, "turn": scene.turns[turn]}),
+        kinds: list[tuple[serial_model.Work, str, dict[str, object]]] = [
+            (serial_model.send, "/api/turns", {**asked, "input": name}),
+            (serial_model.edit(turn), "/api/turns", {**asked, "input": name, "replaces": scene.turns[turn]}),
+            (serial_model.regenerate, "/api/turns", {**asked, "regenerates": True}),
+            (serial_model.undo(), f"{chat}/undo", {}),
+            (serial_model.undo("q3"), f"{chat}/undo", {"turn": scene.turns["q3"]}),
+            (serial_model.switch(branch), f"{chat}/switch", {"branch": scene.branches[branch]}),
+            (serial_model.fork(), f"{chat}/fork", {"title": name}),
+            (serial_model.fork(turn), f"{chat}/fork", {"title": name, "turn": scene.turns[turn]}),
         ]
         dice = random.random()
         if "patch" in self._paths and dice < 0.1:
-            return Request(name, serial.rename, "PATCH", chat, {"title": name}, needs_key=False)
+            return Request(name, serial_model.rename, "PATCH", chat, {"title": name}, needs_key=False)
         if "delete" in self._paths and dice < 0.14:
-            return Request(name, serial.delete, "DELETE", chat, {}, needs_key=False)
+            return Request(name, serial_model.delete, "DELETE", chat, {}, needs_key=False)
         if "delete" in self._paths and dice < 0.2:
-            return Request(name, serial.restore, "POST", f"{chat}/restore", {}, needs_key=False)
+            return Request(name, serial_model.restore, "POST", f"{chat}/restore", {}, needs_key=False)
         work, path, body = random.choice(kinds)
         return Request(name, work, "POST", path, body)
 
@@ -180,7 +180,7 @@ class Race:
         headers = {"Idempotency-Key": f"{scene.chat}-{each.name}"} if each.needs_key else {}
         if each.method == "PATCH":
             headers["If-Match"] = f'"{scene.revision}"'
-        body = None if each.work in (serial.delete, serial.restore) else each.body
+        body = None if each.work in (serial_model.delete, serial_model.restore) else each.body
         return request(each.path, body, method=each.method, **headers)
 
     def _check_same(self, requests: list[Request], replies: list[Heard]) -> None:
@@ -220,13 +220,13 @@ async def race(folder: Path, seed: int, rounds: int) -> Race:
         several_workers(folder, upstream.url) as server,
     ):
         described = msgspec.json.decode((await server.get("/openapi.json")).body)
-        racing = Race(server, seed, described["paths"].get("/api/chats/{chat}", {}))
+        race = Race(server, seed, described["paths"].get("/api/chats/{chat}", {}))
         for _ in range(rounds):
-            await racing.round()
-            await racing.first_sends()
+            await race.round()
+            await race.first_sends()
     async with await Ledger.open(server.store) as ledger:
         assert await ledger.check(at_rest=True) == []
-    return racing
+    return race
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -235,8 +235,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        racing = asyncio.run(race(Path(folder), chosen.seed, chosen.rounds))
-    for (kind, status), count in sorted(racing.answers.items()):
+        finished = asyncio.run(race(Path(folder), chosen.seed, chosen.rounds))
+    for (kind, status), count in sorted(finished.answers.items()):
         print(f"{kind:28} {status} {count:6}")
 
 

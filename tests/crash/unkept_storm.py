@@ -1,4 +1,4 @@
-"""kill -9 while some turns are kept and others are not: `python -m tests.crash.unkept --rounds 50 --seed 7`.
+"""kill -9 of servers with unkept turns: `python -m tests.crash.unkept_storm --rounds 50 --seed 7`.
 
 Several clients talk over HTTP with two workers, which are killed at moments that the seed chooses, and
 started again on the same files. Of what was not to be kept no byte may be in any file; of what was kept and

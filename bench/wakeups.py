@@ -1,4 +1,4 @@
-"""How soon a reader of events in another process is woken: `python -m bench.waking [--rounds N]`.
+"""How soon a reader of events in another process is woken: `python -m bench.wakeups [--rounds N]`.
 
 Another process runs turns; this one reads their events from the shared file. Two times are taken: from
 leaving the block of a turn, including its commit, until its last event is here; and, in one long turn, from
@@ -15,7 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from random import Random
 
-from bench.between import WITHOUT_TIMERS, other_half, run
+from bench.two_processes import WITHOUT_TIMERS, other_half, run
 from turnledger import Chat, Ledger, TextDelta, TurnFinished
 
 LONGEST_PAUSE = 0.1
@@ -65,7 +65,7 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     path = folder / "waking.db"
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
-        command = other_half("bench.waking", path, rounds)
+        command = other_half("bench.wakeups", path, rounds)
         teller = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
         ends = [(await listen(chat, teller))[1] for _ in range(rounds)]
         deltas, _ = await listen(chat, teller)
@@ -75,7 +75,7 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
 
 if __name__ == "__main__":
     run(
-        "bench.waking",
+        "bench.wakeups",
         __doc__,
         tell,
         measure,

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from tests.unit.client.scripted import Streamed
+from tests.unit.client.script import Streamed
 from turnledger.client.core.exchange import Pacing, Retries
 from turnledger.client.core.steps import Broken, Reply
 

@@ -1,4 +1,4 @@
-"""The cost of live updates: `python -m bench.live [--quick]`. Prints a table of ratios.
+"""The cost of live updates: `python -m bench.live_updates [--quick]`. Prints a table of ratios.
 
 Three servers use the same upstream and get the same load alternately: one without followers, one with a
 thousand followers of other owners, and one where all of them follow the active owner. The followers run in a
@@ -113,7 +113,7 @@ def following(port: int, tokens: list[str]) -> Iterator[None]:
     if not tokens:
         yield
         return
-    command = [sys.executable, "-m", "bench.live", "--follow", str(port)]
+    command = [sys.executable, "-m", "bench.live_updates", "--follow", str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdin is not None
@@ -208,4 +208,4 @@ if __name__ == "__main__":
     if "--follow" in sys.argv:
         asyncio.run(follow(int(sys.argv[-1]), sys.stdin.readline().split()))
     else:
-        show("bench.live", __doc__, measure)
+        show("bench.live_updates", __doc__, measure)

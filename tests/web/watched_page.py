@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from playwright.sync_api import Locator, Page, expect
 
 from tests.web.chatting import chat_of, said, show, write
-from tests.web.house import Person, Profile
+from tests.web.page_server import Person, Profile
 
 END = "This is the end of it."
 """The last paragraph of each text: when it is there, all of it is."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
-from tests.unit.server.made_up_page import ASSET, PAGE
+from tests.unit.server.fake_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.engine.ports import Store
 from turnledger.hosting import Host

@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 from playwright.sync_api import BrowserContext
 
 from tests.node_packages import built
-from tests.terminal.serving import Serving
+from tests.terminal.server_process import Serving
 from tests.terminal.upstream import Scripted, scripted
 from tools.node_package import PAGE
 from turnledger import Ledger

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.guarded.walking import ALL, BODIES, Town, chat_body
+from tests.guarded.town import ALL, BODIES, Town, chat_body
 from tests.unit.server.asgi import Reply
 from turnledger.chat import Chat
 from turnledger.hosting import Host

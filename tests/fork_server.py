@@ -32,7 +32,7 @@ from typing import IO, Any, Self
 ROOT = Path(__file__).parents[1]
 IMPORTED = (
     "apsw",
-    "tests.crash.asks",
+    "tests.crash.worker_requests",
     "turnledger.cli.commands.chats",
     "turnledger.cli.commands.check",
     "turnledger.cli.commands.doctor",
@@ -167,7 +167,7 @@ def _nursery() -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-E", "-m", "tests.nursery", str(theirs.fileno())],
+            [sys.executable, "-E", "-m", "tests.fork_server", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             cwd=ROOT,
