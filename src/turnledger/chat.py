@@ -33,7 +33,7 @@ from turnledger.engine.lifecycle.delete import delete_for
 from turnledger.engine.lifecycle.moves import Move, Sibling, SiblingsRequest, Switch, Undo, fork, siblings
 from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock, relocate
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
@@ -161,7 +161,7 @@ class Chat:
         self,
         messages: Sequence[ChatMessage],
         *,
-        sent: Sent | str | None = None,
+        sent: SentMessages | str | None = None,
         on_divergence: OnDivergence | str = OnDivergence.BRANCH,
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],

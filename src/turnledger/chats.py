@@ -19,7 +19,7 @@ from turnledger.engine.lifecycle.delete import delete_for, restore_for
 from turnledger.engine.limits import usage
 from turnledger.engine.ports import Runner, Sync
 from turnledger.engine.process import Process
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
@@ -222,7 +222,7 @@ class Chats:
         conversation_key: str | None = None,
         create: bool = True,
         reset: ResetPolicy | None = None,
-        sent: Sent | str | None = None,
+        sent: SentMessages | str | None = None,
         on_divergence: OnDivergence | str = OnDivergence.BRANCH,
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],

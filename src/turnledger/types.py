@@ -8,7 +8,7 @@ from turnledger.engine.conversations.read import SetAside
 from turnledger.engine.conversations.search import Hit, SearchPage
 from turnledger.engine.lifecycle.moves import Sibling
 from turnledger.engine.ports import Runner
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.catalogue import Listed, Page
@@ -18,11 +18,11 @@ from turnledger.model.conversation import Conversation, NamedBy, Usage
 from turnledger.model.flags import Flags
 from turnledger.model.retention import ResetPolicy, Retained, Retired
 from turnledger.model.transfer import ImportReport
-from turnledger.model.turn import AttemptState, Began, TurnKind
+from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 
 __all__ = [
     "AttemptState",
-    "Began",
+    "BeginKind",
     "ChangeKind",
     "Chats",
     "Conversation",
@@ -42,7 +42,7 @@ __all__ = [
     "Rule",
     "Runner",
     "SearchPage",
-    "Sent",
+    "SentMessages",
     "SetAside",
     "Sibling",
     "TurnBlock",

@@ -26,7 +26,7 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.ids import TurnId
-from turnledger.model.turn import AttemptState, Began, TurnKind
+from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
@@ -48,7 +48,7 @@ def ask(process: StageProcess, way: str, text: str = "q", **options: Any) -> Tur
     return chats.turn(text, **options) if way == "turn" else chats.resent(talk(text), **options)
 
 
-async def began(block: TurnBlock, answer: str = "a") -> Began:
+async def began(block: TurnBlock, answer: str = "a") -> BeginKind:
     """Have it answered, and return where it began."""
     async with block as turn:
         where = turn.began
@@ -63,21 +63,21 @@ class TestBegin:
         self, stage: Stage, way: str
     ) -> None:
         here, there = await stage.processes()
-        assert await soon(began(ask(here, way, "q1", conversation_key="k"), "a1")) is Began.CREATED
-        assert await soon(began(there.ledger.turn("q2", conversation_key="k"), "a2")) is Began.CONTINUED
+        assert await soon(began(ask(here, way, "q1", conversation_key="k"), "a1")) is BeginKind.CREATED
+        assert await soon(began(there.ledger.turn("q2", conversation_key="k"), "a2")) is BeginKind.CONTINUED
         chat = await there.chat(conversation_key="k", create=False)
         resent = here.ledger.resent(talk("q1", "a1", "q2", "a2", "q3"), conversation=chat.id)
-        assert await soon(began(resent, "a3")) is Began.CONTINUED
+        assert await soon(began(resent, "a3")) is BeginKind.CONTINUED
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
     async def test_turn_that_replaces_another_begins_as_branched(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
         first, _ = await chain(chat, 2)
-        assert await soon(began(chat.edit(first.id, "other"), "b")) is Began.BRANCHED
-        assert await soon(began(chat.regenerate(), "c")) is Began.BRANCHED
+        assert await soon(began(chat.edit(first.id, "other"), "b")) is BeginKind.BRANCHED
+        assert await soon(began(chat.regenerate(), "c")) is BeginKind.BRANCHED
         resent = here.ledger.resent(talk("another"), conversation_key="k", sent="full")
-        assert await soon(began(resent)) is Began.BRANCHED
+        assert await soon(began(resent)) is BeginKind.BRANCHED
         assert await message_texts(chat) == ["another", "a"]
 
     @every_way
@@ -88,8 +88,8 @@ class TestBegin:
         with here.store.hold(begin) as gate:
             late = stage.start(began(ask(here, way, "q2", conversation_key="k")))
             await stage.reach(gate, late)
-            assert await soon(began(ask(there, way, "q1", conversation_key="k"))) is Began.CREATED
-        assert await soon(late) is Began.CONTINUED
+            assert await soon(began(ask(there, way, "q1", conversation_key="k"))) is BeginKind.CREATED
+        assert await soon(late) is BeginKind.CONTINUED
         assert len(await here.list_chats()) == 1
 
     @every_way
@@ -103,7 +103,7 @@ class TestBegin:
         assert await here.list_chats() == []
         await soon(began(ask(here, way, conversation_key="k")))
         block = here.ledger.turn("q2", conversation_key="k", create=False)
-        assert await soon(began(block)) is Began.CONTINUED
+        assert await soon(began(block)) is BeginKind.CONTINUED
 
     @every_way
     async def test_turn_whose_conversation_is_deleted_before_begin_is_refused(

@@ -12,7 +12,7 @@ from turnledger.api.chats import ListedChat, Page
 from turnledger.api.fields import Count, RawItems, Time, one_of, schema
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import QUEUED, AttemptState, Began, Failure, TurnKind
+from turnledger.model.turn import QUEUED, AttemptState, BeginKind, Failure, TurnKind
 
 
 class Turn(Struct, frozen=True, kw_only=True, dict=True):
@@ -120,7 +120,7 @@ class TurnAnswer(Struct, frozen=True, kw_only=True):
     turn: Turn
     chat: ListedChat
     branch: BranchId
-    state: Annotated[str, one_of(Began, "Where it began.")]
+    state: Annotated[str, one_of(BeginKind, "Where it began.")]
 
 
 class TurnState(Struct, frozen=True, kw_only=True):

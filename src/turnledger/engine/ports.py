@@ -202,7 +202,7 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        """The turns of these stretches that are carried to other branches (Turn.goes_along), in order of
+        """The turns of these stretches that are carried to other branches (Turn.is_carried), in order of
         number. They are few: it must cost less than reading all turns."""
         ...
 

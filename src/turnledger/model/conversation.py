@@ -121,7 +121,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
     """Number of the last turn it shares with the branch it was made from."""
     settled: int = 0
-    """Highest number of a turn in the line that goes along to other branches; see Turn.goes_along."""
+    """Highest number of a turn in the line that is carried to other branches; see Turn.is_carried."""
     running: TurnId | None = None
     unsettled: TurnId | None = None
     """The failed or discarded attempt whose effects wait to be settled."""
@@ -305,4 +305,4 @@ def of_aside(attempt: Attempt, journal: list[bytes], log: list[bytes]) -> int:
     """Return the bytes counted for an attempt set aside with this journal and log."""
     failure = attempt.failure.message if attempt.failure else ""
     texts = len(attempt.partial.encode()) + len(failure.encode())
-    return ROW + len(attempt.asked) + texts + sum(map(len, journal)) + sum(map(len, log))
+    return ROW + len(attempt.request_body) + texts + sum(map(len, journal)) + sum(map(len, log))

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import pairs
+from turnledger.model.messages.calls import pair_places
 
 
 class Flags(Struct, frozen=True):
@@ -46,7 +46,7 @@ def with_their_halves(items: Sequence[Item], hidden: Collection[int]) -> set[int
     """Return these places and those that must be hidden with them: the result of a hidden call, the call of a
     hidden result, and reasoning if nothing that it led to is shown."""
     gone = set(hidden)
-    for call, result in pairs(items):
+    for call, result in pair_places(items):
         if call in gone or result in gone:
             gone.update((call, result))
     for place, led_to in _led_to(items):

@@ -14,7 +14,7 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import pairs, without_open_reasoning
+from turnledger.model.messages.calls import pair_places, without_open_reasoning
 
 
 class JournalRecord(codec.Document, frozen=True):
@@ -76,7 +76,7 @@ class Journal:
 
     def answers(self) -> dict[int, Item]:
         """Return the result of each answered call, by place. A call id means the last open call with it."""
-        return {call: self.items[result] for call, result in pairs(self.items)}
+        return {call: self.items[result] for call, result in pair_places(self.items)}
 
     def unanswered(self) -> list[int]:
         answers = self.answers()

@@ -20,7 +20,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Failure, Turn, given_to
+from turnledger.model.turn import Failure, Turn, instructions_from
 
 SCHEMA_VERSION = 1
 
@@ -147,7 +147,7 @@ def _reset_line(policy: ResetPolicy) -> ResetLine:
 
 
 def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags], failure: Failure | None = None) -> TurnLine:
-    given = given_to(turn)
+    given = instructions_from(turn)
     details = turn.raw_details
     return TurnLine(
         schema_version=SCHEMA_VERSION,

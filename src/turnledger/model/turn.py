@@ -20,7 +20,7 @@ from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, ItemLike, message
 from turnledger.model.messages import projection
-from turnledger.model.messages.calls import started
+from turnledger.model.messages.calls import started_calls
 
 Bytes: TypeAlias = bytes
 """For properties of a class with a field of that name."""
@@ -100,34 +100,34 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _decoded(self) -> tuple[int, tuple[Item, ...]]:
-        # Decoding is put off until somebody looks: most turns of a long history are only counted.
+        # Decoded on first use: most turns of a long history are only counted.
         body = self._body
         return body.input, codec.items(body.items)
 
     @cached_property
-    def shown(self) -> projection.Shown:
-        """The turn as chat clients see it, made at the first look."""
-        return projection.shown(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
+    def shown(self) -> projection.ShownTurn:
+        """The turn as chat clients see it, projected on first use."""
+        return projection.project_turn(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
 
     @property
-    def says_plainly(self) -> bool:
-        """Whether it answers with text of which nothing is hidden; it may be shown an answer though not."""
+    def is_plain_answer(self) -> bool:
+        """Whether its answer certainly has visible text; known without projecting the turn."""
         return "shown" not in self.__dict__ and any(
             item.role == "assistant" and item.text.strip() for item in self.output
         )
 
-    def hiding(self, places: frozenset[int]) -> Turn:
-        """The same turn, of which chat clients are not shown the items at these places."""
+    def with_hidden(self, places: frozenset[int]) -> Turn:
+        """Return the same turn, with the items at these places hidden from chat clients."""
         turn = msgspec.structs.replace(self)
         complete = self.kind is TurnKind.COMPLETED
-        made = projection.shown(self.input, self.output, is_complete=complete, hidden=places)
+        made = projection.project_turn(self.input, self.output, is_complete=complete, hidden=places)
         turn.__dict__.update(self.__dict__, shown=made)
         return turn
 
     @property
     def instructions(self) -> tuple[Item, ...] | None:
-        """The instructions that this turn was given; None where it was given none, and those in force
-        before it stayed so. They are no part of its items."""
+        """The instructions set by this turn; None if it set none and the earlier ones stay in force.
+        They are not among its items."""
         given = self._body.instructions
         return None if isinstance(given, msgspec.UnsetType) else codec.items(given)
 
@@ -139,13 +139,13 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def details(self) -> Mapping[str, Any]:
-        """What its runner left with it besides its items; see RunningTurn.details."""
+        """Data that its runner stored with it; see RunningTurn.details."""
         kept = self._body.details
         return {} if isinstance(kept, msgspec.UnsetType) else codec.object_of(kept)
 
     @property
     def raw_details(self) -> bytes:
-        """The same as the JSON that is kept; empty where there are none."""
+        """The details as stored JSON; empty if there are none."""
         kept = self._body.details
         return b"" if isinstance(kept, msgspec.UnsetType) else bytes(kept)
 
@@ -153,26 +153,26 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     def effects(self) -> tuple[int, ...]:
         """Places in the output of the calls that may have acted, of a turn that did not complete.
 
-        A branch without the turn takes these along. An interrupted turn that does not say which of its tools
-        were read-only counts all calls that were started.
+        A branch without the turn carries them over. An interrupted turn that does not record which of its
+        tools were read-only counts all started calls.
         """
         if self.kind is TurnKind.COMPLETED:
             return ()
-        told = self._body.effects if self.kind is TurnKind.INTERRUPTED else msgspec.UNSET
-        if not isinstance(told, msgspec.UnsetType):
-            return tuple(place for place in told if place < len(self.output) and self.output[place].is_call)
-        return started(self.output)
+        places = self._body.effects if self.kind is TurnKind.INTERRUPTED else msgspec.UNSET
+        if not isinstance(places, msgspec.UnsetType):
+            return tuple(place for place in places if place < len(self.output) and self.output[place].is_call)
+        return started_calls(self.output)
 
     @property
-    def goes_along(self) -> bool:
-        """Whether a branch that leaves the turn out has to tell its model what tools did here."""
+    def is_carried(self) -> bool:
+        """Whether a branch that leaves the turn out carries a copy of its effects."""
         return self.kind is TurnKind.SETTLED or bool(self.effects)
 
     @property
     def raw_effects(self) -> tuple[int, ...] | None:
-        """The same as it is stored; None where the turn does not say."""
-        told = self._body.effects
-        return None if isinstance(told, msgspec.UnsetType) else told
+        """The effects as stored; None if the turn does not record them."""
+        places = self._body.effects
+        return None if isinstance(places, msgspec.UnsetType) else places
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -198,7 +198,7 @@ _ROLES = ("system", "developer")
 
 
 class Instructions(Struct, frozen=True):
-    """What a turn brings along. No items: from here on there are none."""
+    """Instructions set by a turn. Without items, they end those in force."""
 
     items: tuple[Item, ...]
     is_lasting: bool = True
@@ -235,8 +235,8 @@ def is_instruction(item: Item) -> bool:
     return item.type == "message" and item.role in _ROLES
 
 
-def given_to(turn: Turn) -> Instructions | None:
-    """The instructions that a turn was given, as they could be given again to one in its place."""
+def instructions_from(turn: Turn) -> Instructions | None:
+    """Return the instructions that a turn set, for a turn in its place."""
     if turn.instructions is None:
         return None
     is_lasting = turn.instructed == (turn.number if turn.instructions else 0)
@@ -244,15 +244,15 @@ def given_to(turn: Turn) -> Instructions | None:
 
 
 def instructed_after(given: Instructions | None, before: int, number: int) -> int:
-    """The number of the turn whose instructions are in force behind turn `number`, which was given these
-    where those of turn `before` were in force; 0 for none."""
+    """Return the number of the turn whose instructions are in force after turn `number`, which set `given`;
+    before it, those of turn `before` were in force. 0 for none."""
     if given is None or not given.is_lasting:
         return before
     return number if given.items else 0
 
 
 class AttemptState(StrEnum):
-    """Where an attempt stands."""
+    """The state of an attempt."""
 
     RUNNING = "running"  # holds the lane
     COMPLETED = "completed"  # committed whole
@@ -286,7 +286,7 @@ QUEUED = "queued"
 """Where a turn stands that is no attempt yet."""
 
 
-class Began(StrEnum):
+class BeginKind(StrEnum):
     """Where a turn began."""
 
     CREATED = "created"  # in a conversation that was made with its begin
@@ -338,7 +338,7 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     forget: bool = False
     """Whether later settled turns are left behind."""
     repeats: TurnId | None = None
-    """The turn whose input is asked again there: what is hidden of that stays hidden."""
+    """The turn whose input is reused there; its hidden items stay hidden."""
 
 
 class AttemptBody(codec.Document, frozen=True):
@@ -361,8 +361,8 @@ class AttemptBody(codec.Document, frozen=True):
         )
 
     @property
-    def given(self) -> Instructions | None:
-        """The instructions that the attempt was begun with."""
+    def given_instructions(self) -> Instructions | None:
+        """The instructions with which the attempt began."""
         if isinstance(self.instructions, msgspec.UnsetType):
             return None
         return Instructions(codec.items(self.instructions), is_lasting=self.once is not True)
@@ -382,7 +382,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     input: tuple[Item, ...]
     fork: Fork | None = None
     instructions: Instructions | None = None
-    """Those it was begun with; None where it goes by those in force."""
+    """Those it began with; None if those in force apply."""
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     is_interaction: bool = True
@@ -398,7 +398,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     """What it counts while it is kept aside; see model.conversation."""
 
-    def moved(self, state: AttemptState, *, failure: Failure | None = None, at: int | None = None) -> Attempt:
+    def with_state(
+        self, state: AttemptState, *, failure: Failure | None = None, at: int | None = None
+    ) -> Attempt:
         """Return the attempt after a legal move; any other is a bug, and raises ValueError."""
         if state not in MOVES[self.state]:
             raise ValueError(f"an attempt cannot go from {self.state} to {state}")
@@ -407,7 +409,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changes)
 
     @property
-    def asked(self) -> Bytes:
+    def request_body(self) -> Bytes:
         """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
         return codec.encode(AttemptBody.of(self.input, self.instructions))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine.resend.match import Continuation, MatchedEdit, Sent, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, SentMessages, decide
 from turnledger.engine.resend.transcript import ClientTranscript
 from turnledger.engine.turn import begin, resend
 from turnledger.engine.turn.request import HistoryMoved
@@ -38,8 +38,10 @@ def reads_a_resent_history_before_it_waits_only() -> list[Patch]:
 
 @broken
 def takes_all_that_is_resent_for_new() -> list[Patch]:
-    def all_new(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None) -> Any:
-        return decide(turns, messages, Sent.NEW)
+    def all_new(
+        turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: SentMessages | None
+    ) -> Any:
+        return decide(turns, messages, SentMessages.NEW)
 
     return [(resend, "decide", all_new)]
 
@@ -57,7 +59,7 @@ def goes_on_behind_the_head_with_an_edited_history() -> list[Patch]:
 
 @broken
 def appends_another_answer_behind_that_of_an_interrupted_turn() -> list[Patch]:
-    return [(ClientTranscript, "is_answered_otherwise", lambda *_: False)]
+    return [(ClientTranscript, "has_other_answer", lambda *_: False)]
 
 
 # Nothing is lost.
@@ -70,7 +72,7 @@ def drops_what_is_inserted_for_the_model() -> list[Patch]:
 
 @broken
 def takes_a_trimmed_history_for_the_whole() -> list[Patch]:
-    def whole(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None) -> Any:
-        return decide(turns, messages, Sent.FULL)
+    def whole(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: SentMessages | None) -> Any:
+        return decide(turns, messages, SentMessages.FULL)
 
     return [(resend, "decide", whole)]

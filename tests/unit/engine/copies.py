@@ -142,7 +142,7 @@ class _Writer:
     ) -> None:
         made = turn(len(self.told) + 1, input, output, kind)
         tags = frozenset((len(self.told), made.items[place].text) for place in hidden)
-        shown = made.hiding(frozenset(hidden)) if hidden else made
+        shown = made.with_hidden(frozenset(hidden)) if hidden else made
         self.told.append(SentLog(shown, *copy, with_server_items or [], tags))
 
     def question(self) -> tuple[list[Item], list[Sent]]:

@@ -141,10 +141,10 @@ def test_attempt_moves_are_exactly_the_documented_ones() -> None:
 def test_illegal_attempt_move_raises_value_error(before: AttemptState, after: AttemptState) -> None:
     given = attempt(before)
     if after in MOVES[before]:
-        assert given.moved(after) == replace(given, state=after)
+        assert given.with_state(after) == replace(given, state=after)
     else:
         with pytest.raises(ValueError, match=f"from {before} to {after}"):
-            given.moved(after)
+            given.with_state(after)
 
 
 def test_every_attempt_state_can_reach_a_final_state() -> None:
@@ -169,26 +169,28 @@ def test_committed_attempt_states_are_final() -> None:
 
 
 def test_attempt_move_changes_only_state_failure_and_end() -> None:
-    moved = attempt().moved(AttemptState.FAILED, failure=FAILURE, at=20)
+    moved = attempt().with_state(AttemptState.FAILED, failure=FAILURE, at=20)
     changed = {name for name, value in asdict(moved).items() if value != asdict(attempt())[name]}
     assert changed == {"state", "failure", "ended_at"}
     assert (moved.failure, moved.ended_at) == (FAILURE, 20)
 
 
 def test_later_attempt_move_keeps_the_failure_and_the_end() -> None:
-    settled = attempt().moved(AttemptState.FAILED, failure=FAILURE, at=20).moved(AttemptState.SETTLED)
+    settled = (
+        attempt().with_state(AttemptState.FAILED, failure=FAILURE, at=20).with_state(AttemptState.SETTLED)
+    )
     assert (settled.failure, settled.ended_at) == (FAILURE, 20)
 
 
 def test_attempt_may_end_at_time_zero() -> None:
-    assert attempt().moved(AttemptState.FAILED, at=0).ended_at == 0
+    assert attempt().with_state(AttemptState.FAILED, at=0).ended_at == 0
 
 
 def test_attempt_body_holds_input_and_partial_text() -> None:
     body = codec.decode(AttemptBody, attempt().body)
     assert codec.items(body.input) == (user(),)
     assert body.partial == "so f"
-    assert body.given is None
+    assert body.given_instructions is None
     assert b"instruct" not in attempt().body
 
 
@@ -197,5 +199,5 @@ def test_attempt_body_holds_input_and_partial_text() -> None:
 def test_attempt_body_holds_its_instructions(items: tuple[Item, ...], is_lasting: bool) -> None:
     given = Instructions(items, is_lasting)
     body = codec.decode(AttemptBody, replace(attempt(), instructions=given).body)
-    assert body.given == given
+    assert body.given_instructions == given
     assert codec.items(body.input) == (user(),)

@@ -116,7 +116,7 @@ def test_turn_with_a_body_of_a_newer_version_is_refused() -> None:
 def test_turn_with_hidden_items_hides_them_from_chat_clients_only() -> None:
     whole = turn(input=[user("q")], output=[assistant("a")])
     assert len(whole.shown.entries) == 2
-    hiding = whole.hiding(frozenset({1}))
+    hiding = whole.with_hidden(frozenset({1}))
     assert (hiding, hiding.items) == (whole, whole.items)
     assert [entry.pieces for entry in hiding.shown.entries] == [("q",)]
     assert [entry.pieces for entry in whole.shown.entries] == [("q",), ("a",)]

@@ -139,7 +139,7 @@ async def end_running(
             return branch, ended
     is_stop = attempt.stop is not None and not (forget or drop)
     state = AttemptState.DISCARDED if is_stop else AttemptState.FAILED
-    attempt = attempt.moved(state, failure=failure, at=now)
+    attempt = attempt.with_state(state, failure=failure, at=now)
     if forget:
         await tables.drop_log(attempt.id)
     else:
@@ -238,7 +238,7 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch = await _record_turn(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
-    settled = replace(attempt.moved(AttemptState.SETTLED), journaled=0)
+    settled = replace(attempt.with_state(AttemptState.SETTLED), journaled=0)
     await tables.save_attempt(await count_set_aside(tables, settled))
     return replace(branch, unsettled=None, settled=branch.length)
 

@@ -198,7 +198,7 @@ async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
     found: list[int] = []
     for after in range(0, branch.length, PAGE):
         page = await line.turns_of(audit.tables, branch, after, after + PAGE, PAGE)
-        found += [turn.number for turn in page if turn.goes_along]
+        found += [turn.number for turn in page if turn.is_carried]
     audit.remember_settled(branch.id, tuple(found))
     return tuple(found)
 
@@ -260,7 +260,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
         audit.note_unreadable(place, "It", problem)
         walk.pending = walk.instructed = None
         return False
-    if turn.goes_along:
+    if turn.is_carried:
         walk.settled.append(turn.number)
     _check_pairs(audit, place, walk.pending, items)
     _check_instructed(audit, place, walk.instructed, turn)

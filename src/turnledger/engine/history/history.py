@@ -268,7 +268,7 @@ class ShownTurns:
             if places:
                 known = before.get(index)
                 is_same = known and known.id == turns[index].id and known.shown.hidden == places
-                self._hiding[index] = known if known and is_same else turns[index].hiding(places)
+                self._hiding[index] = known if known and is_same else turns[index].with_hidden(places)
         return tuple(self._hiding.get(index, turn) for index, turn in enumerate(turns))
 
 

@@ -21,8 +21,8 @@ from turnledger.engine.resend.window import (
     MessageLine,
     Spot,
     common_lengths,
-    find,
-    is_telling,
+    find_spot,
+    is_distinctive,
     windows,
     words_of_request,
 )
@@ -30,7 +30,13 @@ from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import calls_left_open
-from turnledger.model.messages.projection import SILENT, Said, Shown, bare, said
+from turnledger.model.messages.projection import (
+    UNMATCHED,
+    ReducedMessage,
+    ShownTurn,
+    reduce_message,
+    remove_spaces,
+)
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
@@ -39,7 +45,7 @@ ABSENT_TURNS = 64
 """Turns that may be missing from a client's copy before the whole line is searched."""
 
 
-class Sent(StrEnum):
+class SentMessages(StrEnum):
     """How a client declares its messages."""
 
     NEW = "new"  # all of them are input
@@ -78,7 +84,7 @@ class _Origin(NamedTuple):
     """Where a backward reading began: at a place of the request, maybe with the question of a turn."""
 
     place: int
-    asked: int = -1
+    regenerated: int = -1
 
 
 class _Reach(msgspec.Struct, frozen=True):
@@ -93,25 +99,27 @@ class _Reach(msgspec.Struct, frozen=True):
     """Whether the next turn matches, too, up to a different answer."""
 
 
-def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
+def decide(
+    turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: SentMessages | None = None
+) -> Meaning:
     """Decide what these messages mean for a branch of these turns. Raises NoNewInput if they add nothing, and
     MalformedItems if one is not a message."""
     request = ClientTranscript(messages)
     first = request.first
     answered = _end_of_answers(request)
-    if sent is Sent.NEW or not turns:
+    if sent is SentMessages.NEW or not turns:
         return _continuation(request, first)
     if sent is None and answered == first:
-        return _continuation(request, _behind_questions(turns, request))
-    if sent is Sent.FULL:
-        return _meaning(turns, request, _read_on(turns, request, 0, None))
-    found = _ending_at_head(turns, request, answered)
+        return _continuation(request, _place_after_questions(turns, request))
+    if sent is SentMessages.FULL:
+        return _meaning(turns, request, _read_forwards(turns, request, 0, None))
+    found = _match_at_head(turns, request, answered)
     if found is None:
-        return _meaning(turns, request, _longest_agreement(turns, request))
+        return _meaning(turns, request, _longest_match(turns, request))
     origin, _ = found
-    if origin.asked >= 0:
-        return Regeneration(turns[origin.asked].id, first)
-    return _continued(turns, request, origin.place)
+    if origin.regenerated >= 0:
+        return Regeneration(turns[origin.regenerated].id, first)
+    return _continue_at(turns, request, origin.place)
 
 
 def _continuation(request: ClientTranscript, new: int) -> Continuation:
@@ -128,19 +136,19 @@ def _meaning(turns: Sequence[Turn], request: ClientTranscript, reach: _Reach) ->
         kept = kept or ()
     elif kept is None or turns[common].kind is TurnKind.SETTLED:
         if _is_head(turns, common):
-            return _continued(turns, request, reach.place)
-        common, kept = _with_unseen(turns, common, is_answer=request.answers(reach.place)), ()
+            return _continue_at(turns, request, reach.place)
+        common, kept = _with_unseen(turns, common, is_answer=request.is_result_next(reach.place)), ()
     if not _has_input(request, reach.place):
         raise NoNewInput
     return MatchedEdit(turns[common - 1].id if common else None, reach.place, request.first, kept)
 
 
-def _continued(turns: Sequence[Turn], request: ClientTranscript, place: int) -> Meaning:
+def _continue_at(turns: Sequence[Turn], request: ClientTranscript, place: int) -> Meaning:
     """Return a continuation at the head, or an edit if the results differ from those that an interrupted turn
     there received: they go where the calls are open."""
     meaning = _continuation(request, place)
     left = len(turns)
-    while left > 1 and request.answers(place) and may_be_absent(turns[left - 1]):
+    while left > 1 and request.is_result_next(place) and may_be_absent(turns[left - 1]):
         left -= 1
         is_answered = any(item.is_result for item in turns[left].input)
         if (
@@ -156,12 +164,12 @@ def _end_of_answers(request: ClientTranscript) -> int:
     """Return the place after the last assistant message with content; `first` if there is none."""
     for place in range(request.end, request.first, -1):
         message = request.messages[place - 1]
-        if message.get("role") == "assistant" and said(message).role == "assistant":
+        if message.get("role") == "assistant" and reduce_message(message).role == "assistant":
             return place
     return request.first
 
 
-def _behind_questions(turns: Sequence[Turn], request: ClientTranscript) -> int:
+def _place_after_questions(turns: Sequence[Turn], request: ClientTranscript) -> int:
     """Return where a request without answers is new: at its beginning, unless the line ends with questions
     whose answers the client may not have, and the request begins with these."""
     left = len(turns)
@@ -169,15 +177,15 @@ def _behind_questions(turns: Sequence[Turn], request: ClientTranscript) -> int:
         left -= 1
     if left == len(turns):
         return request.first
-    found = _ending_at_head(turns[left:], request, request.first)
-    return request.first if found is None or found[0].asked >= 0 else found[0].place
+    found = _match_at_head(turns[left:], request, request.first)
+    return request.first if found is None or found[0].regenerated >= 0 else found[0].place
 
 
 def _is_answered(turn: Turn) -> bool:
     """Return whether every client has received an answer in the turn."""
     if turn.kind is not TurnKind.COMPLETED:
         return False
-    if turn.says_plainly:  # avoids projecting the turn
+    if turn.is_plain_answer:  # avoids projecting the turn
         return True
     return any(entry.role == "assistant" for entry in turn.shown.entries)
 
@@ -188,9 +196,9 @@ def _has_input(request: ClientTranscript, new: int) -> bool:
 
 
 def _is_input(message: Mapping[str, Any]) -> bool:
-    what = said(message)
-    if what.role != SILENT or message.get("role") != "user":
-        return what.role in ("user", "tool")
+    reduced = reduce_message(message)
+    if reduced.role != UNMATCHED or message.get("role") != "user":
+        return reduced.role in ("user", "tool")
     content = message.get("content")
     # A content part of an unknown kind counts as content.
     return isinstance(content, list) and any(
@@ -220,7 +228,7 @@ def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
     return common
 
 
-def _ending_at_head(
+def _match_at_head(
     turns: Sequence[Turn], request: ClientTranscript, answered: int
 ) -> tuple[_Origin, int] | None:
     """Read backwards from the head. Return where the history ends in the request, and its first turn."""
@@ -229,25 +237,25 @@ def _ending_at_head(
         last -= 1
     likely = {answered, *range(max(answered, last - MOST_PLACES), last)}
     # Instructions in the middle belong to the message after them, and are input if that is.
-    origins = [place for place in sorted(likely) if place < last and request.is_behind_something(place)]
+    origins = [place for place in sorted(likely) if place < last and request.follows_content(place)]
     # A short request needs few turns, however long the line is.
     before = max(0, len(turns) - request.end - ABSENT_TURNS)
-    return _read_back(turns[before:], before, request, origins)
+    return _read_backwards(turns[before:], before, request, origins)
 
 
-def _read_back(
+def _read_backwards(
     turns: Sequence[Turn], before: int, request: ClientTranscript, origins: Sequence[int]
 ) -> tuple[_Origin, int] | None:
     """Follow all backward readings: from the origins at the head, and from the end of the request as the
     question of a turn counted as the head. The first to arrive wins, then the one that leaves least
     unread."""
     places = {place: _Origin(place) for place in origins}
-    may_ask = True
+    may_regenerate = True
     left = len(turns)
-    while left and (places or may_ask):
-        if len(places) == 1 and not may_ask:
+    while left and (places or may_regenerate):
+        if len(places) == 1 and not may_regenerate:
             ((place, origin),) = places.items()
-            left, place = request.past_echoes(turns, left, place)
+            left, place = request.skip_echoes(turns, left, place)
             places = {place: origin}
             if request.is_over(place, BACKWARDS):
                 return origin, before + left
@@ -256,28 +264,28 @@ def _read_back(
         left -= 1
         turn = turns[left]
         reached = _step(request, turn, places)
-        if may_ask and turn.kind is not TurnKind.SETTLED:
-            for way in turn.shown.ways:
-                question = request.past(way.input, request.end, BACKWARDS)
+        if may_regenerate and turn.kind is not TurnKind.SETTLED:
+            for way in turn.shown.variants:
+                question = request.read_entries(way.input, request.end, BACKWARDS)
                 if question is not None and question < request.end:
                     reached[question] = _Origin(request.end, before + left)
-            may_ask = may_be_absent(turn)
+            may_regenerate = may_be_absent(turn)
         arrived = [origin for place, origin in reached.items() if request.is_over(place, BACKWARDS)]
         if arrived:
             return max(arrived), before + left
-        places = _fewer(reached)
+        places = _bound(reached)
     return None
 
 
 def _step(request: ClientTranscript, turn: Turn, places: Mapping[int, _Origin]) -> dict[int, _Origin]:
     reached: dict[int, _Origin] = {}
     for place, origin in places.items():
-        for found in request.through(turn.kind, turn.shown, place, BACKWARDS):
+        for found in request.read_turn(turn.kind, turn.shown, place, BACKWARDS):
             reached[found] = max(origin, reached.get(found, origin))
     return reached
 
 
-def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
+def _bound(places: dict[int, _Way]) -> dict[int, _Way]:
     """Bound the number of readings; keep those that consumed most, and the one that consumed nothing."""
     if len(places) <= MOST_PLACES:
         return places
@@ -285,7 +293,9 @@ def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
     return dict([*ordered[: MOST_PLACES - 1], ordered[-1]])
 
 
-def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: Shown | None) -> _Reach:
+def _read_forwards(
+    turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: ShownTurn | None
+) -> _Reach:
     """Read forwards from a turn, or from the part of it in `cut`, as far as line and request match."""
     best = (request.first, begin)
     edited: tuple[int, int] | None = None
@@ -295,12 +305,12 @@ def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: 
         shown = cut if cut is not None and index == begin else turn.shown
         reached: dict[int, int] = {}
         for place, common in places.items():
-            leads = request.through(turn.kind, shown, place, FORWARDS)
+            leads = request.read_turn(turn.kind, shown, place, FORWARDS)
             ends = {found for found in leads if found > place and request.is_over(found, FORWARDS)}
-            if (ends or not leads) and _asks_again(request, turn, shown, place):
+            if (ends or not leads) and _ends_with_input(request, turn, shown, place):
                 return _Reach(request.end, index, index)
             is_stopped = turn.kind is TurnKind.INTERRUPTED and leads
-            if is_stopped and request.is_answered_otherwise(shown, place, leads):
+            if is_stopped and request.has_other_answer(shown, place, leads):
                 edited = max(edited or (place, index), (place, index))
                 leads = {place}  # the turn may be absent, and a later one have that answer
             # A settled question that is asked again is new, not the end of the history.
@@ -308,7 +318,7 @@ def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: 
                 reached[found] = max(index + 1 if found > place else common, reached.get(found, 0))
         if not reached:
             break
-        places = _fewer(reached)
+        places = _bound(reached)
         best = max(best, max(places.items()))
         if all(request.is_over(place, FORWARDS) for place in places):
             break
@@ -317,21 +327,21 @@ def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: 
     return _Reach(*best)
 
 
-def _asks_again(request: ClientTranscript, turn: Turn, shown: Shown, place: int) -> bool:
+def _ends_with_input(request: ClientTranscript, turn: Turn, shown: ShownTurn, place: int) -> bool:
     """Return whether the request ends with the input of this turn."""
     if turn.kind is TurnKind.SETTLED or request.is_over(place, FORWARDS):
         return False
-    ends = (request.past(way.input, place, FORWARDS) for way in shown.ways)
+    ends = (request.read_entries(way.input, place, FORWARDS) for way in shown.variants)
     return any(end is not None and end > place and request.is_over(end, FORWARDS) for end in ends)
 
 
-def _longest_agreement(turns: Sequence[Turn], request: ClientTranscript) -> _Reach:
+def _longest_match(turns: Sequence[Turn], request: ClientTranscript) -> _Reach:
     """Read forwards from the beginning and from where a trimmed request may begin; the longest match wins."""
     ranked = [(_read_from(turns, request, spot), length) for spot, length in windows(turns, request)]
     # Within the turn where they diverge, the match is only approximate.
     reach, length = max(ranked, key=lambda each: (max(each[0].place - request.first, each[1]), each[0].place))
     if reach.place == request.first and not length:
-        return _begun_with_a_cut(turns, request) or _edited_at_the_edge(turns, request) or reach
+        return _match_cut_answer(turns, request) or _match_edited_start(turns, request) or reach
     return reach
 
 
@@ -339,47 +349,51 @@ def _read_from(turns: Sequence[Turn], request: ClientTranscript, spot: Spot) -> 
     """Read forwards from a place in the line. If they diverge within its turn, the trimmed part of that turn
     is kept before what was sent."""
     cut = spot.cut(turns) if spot.place or spot.piece else None
-    reach = _read_on(turns, request, spot.turn, cut)
+    reach = _read_forwards(turns, request, spot.turn, cut)
     if cut is None or reach.common > spot.turn:
         return reach
     return msgspec.structs.replace(reach, kept=spot.before(turns))
 
 
-def _begun_with_a_cut(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
+def _match_cut_answer(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
     """Read on from an answer of which a trimmed request begins with a part. Of several, the one with the
     longest match after it wins, then the last."""
-    heard, behind = _first_in_a_row(request)
+    messages, behind = _first_messages(request)
     best, furthest = None, (request.first, 0)
-    parted: _Reach | None = None
+    divergence: _Reach | None = None
     for length, spot in _cut_answers(turns, request):
-        cut = spot.cut(turns, tuple(each.text for each in heard if each.text))
-        reach = _read_on(turns, request, spot.turn, cut)
-        if reach.place == behind and _goes_on(turns, spot, request, heard, behind):
-            parted = parted or _Reach(request.first, spot.turn, kept=spot.before(turns))
-        if reach.place == request.first and (length or is_telling(request)):
-            reach = _parted_behind(turns, spot, request.first, behind)
+        cut = spot.cut(turns, tuple(each.text for each in messages if each.text))
+        reach = _read_forwards(turns, request, spot.turn, cut)
+        if reach.place == behind and _is_continued(turns, spot, request, messages, behind):
+            divergence = divergence or _Reach(request.first, spot.turn, kept=spot.before(turns))
+        if reach.place == request.first and (length or is_distinctive(request)):
+            reach = _diverge_after(turns, spot, request.first, behind)
         if (reach.place, length) > furthest or (best is None and reach.kept is not None):
             best, furthest = reach, (reach.place, length)
-    return best if parted is None or furthest[0] > behind else parted
+    return best if divergence is None or furthest[0] > behind else divergence
 
 
-def _goes_on(
-    turns: Sequence[Turn], spot: Spot, request: ClientTranscript, heard: Sequence[Said], behind: int
+def _is_continued(
+    turns: Sequence[Turn],
+    spot: Spot,
+    request: ClientTranscript,
+    messages: Sequence[ReducedMessage],
+    behind: int,
 ) -> bool:
     """Return whether the answer continues after an insertion, if the request begins with its beginning."""
-    begun = bare("".join(each.text for each in heard))
-    whole = turns[spot.turn].shown.entries[spot.place].bare
+    begun = remove_spaces("".join(each.text for each in messages))
+    whole = turns[spot.turn].shown.entries[spot.place].compact_text
     place, continued = behind, ""
     while (found := request.next(place, FORWARDS)) is not None:
-        what, place = found
-        if what.role == "assistant":
-            continued += bare(what.text)
+        message, place = found
+        if message.role == "assistant":
+            continued += remove_spaces(message.text)
         elif continued:
             break
     return bool(continued) and whole.startswith(begun + continued)
 
 
-def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:
+def _diverge_after(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:
     """Diverge within the turn of a cut answer: the stored answer stays, and what follows it is new. Without
     the calls that end the turn, it is a different answer."""
     following = spot._replace(place=spot.place + 1)
@@ -391,9 +405,9 @@ def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -
 def _cut_answers(turns: Sequence[Turn], request: ClientTranscript) -> list[tuple[int, Spot]]:
     """Return the answers with a part of which a request may begin, and the length of the match after each,
     longest first. Clients trim by characters, too, and after a stop they have less of an answer, or more."""
-    heard, behind = _first_in_a_row(request)
-    text = bare("".join(each.text for each in heard))
-    if not text or heard[0].role != "assistant":
+    messages, behind = _first_messages(request)
+    text = remove_spaces("".join(each.text for each in messages))
+    if not text or messages[0].role != "assistant":
         return []
     line = MessageLine.of(turns)
     lengths = [*common_lengths(words_of_request(ClientTranscript(request.messages, behind)), line.words), 0]
@@ -405,48 +419,48 @@ def _cut_answers(turns: Sequence[Turn], request: ClientTranscript) -> list[tuple
     return [(length, line.spots[at]) for length, at in nlargest(MOST_PLACES, begins)]
 
 
-def _first_in_a_row(request: ClientTranscript) -> tuple[list[Said], int]:
+def _first_messages(request: ClientTranscript) -> tuple[list[ReducedMessage], int]:
     """Return the messages of one role that a request begins with, and the place after them."""
-    heard: list[Said] = []
+    messages: list[ReducedMessage] = []
     place = request.first
-    while (found := request.next(place, FORWARDS)) and (not heard or heard[0].role == found[0].role):
-        heard.append(found[0])
+    while (found := request.next(place, FORWARDS)) and (not messages or messages[0].role == found[0].role):
+        messages.append(found[0])
         place = found[1]
-    return heard, place
+    return messages, place
 
 
 def _is_part(turn: Turn, answer: Spot, text: str) -> bool:
     """Return whether the text begins or ends an answer; of a stopped one, a client may have seen more."""
-    whole = turn.shown.entries[answer.place].bare
+    whole = turn.shown.entries[answer.place].compact_text
     is_longer = turn.kind is not TurnKind.COMPLETED and bool(whole) and text.startswith(whole)
     return whole.startswith(text) or whole.endswith(text) or is_longer
 
 
-def _edited_at_the_edge(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
+def _match_edited_start(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
     """Locate a trimmed request whose first messages were edited, by what follows them."""
-    heard, behind = _first_in_a_row(request)
+    messages, behind = _first_messages(request)
     first = request.next(request.first, FORWARDS)
     if first is None:
         return None
-    for count, place in {1: first[1], len(heard): behind}.items():
+    for count, place in {1: first[1], len(messages): behind}.items():
         rest = ClientTranscript(request.messages, place)
         if rest.next(place, FORWARDS) is None:
             break
-        back = _ending_at_head(turns, rest, _end_of_answers(rest))
-        spot = find(turns, rest, None if back is None else back[1])
+        back = _match_at_head(turns, rest, _end_of_answers(rest))
+        spot = find_spot(turns, rest, None if back is None else back[1])
         if spot is None and back is None:
             spot = next(
-                (cut for length, cut in _cut_answers(turns, rest) if length or is_telling(rest)), None
+                (cut for length, cut in _cut_answers(turns, rest) if length or is_distinctive(rest)), None
             )
         if spot is not None:
-            edited = _said_before(turns, spot, heard[0].role, count)
+            edited = _messages_before(turns, spot, messages[0].role, count)
             return _Reach(request.first, edited.turn, kept=edited.before(turns))
         if back is not None and place == behind:
             return _Reach(request.first, back[1])
     return None
 
 
-def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Spot:
+def _messages_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Spot:
     """Return where the last `count` messages of this role before a message begin; the message itself if
     another role precedes it. An answer of several messages is shown as one."""
     if spot.piece:
@@ -454,19 +468,19 @@ def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Sp
     elif spot.place:
         before = spot._replace(place=spot.place - 1)
     else:
-        before = _end_before(turns, spot)
-    entry = turns[before.turn].shown.told(before.form)[before.place]
+        before = _last_entry_before(turns, spot)
+    entry = turns[before.turn].shown.entries_in(before.form)[before.place]
     if entry.role != role or before == spot:
         return spot
-    if before.place >= len(turns[before.turn].shown.asked(before.form)):
+    if before.place >= len(turns[before.turn].shown.input_in(before.form)):
         return before
     return before._replace(piece=max(0, (spot.piece or len(entry.pieces)) - count))
 
 
-def _end_before(turns: Sequence[Turn], spot: Spot) -> Spot:
+def _last_entry_before(turns: Sequence[Turn], spot: Spot) -> Spot:
     """Return the last entry of the earlier turns, as far as a client has these."""
     for index in range(spot.turn - 1, -1, -1):
-        entries = turns[index].shown.told(spot.form)
+        entries = turns[index].shown.entries_in(spot.form)
         if entries and not (may_be_absent(turns[index]) and entries[-1].role == "user"):
             return Spot(index, spot.form, len(entries) - 1, 0)
         if not may_be_absent(turns[index]):

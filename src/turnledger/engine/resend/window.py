@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from turnledger.engine.resend.transcript import FORWARDS, ClientTranscript
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import without_open_reasoning
-from turnledger.model.messages.projection import Call, ClientForm, Entry, Shown, bare, canonical, items_before
+from turnledger.model.messages.projection import (
+    Call,
+    ClientForm,
+    Entry,
+    ShownTurn,
+    canonicalize,
+    items_before,
+    remove_spaces,
+)
 from turnledger.model.turn import Turn
 
 MOST_WINDOWS = 4
@@ -25,11 +33,11 @@ MOST_SPOTS = 16
 """Places tried for one message."""
 MOST_ANSWERS = 4
 """Consecutive answers at the beginning of a request tried as one."""
-GLANCE = 32
+COMPARED_CHARACTERS = 32
 """Characters compared at the beginning and at the end of an answer in a search."""
-NO_CHANCE = 2
+CERTAIN_MATCHES = 2
 """Matching messages at the same distance that rule out chance."""
-TELLING = 16
+DISTINCTIVE = 16
 """Characters of a single message that rule out chance."""
 
 Words: TypeAlias = tuple[str, str, tuple[Call, ...]]
@@ -51,17 +59,19 @@ class Spot(NamedTuple):
         found = items_before(turn.input, turn.output, turn.shown.hidden, self[1:])
         return tuple(without_open_reasoning(found))
 
-    def cut(self, turns: Sequence[Turn], pieces: tuple[str, ...] | None = None) -> Shown:
+    def cut(self, turns: Sequence[Turn], pieces: tuple[str, ...] | None = None) -> ShownTurn:
         """Return its turn from this message on; `pieces`, if given, replace the rest of its entry."""
         shown = turns[self.turn].shown
-        entries = shown.told(self.form)
+        entries = shown.entries_in(self.form)
         entry = entries[self.place]
         left = entry.pieces[self.piece :] if pieces is None else pieces
         begins = replace(entry, pieces=left, call_ids=entry.call_ids[self.piece :])
-        asked = len(shown.asked(self.form))
-        if self.place < asked:
-            return Shown((begins, *entries[self.place + 1 : asked]), entries[asked:], None, None)
-        return Shown((), (begins, *entries[self.place + 1 :]), None, None)
+        input_count = len(shown.input_in(self.form))
+        if self.place < input_count:
+            return ShownTurn(
+                (begins, *entries[self.place + 1 : input_count]), entries[input_count:], None, None
+            )
+        return ShownTurn((), (begins, *entries[self.place + 1 :]), None, None)
 
 
 class Window(NamedTuple):
@@ -82,7 +92,7 @@ class MessageLine(Struct, frozen=True):
     def of(cls, turns: Sequence[Turn], form: ClientForm = ClientForm.SEEN) -> MessageLine:
         line = cls([], [], {})
         for index, turn in enumerate(turns):
-            for place, entry in enumerate(turn.shown.told(form)):
+            for place, entry in enumerate(turn.shown.entries_in(form)):
                 for piece, words in enumerate(_words_of_entry(entry)):
                     line.words.append(words)
                     line.spots.append(Spot(index, form, place, piece))
@@ -113,7 +123,7 @@ def _windows_in(line: MessageLine, sent: list[Words], form: ClientForm) -> Itera
         yield Window(line.spots[0]._replace(piece=skipped), lengths[0])
 
 
-def find(turns: Sequence[Turn], request: ClientTranscript, within: int | None) -> Spot | None:
+def find_spot(turns: Sequence[Turn], request: ClientTranscript, within: int | None) -> Spot | None:
     """Return where the first message of the request stands in the line, or in one turn of it, judged by what
     follows: messages between those that match may have been edited. Of several places the first; None if the
     match may be chance."""
@@ -131,7 +141,7 @@ def find(turns: Sequence[Turn], request: ClientTranscript, within: int | None) -
                 agree = sum(one == other for one, other in zip(sent, line.words[-back:], strict=False))
                 if best is None or (agree, back) > best[:2]:
                     best = (agree, back, line.spots[-back])
-    if best is None or (best[0] < NO_CHANCE and within is None and not is_telling(request)):
+    if best is None or (best[0] < CERTAIN_MATCHES and within is None and not is_distinctive(request)):
         return None
     return best[2]
 
@@ -155,13 +165,13 @@ def _readings(request: ClientTranscript) -> Iterable[list[Words]]:
             ]
 
 
-def is_telling(request: ClientTranscript) -> bool:
+def is_distinctive(request: ClientTranscript) -> bool:
     """Return whether the first message is long enough to rule out chance."""
     found = request.next(request.first, FORWARDS)
     if found is None:
         return False
     calls = "".join(name + arguments for name, arguments in found[0].calls)
-    return len(bare(found[0].text + calls)) >= TELLING
+    return len(remove_spaces(found[0].text + calls)) >= DISTINCTIVE
 
 
 def _forms(turns: Sequence[Turn]) -> list[ClientForm]:
@@ -193,14 +203,14 @@ def words_of_request(request: ClientTranscript) -> list[Words]:
     place = request.first
     answer: tuple[str, tuple[Call, ...]] = ("", ())
     while (found := request.next(place, FORWARDS)) is not None:
-        what, place = found
-        if what.role == "assistant":
-            answer = (answer[0] + what.text, answer[1] + what.calls)
+        message, place = found
+        if message.role == "assistant":
+            answer = (answer[0] + message.text, answer[1] + message.calls)
             continue
         if answer != ("", ()):
             words.append(_words("assistant", *answer))
             answer = ("", ())
-        words.append(_words(what.role, what.text, ()))
+        words.append(_words(message.role, message.text, ()))
     if answer != ("", ()):
         words.append(_words("assistant", *answer))
     return words
@@ -209,8 +219,11 @@ def words_of_request(request: ClientTranscript) -> list[Words]:
 def _words(role: str, text: str, calls: Sequence[Call]) -> Words:
     """Return what is compared in a search: of answers, which clients split and join, only the two ends."""
     if role == "assistant":
-        text = bare(text[: 2 * GLANCE])[:GLANCE] + bare(text[-2 * GLANCE :])[-GLANCE:]
-    return role, text, tuple((name, canonical(arguments)) for name, arguments in calls) if calls else ()
+        text = (
+            remove_spaces(text[: 2 * COMPARED_CHARACTERS])[:COMPARED_CHARACTERS]
+            + remove_spaces(text[-2 * COMPARED_CHARACTERS :])[-COMPARED_CHARACTERS:]
+        )
+    return role, text, tuple((name, canonicalize(arguments)) for name, arguments in calls) if calls else ()
 
 
 def common_lengths(sent: Sequence[Words], line: Sequence[Words]) -> list[int]:

@@ -23,7 +23,7 @@ from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, Na
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
 from turnledger.model.item import DEEPEST, Item, check_plain
-from turnledger.model.messages.calls import calls_left_open, started
+from turnledger.model.messages.calls import calls_left_open, started_calls
 from turnledger.model.messages.repair import Fitted, fitted
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine
@@ -214,10 +214,10 @@ class Planned:
         )
 
     @property
-    def goes_along(self) -> bool:
-        """Whether branches that leave it out show its effects; see Turn.goes_along."""
+    def is_carried(self) -> bool:
+        """Whether branches that leave it out show its effects; see Turn.is_carried."""
         if self.kind is TurnKind.INTERRUPTED:
-            return bool(started(self.output) if self.effects is None else self.effects)
+            return bool(started_calls(self.output) if self.effects is None else self.effects)
         return self.kind is TurnKind.SETTLED
 
 
@@ -491,7 +491,7 @@ def _fit(planning: _Planning) -> None:
             flags=_moved(turn, fit),
             effects=_effects_in(turn, fit),
         )
-        settled[turn.id] = number if fresh.goes_along else settled[parent]
+        settled[turn.id] = number if fresh.is_carried else settled[parent]
         made[turn.id] = replace(fresh, settled=settled[turn.id])
         open_after[turn.id], instructed[turn.id] = calls_left_open(fit.items), now
     planning.turns = made

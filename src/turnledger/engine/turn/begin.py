@@ -46,7 +46,15 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import admit, check_resent, open_calls, without_repeated_answers
-from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnBusy, OnStop, given_to
+from turnledger.model.turn import (
+    Attempt,
+    AttemptState,
+    Failure,
+    Instructions,
+    OnBusy,
+    OnStop,
+    instructions_from,
+)
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:
@@ -68,7 +76,7 @@ async def take_up(
     journal = Journal.taken_up(await tables.journal(earlier.id))
     journal.items += unfinished.resume_results(journal)
     await tables.drop_journal(earlier.id)
-    resumed = replace(earlier.moved(AttemptState.RESUMED), journaled=0)
+    resumed = replace(earlier.with_state(AttemptState.RESUMED), journaled=0)
     await tables.save_attempt(await count_set_aside(tables, resumed))
     await tables.add_records(attempt, 0, journal.records)
     return replace(branch, unsettled=None), journal, len(journal.records)
@@ -425,7 +433,7 @@ async def _instructions_there(
 ) -> Instructions | None:
     """Return the instructions that the replaced turn set: they stay with its place."""
     instead_of = await find_replaced(tables, request.target.owner, branch, wish)
-    return given_to(instead_of) if instead_of is not None else None
+    return instructions_from(instead_of) if instead_of is not None else None
 
 
 def _attempt(

@@ -25,7 +25,7 @@ from turnledger.engine.history.history import BranchCache, LatestLine
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, Sent, decide
+from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, SentMessages, decide
 from turnledger.engine.turn.request import ExpectedHead, TurnContent
 from turnledger.engine.turn.snapshot import Base, flags_of
 from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
@@ -35,7 +35,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import calls_left_open, check_resent
 from turnledger.model.messages.messages import items_of_messages
-from turnledger.model.messages.projection import comparable
+from turnledger.model.messages.projection import normalize_text
 from turnledger.model.turn import Instructions, Turn
 
 ChatMessage = Mapping[str, Any]
@@ -88,7 +88,7 @@ class ResentRequest:
         self,
         process: Process,
         messages: Sequence[ChatMessage],
-        sent: Sent | None,
+        sent: SentMessages | None,
         on_divergence: OnDivergence,
     ) -> None:
         self._process = process
@@ -136,7 +136,9 @@ class ResentRequest:
     @property
     def _is_all_new(self) -> bool:
         """Whether the messages alone show that all are new: only user messages."""
-        return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
+        return self._sent is not SentMessages.FULL and all(
+            each.get("role") == "user" for each in self._messages
+        )
 
     def _added(self, line: LatestLine) -> TurnContent:
         self._process.limits.check_messages("The input", self._messages)
@@ -208,9 +210,9 @@ class ResentRequest:
             return ()
         in_force = next((turn.instructions for turn in reversed(turns) if turn.instructions), ())
         repeated = {_words(message) for message in self._messages[:first]}
-        repeated |= {comparable(item.text) for item in in_force}
+        repeated |= {normalize_text(item.text) for item in in_force}
         stored = Counter(
-            comparable(item.text) for turn in turns for item in turn.items if item.role in NOTE_ROLES
+            normalize_text(item.text) for turn in turns for item in turn.items if item.role in NOTE_ROLES
         )
         new: dict[str, ChatMessage] = {}
         for note in notes:
@@ -228,7 +230,7 @@ class ResentRequest:
     ) -> match.MatchedEdit:
         while meaning.after is not None and self._answers(meaning):
             last = _turn(turns, meaning.after)
-            later = (turn.goes_along for turn in turns[last.number :])
+            later = (turn.is_carried for turn in turns[last.number :])
             is_closed = branch.unsettled is not None or any(later)
             if not is_closed or not calls_left_open(last.items):
                 break
@@ -281,7 +283,7 @@ def _is_note(message: ChatMessage) -> bool:
 
 
 def _words(note: ChatMessage) -> str:
-    return comparable("".join(item.text for item in items_of_messages([note])))
+    return normalize_text("".join(item.text for item in items_of_messages([note])))
 
 
 def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:

@@ -51,7 +51,7 @@ from turnledger.model.messages.messages import Message, messages_of
 from turnledger.model.turn import (
     Attempt,
     AttemptState,
-    Began,
+    BeginKind,
     Failure,
     OnFailure,
     OnStop,
@@ -341,7 +341,9 @@ class OpenTurn:
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
         self.is_resumed = bool(begun.journal.items)
-        self.began = Began.CREATED if has_created else Began.BRANCHED if begun.place else Began.CONTINUED
+        self.began = (
+            BeginKind.CREATED if has_created else BeginKind.BRANCHED if begun.place else BeginKind.CONTINUED
+        )
         self.number = (begun.place.length if begun.place else begun.branch.length) + 1
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None

@@ -16,7 +16,7 @@ from turnledger.engine.lifecycle.create import MakeRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
 from turnledger.engine.limits import Limits
 from turnledger.engine.process import Process
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.request import (
     AcquireRequest,
     BeginBounds,
@@ -267,14 +267,14 @@ def resent_request(
     target: Target,
     authorization: Authorization | None,
     messages: Sequence[ChatMessage],
-    sent: Sent | str | None,
+    sent: SentMessages | str | None,
     on_divergence: OnDivergence | str,
     options: TurnOptions,
 ) -> AcquireRequest:
     """Make a request to begin whose input is the new part of a history that its client sends whole."""
     if options.get("instructions") is not None or options.get("instructions_once") is not None:
         raise InvalidInput("Send instructions as leading system or developer messages.")
-    how = choice(Sent, "sent", sent) if sent is not None else None
+    how = choice(SentMessages, "sent", sent) if sent is not None else None
     resending = ResentRequest(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
     return _request(process, target, authorization, PLACEHOLDER, resending=resending, **options)
 
@@ -349,7 +349,7 @@ def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> 
     return IdempotencyKey(claimed_as(idempotency_key, target.within), fingerprint((), *arguments))
 
 
-Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)
+Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, SentMessages)
 
 
 def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:

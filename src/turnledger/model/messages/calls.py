@@ -52,7 +52,7 @@ def calls_left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(waiting.values())
 
 
-def pairs(items: Iterable[Item]) -> list[tuple[int, int]]:
+def pair_places(items: Iterable[Item]) -> list[tuple[int, int]]:
     """Return the places of each answered call and its result, per occurrence."""
     found: list[tuple[int, int]] = []
     waiting: dict[str | None, int] = {}
@@ -64,9 +64,9 @@ def pairs(items: Iterable[Item]) -> list[tuple[int, int]]:
     return found
 
 
-def started(output: Sequence[Item]) -> tuple[int, ...]:
+def started_calls(output: Sequence[Item]) -> tuple[int, ...]:
     """Return the places of calls with a result in the same output, except those reported as not started."""
-    ran = (call for call, result in pairs(output) if output[result].fields.get("output") != NOT_STARTED)
+    ran = (call for call, result in pair_places(output) if output[result].fields.get("output") != NOT_STARTED)
     return tuple(sorted(ran))
 
 

@@ -18,18 +18,18 @@ import msgspec
 
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, pairs
+from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, pair_places
 
 Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as written."""
-SILENT = ""
+UNMATCHED = ""
 """The role of messages that are never matched: instructions, notes and empty ones."""
 MOST_HIDDEN = 4
 """Up to this many hidden items of a turn, a client may have any subset; beyond, all or none."""
-_ROLES = {"system": SILENT, "developer": SILENT, "function": "tool"}
+_ROLES = {"system": UNMATCHED, "developer": UNMATCHED, "function": "tool"}
 
 
-class Said(NamedTuple):
+class ReducedMessage(NamedTuple):
     """The content of one chat message."""
 
     role: str
@@ -49,9 +49,9 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
     call_ids: tuple[str | None, ...] = ()
 
     @cached_property
-    def bare(self) -> str:
+    def compact_text(self) -> str:
         """The text without white space, since clients join pieces in different ways."""
-        return bare("".join(self.pieces))
+        return remove_spaces("".join(self.pieces))
 
     @cached_property
     def may_be_absent(self) -> bool:
@@ -78,7 +78,7 @@ class ClientForm(Enum):
     HELD = auto()  # as it was shown before some of it was hidden
 
 
-class Shown(msgspec.Struct, frozen=True, dict=True):
+class ShownTurn(msgspec.Struct, frozen=True, dict=True):
     """A turn in every form that clients may have."""
 
     input: tuple[Entry, ...]
@@ -87,7 +87,7 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
     """All of it, with server-executed calls and their results; None when there are none."""
     echo: list[dict[str, Any]] | None
     """The messages that most clients send back verbatim; None when there are several ways to write them."""
-    held: tuple[Shown, ...] = ()
+    held: tuple[ShownTurn, ...] = ()
     """The turn with all or some of the hidden items, which a client may have received earlier."""
     hidden: frozenset[int] = frozenset()
 
@@ -96,19 +96,19 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
         return self.input + self.output
 
     @property
-    def ways(self) -> tuple[Shown, ...]:
+    def variants(self) -> tuple[ShownTurn, ...]:
         return (self, *self.held)
 
     @cached_property
     def forms(self) -> tuple[tuple[Entry, ...], ...]:
         """Every form that a client may have of the whole turn."""
-        forms = (form for way in self.ways for form in (way.entries, way.whole) if form is not None)
+        forms = (form for way in self.variants for form in (way.entries, way.whole) if form is not None)
         return tuple(dict.fromkeys(forms))
 
-    def asked(self, form: ClientForm) -> tuple[Entry, ...]:
+    def input_in(self, form: ClientForm) -> tuple[Entry, ...]:
         return self.held[0].input if form is ClientForm.HELD and self.held else self.input
 
-    def told(self, form: ClientForm) -> tuple[Entry, ...]:
+    def entries_in(self, form: ClientForm) -> tuple[Entry, ...]:
         if form is ClientForm.WHOLE and self.whole is not None:
             return self.whole
         return self.held[0].entries if form is ClientForm.HELD and self.held else self.entries
@@ -122,33 +122,33 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
         return texts[0][0], texts[1][0]
 
 
-def comparable(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Normalize to NFC and trim: clients trim, and keyboards encode umlauts differently."""
     return text.strip() if text.isascii() else normalize("NFC", text).strip()
 
 
-def bare(text: str) -> str:
+def remove_spaces(text: str) -> str:
     return "".join(text.split())
 
 
-def canonical(arguments: str) -> str:
+def canonicalize(arguments: str) -> str:
     """Normalize the JSON of arguments, whatever its spelling; trim anything that is not JSON."""
     try:
         value = _whole_numbers(msgspec.json.decode(arguments.strip() or "{}"))
         return normalize("NFC", msgspec.json.encode(value, order="deterministic").decode())
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError):
-        return comparable(arguments)
+        return normalize_text(arguments)
 
 
 def same_calls(ones: Sequence[Call], others: Sequence[Call]) -> bool:
     """Return whether these are the same calls in the same order, by name and value of arguments."""
     return len(ones) == len(others) and all(
-        one == other or (one[0] == other[0] and canonical(one[1]) == canonical(other[1]))
+        one == other or (one[0] == other[0] and canonicalize(one[1]) == canonicalize(other[1]))
         for one, other in zip(ones, others, strict=True)
     )
 
 
-def said(message: Mapping[str, Any]) -> Said:
+def reduce_message(message: Mapping[str, Any]) -> ReducedMessage:
     """Reduce a chat message. Raises MalformedItems when it is not one."""
     role = message.get("role")
     if not isinstance(role, str):
@@ -158,15 +158,15 @@ def said(message: Mapping[str, Any]) -> Said:
     if role == "tool":
         call_id = message.get("tool_call_id")
         text, media = _result(content)
-        return Said(role, text, (), media, call_id if isinstance(call_id, str) else None)
+        return ReducedMessage(role, text, (), media, call_id if isinstance(call_id, str) else None)
     text, media = (content, ()) if isinstance(content, str) else _parts(content)
     calls: tuple[Call, ...] = ()
     if role == "assistant":
         if isinstance(refusal := message.get("refusal"), str):
             text += refusal
         calls = _calls(message)
-    text = comparable(text)
-    return Said(role if text or calls or media else SILENT, text, calls, media)
+    text = normalize_text(text)
+    return ReducedMessage(role if text or calls or media else UNMATCHED, text, calls, media)
 
 
 def plain_text(message: Mapping[str, Any], role: str) -> str | None:
@@ -178,36 +178,36 @@ def plain_text(message: Mapping[str, Any], role: str) -> str | None:
         return None
     if len(message) > 2 and any(message.get(name) for name in ("tool_calls", "function_call", "refusal")):
         return None
-    return comparable(content)
+    return normalize_text(content)
 
 
-def shown(
+def project_turn(
     input: Sequence[Item],
     output: Sequence[Item],
     *,
     is_complete: bool = True,
     hidden: frozenset[int] = frozenset(),
-) -> Shown:
+) -> ShownTurn:
     """Return the forms of a committed turn. Clients have several of a turn that did not complete, or that has
     hidden items."""
     # The client sent the input itself, with its calls.
-    asked, after = _in_form(input, output, hidden, ClientForm.SEEN)
+    seen_input, seen_output = _in_form(input, output, hidden, ClientForm.SEEN)
     whole = _in_form(input, output, hidden, ClientForm.WHOLE)[1]
-    echoed = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
+    echoed = [*_echo(seen_input), *_echo(seen_output)] if is_complete and not hidden else []
     echo = [each for each in echoed if each is not None]
-    return Shown(
-        _entries(asked),
-        _entries(after),
-        _entries(asked) + _entries(whole) if len(whole) > len(after) else None,
+    return ShownTurn(
+        _entries(seen_input),
+        _entries(seen_output),
+        _entries(seen_input) + _entries(whole) if len(whole) > len(seen_output) else None,
         echo if echo and len(echo) == len(echoed) else None,
         tuple(_held(input, output, hidden)) if hidden else (),
         hidden,
     )
 
 
-def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[Shown]:
+def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[ShownTurn]:
     """Yield the turn with all hidden items, then with each subset: a client may have read it in between."""
-    yield shown(input, output, is_complete=False)
+    yield project_turn(input, output, is_complete=False)
     here = {len(input) + place for place in _answered_here(output)}
     items = (*input, *output)
     seen = [place for place in sorted(hidden - here) if _entry(items[place]) is not None]
@@ -215,11 +215,11 @@ def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int])
         return
     for count in range(1, len(seen)):
         for still in map(set, combinations(seen, count)):
-            asked, answered = (
+            seen_input, seen_output = (
                 [item for place, item in enumerate(part, first) if place in still or place not in hidden]
                 for first, part in ((0, input), (len(input), output))
             )
-            yield shown(asked, answered, is_complete=False)
+            yield project_turn(seen_input, seen_output, is_complete=False)
 
 
 def items_before(
@@ -228,9 +228,11 @@ def items_before(
     """Return the items of a turn before a piece of an entry, both counted in this form. Hidden items are left
     out, except calls whose results the client has from there on."""
     form, place, piece = at
-    asked, after = _in_form(input, output, hidden, form)
-    row = [*_rows(asked), *_rows(after)][place]
-    pieces = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
+    seen_input, seen_output = _in_form(input, output, hidden, form)
+    row = [*_rows(seen_input), *_rows(seen_output)][place]
+    pieces = [
+        item for item in row if item.is_result or (item.type == "message" and normalize_text(item.text))
+    ]
     # The calls come after all pieces.
     first = row[0] if not piece else [*pieces, *(item for item in row if item.is_call)][piece]
     items = (*input, *output)
@@ -280,7 +282,7 @@ def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
 
 def _answered_here(items: Sequence[Item]) -> set[int]:
     """Return the places of calls that were answered within their turn, and of the results."""
-    return {place for pair in pairs(items) for place in pair}
+    return {place for pair in pair_places(items) for place in pair}
 
 
 def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
@@ -312,8 +314,8 @@ def _rows(items: Iterable[Item]) -> list[list[Item]]:
 def _entry(item: Item) -> Entry | None:
     fields = item.fields
     if item.type == "message":
-        role = _ROLES.get(item.role or SILENT, item.role or SILENT)
-        text, media = comparable(item.text), _parts(fields.get("content"))[1]
+        role = _ROLES.get(item.role or UNMATCHED, item.role or UNMATCHED)
+        text, media = normalize_text(item.text), _parts(fields.get("content"))[1]
         return Entry(role, (text,) if text else (), (), media) if role and (text or media) else None
     if item.is_call:
         arguments = fields.get("input") if item.type == "custom_tool_call" else fields.get("arguments", "{}")
@@ -355,13 +357,13 @@ def _call(body: Any, arguments: str) -> Call:
 
 def _result(output: Any) -> tuple[str, tuple[str, ...]]:
     if isinstance(output, str):
-        return comparable(output), ()
+        return normalize_text(output), ()
     if output is None:
         return "", ()
     if isinstance(output, list) and all(isinstance(part, Mapping) for part in output):
         text, media = _parts(output)
-        return comparable(text), media
-    return comparable(msgspec.json.encode(output).decode()), ()
+        return normalize_text(text), media
+    return normalize_text(msgspec.json.encode(output).decode()), ()
 
 
 def _parts(content: Any) -> tuple[str, tuple[str, ...]]:

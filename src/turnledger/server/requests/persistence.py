@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.hosting import Host
 from turnledger.model.conversation import Within
 from turnledger.model.turn import OnFailure, OnStop
@@ -75,7 +75,7 @@ class PersistencePolicy:
     async def _is_named(self, request: ChatRequest, scope: str, owner: str) -> bool:
         """Return whether the conversation_key names an existing chat, and its client may rely on the stored
         history because it does not send all of it."""
-        if request.conversation_key is None or request.policies.sent is Sent.FULL:
+        if request.conversation_key is None or request.policies.sent is SentMessages.FULL:
             return False
         return await self._host.is_named(request.conversation_key, owner=owner, scope=scope)
 
@@ -94,7 +94,7 @@ def _needs_store(request: ChatRequest) -> Iterator[tuple[str, str]]:
         yield "Idempotency-Key", "Nothing is stored to replay. Omit it."
     if request.must_exist:
         yield "X-Conversation-Expect", "Nothing can be continued. Omit it, and send all messages."
-    if policies.sent is Sent.NEW:
+    if policies.sent is SentMessages.NEW:
         yield "X-Conversation-Messages", "No earlier messages are stored. Send all messages."
     if policies.on_disconnect in (OnDisconnect.CONTINUE, OnDisconnect.KEEP):
         yield "X-Turn-On-Disconnect", "A client that left cannot read it later. Send discard, or omit it."

@@ -16,7 +16,7 @@ import msgspec
 
 from turnledger.api.requests import Said, TurnBody
 from turnledger.engine.limits import Limits
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.ids import ConversationId
@@ -47,7 +47,7 @@ class Policies(msgspec.Struct, frozen=True):
     on_failure: OnFailure | None = None
     on_divergence: OnDivergence | None = None
     on_disconnect: OnDisconnect | None = None
-    sent: Sent | None = None
+    sent: SentMessages | None = None
 
 
 NO_POLICIES = Policies()
@@ -61,7 +61,7 @@ _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
     b"x-turn-on-failure": ("on_failure", OnFailure),
     b"x-turn-on-divergence": ("on_divergence", OnDivergence),
     b"x-turn-on-disconnect": ("on_disconnect", OnDisconnect),
-    b"x-conversation-messages": ("sent", Sent),
+    b"x-conversation-messages": ("sent", SentMessages),
 }
 _READ_HEADERS = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, RETRY_COUNT})
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Began, OnBusy, OnFailure, OnStop
+from turnledger.model.turn import BeginKind, OnBusy, OnFailure, OnStop
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
     QUOTA_REACHED,
@@ -45,7 +45,7 @@ HEADERS = {
     ),
     "X-Conversation-Messages": Parameter(
         "`new`: all messages are new; `full`: they are the whole history. Default: detected.",
-        enum_schema(Sent),
+        enum_schema(SentMessages),
     ),
     "X-Turn-On-Busy": Parameter(
         "While another turn runs: `queue`, `reject`, `interrupt` or `rollback`.", enum_schema(OnBusy)
@@ -68,7 +68,7 @@ ANSWER_HEADERS = {
     "X-Conversation-Id": Parameter("The id of the conversation.", id_schema(ConversationId)),
     "X-Conversation-State": Parameter(
         "How the turn relates to the conversation; `unkept`: nothing was stored.",
-        {"type": "string", "enum": [*Began, UNKEPT]},
+        {"type": "string", "enum": [*BeginKind, UNKEPT]},
     ),
     "X-Turn-Id": Parameter("The id of the turn.", id_schema(TurnId)),
     "Idempotency-Replayed": Parameter(

@@ -322,7 +322,7 @@ class MemoryTables(
         return found
 
     async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        return [turn for turn in await self.turns_in(stretches) if turn.goes_along]
+        return [turn for turn in await self.turns_in(stretches) if turn.is_carried]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:

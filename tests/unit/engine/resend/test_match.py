@@ -31,15 +31,15 @@ from turnledger.engine.resend.window import (
     MessageLine,
     Spot,
     common_lengths,
-    find,
-    is_telling,
+    find_spot,
+    is_distinctive,
     windows,
     words_of_request,
 )
 from turnledger.errors import NoNewInput
 from turnledger.model.item import Item, message
 from turnledger.model.messages.calls import NOT_ANSWERED
-from turnledger.model.messages.projection import ClientForm, Said
+from turnledger.model.messages.projection import ClientForm, ReducedMessage
 from turnledger.model.turn import Turn, TurnKind
 
 # What a request means
@@ -68,7 +68,7 @@ def test_history_that_ends_at_a_stored_question_is_a_regeneration(depth: int) ->
     if depth > 1:
         assert decide(LINE, ALL[: 2 * depth - 1]) == Regeneration(id(depth))
         assert decide(LINE, ALL[2 * depth - 3 : 2 * depth - 1]) == Regeneration(id(depth))
-    assert decide(LINE, ALL[: 2 * depth - 1], match.Sent.FULL) == Regeneration(id(depth))
+    assert decide(LINE, ALL[: 2 * depth - 1], match.SentMessages.FULL) == Regeneration(id(depth))
 
 
 def test_edited_question_is_an_edit_after_the_turn_before_it() -> None:
@@ -127,28 +127,28 @@ def test_image_or_part_of_unknown_kind_is_new_input() -> None:
 
 
 def test_messages_sent_as_new_are_all_input() -> None:
-    assert decide(LINE, [SYSTEM, *ALL[:3]], match.Sent.NEW) == Continuation(1, instructions=1)
+    assert decide(LINE, [SYSTEM, *ALL[:3]], match.SentMessages.NEW) == Continuation(1, instructions=1)
     with pytest.raises(NoNewInput):
-        decide(LINE, ALL[1:2], match.Sent.NEW)
+        decide(LINE, ALL[1:2], match.SentMessages.NEW)
 
 
 def test_messages_sent_as_full_are_matched_from_the_beginning() -> None:
-    assert decide(LINE, [asked("other")], match.Sent.FULL) == MatchedEdit(None, 0)
-    assert decide(LINE, [*ALL, asked("q4")], match.Sent.FULL) == Continuation(6)
-    assert decide(LINE, chat("q1", "a1", "other"), match.Sent.FULL) == MatchedEdit(id(1), 2)
+    assert decide(LINE, [asked("other")], match.SentMessages.FULL) == MatchedEdit(None, 0)
+    assert decide(LINE, [*ALL, asked("q4")], match.SentMessages.FULL) == Continuation(6)
+    assert decide(LINE, chat("q1", "a1", "other"), match.SentMessages.FULL) == MatchedEdit(id(1), 2)
     with pytest.raises(NoNewInput):
-        decide(LINE, ALL, match.Sent.FULL)
+        decide(LINE, ALL, match.SentMessages.FULL)
 
 
 @pytest.mark.parametrize("trimmed", [ALL[1:], ALL[2:], ALL[4:]])
 def test_messages_sent_as_full_are_never_taken_for_a_trimmed_history(trimmed: list[dict[str, Any]]) -> None:
-    assert decide(LINE, [*trimmed, asked("q4")], match.Sent.FULL) == MatchedEdit(None, 0)
+    assert decide(LINE, [*trimmed, asked("q4")], match.SentMessages.FULL) == MatchedEdit(None, 0)
     assert decide(LINE, [*trimmed, asked("q4")]) == Continuation(len(trimmed))
 
 
 def test_messages_sent_as_full_that_repeat_are_matched_from_the_beginning() -> None:
     line = plain("yes", "ok", "yes", "ok")
-    assert decide(line, chat("yes", "ok", "yes"), match.Sent.FULL) == Regeneration(id(2))
+    assert decide(line, chat("yes", "ok", "yes"), match.SentMessages.FULL) == Regeneration(id(2))
     assert decide(line, chat("yes", "ok", "yes")) == Continuation(2)
 
 
@@ -349,8 +349,8 @@ def test_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict[st
     assert decide(later, [*sent, *chat("-", "a3")[1:], asked("q4")]) == Continuation(len(sent) + 1)
 
 
-@pytest.mark.parametrize("sent", [None, match.Sent.FULL])
-def test_answer_that_differs_from_an_interrupted_one_is_an_edit(sent: match.Sent | None) -> None:
+@pytest.mark.parametrize("sent", [None, match.SentMessages.FULL])
+def test_answer_that_differs_from_an_interrupted_one_is_an_edit(sent: match.SentMessages | None) -> None:
     copy = chat("q1", "a1", "q2", "Something else", "q3")
     assert decide(STOPPED, copy, sent) == MatchedEdit(id(1), 2)
     later = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3")[2:]]
@@ -416,7 +416,7 @@ def test_turn_followed_only_by_settled_turns_counts_as_the_head() -> None:
     assert decide(FAILED, chat("q1", "a1", "q3")) == Continuation(2)
     assert decide(FAILED, chat("q1", "a1", "q2")) == Continuation(2)  # a retry is no regeneration
     assert decide(FAILED, [*chat("q1", "a1", "q2"), asked("q3")]) == Continuation(3)
-    assert decide(FAILED, [asked("q1")], match.Sent.FULL) == Regeneration(id(1))
+    assert decide(FAILED, [asked("q1")], match.SentMessages.FULL) == Regeneration(id(1))
 
 
 def test_edit_never_leaves_out_a_settled_turn() -> None:
@@ -433,7 +433,7 @@ def test_edit_never_leaves_out_a_settled_turn() -> None:
 
 def hiding(line: list[Turn], number: int, *places: int) -> list[Turn]:
     """The line with these items of a turn hidden from its user."""
-    return [each.hiding(frozenset(places)) if each.number == number else each for each in line]
+    return [each.with_hidden(frozenset(places)) if each.number == number else each for each in line]
 
 
 @pytest.mark.parametrize(("number", "place"), [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)])
@@ -443,8 +443,8 @@ def test_hidden_items_may_be_absent_or_present(number: int, place: int) -> None:
     without = [*ALL[:at], *ALL[at + 1 :]]
     assert decide(line, [*without, asked("q4")]) == Continuation(5)
     assert decide(line, [*ALL, asked("q4")]) == Continuation(6)
-    assert decide(line, [*ALL, asked("q4")], match.Sent.FULL) == Continuation(6)
-    assert decide(line, [*without, asked("q4")], match.Sent.FULL) == Continuation(5)
+    assert decide(line, [*ALL, asked("q4")], match.SentMessages.FULL) == Continuation(6)
+    assert decide(line, [*without, asked("q4")], match.SentMessages.FULL) == Continuation(5)
 
 
 def test_exchange_with_only_its_question_hidden_may_not_be_absent() -> None:
@@ -482,7 +482,7 @@ def test_question_before_a_hidden_answer_sent_again_is_a_regeneration() -> None:
     assert decide(hiding(LINE, 2, 1), ALL[:3]) == Regeneration(id(2))
     assert decide(hiding(LINE, 2, 0), ALL[:3]) == Regeneration(id(2))
     assert decide(hiding(LINE, 3, 0, 1), ALL[:3]) == Regeneration(id(2))
-    assert decide(hiding(LINE, 3, 0, 1), ALL[:3], match.Sent.FULL) == Regeneration(id(2))
+    assert decide(hiding(LINE, 3, 0, 1), ALL[:3], match.SentMessages.FULL) == Regeneration(id(2))
 
 
 def test_regeneration_names_the_last_shown_turn_with_that_question() -> None:
@@ -500,14 +500,14 @@ def test_edit_never_leaves_out_a_hidden_turn_before_its_place() -> None:
 def test_hidden_turn_at_the_end_is_passed_over_by_a_continuation() -> None:
     line = hiding(LINE, 3, 0, 1)
     assert decide(line, [*ALL[:4], asked("q4")]) == Continuation(4)
-    assert decide(line, [*ALL[:4], asked("q4")], match.Sent.FULL) == Continuation(4)
+    assert decide(line, [*ALL[:4], asked("q4")], match.SentMessages.FULL) == Continuation(4)
 
 
 def test_results_that_differ_from_hidden_ones_replace_them() -> None:
     asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
     line = [
-        turn(1, [message("user", "q1")], [call("a")]).hiding(frozenset({1})),
-        turn(2, [result("a", output="1")], [message("assistant", "a1")]).hiding(frozenset({0, 1})),
+        turn(1, [message("user", "q1")], [call("a")]).with_hidden(frozenset({1})),
+        turn(2, [result("a", output="1")], [message("assistant", "a1")]).with_hidden(frozenset({0, 1})),
         *plain(*"----", "q3", "a3")[2:],
     ]
     other = {"role": "tool", "tool_call_id": "a", "content": "other"}
@@ -516,7 +516,7 @@ def test_results_that_differ_from_hidden_ones_replace_them() -> None:
 
 def test_hidden_items_are_not_kept_with_the_trimmed_part_of_a_turn() -> None:
     items = [message(each["role"], each["content"]) for each in ALL]
-    line = [turn(1, items[:5], items[5:]).hiding(frozenset({0}))]
+    line = [turn(1, items[:5], items[5:]).with_hidden(frozenset({0}))]
     assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(None, 0, kept=tuple(items[1:2]))
 
 
@@ -841,7 +841,7 @@ def test_windows_include_a_start_at_the_calls_after_a_text() -> None:
 def test_consecutive_answers_are_matched_joined_and_separately() -> None:
     sent = ClientTranscript([ALL[1], ALL[3], *ALL[4:]])
     assert {window.spot for window in windows(LINE, sent) if window.length} == {spot(0, 1)}
-    assert find(LINE, sent, 0) == spot(0, 1)
+    assert find_spot(LINE, sent, 0) == spot(0, 1)
 
 
 @pytest.mark.parametrize(("place", "kept"), [(0, 0), (1, 1), (4, 4), (5, 5)])
@@ -856,7 +856,7 @@ def test_spot_before_leaves_out_reasoning_without_its_item() -> None:
 
 def test_spot_before_a_result_keeps_a_hidden_call_that_the_client_holds() -> None:
     items = [message("user", "q"), call("a"), result("a"), message("assistant", "a"), message("user", "r")]
-    line = [turn(1, items, [message("assistant", "b")]).hiding(frozenset({1, 2}))]
+    line = [turn(1, items, [message("assistant", "b")]).with_hidden(frozenset({1, 2}))]
     assert spot(0, 2, form=ClientForm.HELD).before(line) == tuple(items[:2])
     assert spot(0, 1, form=ClientForm.SEEN).before(line) == tuple(items[:1])
 
@@ -870,30 +870,30 @@ def test_spot_cut_returns_the_entries_from_the_spot_on() -> None:
 
 
 def test_find_places_a_message_by_agreement_at_the_same_distance() -> None:
-    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "a2", "y")[1:]), None) == spot(0, 1)
-    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), None) is None
-    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 0) == spot(0, 1)
-    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 1) is None
+    assert find_spot(LINE, ClientTranscript(chat("-", "a1", "x", "a2", "y")[1:]), None) == spot(0, 1)
+    assert find_spot(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), None) is None
+    assert find_spot(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 0) == spot(0, 1)
+    assert find_spot(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 1) is None
 
 
 def test_find_returns_the_first_of_several_places() -> None:
     line = plain("q1", "yes", "q2", "no", "q1", "yes", "q2", "no")
-    assert find(line, ClientTranscript(chat("-", "yes", "q2")[1:]), None) == spot(0, 1)
+    assert find_spot(line, ClientTranscript(chat("-", "yes", "q2")[1:]), None) == spot(0, 1)
 
 
 def test_message_of_sixteen_letters_or_more_is_telling() -> None:
-    assert is_telling(ClientTranscript([asked("sixteen letters, or more")]))
-    assert not is_telling(ClientTranscript([asked("a few letters.")]))
-    assert not is_telling(ClientTranscript([]))
+    assert is_distinctive(ClientTranscript([asked("sixteen letters, or more")]))
+    assert not is_distinctive(ClientTranscript([asked("a few letters.")]))
+    assert not is_distinctive(ClientTranscript([]))
     calls = [tool_call("a", '{"city": "Paris"}')]
-    assert is_telling(ClientTranscript([{"role": "assistant", "tool_calls": calls}]))
+    assert is_distinctive(ClientTranscript([{"role": "assistant", "tool_calls": calls}]))
 
 
 def test_find_matches_hidden_items_as_held_and_as_seen() -> None:
-    line = [LINE[0].hiding(frozenset({1})), *LINE[1:]]
+    line = [LINE[0].with_hidden(frozenset({1})), *LINE[1:]]
     assert [words[1] for words in MessageLine.of(line).words][:2] == ["q1", "q2"]
     assert MessageLine.of(line, ClientForm.HELD).words == MessageLine.of(LINE).words
-    assert find(line, ClientTranscript(ALL[1:3]), None) == spot(0, 1, form=ClientForm.HELD)
+    assert find_spot(line, ClientTranscript(ALL[1:3]), None) == spot(0, 1, form=ClientForm.HELD)
 
 
 def test_common_lengths_counts_the_match_at_each_place() -> None:
@@ -907,7 +907,7 @@ SYSTEM = {"role": "system", "content": "Be kind."}
 
 
 def through(request: ClientTranscript, turn: Turn, place: int, step: int) -> set[int]:
-    return request.through(turn.kind, turn.shown, place, step)
+    return request.read_turn(turn.kind, turn.shown, place, step)
 
 
 def test_client_transcript_begins_after_its_instructions() -> None:
@@ -921,10 +921,10 @@ def test_client_transcript_begins_after_its_instructions() -> None:
 
 def test_client_transcript_skips_blank_messages_and_instructions() -> None:
     request = ClientTranscript([asked("q"), SYSTEM, asked(" "), asked("r")])
-    assert request.next(1, FORWARDS) == (Said("user", "r"), 4)
-    assert request.next(3, BACKWARDS) == (Said("user", "q"), 0)
-    assert request.is_behind_something(1)
-    assert not request.is_behind_something(2)
+    assert request.next(1, FORWARDS) == (ReducedMessage("user", "r"), 4)
+    assert request.next(3, BACKWARDS) == (ReducedMessage("user", "q"), 0)
+    assert request.follows_content(1)
+    assert not request.follows_content(2)
 
 
 @pytest.mark.parametrize(
@@ -967,7 +967,7 @@ def test_results_may_be_matched_from_the_middle_only_at_the_start_of_the_request
 
 def test_past_echoes_reads_back_over_every_matching_turn() -> None:
     line = plain("q1", "a1", "q2", "a2", "q3", "a3")
-    assert ClientTranscript(chat("q1", "a1", "q2", "a2")).past_echoes(line, 2, 4) == (0, 0)
-    assert ClientTranscript(chat("q1", "b1", " q2", "a2")).past_echoes(line, 2, 4) == (1, 2)
-    assert ClientTranscript([SYSTEM, *chat("-", "a1", "q2", "a2")[1:]]).past_echoes(line, 2, 4) == (1, 2)
-    assert ClientTranscript(chat("q1", "a1")).past_echoes([turn(1, [], [], TurnKind.SETTLED)], 1, 2) == (1, 2)
+    assert ClientTranscript(chat("q1", "a1", "q2", "a2")).skip_echoes(line, 2, 4) == (0, 0)
+    assert ClientTranscript(chat("q1", "b1", " q2", "a2")).skip_echoes(line, 2, 4) == (1, 2)
+    assert ClientTranscript([SYSTEM, *chat("-", "a1", "q2", "a2")[1:]]).skip_echoes(line, 2, 4) == (1, 2)
+    assert ClientTranscript(chat("q1", "a1")).skip_echoes([turn(1, [], [], TurnKind.SETTLED)], 1, 2) == (1, 2)

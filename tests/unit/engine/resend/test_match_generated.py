@@ -299,9 +299,9 @@ odd_messages = st.dictionaries(
 
 
 @generated
-@given(st.lists(odd_messages, max_size=4), st.sampled_from([None, *match.Sent]))
+@given(st.lists(odd_messages, max_size=4), st.sampled_from([None, *match.SentMessages]))
 def test_malformed_messages_raise_only_no_new_input_or_malformed_items(
-    odd: list[dict[str, Any]], sent: match.Sent | None
+    odd: list[dict[str, Any]], sent: match.SentMessages | None
 ) -> None:
     for request in (odd, [*ALL, *odd], [*odd, *ALL, asked("q4")]):
         with contextlib.suppress(NoNewInput, MalformedItems):

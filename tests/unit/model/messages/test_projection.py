@@ -23,17 +23,17 @@ from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.messages.projection import (
-    SILENT,
+    UNMATCHED,
     ClientForm,
     Entry,
-    Said,
-    canonical,
-    comparable,
+    ReducedMessage,
+    canonicalize,
     items_before,
+    normalize_text,
     plain_text,
-    said,
+    project_turn,
+    reduce_message,
     same_calls,
-    shown,
 )
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:x"}}
@@ -42,37 +42,43 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:x"}}
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ({"role": "user", "content": " hi\n"}, Said("user", "hi")),
-        ({"role": "user", "content": "hi", "name": "ann"}, Said("user", "hi")),
-        ({"role": "user", "content": [{"text": "a "}, {"type": "text", "text": "b"}]}, Said("user", "a b")),
-        ({"role": "user", "content": [IMAGE]}, Said("user", "", (), ("data:x",))),
-        ({"role": "user", "content": " "}, Said(SILENT, "")),
-        ({"role": "system", "content": "Be kind."}, Said(SILENT, "Be kind.")),
-        ({"role": "developer", "content": "Be kind."}, Said(SILENT, "Be kind.")),
-        ({"role": "assistant", "content": None}, Said(SILENT, "")),
-        ({"role": "assistant", "content": None, "refusal": "No."}, Said("assistant", "No.")),
-        ({"role": "assistant", "content": "x", "refusal": None, "tool_calls": None}, Said("assistant", "x")),
+        ({"role": "user", "content": " hi\n"}, ReducedMessage("user", "hi")),
+        ({"role": "user", "content": "hi", "name": "ann"}, ReducedMessage("user", "hi")),
+        (
+            {"role": "user", "content": [{"text": "a "}, {"type": "text", "text": "b"}]},
+            ReducedMessage("user", "a b"),
+        ),
+        ({"role": "user", "content": [IMAGE]}, ReducedMessage("user", "", (), ("data:x",))),
+        ({"role": "user", "content": " "}, ReducedMessage(UNMATCHED, "")),
+        ({"role": "system", "content": "Be kind."}, ReducedMessage(UNMATCHED, "Be kind.")),
+        ({"role": "developer", "content": "Be kind."}, ReducedMessage(UNMATCHED, "Be kind.")),
+        ({"role": "assistant", "content": None}, ReducedMessage(UNMATCHED, "")),
+        ({"role": "assistant", "content": None, "refusal": "No."}, ReducedMessage("assistant", "No.")),
+        (
+            {"role": "assistant", "content": "x", "refusal": None, "tool_calls": None},
+            ReducedMessage("assistant", "x"),
+        ),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]},
-            Said("assistant", "", (("look", "{}"),)),
+            ReducedMessage("assistant", "", (("look", "{}"),)),
         ),
         (
             {"role": "assistant", "tool_calls": [{"id": "a", "custom": {"name": "sh", "input": "ls"}}]},
-            Said("assistant", "", (("sh", "ls"),)),
+            ReducedMessage("assistant", "", (("sh", "ls"),)),
         ),
         (
             {"role": "assistant", "function_call": {"name": "look", "arguments": "{}"}},
-            Said("assistant", "", (("look", "{}"),)),
+            ReducedMessage("assistant", "", (("look", "{}"),)),
         ),
-        ({"role": "tool", "tool_call_id": "a", "content": " 1 "}, Said("tool", "1", (), (), "a")),
-        ({"role": "tool", "content": ""}, Said("tool", "")),
-        ({"role": "function", "name": "look", "content": "1"}, Said("tool", "1")),
+        ({"role": "tool", "tool_call_id": "a", "content": " 1 "}, ReducedMessage("tool", "1", (), (), "a")),
+        ({"role": "tool", "content": ""}, ReducedMessage("tool", "")),
+        ({"role": "function", "name": "look", "content": "1"}, ReducedMessage("tool", "1")),
     ],
 )
 def test_projection_of_a_message_is_its_role_text_calls_and_media(
-    message: dict[str, Any], expected: Said
+    message: dict[str, Any], expected: ReducedMessage
 ) -> None:
-    assert said(message) == expected
+    assert reduce_message(message) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_projection_of_a_message_is_its_role_text_calls_and_media(
 )
 def test_projection_of_an_invalid_message_is_refused(message: dict[str, Any]) -> None:
     with pytest.raises(MalformedItems):
-        said(message)
+        reduce_message(message)
 
 
 @repeatable
@@ -95,11 +101,11 @@ def test_projection_of_an_invalid_message_is_refused(message: dict[str, Any]) ->
 def test_comparable_text_ignores_unicode_form_and_surrounding_white_space(
     text: str, form: Any, space: str
 ) -> None:
-    assert comparable(space + unicodedata.normalize(form, text) + space) == comparable(text)
+    assert normalize_text(space + unicodedata.normalize(form, text) + space) == normalize_text(text)
 
 
 def test_comparable_text_keeps_white_space_within_it() -> None:
-    assert comparable("a b") != comparable("a  b")
+    assert normalize_text("a b") != normalize_text("a  b")
 
 
 @repeatable
@@ -108,7 +114,7 @@ def test_canonical_arguments_ignore_key_order_and_layout(
     arguments: dict[str, Any], indent: int | None
 ) -> None:
     backwards = dict(reversed(arguments.items()))
-    assert canonical(json.dumps(arguments)) == canonical(
+    assert canonicalize(json.dumps(arguments)) == canonicalize(
         json.dumps(backwards, indent=indent, ensure_ascii=False)
     )
 
@@ -148,7 +154,7 @@ def test_plain_text_is_none_for_a_message_with_more_than_text() -> None:
 
 
 def test_plain_turn_is_shown_as_question_and_answer() -> None:
-    found = shown([user(" q ")], [reasoning(), assistant("a")])
+    found = project_turn([user(" q ")], [reasoning(), assistant("a")])
     assert found.input == (Entry("user", ("q",)),)
     assert found.output == (Entry("assistant", ("a",)),)
     assert found.echo == [{"role": "user", "content": " q "}, {"role": "assistant", "content": "a"}]
@@ -157,7 +163,7 @@ def test_plain_turn_is_shown_as_question_and_answer() -> None:
 
 
 def test_consecutive_messages_are_pieces_of_one_entry() -> None:
-    found = shown([user("q"), user("and")], [assistant("a"), assistant("b")])
+    found = project_turn([user("q"), user("and")], [assistant("a"), assistant("b")])
     assert found.entries == (Entry("user", ("q", "and")), Entry("assistant", ("a", "b")))
     assert found.echo is not None
     assert found.echo[-1] == {"role": "assistant", "content": "ab"}
@@ -165,25 +171,25 @@ def test_consecutive_messages_are_pieces_of_one_entry() -> None:
 
 
 def test_calls_run_by_the_server_are_left_out_of_the_seen_form() -> None:
-    found = shown([user()], [assistant("a"), call("a"), result("a"), assistant("b"), call("c")])
+    found = project_turn([user()], [assistant("a"), call("a"), result("a"), assistant("b"), call("c")])
     assert found.output == (Entry("assistant", ("a", "b"), (("look", "{}"),)),)
     assert found.whole is not None
     assert [entry.role for entry in found.whole] == ["user", "assistant", "tool", "assistant"]
 
 
 def test_parallel_calls_run_by_the_server_are_all_paired() -> None:
-    found = shown([user()], [call("a"), call("b"), result("b"), result("a"), assistant("c")])
+    found = project_turn([user()], [call("a"), call("b"), result("b"), result("a"), assistant("c")])
     assert found.output == (Entry("assistant", ("c",)),)
 
 
 def test_repeated_call_ids_are_paired_per_occurrence() -> None:
-    found = shown([result("a", output="1"), user()], [call("a"), result("a"), call("a")])
+    found = project_turn([result("a", output="1"), user()], [call("a"), result("a"), call("a")])
     assert found.input[0] == Entry("tool", ("1",), (), (), ("a",))
     assert found.output == (Entry("assistant", (), (("look", "{}"),)),)
 
 
 def test_system_and_blank_messages_are_not_shown() -> None:
-    found = shown([Item.of({"role": "system", "content": "Be kind."}), user(" ")], [assistant("a")])
+    found = project_turn([Item.of({"role": "system", "content": "Be kind."}), user(" ")], [assistant("a")])
     assert found.entries == (Entry("assistant", ("a",)),)
 
 
@@ -199,22 +205,25 @@ def test_images_and_files_are_equal_in_either_shape() -> None:
     stored = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
     file = {"type": "input_file", "file_id": "f"}
     other = Item.of({"role": "user", "content": [{"type": "input_text", "text": "see"}, file]})
-    assert shown([stored], []).input[0].media == said({"role": "user", "content": [IMAGE]}).media
+    assert (
+        project_turn([stored], []).input[0].media
+        == reduce_message({"role": "user", "content": [IMAGE]}).media
+    )
     sent = {"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}
-    assert shown([other], []).input[0].media == said(sent).media == ("f",)
+    assert project_turn([other], []).input[0].media == reduce_message(sent).media == ("f",)
 
 
 def test_unfinished_turn_has_no_echo() -> None:
-    assert shown([user()], [assistant()], is_complete=False).echo is None
+    assert project_turn([user()], [assistant()], is_complete=False).echo is None
 
 
 @repeatable
 @given(histories, st.integers(0, 14))
 def test_echo_has_the_text_and_calls_of_the_entries(items: list[Item], asked: int) -> None:
-    found = shown(items[:asked], items[asked:])
+    found = project_turn(items[:asked], items[asked:])
     if found.echo is None:
         return
-    told = [said(message) for message in found.echo]
+    told = [reduce_message(message) for message in found.echo]
     text = "".join("".join(entry.pieces) for entry in found.entries)
     assert "".join(each.text for each in told) == text
     assert [call for each in told for call in each.calls] == [
@@ -230,24 +239,24 @@ def words(entries: Iterable[Entry]) -> list[str]:
 
 
 def test_hidden_item_is_left_out_of_the_seen_form_and_kept_in_the_held_form() -> None:
-    hidden = shown((user("q"), user("r")), (assistant("a"),), hidden=frozenset({0}))
+    hidden = project_turn((user("q"), user("r")), (assistant("a"),), hidden=frozenset({0}))
     assert words(hidden.entries) == ["r", "a"]
     assert [words(way.entries) for way in hidden.held] == [["qr", "a"]]
     assert hidden.echo is None
-    assert hidden.told(ClientForm.SEEN) == hidden.entries
-    assert hidden.told(ClientForm.HELD) == hidden.held[0].entries
+    assert hidden.entries_in(ClientForm.SEEN) == hidden.entries
+    assert hidden.entries_in(ClientForm.HELD) == hidden.held[0].entries
 
 
 def test_hidden_items_may_be_held_in_any_combination_up_to_a_limit() -> None:
-    few = shown((user("q"),), (assistant("a"),), hidden=frozenset({0, 1}))
+    few = project_turn((user("q"),), (assistant("a"),), hidden=frozenset({0, 1}))
     assert sorted(words(form) for form in few.forms) == [[], ["a"], ["q"], ["q", "a"]]
-    many = shown(tuple(user(f"{at}") for at in range(6)), (), hidden=frozenset(range(6)))
+    many = project_turn(tuple(user(f"{at}") for at in range(6)), (), hidden=frozenset(range(6)))
     assert [words(form) for form in many.forms] == [[], ["012345"]]
 
 
 def test_hidden_call_run_by_the_server_is_in_no_form() -> None:
     made = (assistant("One."), call("s"), result("s"), assistant("Two."))
-    hidden = shown((user("q"),), made, hidden=frozenset({2, 3}))
+    hidden = project_turn((user("q"),), made, hidden=frozenset({2, 3}))
     assert words(hidden.entries) == ["q", "One.Two."]
     assert hidden.whole is None
     assert [words(way.entries) for way in hidden.held] == [["q", "One.Two."]]
@@ -255,9 +264,9 @@ def test_hidden_call_run_by_the_server_is_in_no_form() -> None:
 
 
 def test_turn_without_hidden_items_has_one_form() -> None:
-    plain = shown((user("q"),), (assistant("a"),))
-    assert (plain.held, plain.ways, plain.forms) == ((), (plain,), (plain.entries,))
-    assert plain.told(ClientForm.HELD) == plain.told(ClientForm.WHOLE) == plain.entries
+    plain = project_turn((user("q"),), (assistant("a"),))
+    assert (plain.held, plain.variants, plain.forms) == ((), (plain,), (plain.entries,))
+    assert plain.entries_in(ClientForm.HELD) == plain.entries_in(ClientForm.WHOLE) == plain.entries
 
 
 def test_items_before_an_entry_are_those_that_precede_its_piece() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.turn import OnBusy, OnStop
 from turnledger.server.errors import RequestRefused
@@ -169,7 +169,11 @@ def test_chat_completion_policies_are_read_from_headers() -> None:
     )
     assert made.must_exist
     policies = made.policies
-    assert (policies.sent, policies.on_busy, policies.on_stop) == (Sent.NEW, OnBusy.REJECT, OnStop.DISCARD)
+    assert (policies.sent, policies.on_busy, policies.on_stop) == (
+        SentMessages.NEW,
+        OnBusy.REJECT,
+        OnStop.DISCARD,
+    )
     assert policies.on_disconnect is OnDisconnect.KEEP
     assert (policies.on_failure, policies.on_divergence) == (None, None)
 

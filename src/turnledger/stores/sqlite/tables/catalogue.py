@@ -123,12 +123,12 @@ class SqliteCatalogueRows(NamedQueries):
     ) -> list[Conversation]:
         last = BEFORE_ALL if after is None else (after[0], after[1].raw)
         query = "untouched"
-        asked: list[Any] = [*last, limit]
+        arguments: list[Any] = [*last, limit]
         if scope is not None:
             query = "untouched_in_scope" if scope else "untouched_in_no_scope"
-            asked += [scope] if scope else []
+            arguments += [scope] if scope else []
         # Archived ones are in the other half of the index: two queries instead of sorting everything.
-        rows = [row for archived in (0, 1) for row in self._rows(query, owner, archived, *asked)]
+        rows = [row for archived in (0, 1) for row in self._rows(query, owner, archived, *arguments)]
         rows.sort(key=itemgetter(TOUCHED_AT, ID))
         return [records.conversation_of(row) for row in rows[:limit]]
 

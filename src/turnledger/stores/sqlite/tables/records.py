@@ -335,7 +335,7 @@ def attempt_of(row: Row) -> Attempt:
         base=id_or_none(TurnId, base),
         fork=codec.decode(ForkRecord, fork).fork if fork else None,
         input=codec.items(body.input),
-        instructions=body.given,
+        instructions=body.given_instructions,
         on_stop=OnStop(on_stop),
         on_failure=OnFailure(on_failure),
         is_interaction=bool(interaction),

@@ -41,7 +41,7 @@ def terms_of(owner: str, scope: str, block: int, texts: Iterable[str]) -> str:
     return f" {mark}w".join([f"{mark}s{_mark(scope)}", *found]) if found else ""
 
 
-def asked(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -> str:
+def match_query(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -> str:
     """Return the query for all words of these phrases, in one scope or in all."""
     mark = _block_mark(owner, block)
     terms = [] if scope is None else [f"{mark}s{_mark(scope)}"]
@@ -75,9 +75,9 @@ class SqliteSearchRows(NamedQueries):
             for (block,) in self._rows("title_blocks_before", owner, last):
                 if len(found) == limit:
                     break
-                if whole and not self._rows("has_titles", asked(owner, scope, block, whole), last):
+                if whole and not self._rows("has_titles", match_query(owner, scope, block, whole), last):
                     continue
-                query = asked(owner, scope, block, sought)
+                query = match_query(owner, scope, block, sought)
                 rows = self._rows("found_titles", query, last, owner, limit - len(found))
                 found += [FoundPlace(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
             before = TITLES
@@ -85,9 +85,9 @@ class SqliteSearchRows(NamedQueries):
             if len(found) == limit:
                 break
             # A prefix collects all its matches first: skip blocks without the whole words.
-            if whole and not self._rows("has_turns", asked(owner, scope, block, whole), before):
+            if whole and not self._rows("has_turns", match_query(owner, scope, block, whole), before):
                 continue
-            query = asked(owner, scope, block, sought)
+            query = match_query(owner, scope, block, sought)
             rows = self._rows("found_turns", query, before, owner, limit - len(found))
             found += [
                 FoundPlace(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows

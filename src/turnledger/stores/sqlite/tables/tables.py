@@ -325,7 +325,7 @@ class SqliteTables(
         rows = self._rows("turns_with_effects", msgspec.json.encode(asked).decode())
         rows.sort(key=itemgetter(1))
         found = [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
-        return [turn for turn in found if turn.goes_along]
+        return [turn for turn in found if turn.is_carried]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         parent = records.raw_or_none(turn.parent)
@@ -398,7 +398,7 @@ class SqliteTables(
         return [records.attempt_of(row) for row in self._rows("running_of", lease.raw)]
 
     async def add_attempt(self, attempt: Attempt) -> None:
-        input = attempt.asked
+        input = attempt.request_body
         is_long = len(input) >= LONG_INPUT
         self._run("add_attempt", *records.columns_of_attempt(attempt, None if is_long else input))
         if is_long:

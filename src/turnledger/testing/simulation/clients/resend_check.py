@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
@@ -77,7 +77,7 @@ def _check_turn(
 ) -> Iterator[str]:
     meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
     stands_on = [word for word, _ in entries]
-    is_sure = resent.sent is Sent.FULL or not _may_begin_elsewhere(resent, began_on)
+    is_sure = resent.sent is SentMessages.FULL or not _may_begin_elsewhere(resent, began_on)
     if is_sure and resent.is_whole and (not resent.cut or _is_recognisable(resent, began_on, unseen)):
         if not agrees(meant, entries):
             yield f"{turn.id} stands on '{_text(stands_on)}', and its client meant '{_text(meant)}'"

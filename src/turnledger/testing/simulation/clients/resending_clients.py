@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import replace
 from random import Random
 
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.turn import OnBusy
 from turnledger.testing.simulation.clients.briefing_options import Briefing
@@ -86,13 +86,13 @@ class ResendingClients:
                 meant = copy[: old + 1]
         has_answer = any(message["role"] == "assistant" for message in meant)
         cut = random.randrange(old) if old and random.random() < 0.4 else 0
-        sent = Sent.FULL if not cut and random.random() < 0.15 else None
+        sent = SentMessages.FULL if not cut and random.random() < 0.15 else None
         system = {"role": "system", "content": random.choice(INSTRUCTIONS)}
         return SentHistory(
             instructions=(system,) if random.random() < 0.3 else (),
             meant=tuple(meant),
             cut=cut,
-            is_whole=has_answer or sent is Sent.FULL,
+            is_whole=has_answer or sent is SentMessages.FULL,
             old=old,
             sent=sent,
             on_divergence=OnDivergence.REJECT if random.random() < 0.15 else OnDivergence.BRANCH,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from turnledger.engine.resend.match import Sent
+from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import NOT_ANSWERED
@@ -30,7 +30,7 @@ class SentHistory:
     """Whether the copy visibly begins where the conversation does."""
     old: int
     """Messages that the client believes to be stored."""
-    sent: Sent | None = None
+    sent: SentMessages | None = None
     on_divergence: OnDivergence = OnDivergence.BRANCH
     note: tuple[int, Message] | None = None
     """Place and text of a message for the model that the client does not keep in its copy."""

@@ -23,7 +23,7 @@ from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migrate
 from turnledger.stores.sqlite.tables import search as search_module2
 from turnledger.stores.sqlite.tables.records import sql_text
-from turnledger.stores.sqlite.tables.search import asked, terms_of
+from turnledger.stores.sqlite.tables.search import match_query, terms_of
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.testing.gates import GatedStore
 
@@ -303,7 +303,7 @@ def finds(
 ) -> bool:
     index.execute("DELETE FROM w WHERE rowid = 1")
     index.execute("INSERT INTO w (rowid, words) VALUES (1, ?)", (terms_of("ann", "", 7, texts),))
-    query = asked(owner, scope, block, sought_in(typed))
+    query = match_query(owner, scope, block, sought_in(typed))
     return bool(index.execute("SELECT rowid FROM w WHERE w MATCH ?", (query,)).fetchall())
 
 
