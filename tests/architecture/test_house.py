@@ -1,4 +1,4 @@
-"""House rules: imports point one way, names are clear, no errors are swallowed, no place is foreign."""
+"""House rules: layered imports, clear names, no swallowed errors, no path or registry of one machine."""
 
 import ast
 import functools
@@ -68,17 +68,17 @@ def script_lines(pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
                 yield path.relative_to(ROOT).as_posix(), f"{number}: {line.strip()}"
 
 
-def test_no_script_line_is_too_wide() -> None:
+def test_script_lines_fit_the_column_limit() -> None:
     assert len(SCRIPTS) > 100
     assert list(script_lines(re.compile(f".{{{SCRIPT_COLUMNS + 1}}}"))) == []
 
 
-def test_scripts_ask_the_server_by_the_client_only_and_are_silent() -> None:
+def test_scripts_call_the_server_only_through_the_client_and_do_not_log() -> None:
     assert {name for name, _ in script_lines(ASKING)} == MAY_ASK
     assert {name for name, _ in script_lines(re.compile(r"\bconsole\."))} == MAY_REPORT
 
 
-def test_every_file_is_named_for_what_it_holds() -> None:
+def test_file_names_are_not_on_the_list_of_vague_names() -> None:
     tops = (ROOT / "src", ROOT / "tests", *SCRIPT_PLACES, ROOT / "web" / "test")
     paths = [path.relative_to(ROOT) for top in tops for path in top.rglob("*")]
     assert [str(path) for path in paths if path.stem in VAGUE_NAMES] == []
@@ -88,18 +88,18 @@ def product_modules() -> list[Path]:
     return list((ROOT / "src" / "turnledger").rglob("*.py"))
 
 
-def test_no_folder_holds_more_modules_than_a_reader_takes_in() -> None:
+def test_folders_hold_at_most_the_allowed_number_of_modules() -> None:
     modules = [*product_modules(), *SCRIPTS]
     folders = Counter(path.parent for path in modules if path.stem != "__init__")
     assert {str(folder): count for folder, count in folders.items() if count > MODULES_IN_A_FOLDER} == {}
 
 
-def test_no_module_is_named_by_a_gerund() -> None:
+def test_module_names_are_not_gerunds() -> None:
     names = {path.stem for path in [*product_modules(), *SCRIPTS]}
     assert {name for name in names if name.endswith("ing")} - NOUNS - {"hosting", "testing"} == set()
 
 
-def test_no_two_public_classes_share_a_name() -> None:
+def test_public_class_names_are_unique() -> None:
     homes: dict[tuple[bool, str], list[str]] = {}
     for path in product_modules():
         is_wire = path.relative_to(ROOT / "src" / "turnledger").parts[0] in SAME_NAMES
@@ -110,7 +110,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("top", SCRIPT_PLACES, ids=["page", "client"])
-def test_no_two_exported_script_types_share_a_name(top: Path) -> None:
+def test_exported_script_type_names_are_unique(top: Path) -> None:
     homes: dict[str, list[str]] = {}
     for path in SCRIPTS:
         if path.is_relative_to(top):
@@ -120,12 +120,12 @@ def test_no_two_exported_script_types_share_a_name(top: Path) -> None:
     assert {name: at for name, at in homes.items() if len(at) > 1} == {}
 
 
-def test_no_error_is_swallowed() -> None:
+def test_except_blocks_swallow_no_error() -> None:
     found = [(path, node) for path in SOURCES for node in ast.walk(parsed(path)) if swallows_everything(node)]
     assert [place(path, node) for path, node in found] == []
 
 
-def test_no_file_names_a_registry_or_a_place_on_one_machine() -> None:
+def test_project_files_name_no_registry_and_no_path_of_one_machine() -> None:
     found = []
     for path in project_files():
         try:
@@ -146,7 +146,7 @@ def loggers_stay_on() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("loggers_stay_on")
-def test_imports_point_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_imports_follow_the_layers(capsys: pytest.CaptureFixture[str]) -> None:
     # No cache: it goes stale when a module appears, and parallel workers would share it.
     status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True)
     assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The linter for language finds the habits that it knows, where people read, and counts them down."""
+"""The language linter finds the listed habits in readable text and enforces a falling limit for each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_habits_are_found_in_comments_texts_and_pages_but_not_in_code(place: Path) -> None:
+def test_language_linter_finds_habits_in_comments_texts_and_pages_but_not_in_code(place: Path) -> None:
     (place / "src" / "module.py").write_text(MODULE)
     (place / "README.md").write_text(PAGE)
     assert [(hit.habit, hit.place) for hit in language.hits()] == [
@@ -42,7 +42,7 @@ def test_habits_are_found_in_comments_texts_and_pages_but_not_in_code(place: Pat
     ]
 
 
-def test_more_of_a_habit_than_allowed_fails_and_less_is_reported(
+def test_language_linter_fails_above_the_allowed_count_and_reports_a_lower_one(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "README.md").write_text(PAGE)

@@ -1,5 +1,4 @@
-"""What pages may do that are let in: those of configured origins, and the server's own. With tokens a page
-needs both: to come from where it may, and to have one."""
+"""Pages of configured origins and of the server can use the API, with a token where tokens exist."""
 
 from __future__ import annotations
 
@@ -45,7 +44,9 @@ def name(page: Page) -> str:
     return str(page.evaluate("location.hostname"))
 
 
-def test_a_page_that_is_let_in_can_talk(victim: Victim, page: Page, name: str) -> None:
+def test_allowed_page_runs_a_turn_and_reads_the_response_headers(
+    victim: Victim, page: Page, name: str
+) -> None:
     headers = {
         "X-Conversation-Id": f"of-{name}",
         "Idempotency-Key": f"once-{name}",
@@ -62,7 +63,7 @@ def test_a_page_that_is_let_in_can_talk(victim: Victim, page: Page, name: str) -
     assert again["headers"]["x-turn-id"] == first["headers"]["x-turn-id"]
 
 
-def test_a_page_that_is_let_in_can_read_a_stream(victim: Victim, page: Page) -> None:
+def test_allowed_page_reads_a_streamed_answer(victim: Victim, page: Page) -> None:
     body = json.dumps(question("Hello in parts", stream=True))
     told = page.evaluate(ASK, [victim.url(COMPLETIONS), {}, body])
     assert told["status"] == 200
@@ -70,7 +71,7 @@ def test_a_page_that_is_let_in_can_read_a_stream(victim: Victim, page: Page) -> 
     assert "".join(told["parts"]).endswith("data: [DONE]\n\n")
 
 
-def test_a_page_that_is_let_in_can_read_what_is_there(victim: Victim, page: Page) -> None:
+def test_allowed_page_reads_chats_and_events(victim: Victim, page: Page) -> None:
     read = "async url => { const answer = await fetch(url); return [answer.status, await answer.text()]; }"
     for path in victim.private:
         status, body = page.evaluate(read, victim.url(path))
@@ -88,7 +89,7 @@ def test_a_page_that_is_let_in_can_read_what_is_there(victim: Victim, page: Page
     assert json.loads(events)
 
 
-def test_a_refusal_can_be_read_with_what_it_says_about_retries(victim: Victim, page: Page, name: str) -> None:
+def test_allowed_page_reads_a_refusal_and_its_retry_header(victim: Victim, page: Page, name: str) -> None:
     headers = {"X-Conversation-Id": f"refused-{name}", "X-Turn-On-Divergence": "reject"}
     said = [("user", "Never said before"), ("assistant", "Nor answered"), ("user", "And now?")]
     resent = {"model": "demo", "messages": [{"role": role, "content": text} for role, text in said]}
@@ -99,7 +100,7 @@ def test_a_refusal_can_be_read_with_what_it_says_about_retries(victim: Victim, p
     assert other["headers"]["x-should-retry"] == "false"
 
 
-def test_what_the_server_shows_by_itself_calls_nobody(victim: Victim, visit: Open) -> None:
+def test_page_served_by_the_server_cannot_fetch_other_paths(victim: Victim, visit: Open) -> None:
     page = visit(victim.url("/healthz"))
     assert page.evaluate("url => tried(async () => read(await fetch(url)))", victim.url("/metrics")) == {
         "error": "TypeError"
@@ -113,7 +114,7 @@ ASK_WITH = """([url, token, body]) => tried(async () => read(await fetch(url, {m
 HELLO = json.dumps(question("Hello with a token"))
 
 
-def test_a_token_does_not_let_in_a_page_from_elsewhere(guarded: Guarded, page_of: Open) -> None:
+def test_page_of_a_foreign_origin_is_refused_even_with_a_valid_token(guarded: Guarded, page_of: Open) -> None:
     victim, token = guarded
     with victim.unharmed(COMPLETIONS) as seen:
         told = page_of("evil.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
@@ -121,7 +122,7 @@ def test_a_token_does_not_let_in_a_page_from_elsewhere(guarded: Guarded, page_of
     assert [line["method"] for line in seen] == ["OPTIONS"]
 
 
-def test_a_page_that_is_let_in_needs_a_token_and_is_told_so(guarded: Guarded, page_of: Open) -> None:
+def test_allowed_page_without_a_valid_token_gets_401_with_a_message(guarded: Guarded, page_of: Open) -> None:
     victim, token = guarded
     page = page_of("friend.test")
     without, wrong, right = (
@@ -132,7 +133,9 @@ def test_a_page_that_is_let_in_needs_a_token_and_is_told_so(guarded: Guarded, pa
     assert "One two three." in right["body"]
 
 
-def test_no_attack_finds_a_token_in_the_browser(guarded: Guarded, page_of: Open) -> None:
+def test_token_used_by_an_allowed_page_is_not_sent_with_requests_of_a_foreign_page(
+    guarded: Guarded, page_of: Open
+) -> None:
     """There is no cookie that a browser would send along for a page that knows nothing."""
     victim, token = guarded
     page_of("friend.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])

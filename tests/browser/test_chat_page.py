@@ -1,6 +1,7 @@
-"""The chat page in a real browser: nothing else runs on it, it is framed where the operator says so, and a
-foreign page has nothing of a share link. Its frame for images from elsewhere shows one image to the page
-around it, and does nothing else for anybody. What people see of all this: tests/web."""
+"""The chat page in a real browser: injected scripts, framing, share links and image frames.
+
+Behaviour that people see is tested in tests/web.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ PATHS = ("/", "/share")
 EXCHANGE = "/api/shares/exchange"
 
 
-def test_nothing_but_its_own_script_runs_on_the_page(guarded: Guarded, visit: Open) -> None:
+def test_chat_page_runs_no_injected_script_and_sends_no_foreign_request(
+    guarded: Guarded, visit: Open
+) -> None:
     page = visit("about:blank")
     for path in PATHS:
         page.goto(guarded.victim.url(path))
@@ -40,7 +43,9 @@ def test_nothing_but_its_own_script_runs_on_the_page(guarded: Guarded, visit: Op
         assert "taken over" not in page.inner_text("body"), path
 
 
-def test_it_is_framed_where_the_operator_says_so(guarded: Guarded, sites: Sites, visit: Open) -> None:
+def test_chat_page_is_framed_only_by_configured_ancestors(
+    guarded: Guarded, sites: Sites, visit: Open
+) -> None:
     add = """url => { const frame = document.createElement("iframe"); frame.src = url;
         document.body.append(frame); }"""
     page = visit("about:blank")
@@ -56,7 +61,9 @@ def test_it_is_framed_where_the_operator_says_so(guarded: Guarded, sites: Sites,
         assert not page.frames[1].url.startswith(guarded.victim.url()), url
 
 
-def test_a_foreign_page_cannot_follow_a_link_by_itself(guarded: Guarded, page_of: Open) -> None:
+def test_share_link_exchange_by_a_foreign_page_is_blocked_and_counts_no_use(
+    guarded: Guarded, page_of: Open
+) -> None:
     link = guarded.ask("POST", "/api/shares", {"chat": guarded.victim.chat})
     told = page_of("evil.test").evaluate(
         """([url, code]) => tried(async () => read(await fetch(url, {method: "POST", headers: {
@@ -126,7 +133,7 @@ def address(url: str) -> str:
     return f"/picture#{quote(url, safe='')}"
 
 
-def test_an_image_is_shown_to_the_page_and_told_apart_from_everything_else(
+def test_image_frame_shows_an_image_and_isolates_it_from_page_storage_and_network(
     guarded: Guarded, visit: Open
 ) -> None:
     server, page = guarded.victim, visit("about:blank")
@@ -147,7 +154,9 @@ def test_an_image_is_shown_to_the_page_and_told_apart_from_everything_else(
         asked.clear()
 
 
-def test_what_is_no_address_or_no_image_is_neither_followed_nor_shown(guarded: Guarded, visit: Open) -> None:
+def test_image_frame_with_an_invalid_address_or_a_non_image_shows_no_image(
+    guarded: Guarded, visit: Open
+) -> None:
     page = visit("about:blank")
     asked = holding(page, "'none'")
     for url in ("javascript:parent.ran = 1", "data:image/png;base64,AA", "file:///etc/passwd", "", "%"):
@@ -160,7 +169,7 @@ def test_what_is_no_address_or_no_image_is_neither_followed_nor_shown(guarded: G
     assert page.evaluate(FRAMED, [address("http://text.test/x"), True])["told"] is None
 
 
-def test_the_page_itself_may_not_load_an_image_and_in_a_window_of_its_own_the_frame_shows_none(
+def test_remote_image_is_blocked_on_the_page_and_in_a_top_level_image_frame(
     guarded: Guarded, visit: Open
 ) -> None:
     page = visit("about:blank")
@@ -175,7 +184,7 @@ def test_the_page_itself_may_not_load_an_image_and_in_a_window_of_its_own_the_fr
     assert asked == []
 
 
-def test_an_image_is_shown_where_the_page_is_framed_and_not_to_others(
+def test_image_frame_shows_the_image_only_under_a_configured_ancestor(
     guarded: Guarded, sites: Sites, visit: Open
 ) -> None:
     server, page = guarded.victim, visit(sites.of("evil.test"))

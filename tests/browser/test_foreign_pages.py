@@ -1,6 +1,8 @@
-"""A page from elsewhere reads nothing of a server on loopback, not even whether something is there, and has
-nothing done: no turn, no chat, no question to a model, no stop. Led there, a browser is shown a refusal. A
-name that was made to point to this machine is not the server's, though to the browser all is one origin."""
+"""Foreign and rebound pages cannot read from a server on loopback, detect a chat, or run and stop turns.
+
+Navigation from a foreign page shows a refusal. A rebound host name shares the origin in the browser, and the
+server still refuses it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ ELSEWHERE = pytest.mark.parametrize(
 
 @ELSEWHERE
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_page_from_elsewhere_reads_nothing(
+def test_foreign_page_reads_nothing_and_cannot_detect_a_chat(
     attack: str, page_host: str, host: str, victim: Victim, page_of: Open
 ) -> None:
     paths = [*victim.private, victim.not_there]
@@ -40,7 +42,7 @@ def test_a_page_from_elsewhere_reads_nothing(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_nothing_is_read_where_browsers_do_not_say_whence_a_request_comes(
+def test_foreign_page_reads_nothing_where_browsers_send_no_fetch_metadata(
     attack: str, victim: Victim, page_of: Open
 ) -> None:
     """For a name that is neither of loopback nor https they send no Sec-Fetch-Site, and with a plain GET no
@@ -57,7 +59,7 @@ def test_nothing_is_read_where_browsers_do_not_say_whence_a_request_comes(
 
 
 @ELSEWHERE
-def test_a_page_learns_no_size_and_no_status(
+def test_foreign_page_learns_no_size_and_no_status_from_resource_timing(
     page_host: str, host: str, victim: Victim, sites: Sites, visit: Open
 ) -> None:
     page = visit(sites.of(page_host))
@@ -73,9 +75,7 @@ def test_a_page_learns_no_size_and_no_status(
     assert all(each["serverTiming"] == [] for each in ours)
 
 
-def test_a_service_worker_reads_nothing_and_has_nothing_to_keep(
-    victim: Victim, sites: Sites, visit: Open
-) -> None:
+def test_foreign_service_worker_reads_and_caches_nothing(victim: Victim, sites: Sites, visit: Open) -> None:
     page = visit(sites.of("localhost"))  # elsewhere there are none without https
     path = victim.private[0]
     with victim.unharmed(path) as seen:
@@ -95,7 +95,7 @@ def test_a_service_worker_reads_nothing_and_has_nothing_to_keep(
     assert [line["code"] for line in seen] == ["origin_not_allowed", "cross_site_request"]
 
 
-def test_the_secret_is_there_for_its_owner(victim: Victim, visit: Open) -> None:
+def test_address_typed_by_the_owner_shows_the_chat(victim: Victim, visit: Open) -> None:
     page = visit(victim.url(victim.private[0]))  # as if its address had been typed
     assert SECRET in page.content()
 
@@ -109,7 +109,7 @@ BODY = json.dumps(question("Do as the page says"))
     ids=["another site", "another port", "by name"],
 )
 @pytest.mark.parametrize("attack", RUNNING)
-def test_a_page_from_elsewhere_has_nothing_done(
+def test_foreign_page_cannot_run_or_stop_a_turn(
     attack: str, page_host: str, host: str, victim: Victim, page_of: Open
 ) -> None:
     paths = [COMPLETIONS, f"/api/turns/{victim.turn}/stop"]
@@ -121,7 +121,7 @@ def test_a_page_from_elsewhere_has_nothing_done(
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-def test_a_page_from_elsewhere_changes_no_chat(method: str, victim: Victim, page_of: Open) -> None:
+def test_foreign_page_cannot_change_a_chat(method: str, victim: Victim, page_of: Open) -> None:
     page = page_of("evil.test")
     path = victim.private[0]
     with victim.unharmed(path) as seen:
@@ -162,7 +162,7 @@ def shown(page: Page) -> str:
 
 
 @pytest.mark.parametrize("page_host", ["evil.test", "localhost"])
-def test_who_is_led_there_is_shown_a_refusal(
+def test_navigation_from_a_foreign_page_shows_a_refusal(
     page_host: str, victim: Victim, sites: Sites, visit: Open
 ) -> None:
     path = victim.private[0]
@@ -179,7 +179,7 @@ def test_who_is_led_there_is_shown_a_refusal(
         assert {line["code"] for line in seen} == {"cross_site_request"}, way
 
 
-def test_who_types_an_address_that_leads_there_sees_what_is_his_and_nobody_else_does(
+def test_typed_address_that_redirects_to_the_server_exposes_no_opener_and_changes_no_chat(
     victim: Victim, sites: Sites, visit: Open
 ) -> None:
     """To the browser that is a wish of its user: there is no page that could look, and nothing is done."""
@@ -191,7 +191,9 @@ def test_who_types_an_address_that_leads_there_sees_what_is_his_and_nobody_else_
     assert victim.everything() == before
 
 
-def test_a_page_from_a_file_is_another_site(victim: Victim, visit: Open, tmp_path: Path) -> None:
+def test_page_opened_from_a_file_is_treated_as_cross_site(
+    victim: Victim, visit: Open, tmp_path: Path
+) -> None:
     file, path = tmp_path / "page.html", victim.private[0]
     file.write_text("<!doctype html><body>")
     page = visit(file.as_uri())
@@ -212,7 +214,7 @@ def test_a_page_from_a_file_is_another_site(victim: Victim, visit: Open, tmp_pat
 
 
 @pytest.mark.parametrize("page_host", ["evil.test", "localhost"])
-def test_a_window_that_a_page_opened_is_closed_to_it(
+def test_foreign_page_cannot_read_the_window_it_opened(
     page_host: str, victim: Victim, sites: Sites, visit: Open
 ) -> None:
     path = victim.private[0]
@@ -233,7 +235,9 @@ def test_a_window_that_a_page_opened_is_closed_to_it(
     assert SECRET not in content
 
 
-def test_nothing_of_the_server_can_be_framed(victim: Victim, sites: Sites, visit: Open) -> None:
+def test_server_response_cannot_be_framed_by_a_foreign_page(
+    victim: Victim, sites: Sites, visit: Open
+) -> None:
     """Were it not refused for where it comes from, the browser would not show it."""
     page = visit(sites.of("evil.test"))
     problems: list[str] = []
@@ -282,7 +286,7 @@ def rebound(victim: Victim, sites: Sites, page_of: Open) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("attack", [*possible(READING), "web socket"])
-def test_a_rebound_page_reads_nothing(attack: str, victim: Victim, rebound: Page) -> None:
+def test_rebound_page_reads_nothing(attack: str, victim: Victim, rebound: Page) -> None:
     with victim.unharmed(*victim.private) as seen:
         for path in victim.private:
             told = rebound.evaluate({**READING, "web socket": WEB_SOCKET}[attack], path_of(rebound, path))
@@ -292,7 +296,7 @@ def test_a_rebound_page_reads_nothing(attack: str, victim: Victim, rebound: Page
 
 
 @pytest.mark.parametrize("attack", possible(RUNNING))
-def test_a_rebound_page_has_nothing_done(attack: str, victim: Victim, rebound: Page) -> None:
+def test_rebound_page_cannot_run_or_stop_a_turn(attack: str, victim: Victim, rebound: Page) -> None:
     paths = [COMPLETIONS, f"/api/turns/{victim.turn}/stop"]
     with victim.unharmed(*paths) as seen:
         for path in paths:
@@ -300,7 +304,7 @@ def test_a_rebound_page_has_nothing_done(attack: str, victim: Victim, rebound: P
     assert {line["code"] for line in seen} == {"host_not_allowed"}
 
 
-def test_the_page_is_told_only_that_it_is_refused(victim: Victim, rebound: Page) -> None:
+def test_rebound_page_receives_only_the_host_not_allowed_error(victim: Victim, rebound: Page) -> None:
     """It may read the answer, being of the same origin: so the browser is no help here."""
     with victim.unharmed(COMPLETIONS):
         told = rebound.evaluate(RUNNING["fetch with a conversation"], [COMPLETIONS, BODY])
@@ -308,7 +312,7 @@ def test_the_page_is_told_only_that_it_is_refused(victim: Victim, rebound: Page)
     assert json.loads(told["body"])["error"]["code"] == "host_not_allowed"
 
 
-def test_other_names_of_the_machine_are_not_the_servers(victim: Victim, visit: Open) -> None:
+def test_request_by_another_host_name_of_the_machine_is_refused(victim: Victim, visit: Open) -> None:
     page = visit("about:blank")
     for host in OTHER_NAMES:
         before = victim.everything()

@@ -1,5 +1,7 @@
-"""The TypeScript client as one small file, in a page that browsers do not trust, through a wire that breaks.
-What else it does in pages: tests/clients/test_contract.py."""
+"""The bundled TypeScript client in an insecure page over a breaking connection.
+
+Its other behaviour in pages is tested in tests/clients/test_contract.py.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def breaking(port: int, *faults: Fault | None) -> Iterator[str]:
 WHOLE = ["turn.started", "text.delta", "text.delta", "text.delta", "item.done", "turn.finished"]
 
 
-def test_a_turn_is_whole_and_there_once_and_an_error_is_of_its_class(victim: Victim, page: Page) -> None:
+def test_typescript_client_on_a_broken_connection_runs_a_turn_once_and_raises_typed_errors(
+    victim: Victim, page: Page
+) -> None:
     asked, preflight = victim.everything()[0], None
     faults = (preflight, Fault(received=0, resets=True), Fault(received=1200))
     with breaking(victim.port, *faults) as url:

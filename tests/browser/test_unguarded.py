@@ -1,4 +1,4 @@
-"""The attacks are real: against a server without its guard they read and run."""
+"""Control: without its guard the server is open to the attacks of the other tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def open_house(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.mark.parametrize("attack", [name for name in RUNNING if name not in BODY_OF_THEIR_OWN | ASKS_FIRST])
-def test_the_model_is_asked(attack: str, open_house: Victim, page_of: Open) -> None:
+def test_unguarded_server_runs_a_turn_for_every_running_attack(
+    attack: str, open_house: Victim, page_of: Open
+) -> None:
     asked, _ = open_house.everything()
     page = page_of("evil.test")
     with open_house.watched(COMPLETIONS) as seen:
@@ -37,12 +39,16 @@ def test_the_model_is_asked(attack: str, open_house: Victim, page_of: Open) -> N
     "attack",
     ["fetch", "fetch from a worker", "fetch from a sandboxed frame", "fetch that follows a redirect"],
 )
-def test_the_chat_is_read(attack: str, open_house: Victim, page_of: Open) -> None:
+def test_unguarded_server_exposes_the_chat_to_reading_attacks(
+    attack: str, open_house: Victim, page_of: Open
+) -> None:
     page = page_of("evil.test")
     assert SECRET in repr(page.evaluate(READING[attack], open_house.url(open_house.private[0])))
 
 
-def test_a_rebound_page_does_all_of_it(open_house: Victim, sites: Sites, visit: Open) -> None:
+def test_unguarded_server_exposes_chats_and_turns_to_a_rebound_page(
+    open_house: Victim, sites: Sites, visit: Open
+) -> None:
     page = visit(open_house.url("/", host="rebound.test"))
     sites.rebinding.rebind(open_house.port)
     try:

@@ -1,4 +1,4 @@
-"""The contract sees what power loss takes when a write that a client relies on does not wait for the disk."""
+"""The power loss checks fail for engines whose acknowledged writes do not wait for the disk."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ async def stage(machine: MemoryMachine) -> AsyncIterator[Stage]:
     await stage.close()
 
 
-def test_every_deed_of_the_contract_has_a_broken_engine() -> None:
+def test_power_loss_actions_each_have_a_broken_engine() -> None:
     assert [action for action, _ in BROKEN] == list(power_loss.ACTIONS)
 
 
 @pytest.mark.parametrize(("action", "patches"), BROKEN, ids=[action.__name__ for action, _ in BROKEN])
-async def test_unsynced_write_is_missed_after_power_loss(
+async def test_power_loss_check_fails_when_the_write_is_not_synced(
     stage: Stage,
     machine: MemoryMachine,
     monkeypatch: pytest.MonkeyPatch,

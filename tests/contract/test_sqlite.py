@@ -1,4 +1,4 @@
-"""The SQLite store keeps the contract."""
+"""The SQLite store fulfils the store contract."""
 
 import asyncio
 import shutil

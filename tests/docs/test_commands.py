@@ -1,4 +1,4 @@
-"""Every command that the Makefile and the documents name has a short form, and a test runs it."""
+"""Commands named in the Makefile and the documents have a short form that a test runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_commands_named_in_documents_have_a_short_form() -> None:
     assert named - {*SHORT_FORMS, *RUN_ELSEWHERE, "bench.page"} == set()
 
 
-def test_commands_that_are_run_elsewhere_are_called_there() -> None:
+def test_commands_listed_as_run_elsewhere_are_called_there() -> None:
     for module, test in RUN_ELSEWHERE.items():
         text = (ROOT / test).read_text("utf-8")
         assert module.rpartition(".")[2] in text, module
@@ -104,7 +104,7 @@ def test_make_targets_run_a_command_with_a_short_form() -> None:
     assert set().union(*commands.values()) <= {*SHORT_FORMS, *RUN_ELSEWHERE}
 
 
-def test_short_forms_do_what_their_command_does() -> None:
+def test_short_forms_run_their_command_except_for_the_listed_ones() -> None:
     idle = {module for module, flags in SHORT_FORMS.items() if {"--help", "--list"} & set(flags)}
     assert idle == set(UNTESTED)
 
@@ -136,7 +136,7 @@ def test_short_form_of_command_succeeds(
     assert not code, capsys.readouterr()
 
 
-def test_short_form_of_the_benchmark_of_the_page_succeeds() -> None:
+def test_short_form_of_the_page_benchmark_succeeds() -> None:
     """In a process of its own: another test may have a Playwright in this one."""
     installed()
     built(PAGE)

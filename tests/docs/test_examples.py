@@ -1,4 +1,4 @@
-"""Every example of a page runs, against a real server where it needs one, and prints what the page says."""
+"""Examples in the documents run, against a real server where needed, and print the output shown."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def found(pattern: str, *apart: Path) -> list[object]:
     ]
 
 
-def test_the_first_page_shows_each_kind_of_example() -> None:
+def test_start_page_shows_each_kind_of_example() -> None:
     for pattern in (LOCAL, SERVED, TYPESCRIPT):
         assert re.search(pattern, (DOCS / "start.md").read_text(), re.DOTALL), pattern
 
 
 @pytest.mark.parametrize(("code", "printed"), found(LOCAL))
-def test_example_runs_as_printed(code: str, printed: str | None, tmp_path: Path) -> None:
+def test_local_example_prints_the_output_on_its_page(code: str, printed: str | None, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
     done = run_script(tmp_path / "example.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def test_example_runs_as_printed(code: str, printed: str | None, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("code", "printed"), found(SERVED, *APART))
-def test_example_with_a_server_runs_as_printed(
+def test_example_with_a_server_prints_the_output_on_its_page(
     server: Served, code: str, printed: str, tmp_path: Path
 ) -> None:
     (tmp_path / "example.py").write_text(code.replace(URL, server.url))
@@ -65,7 +65,7 @@ def test_example_with_a_server_runs_as_printed(
     assert done.stdout == printed
 
 
-def test_examples_of_branches_are_one_program(server: Served, tmp_path: Path) -> None:
+def test_branches_page_examples_run_as_one_program(server: Served, tmp_path: Path) -> None:
     page = (DOCS / "branches.md").read_text()
     examples = re.findall(SERVED, page, re.DOTALL)
     assert len(examples) == page.count("```py\n") == 5
@@ -77,7 +77,9 @@ def test_examples_of_branches_are_one_program(server: Served, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("code", "printed"), found(TYPESCRIPT))
-def test_typescript_example_runs_as_printed(server: Served, code: str, printed: str, tmp_path: Path) -> None:
+def test_typescript_example_prints_the_output_on_its_page(
+    server: Served, code: str, printed: str, tmp_path: Path
+) -> None:
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "turnledger").symlink_to(built())
     (tmp_path / "example.mjs").write_text(code.replace(URL, server.url))
@@ -87,7 +89,7 @@ def test_typescript_example_runs_as_printed(server: Served, code: str, printed: 
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-def test_curl_commands_print_what_their_page_says(server: Served) -> None:
+def test_curl_commands_print_the_output_on_their_page(server: Served) -> None:
     pages = [page.read_text() for page in PAGES if page not in APART]
     commands = COMMAND.findall("".join(block for page in pages for block in CONSOLE.findall(page)))
     asked = [(command, printed) for command, printed in commands if command.startswith("curl ")]
@@ -111,14 +113,16 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("code", "told"), WRONG.items())
-def test_script_that_fails_is_seen_to_fail(code: str, told: str, tmp_path: Path) -> None:
+def test_run_script_with_a_failing_script_returns_its_exit_code_and_error(
+    code: str, told: str, tmp_path: Path
+) -> None:
     (tmp_path / "wrong.py").write_text(f"print('begun')\n{code}\nprint('never printed')\n")
     done = run_script(tmp_path / "wrong.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "begun\n")
     assert done.stderr.splitlines()[-1] == told
 
 
-def test_script_has_its_arguments_its_folder_and_its_neighbours(tmp_path: Path) -> None:
+def test_run_script_passes_arguments_and_folder_and_imports_neighbouring_modules(tmp_path: Path) -> None:
     (tmp_path / "neighbour.py").write_text("name = 'next door'\n")
     (tmp_path / "right.py").write_text(
         "import os, sys, atexit, neighbour\n"

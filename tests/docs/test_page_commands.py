@@ -1,4 +1,4 @@
-"""Commands of pages, run in the order in which they stand there."""
+"""Shell commands in the documents run in order and print the output shown."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def talk(url: str, chats: dict[str, list[tuple[str, str]]]) -> list[str]:
     return made
 
 
-def test_commands_for_chats_print_what_their_page_says(
+def test_chats_commands_print_the_output_on_their_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
@@ -84,7 +84,9 @@ def test_commands_for_chats_print_what_their_page_says(
         assert re.fullmatch(expected, run(command).strip()), command
 
 
-def test_commands_for_exports_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_commands_export_print_and_import_a_chat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     url = f"sqlite:///{tmp_path / 'chats.db'}"
     [chat] = asyncio.run(talk(url, {"lunch": [("Hello", "Hi")]}))
@@ -95,7 +97,7 @@ def test_commands_for_exports_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert printed[2] == f"line 1: unchanged {chat} (1 turns) It is here already.\n"
 
 
-def test_pipe_is_one_message_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_piped_chat_commands_send_one_message_each_and_continue_the_chat(tmp_path: Path) -> None:
     [block] = [block for block in CONSOLE.findall(page("start")) if "turnledger chat" in block]
     home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
     commands = COMMAND.findall(block)
@@ -107,7 +109,7 @@ def test_pipe_is_one_message_and_the_next_goes_on(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
-def test_screen_of_the_terminal_is_what_its_page_shows(tmp_path: Path) -> None:
+def test_terminal_screen_matches_its_page(tmp_path: Path) -> None:
     [screen] = re.findall(r"```text\n\$ turnledger chat\n(.*?)```", page("command-line"), re.DOTALL)
     where = {"XDG_DATA_HOME": ""}  # as with most people
     with Window("chat", home=tmp_path, columns=80, rows=40, more=where) as window:
@@ -130,7 +132,7 @@ def printed_by(block: str, shell: dict[str, str]) -> list[Any]:
     return told
 
 
-def test_commands_for_sharing_do_what_their_page_says(tmp_path: Path) -> None:
+def test_sharing_commands_create_use_and_revoke_a_link_as_their_page_shows(tmp_path: Path) -> None:
     require("bash", "curl")
     store = f"sqlite:///{tmp_path / 'chats.db'}"
     [create] = re.findall(r"`(turnledger tokens create [^`]*)`", page("access"))
@@ -250,7 +252,7 @@ def block_with(text: str) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_commands_for_operators_lead_from_nothing_to_a_guarded_server_behind_tls(shell: Shell) -> None:
+def test_operator_commands_set_up_a_server_with_tokens_behind_tls(shell: Shell) -> None:
     left = [block for block in OPERATING if "pip install" not in block]
 
     def run(text: str) -> str:

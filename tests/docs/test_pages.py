@@ -1,4 +1,4 @@
-"""Pages agree with the code: links and places exist; no setting, flag, key, metric or code is left out."""
+"""Documents match the code: links and paths exist; every setting, flag, key, metric and code is listed."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def anchors_of(page: Path) -> set[str]:
     return {heading.strip().replace(" ", "-") for heading in plain}
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_links_of_all_pages_resolve() -> None:
     for page in PAGES:
         for path, anchor in links_of(page):
             assert path.exists(), (page, path)
             assert not anchor or anchor in anchors_of(path), (page, path, anchor)
 
 
-def test_every_page_is_found_from_the_readme() -> None:
+def test_pages_are_all_reachable_from_the_readme() -> None:
     found, waiting = set(), [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()
@@ -87,7 +87,7 @@ def test_readme_lists_every_page_of_docs() -> None:
     assert [page.name for page in (ROOT / "docs").glob("*.md") if page not in listed] == []
 
 
-def test_what_is_started_was_installed() -> None:
+def test_install_blocks_include_the_extra_their_commands_need() -> None:
     """A block of commands that installs Turnledger and starts it does so with the extra that this needs."""
     for _, block in FENCED.findall("".join(page.read_text() for page in PAGES)):
         installed = EXTRAS.search(block)
@@ -97,12 +97,12 @@ def test_what_is_started_was_installed() -> None:
         assert not started & NEEDS_SERVER or "server" in extras, block
 
 
-def test_decisions_are_numbered_once_each() -> None:
+def test_decision_numbers_are_unique() -> None:
     numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
     assert len(numbers) == len(set(numbers))
 
 
-def test_the_house_is_drawn_with_all_its_floors() -> None:
+def test_architecture_page_names_every_source_folder() -> None:
     picture = (ROOT / "ARCHITECTURE.md").read_text()
     source = ROOT / "src" / "turnledger"
     folders = {path.name for path in (*ROOT.iterdir(), *source.iterdir()) if any(path.glob("**/*.py"))}
@@ -124,12 +124,12 @@ def is_there(place: str) -> bool:
     return False
 
 
-def test_every_place_that_a_page_names_exists() -> None:
+def test_paths_named_by_pages_exist() -> None:
     named = {place for page in PAGES for place in NAMED.findall(page.read_text())} - BUILT
     assert sorted(place for place in named if not is_there(place)) == []
 
 
-def test_every_make_target_that_is_named_exists() -> None:
+def test_make_targets_named_by_pages_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {name for page in PAGES for name in re.findall(r"^make ([a-z]+)", page.read_text(), re.MULTILINE)}
     assert named <= targets
@@ -155,7 +155,7 @@ def shown_settings(folder: Path, toml: str) -> Settings:
     return load_settings({}, config=config, environ=environ, config_folder=folder, data_folder=folder)
 
 
-def test_settings_that_pages_show_are_understood(tmp_path: Path) -> None:
+def test_settings_shown_by_pages_load(tmp_path: Path) -> None:
     shown = {
         name: re.findall(r"```toml\n(.*?)```", text_of(name), re.DOTALL)
         for name in ("server", "access", "retention", "chats")
@@ -245,7 +245,7 @@ def test_command_line_page_names_every_command_key_and_flag_of_the_terminal() ->
     assert pipes in text_of("start")  # where they are run
 
 
-def test_chats_page_has_the_numbers_of_the_server() -> None:
+def test_chats_page_states_the_title_limits_of_the_server() -> None:
     assert (TITLES_AT_ONCE, QUEUE_LENGTH, PATIENCE) == (4, 200, 60.0)
     assert "Four titles" in text_of("chats")
     assert f"{QUEUE_LENGTH} chats may wait" in text_of("chats")
@@ -256,7 +256,7 @@ SHORTCUT = re.compile(r'\{ name: "(\w+)", keys: \[([^\]]*)\], where: "(\w+)" \}'
 WHERE = {"writing": "in the field", "anywhere": "anywhere", "list": "in the chat list"}
 
 
-def test_chat_page_lists_every_key_as_the_page_itself_does() -> None:
+def test_chat_page_lists_every_shortcut_of_the_page() -> None:
     known = SHORTCUT.findall((SOURCES / "composer" / "shortcuts.ts").read_text())
     actions = (SOURCES / "strings.ts").read_text().split("actions: {")[1].split("}")[0]
     texts = dict(re.findall(r'(\w+): "([^"]+)"', actions))
@@ -271,7 +271,7 @@ def test_chat_page_lists_every_key_as_the_page_itself_does() -> None:
     assert rows == len(expected)
 
 
-def test_chat_page_names_everything_that_its_address_can_ask_for() -> None:
+def test_chat_page_names_every_query_parameter() -> None:
     reading = [path.read_text() for path in SOURCES.rglob("*.ts") if "URLSearchParams" in path.read_text()]
     asked = {name for text in reading for name in re.findall(r'\.get\("(\w+)"\)', text)}
     names = {"embed", "scope", "theme", "keep"}
@@ -283,7 +283,7 @@ def codes_below(kind: type[errors.TurnledgerError]) -> set[str]:
     return {kind.code}.union(*(codes_below(each) for each in kind.__subclasses__()))
 
 
-def test_retries_page_tells_failures_of_the_process_from_those_of_the_model() -> None:
+def test_retries_page_separates_process_failures_from_model_failures() -> None:
     page = text_of("retries")
     table = page[page.index("| code |") :].partition("\n\n")[0]
     listed = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines())))

@@ -1,4 +1,4 @@
-"""Every recipe is followed to the letter, and does what its page says. Services and models are scripted."""
+"""Recipes run exactly as written, against scripted services and models."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def server() -> Iterator[ServerProcess]:
         yield server
 
 
-def test_the_openai_client_needs_one_header(server: ServerProcess, tmp_path: Path) -> None:
+def test_openai_client_recipe_works(server: ServerProcess, tmp_path: Path) -> None:
     recipe = Recipe("openai-client", tmp_path, {TURNLEDGER: server.url})
     assert recipe.check() == 4
 
 
 @CURL
-def test_a_fastapi_application_embeds_the_ledger(tmp_path: Path) -> None:
+def test_fastapi_recipe_works_and_a_turn_outlives_its_client(tmp_path: Path) -> None:
     recipe = Recipe("fastapi", tmp_path, {})
     assert "uvicorn app:app\n" in recipe.page
     recipe.write()
@@ -83,7 +83,7 @@ def hear_a_failure(client: httpx2.Client) -> None:
 
 
 @CURL
-def test_a_flask_application_uses_the_blocking_client(server: ServerProcess, tmp_path: Path) -> None:
+def test_flask_recipe_works_and_stops_a_running_turn(server: ServerProcess, tmp_path: Path) -> None:
     moved = {TURNLEDGER: server.url}
     recipe = Recipe("flask", tmp_path, moved)
     assert "flask --app web run\n" in recipe.page
@@ -99,7 +99,9 @@ def test_a_flask_application_uses_the_blocking_client(server: ServerProcess, tmp
             assert grace.get("/chats/long").json() == [["/stall after 2", "You said"]]
 
 
-def test_a_worker_answers_each_job_once(server: ServerProcess, tmp_path: Path) -> None:
+def test_background_worker_recipe_answers_each_job_once_after_a_kill(
+    server: ServerProcess, tmp_path: Path
+) -> None:
     recipe = Recipe("background-worker", tmp_path, {TURNLEDGER: server.url})
     assert recipe.check() == 6
     assert recipe.run("python add.py alan '/count 40'").stdout == "job 4\n"
@@ -120,7 +122,7 @@ def running_in(client: httpx2.Client, scope: str) -> bool:
     return any(chat["is_running"] for chat in listed)
 
 
-def test_no_recipe_is_left_out() -> None:
+def test_recipes_all_have_a_test() -> None:
     tests = Path(__file__).read_text()
     pages = {page.stem for page in FOLDER.glob("*.md")}
     assert pages
@@ -182,7 +184,7 @@ def bot(service: Service, folder: Path, *, is_killed: bool = False) -> Iterator[
         yield
 
 
-def test_a_channel_bot_does_what_every_row_of_its_table_says(server: ServerProcess, tmp_path: Path) -> None:
+def test_channel_bot_recipe_behaves_as_its_table_states(server: ServerProcess, tmp_path: Path) -> None:
     Recipe("channel-bot", tmp_path, {TURNLEDGER: server.url}).write()
     with chat_service() as service:
         with bot(service, tmp_path, is_killed=True):
@@ -332,7 +334,7 @@ def rows() -> dict[tuple[str, str], str]:
     return {(server, habit): fate for server, habit, fate in ROW.findall(PAGE)}
 
 
-def test_every_row_is_tried() -> None:
+def test_local_models_table_has_a_script_for_every_row() -> None:
     assert set(rows()) == set(HABITS)
 
 
@@ -356,7 +358,7 @@ def ask(served: Served, habit: tuple[str, str], script: Sequence[Step]) -> str:
 
 
 @pytest.mark.parametrize(("habit", "script"), trials(are_kept=True))
-def test_what_is_kept_has_its_thoughts_in_an_item_of_their_own(
+def test_local_model_answer_that_succeeds_stores_its_reasoning_in_separate_items(
     served: Served, habit: tuple[str, str], script: Sequence[Step]
 ) -> None:
     heard = ask(served, habit, script)
@@ -370,7 +372,7 @@ def test_what_is_kept_has_its_thoughts_in_an_item_of_their_own(
 
 
 @pytest.mark.parametrize(("habit", "script"), trials(are_kept=False))
-def test_what_fails_is_told_and_leaves_nothing(
+def test_local_model_answer_that_fails_returns_the_listed_code_and_stores_no_turn(
     served: Served, habit: tuple[str, str], script: Sequence[Step]
 ) -> None:
     fate = rows()[habit]
@@ -388,7 +390,7 @@ def test_what_fails_is_told_and_leaves_nothing(
         assert json.loads(status.body)["error"]["message"] in failed.value.message
 
 
-def test_the_settings_lead_to_all_three(tmp_path: Path) -> None:
+def test_local_models_settings_reach_all_three_upstreams(tmp_path: Path) -> None:
     with ExitStack() as running:
         upstreams = {
             name: running.enter_context(scripted([f"I am {name}, and was shown ", shown, "."]))

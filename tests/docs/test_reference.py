@@ -1,4 +1,4 @@
-"""The reference pages say what the code says: they miss nothing public, and tell nothing private."""
+"""Reference pages list every public name and no private one, with the signatures and docs of the code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tools.reference.typescript_source import declarations, exported
 from turnledger.cli.main import app
 
 
-def test_reference_pages_are_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reference_pages_match_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert (main(["--check"]), capsys.readouterr().out) == (0, "")
     assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
 
 
-def test_every_command_and_option_is_told() -> None:
+def test_command_line_reference_lists_every_command_and_option() -> None:
     page = PAGES["command-line.md"]()
 
     def walk(command: Any, path: str) -> int:
@@ -99,11 +99,11 @@ class AsyncTeller:
     async def aclose(self) -> None: ...
 
 
-def test_all_that_is_public_is_found_and_nothing_else() -> None:
+def test_members_returns_public_members_only() -> None:
     assert [name for _, name, _ in members(Teller)] == ["limit", "tell", "last", "inherited"]
 
 
-def test_classes_lead_to_others() -> None:
+def test_reachable_follows_annotations_within_the_given_modules() -> None:
     package = ModuleType("package")
     package.__all__ = ["Teller", "PATH"]  # type: ignore[attr-defined]
     package.Teller, package.PATH = Teller, sys.path  # type: ignore[attr-defined]
@@ -111,14 +111,14 @@ def test_classes_lead_to_others() -> None:
     assert list(reachable(package, ("elsewhere",))) == [Teller]
 
 
-def test_every_way_of_calling_is_told() -> None:
+def test_signatures_lists_every_overload() -> None:
     assert signatures("tell", Teller.tell).split("\n") == [
         "tell(text: str, *, twice: bool = …, **options: Options) -> Told",
         "tell(text: int) -> None",
     ]
 
 
-def test_a_long_signature_has_a_line_for_each_parameter() -> None:
+def test_signatures_puts_each_parameter_of_a_long_signature_on_its_own_line() -> None:
     def ask(
         first_question: str, second_question: str, *, third_question: str = "why", on: bool = True
     ) -> None: ...
@@ -129,7 +129,7 @@ def test_a_long_signature_has_a_line_for_each_parameter() -> None:
     )
 
 
-def test_what_stands_below_a_field_is_said_of_it() -> None:
+def test_field_docs_reads_the_string_below_a_field() -> None:
     assert field_docs(Options) == {"loud": "Whether it is heard\nfar away."}
     assert "| `number` | `int = 3` | Of the telling. |" in section(Told, [])
     assert "| `loud` | `bool` | Whether it is heard far away. |" in section(Options, [])
@@ -148,7 +148,7 @@ class Colour(Enum):
         return self is Colour.RED
 
 
-def test_values_come_first_with_what_stands_behind_or_below_them() -> None:
+def test_section_of_an_enum_lists_its_values_first_with_their_comments() -> None:
     told = section(Colour, [])
     rows = [line for line in told.split("\n") if line.startswith("| `")]
     assert rows == [
@@ -167,7 +167,7 @@ class Made:
         self._secret = 1
 
 
-def test_what_is_set_when_one_is_made_is_public_too() -> None:
+def test_attributes_assigned_in_init_are_listed_as_public() -> None:
     assert list(set_when_made(Made)) == [
         ("teller", "Teller", "Who tells."),
         ("count", "int", ""),
@@ -175,13 +175,13 @@ def test_what_is_set_when_one_is_made_is_public_too() -> None:
     ]
 
 
-def test_aliases_are_found_with_what_is_said_of_them() -> None:
+def test_aliases_returns_type_aliases_with_their_docs() -> None:
     stands_for, says = aliases("turnledger.client")["Said"]
     assert stands_for.startswith("str | ")
     assert says.startswith("A text, or items")
 
 
-def test_a_class_is_told_with_its_members_and_without_how_it_is_made() -> None:
+def test_section_of_a_class_lists_its_members_without_the_constructor() -> None:
     told = section(Teller, [])
     assert "secret" not in told
     assert "_hidden" not in told
@@ -194,13 +194,13 @@ def test_a_class_is_told_with_its_members_and_without_how_it_is_made() -> None:
         assert part in told
 
 
-def test_of_a_twin_only_the_difference_is_told() -> None:
+def test_section_of_an_async_twin_lists_only_the_differences() -> None:
     told = section(AsyncTeller, [Teller, AsyncTeller])
     assert "The members of [Teller](#teller), for asyncio. It alone has `aclose`." in told
     assert "It has no `inherited`, `last`, `limit`." in told
 
 
-def test_paragraphs_are_joined_and_lists_are_not() -> None:
+def test_prose_joins_paragraph_lines_and_keeps_lists() -> None:
     assert prose("One\ntwo.\n\n- a\n- b\n\nThree\nfour.") == "One two.\n\n- a\n- b\n\nThree four."
     assert table(["a", "b"], [("x|y", "one\ntwo")]).endswith("| x\\|y | one two |\n")
 
@@ -281,7 +281,7 @@ export async function tell(
 """
 
 
-def test_typescript_is_read_as_it_is_exported() -> None:
+def test_declarations_reads_exported_typescript_with_members_and_docs() -> None:
     found = {each.name: each for each in declarations(TYPESCRIPT)}
     assert list(found) == ["Told", "Teller", "Options", "Failed", "tell"]
     assert found["Told"].declared.endswith('readonly type: "b";\n    }')
@@ -305,7 +305,7 @@ def test_typescript_is_read_as_it_is_exported() -> None:
     ]
 
 
-def test_typescript_is_told_with_its_members() -> None:
+def test_typescript_section_lists_the_members_of_a_class() -> None:
     teller = next(each for each in declarations(TYPESCRIPT) if each.name == "Teller")
     told = typescript_section(teller)
     assert "| `limit` | `number` | So many. |" in told
@@ -316,7 +316,7 @@ def test_typescript_is_told_with_its_members() -> None:
 @pytest.mark.parametrize(
     "line", ['export { Teller, type Options } from "./teller.js";', 'export * from "./teller.js";']
 )
-def test_what_an_index_passes_on_is_found(tmp_path: Path, line: str) -> None:
+def test_exported_follows_reexports_of_an_index(tmp_path: Path, line: str) -> None:
     (tmp_path / "teller.ts").write_text(TYPESCRIPT)
     (tmp_path / "index.ts").write_text(f'{line}\n\nexport const VERSION: string = "1";\n')
     names = [each.name for each in exported(tmp_path / "index.ts")]
@@ -324,7 +324,7 @@ def test_what_an_index_passes_on_is_found(tmp_path: Path, line: str) -> None:
     assert ("Failed" in names) is ("*" in line)
 
 
-def test_what_is_exported_under_a_name_is_told_with_it(tmp_path: Path) -> None:
+def test_exported_names_of_a_namespace_export_carry_the_namespace(tmp_path: Path) -> None:
     (tmp_path / "teller.ts").write_text(TYPESCRIPT)
     (tmp_path / "index.ts").write_text('export * as telling from "./teller.js";\n')
     assert "telling.Failed" in [each.full_name for each in exported(tmp_path / "index.ts")]

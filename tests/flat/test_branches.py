@@ -1,7 +1,6 @@
-"""Branches and flags cost the same however long a conversation is and however often it was edited.
+"""Branches and flags cost the same in long and often edited conversations.
 
-Counted, not timed: the statements that SQLite runs and the steps its machine takes for them, for one
-operation on a small conversation and on a large one.
+Counts SQLite statements and virtual machine steps of one operation on a small and on a large conversation.
 """
 
 from __future__ import annotations
@@ -135,7 +134,9 @@ async def grown(ledger: Ledger, turns: int) -> Chat:
 
 
 @pytest.mark.parametrize("acted", [False, True])
-async def test_length_costs_nothing(scene: tuple[Ledger, Cost], acted: bool) -> None:
+async def test_branch_operations_cost_the_same_in_a_short_and_a_long_conversation(
+    scene: tuple[Ledger, Cost], acted: bool
+) -> None:
     """Nor does it where a settled turn at the end goes along to whatever is made from an early turn."""
     ledger, cost = scene
     elsewhere = await from_end(await grown(ledger, 1), 1)
@@ -150,7 +151,7 @@ async def test_length_costs_nothing(scene: tuple[Ledger, Cost], acted: bool) -> 
     assert {name: each.steps for name, each in long.items() if each.steps > SLACK * short[name].steps} == {}
 
 
-async def test_earlier_edits_cost_nothing_near_the_end_and_a_few_rows_far_from_it(
+async def test_branch_operations_after_many_edits_cost_at_most_a_few_more_rows(
     scene: tuple[Ledger, Cost],
 ) -> None:
     ledger, cost = scene
@@ -170,7 +171,7 @@ async def test_earlier_edits_cost_nothing_near_the_end_and_a_few_rows_far_from_i
 
 
 @pytest.mark.parametrize("hides", [False, True])
-async def test_a_flag_set_elsewhere_costs_a_long_conversation_no_more_than_a_short_one(
+async def test_flag_set_elsewhere_costs_a_long_conversation_no_more_than_a_short_one(
     scene: tuple[Ledger, Cost],
     hides: bool,
 ) -> None:

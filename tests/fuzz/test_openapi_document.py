@@ -1,5 +1,4 @@
-"""Schemathesis over the description of the API: whatever it allows, and whatever it does not, is answered
-with a status that it lists, in the shape that it says."""
+"""Schemathesis: valid and invalid requests get a documented status and body."""
 
 from __future__ import annotations
 
@@ -118,9 +117,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     ],
     indirect=["server"],
 )
-def test_requests_at_the_edges_of_the_description_are_answered_as_described(
-    server: Server, mode: GenerationMode
-) -> None:
+def test_boundary_requests_get_documented_answers(server: Server, mode: GenerationMode) -> None:
     for operation in described().operations.values():
         cases = described().coverage(operation, mode)
         assert cases, operation.label
@@ -130,7 +127,7 @@ def test_requests_at_the_edges_of_the_description_are_answered_as_described(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("server", [TOKEN] if IS_SHORT else SERVERS, indirect=True)
-def test_generated_requests_are_answered_as_described(server: Server, mode: GenerationMode) -> None:
+def test_generated_requests_get_documented_answers(server: Server, mode: GenerationMode) -> None:
     for label, operation in described().operations.items():
         if mode is GenerationMode.NEGATIVE and label in TAKE_ANYTHING:
             continue
@@ -145,7 +142,7 @@ def test_generated_requests_are_answered_as_described(server: Server, mode: Gene
 
 @fuzzed
 @given(draw=st.data(), said=st.sampled_from(SAID), stream=st.booleans())
-def test_turns_by_any_policies_are_answered_as_described(
+def test_chat_completions_with_any_policy_headers_get_documented_answers(
     server: Server, draw: st.DataObject, said: str, stream: bool
 ) -> None:
     body: dict[str, Any] = {

@@ -1,5 +1,7 @@
-"""Whatever is sent, nothing breaks: no 500, errors in one shape, and what is refused changes nothing. The
-requests that once broke something follow the generated ones, one test each."""
+"""Random requests cause no 500, errors have one shape, and refused requests change nothing.
+
+Each request that once broke the server has a test of its own below.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def application() -> Iterator[Application]:
 
 @fuzzed
 @given(headers=CONVERSING, body=BODIES)
-def test_chat_completions_in_a_conversation(
+def test_chat_completion_with_any_body_is_readable_or_refused_without_change(
     application: Application, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     before = application.everything()
@@ -69,7 +71,7 @@ def check_can_be_read(application: Application, reply: Reply) -> None:
 
 @fuzzed
 @given(headers=HEADERS, body=BODIES)
-def test_chat_completions_with_any_headers(
+def test_chat_completion_with_any_headers_gets_a_well_formed_answer(
     application: Application, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     check_reply(application.ask("POST", CHAT, headers, body))
@@ -77,7 +79,7 @@ def test_chat_completions_with_any_headers(
 
 @fuzzed
 @given(draw=st.data(), method=METHODS, headers=HEADERS, body=BODIES, query=QUERIES)
-def test_any_path_by_any_method(
+def test_request_to_any_path_by_any_method_gets_a_well_formed_answer_and_changes_nothing(
     application: Application,
     draw: st.DataObject,
     method: str,
@@ -104,7 +106,7 @@ def asked(application: Application, key: str, body: str) -> Reply:
 @pytest.mark.parametrize("value", ["1e400", "[" * 978 + "]" * 978])
 @pytest.mark.parametrize("field", ["tools", "stream_options", "metadata"])
 @pytest.mark.parametrize("stream", ["true", "false"])
-def test_a_field_that_is_passed_on_unread_harms_nobody(
+def test_passthrough_field_with_an_extreme_value_causes_no_internal_error(
     application: Application, field: str, value: str, stream: str
 ) -> None:
     given = f'{{"x": {value}}}' if field == "stream_options" else value
@@ -123,7 +125,7 @@ def test_a_field_that_is_passed_on_unread_harms_nobody(
         '{"role": "system", "content": [{"type": "text", "text": "Hi", "x": NESTED}]}',
     ],
 )
-def test_no_message_makes_a_conversation_unreadable(
+def test_deeply_nested_message_is_refused_or_leaves_the_conversation_readable(
     application: Application, depth: int, message: str
 ) -> None:
     """A message that could just be read was kept, and made every later turn fail, where the stack was deeper
@@ -135,7 +137,7 @@ def test_no_message_makes_a_conversation_unreadable(
     assert reply.status == 200, reply.told
 
 
-def test_a_request_that_names_two_conversations_is_in_neither(application: Application) -> None:
+def test_request_with_two_conversation_ids_is_refused_and_changes_nothing(application: Application) -> None:
     before = application.everything()
     twice = [(b"x-conversation-id", b"this"), (b"x-conversation-id", b"that")]
     body = f'{{"model": "demo", "messages": [{HI}]}}'.encode()
@@ -153,7 +155,7 @@ def test_a_request_that_names_two_conversations_is_in_neither(application: Appli
         b'{"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "tools": ["\xed\xa0\x80"]}',
     ],
 )
-def test_a_body_is_text_wherever_one_looks(application: Application, body: bytes) -> None:
+def test_body_that_is_not_utf8_is_refused_with_400(application: Application, body: bytes) -> None:
     for named in ([], [(b"x-conversation-id", b"text")]):
         reply = application.ask("POST", CHAT, [HOST, JSON, *named], body)
         assert (reply.status, b"not UTF-8" in reply.body) == (400, True), reply.told
@@ -168,7 +170,7 @@ def test_a_body_is_text_wherever_one_looks(application: Application, body: bytes
         "{",
     ],
 )
-def test_who_is_not_let_in_any_more_learns_nothing_else(body: str) -> None:
+def test_tokenless_caller_receives_only_the_missing_token_error_once_a_token_exists(body: str) -> None:
     """Turns are let in from memory, and their begin finds out: one that was refused before its begin was told
     why, and which models there are."""
     with closing(Application()) as application:
@@ -178,7 +180,7 @@ def test_who_is_not_let_in_any_more_learns_nothing_else(body: str) -> None:
             assert (reply.status, b"missing_token" in reply.body) == (401, True), reply.told
 
 
-def test_a_revoked_token_is_told_so_whatever_it_lacks() -> None:
+def test_revoked_token_without_the_scope_gets_401_instead_of_403() -> None:
     """It was remembered what the token may do, and it was told that this is not enough."""
     with closing(Application()) as application:
         _, text = application.new_token(scopes=["chats:read"])
@@ -189,6 +191,6 @@ def test_a_revoked_token_is_told_so_whatever_it_lacks() -> None:
         assert application.ask("POST", CHAT, headers, body).status == 401
 
 
-def test_a_page_of_nothing_is_refused(application: Application) -> None:
+def test_page_limit_of_zero_is_refused_with_400(application: Application) -> None:
     reply = application.ask("GET", f"/api/chats/{application.chat}", [HOST], b"", b"limit=0")
     assert (reply.status, b"limit must be 1" in reply.body) == (400, True), reply.told

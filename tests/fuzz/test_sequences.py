@@ -1,5 +1,4 @@
-"""Many clients at one server, in any order, with tokens that come and go: whatever they do, every answer is
-one that is described, and when they have gone, nothing is left of them but their turns."""
+"""Many concurrent clients with changing tokens get documented answers only, and leave only their turns."""
 
 from __future__ import annotations
 
@@ -56,10 +55,10 @@ def played(seed: int, kind: str, described: Described) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-def test_nothing_is_left_of_a_crowd_but_its_turns(seed: int, described: Described) -> None:
+def test_server_after_a_crowd_of_clients_holds_only_their_turns(seed: int, described: Described) -> None:
     kind = "sqlite" if seed % 2 else "memory"
     assert len(played(seed, kind, described)) > CLIENTS / 2
 
 
-def test_the_seed_decides_everything(described: Described) -> None:
+def test_crowd_of_clients_with_one_seed_plays_the_same_sequence(described: Described) -> None:
     assert played(3, "memory", described) == played(3, "memory", described)

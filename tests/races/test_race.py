@@ -1,4 +1,4 @@
-"""Two workers, one store, real HTTP: whatever clients ask of a chat at once came one after the other."""
+"""Concurrent requests to one chat over HTTP, with two workers on one store, have a serial outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run fails by its logs, whoever wrote them."""
+"""A test run fails if the log of any of its processes contains a secret or chat text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(folder: Path, test: str, *flags: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n1"])
-def test_a_leak_fails_the_run(workers: str, tmp_path: Path) -> None:
+def test_secret_in_a_log_fails_the_test_run(workers: str, tmp_path: Path) -> None:
     done = run(tmp_path, LEAKS, workers)
     assert "3 passed" in done.stdout, done.stdout + done.stderr
     assert done.returncode != 0, done.stdout
@@ -74,14 +74,14 @@ def test_a_leak_fails_the_run(workers: str, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("turnledger-run-*"))) == 1
 
 
-def test_a_run_without_a_leak_passes_and_leaves_nothing(tmp_path: Path) -> None:
+def test_run_without_a_secret_in_its_logs_passes_and_leaves_no_folder(tmp_path: Path) -> None:
     done = run(tmp_path, "def test(): pass", "-n1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
     assert not list(tmp_path.glob("turnledger-run-*"))
 
 
-def test_the_log_of_a_server_that_a_test_starts_is_in_the_folder_of_the_run() -> None:
+def test_log_of_a_server_started_by_a_test_is_in_the_run_folder() -> None:
     folder = Path(os.environ[FOLDER])
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         server.get("/healthz", "X-Request-Id: in-the-folder", "Authorization: Bearer looked-for-there")
@@ -122,7 +122,7 @@ def searched(folder: Path, *lines: str) -> Report:
         (f"Warning: {CREDENTIAL}", "a credential"),
     ],
 )
-def test_a_planted_secret_is_found(tmp_path: Path, line: str, what: str) -> None:
+def test_secret_planted_in_a_log_is_found(tmp_path: Path, line: str, what: str) -> None:
     report = searched(tmp_path, '{"event": "request"}', line)
     assert what in [finding.what for finding in report.findings]
     assert {finding.file for finding in report.findings} == {"1.log"}
@@ -140,12 +140,12 @@ def test_a_planted_secret_is_found(tmp_path: Path, line: str, what: str) -> None
         json.dumps({"event": "e", "deep": {"list": [1, TEXT]}}),
     ],
 )
-def test_what_was_said_is_found_whole_or_in_part(tmp_path: Path, line: str) -> None:
+def test_chat_text_in_a_log_is_found_whole_or_in_part(tmp_path: Path, line: str) -> None:
     findings = searched(tmp_path, line).findings
     assert {finding.what.partition(" (")[0] for finding in findings} == {"what was said"}
 
 
-def test_what_may_be_in_a_log_is_not_found(tmp_path: Path) -> None:
+def test_allowed_log_content_is_not_reported(tmp_path: Path) -> None:
     lines = [
         '{"method":"POST","path":"/v1/chat/completions","status":401,"code":"invalid_token","event":"request"}',
         '{"event": "signalled_again", "who": "nobody in particular", "x": "some other header"}',
@@ -156,13 +156,13 @@ def test_what_may_be_in_a_log_is_not_found(tmp_path: Path) -> None:
     assert report == Report(logs=1, lines=4, said=3, findings=[])
 
 
-def test_one_long_word_is_a_text_too(tmp_path: Path) -> None:
+def test_chat_text_of_one_long_word_is_found(tmp_path: Path) -> None:
     notes = Notes(str(tmp_path / "2.said"), at_once=True)
     notes.text("Rumpelstilzchen")
     assert searched(tmp_path, "name=rumpelstilzchen").findings
 
 
-def test_where_a_server_listens_is_no_secret(tmp_path: Path) -> None:
+def test_listening_address_in_a_log_is_not_reported(tmp_path: Path) -> None:
     notes = Notes(str(tmp_path / "2.said"), at_once=True)
     notes.text("Look at http://127.0.0.1:8383/docs/a/secret/place, please.")
     listens = "Uvicorn running on http://127.0.0.1:44745 (Press CTRL+C to quit)"

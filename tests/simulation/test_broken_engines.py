@@ -1,4 +1,4 @@
-"""The simulator can fail: every engine that is broken on purpose is caught."""
+"""The simulator catches every deliberately broken engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EDITING = ("wander",)
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_is_caught(name: str) -> None:
+def test_broken_engine_is_caught_by_the_simulator(name: str) -> None:
     with engine_broken_by(name):
         caught = _caught(name)
     assert caught
@@ -28,13 +28,13 @@ def test_is_caught(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["leaves_tickets_behind_when_the_pointer_moves", "removes_turns_that_a_fork_still_needs"]
 )
-def test_what_is_broken_in_a_store_is_caught_there(name: str) -> None:
+def test_broken_engine_operation_of_a_store_is_caught_on_sqlite(name: str) -> None:
     """What these leave out is done by the rows of each store, in its own way."""
     with engine_broken_by(name):
         assert _caught(name, "sqlite")
 
 
-def test_the_head_is_a_second_net_under_the_fence() -> None:
+def test_commit_without_the_fence_still_lands_only_on_the_head_it_ran_on() -> None:
     """Without the fence, a commit still lands only on the head it ran on."""
     with engine_broken_by("commits_without_the_fence"):
         broken = [what for seed in range(SOME) for what in _broken(seed)]
@@ -42,7 +42,7 @@ def test_the_head_is_a_second_net_under_the_fence() -> None:
     assert not any("chain" in what or "ran on" in what for what in broken)
 
 
-def test_the_head_is_a_second_net_under_the_fence_of_an_edit() -> None:
+def test_edit_without_the_fence_still_commits_only_on_the_head_it_began_on() -> None:
     """Without the fence, an edit still commits only while its lane has the head it began on."""
     with engine_broken_by("commits_an_edit_without_fence_and_head"):
         seeds = (BEHIND_A_HEAD, *range(ENOUGH))

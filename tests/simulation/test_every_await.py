@@ -1,8 +1,8 @@
-"""A turn may be cancelled at every one of its awaits: the caller learns the truth, and all goes on.
+"""Cancel a turn at each of its awaits: the exception reports the true outcome and the next turn works.
 
-Each scene has a victim, whose task is cancelled at its first await, in the next run at its second, and so on
-to its last. After each run: the cancellation was raised, its exception says what is in the history, no tool
-ran twice, nothing is left in a lane or a queue, the store keeps its promises, and the next turn works.
+Each scene runs once per await of its victim task. After each run: the cancellation was raised, its exception
+matches the history, no tool ran twice, lane and queue are empty, the store is consistent, and the next turn
+commits.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ CASES = [
     CASES,
     ids=[f"{store}-{kind.__name__}-{scene.__name__}" for store, kind, scene in CASES],
 )
-def test_cancellation_at_every_await_is_raised_told_truly_and_leaves_all_in_order(
+def test_cancellation_at_every_await_is_raised_with_the_true_outcome_and_leaves_the_lane_free(
     store: str, kind: type[asyncio.Future[Any]], scene: SceneRun, when: When
 ) -> None:
     cancel_at_every_await(store, kind, scene, when)

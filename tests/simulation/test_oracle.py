@@ -1,4 +1,4 @@
-"""The oracle of the simulator knows right from wrong: copies, transcripts, listeners and their agreement."""
+"""The oracle of the simulator accepts correct and rejects incorrect transcripts and event streams."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def broken_by(turns: list[Turn], copy: list[Message], unseen: Hidden) -> list[st
     return list(check_resent(world, [RestingBranch(CONVERSATION, branch, True, turns, [], {})]))
 
 
-def test_a_turn_that_its_client_did_not_send_may_stand_there_only_while_it_is_hidden_from_users() -> None:
+def test_oracle_accepts_an_unsent_turn_only_while_it_is_hidden_from_users() -> None:
     turns = line_of("a", "b", "c")
     hidden = frozenset({(turns[1].id, QUESTION), (turns[1].id, ANSWER)})
     assert not broken_by(turns, messages_of(turns[0]), hidden)
@@ -67,7 +67,7 @@ def test_a_turn_that_its_client_did_not_send_may_stand_there_only_while_it_is_hi
 
 
 @pytest.mark.parametrize("place", [QUESTION, ANSWER])
-def test_what_is_not_hidden_of_a_turn_has_to_be_sent(place: int) -> None:
+def test_oracle_requires_the_visible_part_of_a_partly_hidden_turn_to_be_sent(place: int) -> None:
     turns = line_of("a", "b", "c")
     hidden = frozenset({(turns[1].id, place)})
     sent = messages_of(turns[1])
@@ -75,7 +75,7 @@ def test_what_is_not_hidden_of_a_turn_has_to_be_sent(place: int) -> None:
     assert broken_by(turns, messages_of(turns[0]), hidden)
 
 
-def test_what_is_hidden_may_still_be_held_from_before() -> None:
+def test_oracle_accepts_a_hidden_turn_that_the_client_still_holds() -> None:
     turns = line_of("a", "b", "c")
     hidden = frozenset({(turns[0].id, QUESTION), (turns[0].id, ANSWER)})
     assert not broken_by(turns, [*messages_of(turns[0]), *messages_of(turns[1])], hidden)
@@ -87,26 +87,26 @@ SAME = [("a", False), ("b", True), ("c", False)]
 
 
 @pytest.mark.parametrize("told", ["abc", "ac"])
-def test_what_is_optional_may_be_left_out(told: str) -> None:
+def test_transcript_without_its_optional_messages_agrees(told: str) -> None:
     assert agrees(told, SAME)
 
 
 @pytest.mark.parametrize("told", ["", "ab", "bc", "abbc", "acc", "cab", "abcd"])
-def test_nothing_else_may_be_lost_doubled_or_moved(told: str) -> None:
+def test_transcript_with_lost_doubled_or_moved_messages_disagrees(told: str) -> None:
     assert not agrees(told, SAME)
 
 
-def test_an_optional_message_does_not_stand_for_a_later_one() -> None:
+def test_transcript_with_one_of_two_equal_messages_agrees_only_if_one_is_optional() -> None:
     assert agrees("aq", [("a", False), ("q", True), ("q", False)])
     assert not agrees("aq", [("a", False), ("q", False), ("q", False)])
 
 
-def test_what_comes_before_may_be_anything_where_that_is_said() -> None:
+def test_transcript_without_its_beginning_agrees_if_it_may_begin_late() -> None:
     assert agrees("c", SAME, may_begin_late=True)
     assert not agrees("a", SAME, may_begin_late=True)
 
 
-def test_a_beginning_ends_anywhere() -> None:
+def test_transcript_cut_at_its_end_is_accepted_as_a_beginning() -> None:
     assert begins_with("a", SAME)
     assert begins_with("ac", SAME)
     assert not begins_with("c", SAME)
@@ -128,7 +128,7 @@ def listener(*heard: Event, in_own_process: bool = False, was_taken_over: bool =
     return made
 
 
-def test_all_of_it_is_well() -> None:
+def test_listener_that_received_every_event_breaks_no_rule() -> None:
     assert list(listener(*EVENTS).problems(EVENTS)) == []
 
 
@@ -144,11 +144,11 @@ def test_all_of_it_is_well() -> None:
         ([*EVENTS[:3], TurnFinished(number=4, state=AttemptState.FAILED)], "otherwise"),
     ],
 )
-def test_anything_else_is_told(heard: list[Event], what: str) -> None:
+def test_listener_with_missing_doubled_or_changed_events_breaks_a_rule(heard: list[Event], what: str) -> None:
     assert any(what in problem for problem in listener(*heard).problems(EVENTS))
 
 
-def test_what_died_with_its_process_may_have_been_heard_there() -> None:
+def test_listener_in_a_crashed_process_may_have_received_unstored_events() -> None:
     left: list[Event] = [EVENTS[0], TurnFinished(number=2, state=AttemptState.FAILED)]
     heard = [*EVENTS[:3], left[1]]
     assert list(listener(*heard, in_own_process=True, was_taken_over=True).problems(left)) == []
@@ -156,7 +156,7 @@ def test_what_died_with_its_process_may_have_been_heard_there() -> None:
     assert list(listener(*heard, was_taken_over=True).problems(left)) != []
 
 
-def test_who_was_sent_away_since_the_chat_was_deleted_need_not_hear_the_end() -> None:
+def test_listener_dismissed_by_a_chat_deletion_may_miss_the_end() -> None:
     heard = listener(*EVENTS[:3])
     heard.was_refused = True
     assert list(heard.problems(EVENTS)) == []
@@ -180,7 +180,7 @@ def call(call_id: str) -> Item:
     return Item.of({"type": "function_call", "call_id": call_id, "name": "look", "arguments": "{}"})
 
 
-def test_what_was_done_on_the_other_side_is_not_shown() -> None:
+def test_displayed_transcript_omits_tool_calls_with_their_results() -> None:
     done = call("c")
     output = [
         message("assistant", "Let me see. "),
@@ -194,14 +194,14 @@ def test_what_was_done_on_the_other_side_is_not_shown() -> None:
     ]
 
 
-def test_a_call_that_is_left_is_shown_and_a_result_that_was_stated_is_not() -> None:
+def test_displayed_transcript_includes_an_open_call_and_omits_closing_results() -> None:
     left = call("c")
     shown: list[dict[str, Any]] = messages_of(turn([*closing_results([left]), message("user", "q")], [left]))
     assert [each["role"] for each in shown] == ["user", "assistant"]
     assert [each["id"] for each in shown[1]["tool_calls"]] == ["c"]
 
 
-def test_pieces_say_the_same_as_the_whole_and_results_say_nothing() -> None:
+def test_transcript_words_ignore_message_boundaries_and_tool_results() -> None:
     whole = [{"role": "user", "content": " a b "}, {"role": "assistant", "content": "c d"}]
     pieces = [
         {"role": "user", "content": "a b"},

@@ -1,4 +1,4 @@
-"""The production engine keeps its promises in seeded schedules, on memory and on SQLite."""
+"""The production engine breaks no promise in seeded schedules on memory and SQLite."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize(("store", "seeds"), SCHEDULES)
-def test_schedules_break_no_promise(store: str, seeds: range) -> None:
+def test_seeded_schedules_break_no_promise(store: str, seeds: range) -> None:
     assert sum(simulate(seed, store).turns for seed in seeds) >= len(seeds)
 
 
-def test_a_seed_replays_exactly_in_another_process() -> None:
+def test_simulation_seed_replays_exactly_in_another_process() -> None:
     check_replays({"memory": 10, "sqlite": 3})
 
 
@@ -48,7 +48,7 @@ def check_replays(seeds: dict[str, int]) -> None:
     assert len(reports) == 1
 
 
-def test_a_broken_promise_names_its_seed_and_replays() -> None:
+def test_violation_names_its_seed_and_replays() -> None:
     with engine_broken_by("keeps_on_crash"):
         found = [_violation(seed) for seed in range(10)]
         again = [_violation(seed) for seed in range(10)]
@@ -57,14 +57,14 @@ def test_a_broken_promise_names_its_seed_and_replays() -> None:
     assert f"seed {seed} on memory" in str(found[seed])
 
 
-def test_broken_promise_arrives_from_another_process() -> None:
+def test_violation_survives_pickling() -> None:
     sent = Violation(7, "memory", "what", "another")
     arrived = pickle.loads(pickle.dumps(sent))
     assert (str(arrived), arrived.others) == (str(sent), ("another",))
 
 
 @pytest.mark.parametrize(("seed", "store"), [(7414, "memory"), (1204, "sqlite")])
-def test_note_of_a_process_that_is_lost_with_the_power_breaks_no_promise(seed: int, store: str) -> None:
+def test_background_write_lost_with_the_power_breaks_no_promise(seed: int, store: str) -> None:
     simulate(seed, store)  # it writes a mark of the clock, or makes words findable, while a client asks
 
 

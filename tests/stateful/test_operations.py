@@ -1,4 +1,4 @@
-"""The engine's operations on SQLite and on the memory reference: same answers, same refusals, same rows."""
+"""Engine operations on SQLite and on the memory reference return the same results, refusals and rows."""
 
 from __future__ import annotations
 

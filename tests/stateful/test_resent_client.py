@@ -1,5 +1,7 @@
-"""A chat client that keeps its own list of messages, and does with it what real ones do: after each step the
-ledger holds that list, once. Only its beginning may be longer, where the client has trimmed it."""
+"""A chat client that resends its own message list: after each step the ledger holds that list once.
+
+Only the beginning may be longer in the ledger, where the client trimmed its list.
+"""
 
 from __future__ import annotations
 
@@ -317,5 +319,5 @@ async def live(steps: list[int], seed: int) -> None:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(st.lists(st.integers(0, len(STEPS) - 1), min_size=2, max_size=9), st.integers(0, 10_000))
-def test_the_ledger_holds_what_the_client_holds(steps: list[int], seed: int) -> None:
+def test_ledger_holds_the_message_list_of_a_resending_client_once(steps: list[int], seed: int) -> None:
     asyncio.run(live(steps, seed))

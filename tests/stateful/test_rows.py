@@ -1,4 +1,4 @@
-"""The rows of SQLite and of the memory reference are the same after any transactions, undone or not."""
+"""SQLite and the memory reference hold the same rows after any transactions, rolled back or not."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def attempt(tables: Tables, _: None) -> Attempt | None:
 
 
 @pytest.mark.parametrize("purge_at", [None, 2_000])
-def test_a_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair, purge_at: int | None) -> None:
+def test_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair, purge_at: int | None) -> None:
     """So it is ended with the policies it has: `save_attempt` is not there to change those."""
     make(pair, 0, at=1_000)
     request = BeginRequest(
@@ -282,14 +282,14 @@ async def add_attempt(tables: Tables, state: AttemptState) -> None:
     await tables.add_attempt(made)
 
 
-def test_an_id_is_given_to_one_attempt_running_or_ended(pair: Pair) -> None:
+def test_attempt_id_already_used_by_an_ended_attempt_is_refused(pair: Pair) -> None:
     """SQLite's attempt table is keyed by (ended, id), which alone would let it hold an id twice."""
     make(pair, 0, at=1_000)
     pair.transact(add_attempt, AttemptState.FAILED)
     assert pair.transact(add_attempt, AttemptState.RUNNING).error is StoreError
 
 
-def test_a_page_is_not_empty_while_there_is_more_to_list(pair: Pair) -> None:
+def test_list_page_skips_lapsed_conversations_and_is_not_empty_while_more_follow(pair: Pair) -> None:
     """A lapsed conversation is taken out of the page, not out of what the page is taken from."""
     make(pair, 0, at=1_000)
     make(pair, 1, at=1_500, expires_after=100)

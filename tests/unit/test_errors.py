@@ -1,4 +1,4 @@
-"""The error tree is the one that is drawn, and every error says something a person can use."""
+"""The error tree matches its drawing; each error has a code and a usable message."""
 
 import inspect
 import re
@@ -53,18 +53,18 @@ def make(kind: type[TurnledgerError]) -> TurnledgerError:
     return kind(*ARGUMENTS.get(kind, []))
 
 
-def test_the_tree_is_the_one_that_is_drawn() -> None:
+def test_error_tree_matches_the_drawing() -> None:
     real = {kind.__name__: kind.__bases__[0].__name__ for kind in CLASSES}
     assert drawn_parents() == {**real, "TurnledgerError": None}
     assert all(len(kind.__bases__) == 1 for kind in CLASSES)
 
 
-def test_the_classes_stand_in_the_order_of_the_drawing() -> None:
+def test_error_classes_are_defined_in_the_order_of_the_drawing() -> None:
     drawn = list(drawn_parents())
     assert drawn == sorted(drawn, key=lambda name: inspect.getsourcelines(getattr(errors, name))[1])
 
 
-def test_every_error_has_a_code_of_its_own() -> None:
+def test_error_codes_are_set_unique_and_snake_case() -> None:
     codes = [vars(kind).get("code") for kind in CLASSES]
     assert None not in codes
     assert len(set(codes)) == len(CLASSES)
@@ -72,13 +72,13 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_the_code_follows_from_the_name(kind: type[TurnledgerError]) -> None:
+def test_error_code_is_the_class_name_in_snake_case(kind: type[TurnledgerError]) -> None:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
     assert kind.code == ("error" if kind is TurnledgerError else name)
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_error_has_a_message_a_person_can_use(kind: type[TurnledgerError]) -> None:
+def test_default_error_message_is_one_sentence(kind: type[TurnledgerError]) -> None:
     assert vars(kind)["__doc__"]
     message = str(make(kind))
     assert message[0].isupper()
@@ -88,11 +88,11 @@ def test_every_error_has_a_message_a_person_can_use(kind: type[TurnledgerError])
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind not in {*ARGUMENTS, TurnStopped}])
-def test_a_message_of_ones_own_is_used(kind: type[TurnledgerError]) -> None:
+def test_error_with_a_custom_message_uses_it(kind: type[TurnledgerError]) -> None:
     assert str(kind("Something else.")) == "Something else."
 
 
-def test_errors_carry_what_they_are_about() -> None:
+def test_errors_carry_the_objects_they_are_about() -> None:
     committed = turn()
     assert MissingToolResults(("a", "b")).missing == ("a", "b")
     assert "calls a, b." in str(MissingToolResults(("a", "b")))
@@ -107,7 +107,7 @@ def test_errors_carry_what_they_are_about() -> None:
     assert TurnStopped().turn is None
 
 
-def test_a_refusal_tells_what_the_model_said() -> None:
+def test_model_refused_message_includes_status_and_the_models_message() -> None:
     refused = ModelRefused(429, {"message": "Slow\n down.", "code": "rate_limit"}, 2.5)
     assert (refused.status, refused.error["code"], refused.retry_after) == (429, "rate_limit", 2.5)
     assert str(refused) == "The model refused the request with status 429: Slow down."
@@ -115,6 +115,6 @@ def test_a_refusal_tells_what_the_model_said() -> None:
     assert ModelRefused(400).error == {}
 
 
-def test_a_stop_says_what_became_of_the_turn() -> None:
+def test_turn_stopped_message_reports_whether_the_turn_was_kept() -> None:
     assert "kept" in str(TurnStopped(turn()))
     assert "discarded" in str(TurnStopped())

@@ -1,4 +1,4 @@
-"""The front door: what it refuses, what it leaves behind, and that it never blocks the event loop."""
+"""The ledger: refusals, recovery and probes; it never blocks the event loop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def pays(turn: RunningTurn) -> None:
     turn.emit("done")
 
 
-async def test_the_loop_is_never_blocked(tmp_path: Path) -> None:
+async def test_ledger_on_sqlite_never_blocks_the_event_loop(tmp_path: Path) -> None:
     with blockbuster_ctx():
         async with await Ledger.open(f"sqlite:///{tmp_path}/chats.db") as ledger:
             chat = await ledger.conversation(conversation_key="k")
@@ -66,7 +66,7 @@ async def test_events_are_numbered_without_gaps_and_end_with_the_outcome() -> No
     assert told[-1].state is AttemptState.COMPLETED
 
 
-async def test_a_reader_that_breaks_at_the_last_event_cannot_undo_the_commit() -> None:
+async def test_event_reader_that_raises_at_the_last_event_does_not_undo_the_commit() -> None:
     def reader(event: Event) -> None:
         if isinstance(event, TurnFinished):
             raise ValueError("broken reader")
@@ -76,7 +76,7 @@ async def test_a_reader_that_breaks_at_the_last_event_cannot_undo_the_commit() -
         assert (await chat.run(answer, "q", on_event=reader)).text == "yes"
 
 
-async def test_closing_ends_running_turns_and_wakes_who_waits() -> None:
+async def test_ledger_close_ends_running_turns_and_fails_waiting_ones() -> None:
     started = asyncio.Event()
 
     async def forever(turn: RunningTurn) -> None:
@@ -101,7 +101,7 @@ async def test_closing_ends_running_turns_and_wakes_who_waits() -> None:
         await ledger.conversation()
 
 
-async def test_a_block_runs_once() -> None:
+async def test_turn_block_entered_twice_is_refused() -> None:
     async with await Ledger.open("memory:") as ledger:
         block = (await ledger.conversation()).turn("q")
         async with block as turn:
@@ -121,7 +121,7 @@ async def test_a_block_runs_once() -> None:
         ({"idempotency_key": ""}, "1 to 512"),
     ],
 )
-async def test_an_unknown_policy_is_refused_with_the_known_ones(
+async def test_turn_with_an_unknown_policy_is_refused_with_the_known_ones(
     arguments: dict[str, str], names: str
 ) -> None:
     async with await Ledger.open("memory:") as ledger:
@@ -130,7 +130,7 @@ async def test_an_unknown_policy_is_refused_with_the_known_ones(
             chat.turn("q", **arguments)  # type: ignore[arg-type]
 
 
-async def test_bounds_are_kept() -> None:
+async def test_input_beyond_its_limits_is_refused_and_stores_no_turn() -> None:
     limits = Limits(input_items=2, turn_bytes=500)
     async with await Ledger.open("memory:", limits=limits) as ledger:
         chat = await ledger.conversation()
@@ -153,7 +153,7 @@ async def test_bounds_are_kept() -> None:
         assert await chat.turns() == []
 
 
-async def test_a_block_that_stops_its_own_conversation_is_shown_the_way() -> None:
+async def test_chat_stop_inside_its_own_turn_block_is_refused_with_a_hint_to_turn_stop() -> None:
     async with await Ledger.open("memory:") as ledger:
         chat = await ledger.conversation()
         async with chat.turn("q") as turn:
@@ -163,7 +163,7 @@ async def test_a_block_that_stops_its_own_conversation_is_shown_the_way() -> Non
         assert turn.state is AttemptState.COMPLETED
 
 
-async def test_a_lapsed_conversation_is_not_listed() -> None:
+async def test_lapsed_conversation_is_not_listed() -> None:
     clock = FakeClock()
     async with await Ledger.over(MemoryStore(Database(ttl_ms=1000)), clock=clock) as ledger:
         kept = await ledger.conversation(expires_after=1000.0)
@@ -172,7 +172,7 @@ async def test_a_lapsed_conversation_is_not_listed() -> None:
         assert [each.conversation.id for each in (await ledger.list()).chats] == [kept.id]
 
 
-async def test_what_is_at_work_is_counted() -> None:
+async def test_at_work_counts_running_and_waiting_turns() -> None:
     async def hang(turn: RunningTurn) -> None:
         await asyncio.Event().wait()
 
@@ -191,7 +191,7 @@ async def test_what_is_at_work_is_counted() -> None:
         assert Host(ledger).at_work() == (0, 0, 0)
 
 
-async def test_what_a_dead_process_left_running_is_ended_when_somebody_says_so(tmp_path: Path) -> None:
+async def test_recover_ends_the_turns_of_a_dead_process_only(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chats.db"
     code = (
         "import asyncio; from turnledger import Ledger\n"
@@ -217,7 +217,7 @@ async def test_what_a_dead_process_left_running_is_ended_when_somebody_says_so(t
         assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
 
-async def test_a_probe_tells_whether_the_store_can_be_written_to(tmp_path: Path) -> None:
+async def test_probe_raises_while_the_store_file_is_moved_away(tmp_path: Path) -> None:
     file = tmp_path / "chats.db"
     async with await Ledger.open(f"sqlite:///{file}") as ledger:
         await Host(ledger).probe()
@@ -230,7 +230,7 @@ async def test_a_probe_tells_whether_the_store_can_be_written_to(tmp_path: Path)
         await Host(ledger).probe()
 
 
-async def test_a_probe_whose_outcome_is_unknown_says_what_the_store_ran_into() -> None:
+async def test_probe_with_an_unknown_outcome_raises_the_cause_of_the_store() -> None:
     store = GatedStore(MemoryStore())
     full = OutcomeUnknown("disk is full")
     full.because = StoreFull

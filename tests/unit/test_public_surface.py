@@ -1,4 +1,4 @@
-"""The front door is small, known by heart, and documented."""
+"""The public names and members are exactly those listed, and documented."""
 
 import inspect
 import subprocess
@@ -23,7 +23,7 @@ def public(kind: type) -> set[str]:
     return {name for name in vars(kind) if not name.startswith("_")}
 
 
-def test_these_names_are_at_the_top() -> None:
+def test_turnledger_exports_exactly_these_names() -> None:
     assert turnledger.__all__ == [
         "Chat",
         "Context",
@@ -43,13 +43,13 @@ def test_these_names_are_at_the_top() -> None:
     ]
 
 
-def test_every_name_is_exported_once() -> None:
+def test_exported_names_are_unique_across_modules() -> None:
     names = [name for _, name in EXPORTED]
     assert sorted(set(names)) == sorted(names)
 
 
 @pytest.mark.parametrize(("module", "name"), EXPORTED, ids=[name for _, name in EXPORTED])
-def test_every_exported_name_is_there_and_documented(module: Any, name: str) -> None:
+def test_exported_name_exists_and_is_documented(module: Any, name: str) -> None:
     exported: Any = getattr(module, name)
     inherited = {each.__doc__ for each in (Enum, *getattr(exported, "__bases__", ()))}
     assert exported.__doc__
@@ -57,7 +57,7 @@ def test_every_exported_name_is_there_and_documented(module: Any, name: str) -> 
     assert not exported.__doc__.startswith(f"{name}(")  # what dataclasses make up
 
 
-def test_chats_of_an_owner_can_do_this() -> None:
+def test_chats_has_exactly_these_public_members() -> None:
     assert public(Chats) == {
         "changes",
         "conversation",
@@ -82,11 +82,11 @@ def test_chats_of_an_owner_can_do_this() -> None:
     }
 
 
-def test_a_ledger_can_also_do_this() -> None:
+def test_ledger_adds_exactly_these_public_members() -> None:
     assert public(Ledger) == {"backup", "check", "close", "for_owner", "open", "over", "retain"}
 
 
-def test_a_host_can_do_this() -> None:
+def test_host_has_exactly_these_public_members() -> None:
     assert public(Host) == {
         "at_work",
         "clock",
@@ -99,15 +99,15 @@ def test_a_host_can_do_this() -> None:
     }
 
 
-def test_shares_can_do_this() -> None:
+def test_shares_has_exactly_these_public_members() -> None:
     assert public(Shares) == {"create", "exchange", "list", "revoke"}
 
 
-def test_tokens_can_do_this() -> None:
+def test_tokens_has_exactly_these_public_members() -> None:
     assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke", "store_secret"}
 
 
-async def test_reprs_name_what_they_show() -> None:
+async def test_reprs_show_owner_id_title_and_state() -> None:
     async with await Ledger.open() as ledger:
         ann = ledger.for_owner("ann", scope="shop")
         chat = await ann.conversation(title="Where is my order?")
@@ -121,7 +121,7 @@ async def test_reprs_name_what_they_show() -> None:
     assert repr(Item.of("Hi")).startswith('Item({"type":"message"')
 
 
-def test_a_chat_can_do_this() -> None:
+def test_chat_has_exactly_these_public_members() -> None:
     assert public(Chat) == {
         "as_opened",
         "attempts",
@@ -157,7 +157,7 @@ def test_a_chat_can_do_this() -> None:
     }
 
 
-def test_a_running_turn_can_do_this() -> None:
+def test_running_turn_has_exactly_these_public_members() -> None:
     for_the_block = {
         "add",
         "began",
@@ -198,23 +198,23 @@ def test_a_running_turn_can_do_this() -> None:
     assert public(RunningTurn) == for_the_block | for_the_engine
 
 
-def test_a_turn_that_is_asked_for_can_do_this() -> None:
+def test_turn_block_has_exactly_these_public_members() -> None:
     assert public(TurnBlock) == {"id", "note_delivery", "run", "waits_in"}
 
 
 @pytest.mark.parametrize("kind", [Chats, Ledger, Chat, Host, RunningTurn, Tokens, TurnBlock])
-def test_every_public_method_is_documented(kind: type) -> None:
+def test_public_methods_are_documented(kind: type) -> None:
     methods = [name for name in public(kind) if callable(getattr(kind, name))]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []
 
 
-def test_a_name_that_is_not_there_is_no_attribute() -> None:
+def test_unknown_name_of_turnledger_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Leger'"):
         _ = turnledger.Leger
     assert set(turnledger.__all__) <= set(dir(turnledger))
 
 
-def test_the_engine_is_loaded_for_those_who_use_it() -> None:
+def test_import_of_turnledger_does_not_load_the_engine() -> None:
     code = "import sys, turnledger, turnledger.errors, turnledger.model.event; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"apsw", "asyncio", "turnledger.engine", "turnledger.ledger"} & set(loaded.split())

@@ -1,4 +1,4 @@
-"""Tokens and share links as a server handles them: what they cost, and where the secret comes from."""
+"""Tokens and share links: store operations per call, and the randomness of secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
+async def test_token_operations_use_one_transaction_each_and_note_uses_without_disk_sync() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
         store.operations.clear()
@@ -57,13 +57,13 @@ async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
         ]
 
 
-async def test_a_single_text_is_a_list_of_one() -> None:
+async def test_token_created_with_a_single_scope_and_model_string_has_one_of_each() -> None:
     async with await Ledger.open("memory:") as ledger:
         made, _ = await Host(ledger).tokens.create(scopes="turns:run", models="fast")
     assert (made.scopes, made.models) == ({TokenScope.TURNS_RUN}, ("fast",))
 
 
-async def test_secrets_do_not_repeat_between_ledgers() -> None:
+async def test_token_secrets_are_unique_across_ledgers() -> None:
     texts = set()
     for _ in range(3):
         async with await Ledger.open("memory:") as ledger:
@@ -71,7 +71,7 @@ async def test_secrets_do_not_repeat_between_ledgers() -> None:
     assert len(texts) == 9
 
 
-async def test_the_secret_is_made_of_random_bits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_secret_is_made_of_its_own_random_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[int] = []
 
     def urandom(size: int) -> bytes:
@@ -87,7 +87,7 @@ async def test_the_secret_is_made_of_random_bits_of_its_own(monkeypatch: pytest.
 NONCE = "n" * 22
 
 
-async def test_a_visitor_is_one_write_and_none_if_he_asks_again() -> None:
+async def test_share_exchange_writes_once_and_only_reads_when_repeated() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
         _, code = await Host(ledger).shares.create(scope="shop")
@@ -99,7 +99,7 @@ async def test_a_visitor_is_one_write_and_none_if_he_asks_again() -> None:
         assert store.operations == [("look", None)]
 
 
-async def test_guesses_hold_up_nobody_who_writes() -> None:
+async def test_share_exchange_with_a_guessed_code_only_reads() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
         store.operations.clear()
@@ -109,7 +109,7 @@ async def test_guesses_hold_up_nobody_who_writes() -> None:
         assert store.operations == [("look", None)]
 
 
-async def test_codes_are_made_of_secret_bits_of_their_own() -> None:
+async def test_share_codes_are_unique() -> None:
     async with await Ledger.open() as ledger:
         codes = {(await Host(ledger).shares.create(scope="shop"))[1] for _ in range(3)}
     assert len(codes) == 3

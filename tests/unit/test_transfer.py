@@ -1,5 +1,4 @@
-"""Whatever was done in chats, a file of them makes the same chats elsewhere; and whatever a file says, the
-store that took it in keeps its promises."""
+"""An export imported elsewhere recreates the chats; a damaged file leaves the store consistent."""
 
 from __future__ import annotations
 
@@ -152,7 +151,7 @@ async def talked(store: str, steps: Sequence[tuple[str, Any, str]]) -> bytes:
 @pytest.mark.parametrize(("here", "there"), [("memory", "sqlite"), ("sqlite", "memory")])
 @hypothesised
 @given(steps=STEPS, seed=st.integers(0, 9))
-def test_a_file_makes_the_same_chats_elsewhere(
+def test_export_imported_elsewhere_recreates_the_same_chats(
     here: str, there: str, steps: list[tuple[str, Any, str]], seed: int
 ) -> None:
     async def story() -> None:
@@ -205,7 +204,7 @@ SPOILT = st.one_of(
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @hypothesised
 @given(spoils=st.lists(SPOILT, min_size=1, max_size=6), seed=st.integers(0, 99))
-def test_whatever_a_file_says_the_store_keeps_its_promises(
+def test_import_of_a_damaged_file_leaves_the_store_consistent(
     rich: bytes, store: str, spoils: list[tuple[str, int, Any]], seed: int
 ) -> None:
     file = rich
@@ -269,14 +268,14 @@ def _other_field(lines: list[bytes], at: int, random: Random) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def test_every_kind_of_turn_is_in_the_file_that_is_spoilt(rich: bytes) -> None:
+def test_damaged_file_fixture_contains_every_kind_of_turn(rich: bytes) -> None:
     for kind in TurnKind:
         assert f'"kind":"{kind.value}"'.encode() in rich
     assert b'"flags"' in rich
     assert len(by_chat(rich)) == 2
 
 
-async def test_a_chat_of_the_future_does_not_stand_before_all_others_for_ever() -> None:
+async def test_import_of_a_chat_dated_in_the_future_clamps_its_use_time_or_refuses_it() -> None:
     async with ledger_over("memory") as ledger:
         now = Host(ledger).clock.now_ms()
         late = now + 365 * 24 * 3600 * 1000

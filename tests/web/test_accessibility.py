@@ -1,4 +1,4 @@
-"""Everybody can use the page: axe finds nothing wrong in any of its states, and no mouse is needed."""
+"""Accessibility: no axe violation in any scene, and full use by keyboard."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WALKS = [
 """Scenes that follow each other in one page."""
 
 
-def test_all_scenes_are_walked_through() -> None:
+def test_accessibility_walks_cover_every_scene() -> None:
     assert sorted(name for walk in WALKS for name in walk) == sorted(SCENES)
 
 
 @pytest.mark.parametrize("walk", WALKS, ids="-".join)
-def test_nothing_is_wrong_in_any_state(
+def test_page_has_no_axe_violation_in_any_scene_and_theme(
     walk: tuple[str, ...], house: House, profile: Profile, request: pytest.FixtureRequest
 ) -> None:
     person = (request.getfixturevalue("demo") if WITH_DEMO & set(walk) else house).person()
@@ -46,7 +46,7 @@ def test_nothing_is_wrong_in_any_state(
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
-def test_nothing_is_wrong_in_the_list_on_a_phone(person: Person, profile: Profile) -> None:
+def test_chat_list_on_a_phone_has_no_axe_violation(person: Person, profile: Profile) -> None:
     page = profile(person, viewport=PHONE).new_page()
     wrong = {name: violations_in_each_theme(page) for name, _ in staged(page, person, LIST)}
     assert {name: found for name, found in wrong.items() if found} == {}
@@ -61,7 +61,7 @@ def reach(page: Page, target: Locator, key: str = "Tab") -> None:
     raise AssertionError(f"{target} is not reached with {key}")
 
 
-def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
+def test_page_is_fully_usable_by_keyboard(tab: Page, person: Person) -> None:
     model, keys, log = person.house.model, tab.keyboard, tab.get_by_role("log")
     turns = tab.locator("[data-turn]")
 
@@ -131,7 +131,7 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
     assert [each["title"] for each in person.chats()] == ["Renamed"]
 
 
-def test_the_first_key_leads_past_the_list(tab: Page, person: Person) -> None:
+def test_skip_link_comes_first_and_moves_focus_to_the_chat(tab: Page, person: Person) -> None:
     expect(tab.get_by_role("textbox", name="Message")).to_be_focused()
     tab.evaluate("document.activeElement.blur()")
     skip = tab.get_by_role("button", name="Skip to chat")

@@ -1,4 +1,4 @@
-"""Other wordings, other answers, and the way back to what was there before."""
+"""Edited messages, regenerated answers, siblings, forks and undo in the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spoken(tab: Page, person: Person) -> Page:
     return tab
 
 
-def test_another_wording_or_answer_takes_the_place_of_the_first_which_is_not_lost(
+def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as_a_sibling(
     spoken: Page, person: Person
 ) -> None:
     model, field = person.house.model, spoken.get_by_role("textbox", name="Edit message")
@@ -73,7 +73,7 @@ def test_another_wording_or_answer_takes_the_place_of_the_first_which_is_not_los
     assert model.asked_models[-1] == "other"
 
 
-def test_a_chat_is_saved_forked_and_its_last_turn_taken_back(spoken: Page, person: Person) -> None:
+def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page, person: Person) -> None:
     [chat] = person.chats()
     person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "One/Two: ..\\numbers?"})
     expect(spoken.get_by_role("heading", level=1)).to_contain_text("numbers")
@@ -104,7 +104,7 @@ def test_a_chat_is_saved_forked_and_its_last_turn_taken_back(spoken: Page, perso
     assert person.turns(chat["id"]) == [("One", "One.")]
 
 
-def test_a_switch_far_up_stays_where_the_reader_is(tab: Page, person: Person) -> None:
+def test_switch_to_an_early_sibling_keeps_the_scroll_position(tab: Page, person: Person) -> None:
     turns = [
         {"input": [said(f"Question {n}")], "output": [said(f"Answer {n}. " * 30, "assistant")]}
         for n in range(60)

@@ -1,5 +1,4 @@
-"""The list of chats: by day, of any length, changed in its place, and searched. A chat is deleted by two
-clicks, and brought back by one."""
+"""The chat list: groups by day, any length, changes in place, search, deletion in two steps with undo."""
 
 from __future__ import annotations
 
@@ -12,9 +11,7 @@ from tests.web.chats import DAY, choose, line, listed, make_chats, notice, reope
 from tests.web.page_server import Person, Profile
 
 
-def test_chats_stand_by_the_day_on_which_they_were_used_pinned_ones_over_all(
-    person: Person, profile: Profile
-) -> None:
+def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Person, profile: Profile) -> None:
     names = [
         "Of today",
         "Of yesterday",
@@ -48,7 +45,7 @@ def test_chats_stand_by_the_day_on_which_they_were_used_pinned_ones_over_all(
     expect(page.get_by_role("heading", name="Yesterday", exact=True)).to_be_visible()
 
 
-def test_thousands_of_chats_are_scrolled_through_with_few_of_them_there(person: Person, tab: Page) -> None:
+def test_chat_list_of_thousands_scrolls_with_few_rows_in_the_page(person: Person, tab: Page) -> None:
     make_chats(person, [f"Chat number {at}" for at in range(2_000)])
     reopen(tab, person)
     expect(line(tab, "Chat number 0")).to_be_visible()
@@ -77,9 +74,7 @@ def test_thousands_of_chats_are_scrolled_through_with_few_of_them_there(person: 
     assert listed(tab).count() < 80
 
 
-def test_the_list_is_walked_by_keys_and_the_focus_is_kept_whatever_scrolls_or_moves(
-    person: Person, tab: Page
-) -> None:
+def test_chat_list_focus_and_scroll_position_survive_scrolling_and_changes(person: Person, tab: Page) -> None:
     ids = make_chats(person, [f"Chat number {at}" for at in range(100)])
     reopen(tab, person)
     first = line(tab, "Chat number 0").get_by_role("link")
@@ -112,7 +107,9 @@ def test_the_list_is_walked_by_keys_and_the_focus_is_kept_whatever_scrolls_or_mo
     assert line(tab, "Chat number 50").bounding_box() == before
 
 
-def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
+def test_chat_list_renames_a_chat_in_place_and_offers_to_resolve_a_conflict(
+    person: Person, tab: Page
+) -> None:
     ids = make_chats(person, ["Before", *(f"Chat number {at}" for at in range(3))])
     reopen(tab, person)
     field = tab.get_by_role("textbox", name="Chat name")
@@ -162,9 +159,7 @@ def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
     assert person.ask("GET", f"/api/chats/{ids[1]}")["title"] == "Mine"
 
 
-def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
-    person: Person, tab: Page
-) -> None:
+def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person: Person, tab: Page) -> None:
     ids = make_chats(person, ["One", "Other"])
     reopen(tab, person)
     choose(tab, "Other", "Pin")
@@ -198,9 +193,7 @@ def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
     expect(line(tab, "One")).to_be_visible()
 
 
-def test_scopes_are_chosen_from_where_there_are_several_and_remembered(
-    person: Person, profile: Profile
-) -> None:
+def test_chat_list_scope_is_selectable_among_several_and_remembered(person: Person, profile: Profile) -> None:
     make_chats(person, ["Of the shop"], scope="shop")
     context = profile(person)
     page = context.new_page()
@@ -232,9 +225,7 @@ def _changed(page: Page) -> AbstractContextManager[Any]:
     return page.expect_response(lambda answer: answer.request.method == "PATCH")
 
 
-def test_the_first_click_arms_for_a_while_and_undo_is_offered_for_a_while(
-    person: Person, profile: Profile
-) -> None:
+def test_chat_list_delete_confirmation_and_undo_expire(person: Person, profile: Profile) -> None:
     make_chats(person, ["One", "Other"])
     page = profile(person).new_page()
     page.clock.install()
@@ -269,7 +260,7 @@ def test_the_first_click_arms_for_a_while_and_undo_is_offered_for_a_while(
     expect(line(page, "One")).to_be_visible()
 
 
-def test_it_takes_two_steps_to_delete_a_chat_and_undo_brings_it_back(person: Person, tab: Page) -> None:
+def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Person, tab: Page) -> None:
     [id, _] = make_chats(person, ["One", "Other"])
     reopen(tab, person)
     again = tab.get_by_role("button", name="Delete “One”? Press again")
@@ -342,7 +333,7 @@ def _delete(page: Page, title: str) -> None:
     page.get_by_role("button", name=f"Delete “{title}”? Press again").click()
 
 
-def test_what_was_sought_is_marked_in_a_snippet_and_is_text(person: Person, tab: Page) -> None:
+def test_search_hit_marks_the_words_in_a_snippet_shown_as_plain_text(person: Person, tab: Page) -> None:
     person.house.model.says("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
     person.say("Which bird is pink?")
     person.house.model.says("A heron.")
@@ -377,7 +368,7 @@ def test_what_was_sought_is_marked_in_a_snippet_and_is_text(person: Person, tab:
     expect(tab.get_by_role("searchbox")).to_have_value("")
 
 
-def test_a_search_shows_what_was_typed_last_and_says_where_it_may_miss_something(
+def test_search_shows_the_result_of_the_last_input_and_warns_when_incomplete(
     person: Person, tab: Page
 ) -> None:
     make_chats(person, ["Slow herons", "Quick flamingos"])
@@ -407,7 +398,7 @@ def test_a_search_shows_what_was_typed_last_and_says_where_it_may_miss_something
     expect(line(tab, "Slow herons")).to_be_visible()
 
 
-def test_a_hit_is_opened_on_the_branch_that_has_it_and_scrolled_to(person: Person, tab: Page) -> None:
+def test_search_hit_opens_its_branch_and_scrolls_to_the_turn(person: Person, tab: Page) -> None:
     person.house.model.says("Flamingos are pink.")
     said = person.say("Which bird?")
     chat, turn = said["chat"]["id"], said["turn"]["id"]
@@ -434,7 +425,7 @@ def test_a_hit_is_opened_on_the_branch_that_has_it_and_scrolled_to(person: Perso
     expect(tab.get_by_text("Pelicans are white.").last).to_be_in_viewport()
 
 
-def test_hits_come_page_by_page(person: Person, tab: Page) -> None:
+def test_search_hits_load_page_by_page(person: Person, tab: Page) -> None:
     make_chats(person, [f"Heron {number}" for number in range(120)])
     tab.get_by_role("searchbox").fill("heron")
     expect(listed(tab).first).to_be_visible()
@@ -450,7 +441,7 @@ def test_hits_come_page_by_page(person: Person, tab: Page) -> None:
     expect(line(tab, "Heron 0")).to_be_visible()
 
 
-def test_the_chat_that_was_used_last_is_opened_once(person: Person, tab: Page) -> None:
+def test_page_opened_without_a_chat_shows_the_last_used_chat_once(person: Person, tab: Page) -> None:
     expect(tab).to_have_url(f"{person.house.url}/#new")
     ids = make_chats(person, ["Last", "Pinned, and older"])
     person.ask("PATCH", f"/api/chats/{ids[1]}", {"pinned": True})
@@ -469,7 +460,9 @@ def test_the_chat_that_was_used_last_is_opened_once(person: Person, tab: Page) -
     expect(tab).to_have_url(f"{person.house.url}/?again#new")
 
 
-def test_a_new_chat_of_another_tab_leaves_this_one_new(person: Person, profile: Profile) -> None:
+def test_new_chat_sent_in_another_tab_leaves_this_tab_on_its_new_chat(
+    person: Person, profile: Profile
+) -> None:
     context = profile(person)
     one, other = context.new_page(), context.new_page()
     for page in (one, other):
@@ -482,7 +475,7 @@ def test_a_new_chat_of_another_tab_leaves_this_one_new(person: Person, profile: 
     expect(one.locator("[data-turn]")).to_have_count(0)
 
 
-def test_new_chat_twice_is_one_new_chat(person: Person, tab: Page) -> None:
+def test_new_chat_button_pressed_twice_opens_one_new_chat(person: Person, tab: Page) -> None:
     make_chats(person, ["One"])
     tab.goto(person.house.url + "/?again")
     expect(line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")

@@ -1,4 +1,4 @@
-"""Where people write: what keys do, what is sent, and that no character is lost."""
+"""The composer: keys, sending, stopping, and messages that fail; no character is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def height(tab: Page) -> float:
     return box["height"]
 
 
-def test_it_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page, person: Person) -> None:
+def test_composer_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page, person: Person) -> None:
     """And a long text is pasted and sent whole."""
     empty = height(tab)
     field(tab).fill("one\ntwo\nthree\nfour")
@@ -43,7 +43,7 @@ def test_it_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page, person
     assert said(person) == [[LONG.rstrip()]]
 
 
-def test_what_is_written_is_sent_once_by_the_keys_and_clicks_that_send(tab: Page, person: Person) -> None:
+def test_composer_sends_a_message_once_for_every_key_and_click_that_sends(tab: Page, person: Person) -> None:
     expect(tab.get_by_role("button", name="Send")).to_have_attribute("aria-disabled", "true")
     send(tab, "  \n ")
     tab.get_by_role("button", name="Send").click(force=True)
@@ -98,7 +98,7 @@ def test_what_is_written_is_sent_once_by_the_keys_and_clicks_that_send(tab: Page
     ]
 
 
-def test_where_fingers_type_enter_begins_a_line_and_the_button_sends(
+def test_composer_on_a_touch_device_starts_a_line_on_enter_and_sends_by_button(
     person: Person, profile: Profile
 ) -> None:
     touch = {"has_touch": True, "is_mobile": True, "viewport": {"width": 390, "height": 844}}
@@ -113,7 +113,9 @@ def test_where_fingers_type_enter_begins_a_line_and_the_button_sends(
     assert said(person) == [["First\nsecond"]]
 
 
-def test_stop_keeps_what_there_is_unless_it_is_to_be_discarded(tab: Page, person: Person) -> None:
+def test_stop_keeps_the_partial_answer_and_stop_and_discard_restores_the_message(
+    tab: Page, person: Person
+) -> None:
     gate = Gate()
     person.house.model.says("Half", gate)
     send(tab, "Tell me")
@@ -165,14 +167,16 @@ def test_stop_keeps_what_there_is_unless_it_is_to_be_discarded(tab: Page, person
     ]
 
 
-def test_who_may_only_read_is_told_so(house: House, profile: Profile) -> None:
+def test_composer_without_the_scope_to_run_turns_shows_a_read_only_notice(
+    house: House, profile: Profile
+) -> None:
     person = house.person(scopes=("chats:read", "chats:write"))
     tab = profile(person).new_page()
     tab.goto(house.url + "#new")
     expect(tab.get_by_role("status").get_by_text("You have read-only access.")).to_be_visible()
 
 
-def test_where_there_is_no_model_it_says_so_and_keeps_the_text(house: House, profile: Profile) -> None:
+def test_composer_without_a_model_shows_a_notice_and_keeps_the_text(house: House, profile: Profile) -> None:
     person = house.person(models=("none-of-these",))
     tab = profile(person).new_page()
     open_new(tab, person)
@@ -182,7 +186,9 @@ def test_where_there_is_no_model_it_says_so_and_keeps_the_text(house: House, pro
     assert person.chats() == []
 
 
-def test_a_message_that_cannot_be_written_down_stays_with_the_reason(tab: Page, person: Person) -> None:
+def test_message_that_cannot_be_stored_locally_stays_in_the_composer_with_the_reason(
+    tab: Page, person: Person
+) -> None:
     send(tab, "First")
     shows(tab, 1)
     tab.evaluate(
@@ -204,9 +210,7 @@ def test_a_message_that_cannot_be_written_down_stays_with_the_reason(tab: Page, 
     assert said(person) == [["First", "Second"]]
 
 
-def test_a_message_that_failed_is_written_again_and_the_history_knows_nothing_of_it(
-    tab: Page, person: Person
-) -> None:
+def test_failed_message_returns_to_the_composer_and_is_not_in_the_history(tab: Page, person: Person) -> None:
     person.house.model.says(REFUSED)
     send(tab, "Will fail")
     expect(field(tab)).to_have_value("Will fail")
@@ -249,7 +253,7 @@ def failed_meanwhile(tab: Page, person: Person) -> Locator:
     return tab.get_by_role("group", name="Unanswered message")
 
 
-def test_a_message_that_failed_is_offered_where_something_else_is_written(tab: Page, person: Person) -> None:
+def test_failed_message_is_offered_beside_a_newer_draft(tab: Page, person: Person) -> None:
     offered = failed_meanwhile(tab, person)
     expect(offered).to_contain_text("Will fail")
     expect(field(tab)).to_have_value("Something else")
@@ -264,7 +268,7 @@ def test_a_message_that_failed_is_offered_where_something_else_is_written(tab: P
     expect(field(tab)).to_have_value("Something else")
 
 
-def test_sent_messages_come_back_with_the_arrows_which_lead_through_their_lines(tab: Page) -> None:
+def test_arrow_keys_recall_sent_messages_and_move_within_their_lines(tab: Page) -> None:
     long = "second\nof two lines"
     send(tab, "first", long, "third", "fourth")
     shows(tab, 4)
@@ -286,7 +290,7 @@ def test_sent_messages_come_back_with_the_arrows_which_lead_through_their_lines(
     expect(field(tab)).to_have_value("mine")
 
 
-def test_every_control_is_reached_with_keys_and_the_shortcuts_are_listed(tab: Page) -> None:
+def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(tab: Page) -> None:
     expect(field(tab)).to_be_focused()
     names = []
     for _ in range(3):

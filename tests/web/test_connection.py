@@ -1,4 +1,4 @@
-"""Reloads, lost connections and dead servers: no character is lost, and none comes twice."""
+"""Reloads, lost connections and dead servers lose no text and double none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WATCH = """
 """Notes each state in which the answer is ever seen."""
 
 
-def test_reloads_and_a_lost_connection_go_on_where_the_answer_is(tab: Page, person: Person) -> None:
+def test_streamed_answer_resumes_after_reloads_and_a_lost_connection(tab: Page, person: Person) -> None:
     """Nothing that is ever seen of it is anything but its beginning."""
     words = ["Zero one ", "two three ", "four five ", "six seven ", "eight."]
     gates = [Gate() for _ in words[1:]]
@@ -75,7 +75,7 @@ def spoken(page: Page, words: str) -> None:
     expect(page.get_by_role("status").filter(has_text=words)).to_have_count(1)
 
 
-def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tab: Page, person: Person) -> None:
+def test_turn_whose_server_is_killed_restarts_and_is_committed_once(tab: Page, person: Person) -> None:
     """The server is missed until it is back, and whoever sees the turn begin anew is told so."""
     house, first, second = person.house, Gate(), Gate()
     house.model.says("This never ", first, "happened.")
@@ -101,7 +101,9 @@ def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tab: Page, p
     assert [said for said, _ in person.turns(chat["id"])] == ["What happened?", *waiting]
 
 
-def test_a_device_that_is_offline_says_so_and_goes_on_when_it_is_back(tab: Page, person: Person) -> None:
+def test_offline_page_shows_a_banner_and_sends_waiting_messages_when_back_online(
+    tab: Page, person: Person
+) -> None:
     """What runs goes on, what is sent waits or is taken back, what is written stays."""
     gate = Gate()
     person.house.model.says("Before and ", gate, "after.")
@@ -140,7 +142,7 @@ def test_a_device_that_is_offline_says_so_and_goes_on_when_it_is_back(tab: Page,
     assert person.turns(chat["id"]) == turns
 
 
-def test_a_message_that_never_left_is_sent_after_a_reload_once(tab: Page, person: Person) -> None:
+def test_unsent_message_is_sent_once_after_a_reload(tab: Page, person: Person) -> None:
     person.house.model.says("Hello.")
     write(tab, "Good morning")
     expect(committed(tab)).to_have_count(1)
@@ -156,9 +158,7 @@ def test_a_message_that_never_left_is_sent_after_a_reload_once(tab: Page, person
     assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
 
 
-def test_a_chat_that_is_made_while_the_page_reloads_is_the_one_that_is_shown(
-    tab: Page, person: Person
-) -> None:
+def test_chat_created_during_a_reload_is_shown_after_it(tab: Page, person: Person) -> None:
     person.house.model.says("Hello.")
     held: dict[str, Route] = {}
 
@@ -184,7 +184,7 @@ def test_a_chat_that_is_made_while_the_page_reloads_is_the_one_that_is_shown(
     assert tab.url.endswith(f"#{chat['id']}")
 
 
-def test_what_a_tab_left_behind_is_sent_by_another_one(tab: Page, person: Person) -> None:
+def test_unsent_message_of_a_closed_tab_is_sent_by_another_tab(tab: Page, person: Person) -> None:
     other = second_tab(tab, person)
     tab.route("**/api/turns", lambda route: route.abort())
     write(tab, "Are you there?")
@@ -198,7 +198,7 @@ def test_what_a_tab_left_behind_is_sent_by_another_one(tab: Page, person: Person
     assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
 
 
-def test_a_hidden_tab_lets_go_of_the_stream_and_takes_it_up_where_it_was(tab: Page, person: Person) -> None:
+def test_hidden_tab_drops_the_stream_and_resumes_it_at_its_last_event(tab: Page, person: Person) -> None:
     gates = [Gate(), Gate()]
     person.house.model.says("Zero one ", gates[0], "two three ", gates[1], "four.")
     write(tab, "Count")
@@ -228,7 +228,7 @@ def test_a_hidden_tab_lets_go_of_the_stream_and_takes_it_up_where_it_was(tab: Pa
     assert person.turns(chat["id"]) == [("Count", "Zero one two three four."), ("Go on", "Five six seven.")]
 
 
-def test_connections_that_break_again_and_again_lose_and_double_nothing(
+def test_streamed_answer_over_breaking_connections_loses_and_doubles_no_text(
     person: Person, profile: Profile
 ) -> None:
     words = [f"word{number} é😀 " for number in range(7)]

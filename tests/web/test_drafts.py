@@ -1,5 +1,7 @@
-"""What is written and not sent is there again: in its chat, after a reload, in another tab. The first
-messages of a new chat make one chat, however fast they come, and whatever is lost on the way."""
+"""Drafts persist per chat, across reloads and tabs.
+
+The first messages of a new chat create one chat, however fast they are sent and despite lost requests.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def kept(tab: Page) -> Any:
     return tab.evaluate(DRAFTS)
 
 
-def test_each_chat_has_a_draft_of_its_own_which_goes_with_it(person: Person, profile: Profile) -> None:
+def test_draft_is_stored_per_chat_and_deleted_with_its_chat(person: Person, profile: Profile) -> None:
     one, other = made(person, "One", "Other")
     tab = profile(person).new_page()
     at(tab, person, one)
@@ -52,7 +54,7 @@ def test_each_chat_has_a_draft_of_its_own_which_goes_with_it(person: Person, pro
     until(tab, f"{DRAFTS}.length === 2")
 
 
-def test_a_draft_is_there_after_a_reload_until_it_is_sent(tab: Page, person: Person) -> None:
+def test_draft_survives_a_reload_until_it_is_sent(tab: Page, person: Person) -> None:
     expect(field(tab)).to_be_visible()
     field(tab).press_sequentially("almost")
     field(tab).press("Shift+Enter")
@@ -82,7 +84,9 @@ def test_a_draft_is_there_after_a_reload_until_it_is_sent(tab: Page, person: Per
     expect(field(tab)).to_have_value("")
 
 
-def test_two_tabs_share_the_draft_of_a_chat_but_not_of_new_ones(person: Person, profile: Profile) -> None:
+def test_draft_of_a_chat_is_shared_between_tabs_and_that_of_a_new_chat_is_not(
+    person: Person, profile: Profile
+) -> None:
     [chat] = made(person, "Here")
     context = profile(person)
     one, other = context.new_page(), context.new_page()
@@ -112,7 +116,7 @@ def test_two_tabs_share_the_draft_of_a_chat_but_not_of_new_ones(person: Person, 
     expect(one.locator("[data-turn]")).to_have_count(2)
 
 
-def test_first_messages_make_one_chat_in_order_also_when_its_making_takes_time_or_fails(
+def test_first_messages_of_a_new_chat_create_one_chat_in_order_despite_delays_and_failures(
     person: Person, profile: Profile
 ) -> None:
     tab = profile(person).new_page()
@@ -152,7 +156,7 @@ def test_first_messages_make_one_chat_in_order_also_when_its_making_takes_time_o
     assert len(posts) == 4
 
 
-def test_messages_of_chats_that_are_being_made_survive_a_reload_and_do_not_mix(
+def test_unsent_messages_of_new_chats_survive_a_reload_in_their_own_chats(
     person: Person, profile: Profile
 ) -> None:
     tab = profile(person).new_page()
@@ -178,7 +182,7 @@ def test_messages_of_chats_that_are_being_made_survive_a_reload_and_do_not_mix(
     assert sorted(said(person)) == [["four"], ["one", "two"], ["three"]]
 
 
-def test_what_is_sent_before_the_models_are_known_waits_for_them_or_is_a_draft(
+def test_message_sent_before_the_models_are_loaded_waits_and_becomes_a_draft_on_reload(
     person: Person, profile: Profile
 ) -> None:
     tab = profile(person).new_page()

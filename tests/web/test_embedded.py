@@ -1,5 +1,4 @@
-"""The page within an operator's own, on another origin: with a storage that is its own there, or that it is
-denied; and where nobody may open a dialog."""
+"""The page embedded in another origin: with and without storage, and in a sandbox without dialogs."""
 
 from __future__ import annotations
 
@@ -56,7 +55,9 @@ def inner(page: Page) -> Frame:
     return page.frames[1]
 
 
-def test_people_sign_in_and_chat_there(house: House, operator: str, person: Person, profile: Profile) -> None:
+def test_embedded_page_signs_in_and_chats_without_taking_the_focus(
+    house: House, operator: str, person: Person, profile: Profile
+) -> None:
     page, within = embedded(profile(), operator, house.url)
     expect(within.get_by_label("Token")).to_be_visible()
     expect(page.locator("#own")).to_be_focused()  # nobody takes the focus from the operator's page
@@ -71,7 +72,7 @@ def test_people_sign_in_and_chat_there(house: House, operator: str, person: Pers
     assert person.turns(chat["id"]) == [("From within", "Well.")]
 
 
-def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
+def test_embedded_page_without_storage_works_until_it_is_reloaded(
     house: House, operator: str, person: Person, denying: BrowserContext
 ) -> None:
     page, within = embedded(denying, operator, house.url, width="1000", height="700")
@@ -95,7 +96,7 @@ def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
 
 
 @pytest.mark.parametrize("storage", ["its own", "none"])
-def test_a_link_lets_the_operators_visitors_in(
+def test_embedded_share_link_admits_a_guest_with_and_without_storage(
     storage: str,
     house: House,
     operator: str,
@@ -113,7 +114,7 @@ def test_a_link_lets_the_operators_visitors_in(
     expect(within.locator("[data-turn]")).to_have_count(1)
 
 
-def test_nothing_needs_a_dialog_a_form_or_a_window(
+def test_embedded_page_in_a_bare_sandbox_works_without_dialogs_forms_and_windows(
     house: House, operator: str, person: Person, profile: Profile
 ) -> None:
     context = profile()
@@ -155,7 +156,7 @@ def test_nothing_needs_a_dialog_a_form_or_a_window(
     assert opened == []
 
 
-def test_where_there_is_little_room_the_chats_are_shown_on_demand(
+def test_embedded_page_hides_the_chat_list_until_requested(
     house: House, operator: str, person: Person, profile: Profile
 ) -> None:
     person.say("Something to find")

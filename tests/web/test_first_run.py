@@ -1,4 +1,4 @@
-"""A newcomer with the demo model sees a failed turn vanish, a stopped answer kept, and two tabs in sync."""
+"""Experiments for new users of the demo model: a failed turn, a kept stop, two tabs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def told(page: Page, words: str) -> None:
     expect(page.get_by_role("status").filter(has_text=words)).to_have_count(1)
 
 
-def test_a_stopped_answer_is_kept(page: Page, newcomer: Person) -> None:
+def test_stop_experiment_keeps_the_partial_answer(page: Page, newcomer: Person) -> None:
     begin(page, STOP)
     told(page, "Press Stop")
     expect(page.get_by_role("log")).to_contain_text("You said")
@@ -48,7 +48,7 @@ def test_a_stopped_answer_is_kept(page: Page, newcomer: Person) -> None:
     assert not answered.endswith(".")
 
 
-def test_two_tabs_agree(page: Page, newcomer: Person) -> None:
+def test_tabs_experiment_shows_the_same_turns_in_both_tabs(page: Page, newcomer: Person) -> None:
     begin(page, TABS)
     told(page, "Open this chat in a second tab")
     with page.context.expect_page() as opened:
@@ -65,7 +65,7 @@ def test_two_tabs_agree(page: Page, newcomer: Person) -> None:
     assert answers(page).all_inner_texts() == answers(second).all_inner_texts()
 
 
-def test_a_failed_turn_vanishes_and_what_was_tried_is_remembered_until_it_is_closed(
+def test_failure_experiment_leaves_no_turn_and_is_marked_as_tried_until_closed(
     page: Page, newcomer: Person
 ) -> None:
     begin(page, VANISH)
@@ -87,7 +87,7 @@ def test_a_failed_turn_vanishes_and_what_was_tried_is_remembered_until_it_is_clo
     expect(page.get_by_role("button", name=STOP)).to_have_count(0)
 
 
-def test_who_has_chats_is_a_newcomer_no_more(page: Page) -> None:
+def test_experiments_disappear_after_the_first_chat(page: Page) -> None:
     expect(page.get_by_role("button", name=VANISH)).to_be_visible()
     page.get_by_role("textbox", name="Message").fill("Just talking")
     page.keyboard.press("Enter")
@@ -98,12 +98,14 @@ def test_who_has_chats_is_a_newcomer_no_more(page: Page) -> None:
     expect(page.get_by_role("button", name=VANISH)).to_have_count(0)
 
 
-def test_with_other_models_there_is_nothing_but_a_greeting(tab: Page) -> None:
+def test_experiments_are_not_offered_without_the_demo_model(tab: Page) -> None:
     expect(tab.get_by_text("What would you like to talk about?")).to_be_visible()
     expect(tab.get_by_role("button", name=VANISH)).to_have_count(0)
 
 
-def test_a_frame_that_opens_nothing_says_how(newcomer: Person, profile: Profile) -> None:
+def test_tabs_experiment_in_a_frame_without_popups_offers_the_address(
+    newcomer: Person, profile: Profile
+) -> None:
     context = profile()
     frame = f'<iframe sandbox="allow-scripts allow-same-origin" src="{newcomer.house.url}/?embed=1">'
     context.route(f"{OPERATOR}/**", lambda route: route.fulfill(body=frame, content_type="text/html"))

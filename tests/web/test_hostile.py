@@ -1,5 +1,4 @@
-"""A text that was written to do something does nothing: it is read. And the sanitiser by itself, in a real
-browser: HTML as no text can come to, and what is left of it."""
+"""Hostile text has no effect, and the sanitiser in a real browser keeps allowed HTML only."""
 
 from __future__ import annotations
 
@@ -136,7 +135,7 @@ GIVEN = {
 }
 
 
-def test_hostile_text_is_shown_and_nothing_comes_of_it(profile: Profile, person: Person) -> None:
+def test_hostile_text_is_shown_as_text_without_side_effects(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
     shown = watched.shows(*GIVEN.values(), "\n\n".join(f"[words](<{each}>)" for each in LINKS))
     for place in shown.locator("a").all():
@@ -149,7 +148,7 @@ def test_hostile_text_is_shown_and_nothing_comes_of_it(profile: Profile, person:
     expect(shown.last.get_by_role("link", name="words")).to_have_count(1)
 
 
-def test_hostile_text_does_nothing_while_it_comes(profile: Profile, person: Person) -> None:
+def test_hostile_text_has_no_side_effects_while_streaming(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
     for before, (piece, text) in enumerate(itertools.product((1, 7), GIVEN.values())):
         watched.streams(*(text[at : at + piece] for at in range(0, len(text), piece)), before=before)
@@ -208,7 +207,7 @@ def in_chats() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("names", list(in_chats()), ids=lambda names: f"{names[0]} to {names[-1]}")
-def test_twisted_text_neither_stops_the_page_nor_breaks_out_of_its_place(
+def test_pathological_text_neither_freezes_the_page_nor_overflows_the_thread(
     names: list[str], profile: Profile, person: Person
 ) -> None:
     watched = Watched(profile, person)
@@ -218,9 +217,7 @@ def test_twisted_text_neither_stops_the_page_nor_breaks_out_of_its_place(
     assert watched.page.evaluate(wide) <= 0
 
 
-def test_a_token_that_comes_without_end_leaves_the_page_to_its_reader(
-    profile: Profile, person: Person
-) -> None:
+def test_endless_word_in_a_stream_keeps_the_page_responsive(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
     shown = watched.streams(*["x" * 5_000] * 100)
     watched.is_untouched()
@@ -230,7 +227,7 @@ def test_a_token_that_comes_without_end_leaves_the_page_to_its_reader(
     watched.is_untouched()
 
 
-def test_long_code_is_unfolded_and_long_text_has_its_end_behind_all_of_it(
+def test_long_code_unfolds_on_request_and_long_text_is_shown_to_its_end(
     profile: Profile, person: Person
 ) -> None:
     code = "```\n" + "a line\n" * 10_000 + "the last line\n```"
@@ -267,7 +264,7 @@ PRETENDS = {
 }
 
 
-def test_text_that_deceives_is_seen_through(profile: Profile, person: Person) -> None:
+def test_bidi_controls_and_misleading_links_are_exposed(profile: Profile, person: Person) -> None:
     """What turns text round is seen in code and gone elsewhere; a link that pretends says where it leads."""
     both = Watched(profile, person).shows(TURNS_ROUND, "\n\n".join(PRETENDS))
     shown = both.first
@@ -312,7 +309,7 @@ def hostile_turns() -> list[dict[str, Any]]:
     return [{"input": [note, said(f"Look for the needle {NAME}")], "output": output, "details": details}]
 
 
-def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
+def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_original(
     house: House, profile: Profile
 ) -> None:
     """And whoever copies a message has it as it was written."""
@@ -433,11 +430,11 @@ def hands(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     context.close()
 
 
-def test_the_sanitiser_leaves_what_a_text_is_made_of_and_nothing_else(hands: Page) -> None:
+def test_sanitiser_keeps_allowed_html_and_removes_everything_else(hands: Page) -> None:
     left = {html: hands.evaluate("html => hands.left(html)", html) for html in (*KEPT, *GONE)}
     assert [html for html in KEPT if left[html] != html] == []
     assert [(html, left[html]) for html in GONE if not re.fullmatch(SILENT, left[html])] == []
 
 
-def test_in_a_real_browser_texts_that_come_bit_by_bit_end_the_same_too(hands: Page) -> None:
+def test_streamed_markdown_in_a_real_browser_ends_equal_to_unstreamed_markdown(hands: Page) -> None:
     assert hands.evaluate("hands.differing()") == []

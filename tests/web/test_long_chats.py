@@ -1,4 +1,4 @@
-"""Long chats: only the end is read, what is older when somebody goes there, and nothing moves meanwhile."""
+"""Long chats load from the end and load older turns on scrolling, without moving the view."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def long_chat(person: Person, length: int, text: str = "Answer {}.") -> str:
     return chat_of(person, turns)
 
 
-def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(
-    tab: Page, person: Person
-) -> None:
+def test_chat_of_ten_thousand_turns_opens_at_its_end_and_reads_only_that(tab: Page, person: Person) -> None:
     chat = long_chat(person, 10_000)
     read: list[str] = []
     tab.on(
@@ -41,7 +39,7 @@ def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(
     assert len([url for url in read if "limit=" in url]) <= 3
 
 
-def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_place(
+def test_older_messages_load_on_scrolling_up_without_moving_the_visible_ones(
     tab: Page, person: Person
 ) -> None:
     show(tab, person, long_chat(person, 100, "Answer {}. " * 20))
@@ -77,9 +75,7 @@ PLACE = """(() => {
 """Where the last answer is, and how high its turn."""
 
 
-def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_up(
-    tab: Page, person: Person
-) -> None:
+def test_thread_follows_a_streamed_answer_unless_scrolled_up(tab: Page, person: Person) -> None:
     show(tab, person, long_chat(person, 30))
     gate = Gate()
     person.house.model.says("Some words ", gate, "and a few more.")
@@ -111,7 +107,7 @@ def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_u
     expect(committed(tab).last).to_contain_text("End")
 
 
-def test_a_long_message_is_folded(tab: Page, person: Person) -> None:
+def test_long_message_is_folded_until_expanded(tab: Page, person: Person) -> None:
     chat = chat_of(
         person,
         [
@@ -128,7 +124,7 @@ def test_a_long_message_is_folded(tab: Page, person: Person) -> None:
     expect(messages(tab)).to_contain_text("Line 99")
 
 
-def test_who_has_gone_up_sees_what_he_sends_and_why_it_failed(tab: Page, person: Person) -> None:
+def test_failed_message_sent_while_scrolled_up_is_scrolled_into_view(tab: Page, person: Person) -> None:
     show(tab, person, long_chat(person, 30))
     expect(messages(tab).last).to_be_in_viewport()
     tab.evaluate(f"{BOX}.scrollTop = 100")

@@ -1,4 +1,4 @@
-"""The page in both themes, in windows of any size, from right to left, with anything in it."""
+"""Appearance: both themes, any window size, both directions, print, motion and focus."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def is_dark(page: Page) -> bool:
     return sum(paper(page)) < 200
 
 
-def test_it_is_as_dark_as_the_system_until_somebody_chooses(person: Person, profile: Profile) -> None:
+def test_theme_follows_the_system_until_one_is_chosen(person: Person, profile: Profile) -> None:
     page = opened(profile, person, color_scheme="dark")
     assert is_dark(page)
     page.get_by_role("button", name="Theme").click()
@@ -121,7 +121,9 @@ def test_it_is_as_dark_as_the_system_until_somebody_chooses(person: Person, prof
         page.emulate_media(color_scheme="light")
 
 
-def test_nothing_breaks_the_layout(person: Person, profile: Profile) -> None:
+def test_layout_has_no_horizontal_overflow_at_any_size_and_direction(
+    person: Person, profile: Profile
+) -> None:
     page = profile(person).new_page()
     chat = hostile_chat(person)
     for width, height in SIZES:
@@ -161,7 +163,7 @@ def turn(page: Page, direction: str) -> None:
     )
 
 
-def test_text_runs_as_it_is_written_in_short_lines_and_is_printed_whole(
+def test_text_keeps_its_direction_in_short_lines_and_is_printed_whole(
     person: Person, profile: Profile
 ) -> None:
     person.house.model.says(f"{RTL}\n\n{'Many words. ' * 200}" + "\n\nA long answer." * 60)
@@ -180,7 +182,7 @@ def test_text_runs_as_it_is_written_in_short_lines_and_is_printed_whole(
     assert page.evaluate("document.documentElement.scrollHeight") > 1200
 
 
-def test_the_drawer_keeps_what_is_behind_it_out_of_reach(person: Person, profile: Profile) -> None:
+def test_chat_drawer_on_a_phone_makes_the_page_behind_it_inert(person: Person, profile: Profile) -> None:
     chat = hostile_chat(person)
     page = opened(profile, person, 390, 844, at=f"#{chat}")
     expect(page.locator("[data-turn]")).to_have_count(1)
@@ -216,7 +218,7 @@ def searches(page: Page) -> None:
     expect(page.get_by_role("searchbox")).to_have_value("")
 
 
-def test_the_list_can_be_put_away_and_stays_so(person: Person, profile: Profile) -> None:
+def test_hidden_chat_list_stays_hidden_after_a_reload(person: Person, profile: Profile) -> None:
     page = opened(profile, person)
     page.get_by_role("button", name="Hide chats").click()
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
@@ -231,7 +233,7 @@ def test_the_list_can_be_put_away_and_stays_so(person: Person, profile: Profile)
     searches(page)
 
 
-def test_a_reader_has_the_whole_page(person: Person, profile: Profile) -> None:
+def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person, profile: Profile) -> None:
     chat = person.say("To be read")["chat"]["id"]
     link = person.ask("POST", "/api/shares", {"chat": chat})
     page = profile(viewport=ViewportSize(width=1280, height=800)).new_page()
@@ -243,7 +245,7 @@ def test_a_reader_has_the_whole_page(person: Person, profile: Profile) -> None:
     assert is_dark(page)
 
 
-def test_the_title_of_the_tab_is_the_chats_with_a_dot_while_it_runs(tab: Page, person: Person) -> None:
+def test_tab_title_is_the_chat_title_with_a_dot_while_a_turn_runs(tab: Page, person: Person) -> None:
     gate = Gate()
     person.house.model.says("Slowly ", gate, "said.")
     tab.get_by_role("textbox", name="Message").fill("A question")
@@ -259,7 +261,7 @@ def test_the_title_of_the_tab_is_the_chats_with_a_dot_while_it_runs(tab: Page, p
     expect(tab).to_have_title("Turnledger")
 
 
-def test_nothing_moves_for_who_wants_no_motion(person: Person, profile: Profile) -> None:
+def test_page_with_reduced_motion_has_no_animation(person: Person, profile: Profile) -> None:
     gate = Gate()
     person.house.model.says("Slowly ", gate, "said.")
     page = opened(profile, person, 390, 844, reduced_motion="reduce")
@@ -273,7 +275,7 @@ def test_nothing_moves_for_who_wants_no_motion(person: Person, profile: Profile)
     person.house.model.release(gate)
 
 
-def test_everything_that_has_the_focus_shows_it(person: Person, profile: Profile) -> None:
+def test_focused_controls_are_visibly_marked(person: Person, profile: Profile) -> None:
     person.say("One")
     page = opened(profile, person)
     for colours in FORCED_COLOURS:
@@ -288,7 +290,9 @@ def test_everything_that_has_the_focus_shows_it(person: Person, profile: Profile
         assert len(seen) >= 6
 
 
-def test_a_part_that_breaks_takes_nothing_with_it(person: Person, browser: Browser) -> None:
+def test_thread_that_crashes_leaves_the_chat_list_and_the_draft_intact(
+    person: Person, browser: Browser
+) -> None:
     """Neither the other parts, nor what was written."""
     chat = hostile_chat(person)
     context = browser.new_context()

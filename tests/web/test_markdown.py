@@ -1,5 +1,4 @@
-"""Markdown in the page: shown as it comes, and the same when it has come. Images in the text are there, those
-elsewhere come when somebody asks for them."""
+"""Markdown renders the same streamed and whole. Inline images are shown; remote ones load on click."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ def ask(page: Page, person: Person) -> None:
     page.keyboard.press("Enter")
 
 
-def test_what_comes_bit_by_bit_ends_as_what_came_at_once(profile: Profile, person: Person) -> None:
+def test_streamed_markdown_ends_equal_to_unstreamed_markdown(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
     gate = Gate()
     whole = f"{TEXT}\n{END}"
@@ -70,7 +69,9 @@ def test_what_comes_bit_by_bit_ends_as_what_came_at_once(profile: Profile, perso
     watched.is_untouched()
 
 
-def test_what_cannot_change_any_more_is_not_made_anew(profile: Profile, person: Person) -> None:
+def test_completed_markdown_blocks_are_not_rendered_again_while_streaming(
+    profile: Profile, person: Person
+) -> None:
     page = Watched(profile, person).page
     first, second = Gate(), Gate()
     person.house.model.says("One.\n\nTwo.\n\n```\ncode", first, "\nmore\n```\n\nThree.\n\nFour", second, ".")
@@ -89,7 +90,7 @@ def test_what_cannot_change_any_more_is_not_made_anew(profile: Profile, person: 
     assert shown.evaluate(kept) == [True, True, True, False, False]
 
 
-def test_code_and_wide_tables_scroll_by_themselves(profile: Profile, person: Person) -> None:
+def test_code_and_wide_tables_scroll_within_their_own_boxes(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
     page = watched.page
     page.set_viewport_size(NARROW)
@@ -112,7 +113,7 @@ def test_code_and_wide_tables_scroll_by_themselves(profile: Profile, person: Per
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_code_is_copied_as_it_was_written_or_selected_where_nothing_may_be(
+def test_copy_button_copies_code_verbatim_or_selects_it_without_clipboard_access(
     profile: Profile, person: Person
 ) -> None:
     watched = Watched(profile, person)
@@ -131,7 +132,9 @@ def test_code_is_copied_as_it_was_written_or_selected_where_nothing_may_be(
     assert watched.page.evaluate("getSelection().toString()").strip() == "one\n\ntwo"
 
 
-def test_headings_directions_and_tasks_mean_what_they_say(profile: Profile, person: Person) -> None:
+def test_markdown_headings_directions_and_tasks_have_correct_semantics(
+    profile: Profile, person: Person
+) -> None:
     headed, directed, tasks = (
         Watched(profile, person)
         .shows(
@@ -185,7 +188,7 @@ EVERYTHING = f"""{TEXT}
 """
 
 
-def test_nothing_in_a_text_keeps_anybody_from_reading_it(profile: Profile, person: Person) -> None:
+def test_markdown_of_every_kind_has_no_axe_violation(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
     shown = watched.shows(EVERYTHING)
     expect(shown.locator(".code-type").first).to_be_visible()
@@ -215,7 +218,7 @@ def in_text(width: int, height: int) -> str:
     return f"data:image/png;base64,{base64.b64encode(png(width, height)).decode()}"
 
 
-def test_an_image_in_the_text_is_shown_within_its_place_or_said_to_be_none(
+def test_inline_image_is_shown_within_its_column_or_reported_as_unavailable(
     profile: Profile, person: Person
 ) -> None:
     watched = Watched(profile, person)
@@ -234,9 +237,7 @@ def test_an_image_in_the_text_is_shown_within_its_place_or_said_to_be_none(
     watched.is_untouched()
 
 
-def test_a_large_image_that_comes_bit_by_bit_is_said_to_be_on_its_way(
-    profile: Profile, person: Person
-) -> None:
+def test_inline_image_that_is_still_streaming_shows_a_placeholder(profile: Profile, person: Person) -> None:
     gate = Gate()
     line = f"![Red]({in_text(300, 200)})"
     watched = Watched(profile, person)
@@ -249,7 +250,7 @@ def test_a_large_image_that_comes_bit_by_bit_is_said_to_be_on_its_way(
     expect(watched.page.locator("[data-turn]").get_by_role("img", name="Red")).to_be_visible()
 
 
-def test_an_image_elsewhere_is_loaded_on_a_click_and_not_before(profile: Profile, person: Person) -> None:
+def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
     asked: list[Request] = []
 

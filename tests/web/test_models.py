@@ -1,4 +1,4 @@
-"""Who answers: chosen where people write, and remembered."""
+"""The model picker: selection, filtering, and the remembered model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def choose(tab: Page, name: str) -> None:
     tab.get_by_role("option", name=name, exact=True).click()
 
 
-def test_one_is_chosen_with_the_keyboard_or_a_click(tab: Page) -> None:
+def test_model_picker_selects_a_model_by_keyboard_or_click(tab: Page) -> None:
     picker(tab).click()
     expect(tab.get_by_role("listbox")).to_be_visible()
     tab.mouse.click(600, 200)
@@ -48,7 +48,7 @@ def test_one_is_chosen_with_the_keyboard_or_a_click(tab: Page) -> None:
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
 
-def test_the_chosen_one_is_asked_and_remembered(tab: Page, person: Person) -> None:
+def test_selected_model_answers_and_is_remembered(tab: Page, person: Person) -> None:
     expect(picker(tab)).to_have_accessible_name("Model: scripted")
     choose(tab, "other")
     expect(field(tab)).to_be_focused()
@@ -60,7 +60,9 @@ def test_the_chosen_one_is_asked_and_remembered(tab: Page, person: Person) -> No
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
 
-def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Profile) -> None:
+def test_model_picker_in_a_chat_selects_the_model_that_answered_last(
+    person: Person, profile: Profile
+) -> None:
     chat = person.say("Here")["chat"]["id"]
     tab = profile(person).new_page()
     open_new(tab, person)
@@ -73,7 +75,9 @@ def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Profi
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
 
-def test_one_that_is_gone_is_replaced_with_a_word(house: House, profile: Profile) -> None:
+def test_selected_model_that_no_longer_exists_is_replaced_with_a_notice(
+    house: House, profile: Profile
+) -> None:
     person = house.person()
     context = profile(person)
     tab = context.new_page()
@@ -95,7 +99,7 @@ def test_one_that_is_gone_is_replaced_with_a_word(house: House, profile: Profile
     expect(tab.get_by_text("former")).to_have_count(0)
 
 
-def test_a_single_one_is_only_told(house: House, profile: Profile) -> None:
+def test_single_available_model_is_shown_without_a_picker(house: House, profile: Profile) -> None:
     person = house.person(models=("other",))
     tab = profile(person).new_page()
     open_new(tab, person)
@@ -103,7 +107,7 @@ def test_a_single_one_is_only_told(house: House, profile: Profile) -> None:
     expect(picker(tab)).to_have_count(0)
 
 
-def test_among_many_one_is_found_by_its_name(person: Person, profile: Profile) -> None:
+def test_model_picker_with_many_models_filters_by_name(person: Person, profile: Profile) -> None:
     many = {"object": "list", "data": [{"id": f"model-{number}"} for number in range(40)]}
     tab = profile(person).new_page()
     tab.route("**/v1/models", lambda route: route.fulfill(json=many))

@@ -1,5 +1,4 @@
-"""The page does what it may, and no more: no other host, no way past the client, no dialog; it is small. Its
-own tests pass, and its types are right."""
+"""Policy of the page: own host only, client only, no dialogs, bounded size. Its unit tests and types pass."""
 
 from __future__ import annotations
 
@@ -58,12 +57,12 @@ def sources(kinds: tuple[str, ...] = (".ts", ".tsx")) -> Iterator[tuple[str, str
         pytest.param(MODAL, "a webview may forbid it, and then nothing can be confirmed", id="modal"),
     ],
 )
-def test_the_sources_have_nothing_that_is_forbidden(forbidden: re.Pattern[str], why: str) -> None:
+def test_page_sources_contain_no_forbidden_call(forbidden: re.Pattern[str], why: str) -> None:
     found = [f"{path}: {hit[0]} ({why})" for path, text in sources() for hit in forbidden.finditer(text)]
     assert found == []
 
 
-def test_what_is_forbidden_would_be_found() -> None:
+def test_forbidden_call_patterns_match_forbidden_calls_only() -> None:
     for text in ('await fetch("/")', "new EventSource(url)", "navigator.sendBeacon(url)"):
         assert ASKING.search(text)
     assert SECURE.search("crypto.randomUUID()")
@@ -73,7 +72,7 @@ def test_what_is_forbidden_would_be_found() -> None:
         assert not MODAL.search(text)
 
 
-def test_styles_name_no_side_of_the_page() -> None:
+def test_styles_use_logical_instead_of_left_and_right_properties() -> None:
     """Where lines run from the right, what is named by its side is on the wrong one."""
     sided = re.compile(
         r"(?<!area-)\b(?:margin|padding|border|inset)-(?:left|right)\b|\sfloat:\s*(?:left|right)"
@@ -82,7 +81,7 @@ def test_styles_name_no_side_of_the_page() -> None:
     assert found == []
 
 
-def test_it_is_small() -> None:
+def test_built_page_stays_below_its_size_limit() -> None:
     built(PAGE)
     files = [path for path in PAGE.into.rglob("*") if path.suffix in (".html", ".js", ".css", ".svg")]
     sizes = {path.name: len(gzip.compress(path.read_bytes(), 9)) for path in files}
@@ -90,7 +89,7 @@ def test_it_is_small() -> None:
     assert sum(sizes.values()) < LARGEST, sizes
 
 
-def test_nobody_else_is_asked_for_anything(person: Person, profile: Profile) -> None:
+def test_page_contacts_only_its_own_host(person: Person, profile: Profile) -> None:
     asked: list[Request] = []
     context = profile(person)
     context.on("request", lambda request: asked.append(request))
@@ -112,7 +111,7 @@ def test_nobody_else_is_asked_for_anything(person: Person, profile: Profile) -> 
     assert "require-trusted-types-for 'script'" in policy
 
 
-def test_a_script_in_the_page_does_not_run(house: House, browser: Browser) -> None:
+def test_content_security_policy_blocks_a_script_added_to_the_page(house: House, browser: Browser) -> None:
     """That the policy is in force is seen by what it keeps from happening."""
     context = browser.new_context()
     page = context.new_page()
@@ -145,12 +144,12 @@ def run(package: Path, *command: str) -> str:
     return COLOURS.sub("", done.stdout)
 
 
-def test_its_own_tests_pass(package: Path) -> None:
+def test_page_unit_tests_pass(package: Path) -> None:
     told = run(package, "npm", "--silent", "test")
     count = re.search(r"^ *Tests +(\d+) passed \(\1\)$", told, re.MULTILINE)
     assert count is not None, told
     assert int(count[1]) > 400
 
 
-def test_its_types_are_right(package: Path) -> None:
+def test_page_type_check_passes(package: Path) -> None:
     run(package, "npm", "--silent", "run", "types")

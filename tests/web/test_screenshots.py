@@ -1,4 +1,4 @@
-"""Pictures of the page, as the documentation shows them: `make screenshots` writes them to docs/images."""
+"""Screenshots of the page for the documentation; `make screenshots` writes them to docs/images."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PICTURES = [picture for walk in WALKS.values() for picture in walk]
 
 
 @pytest.mark.parametrize("name", WALKS)
-def test_pictures_are_made(
+def test_screenshots_are_taken_below_the_size_limit(
     name: str, house: House, profile: Profile, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     folder = Path(os.environ[FOLDER]).resolve() if FOLDER in os.environ else tmp_path
@@ -78,7 +78,7 @@ def test_pictures_are_made(
         assert 5_000 < (folder / picture.name).stat().st_size < LARGEST
 
 
-def test_the_documentation_shows_what_is_made_here_and_all_of_it() -> None:
+def test_documentation_shows_every_screenshot_that_is_taken() -> None:
     made = {picture.name for picture in PICTURES}
     page = set(SHOWN.findall((ROOT / "docs" / "chat-page.md").read_text()))
     readme = set(SHOWN.findall((ROOT / "README.md").read_text()))

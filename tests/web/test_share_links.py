@@ -1,5 +1,7 @@
-"""Who follows a link: the code is gone from the address before anything is asked, one visit is one however
-often it is asked for, a reader reads and a guest chats, until it is over."""
+"""Share links: the code leaves the address before the exchange, and a repeated exchange counts once.
+
+Readers read and guests chat until the visit ends.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def follow(profile: Profile, link: dict[str, Any], init: str = "") -> Page:
     return page
 
 
-def test_the_code_is_gone_before_it_is_exchanged(person: Person, profile: Profile) -> None:
+def test_share_code_is_removed_from_the_address_before_the_exchange(person: Person, profile: Profile) -> None:
     link = shared(person, chat=chat_of(person))
     page = profile().new_page()
     seen: list[str] = []
@@ -55,7 +57,9 @@ def test_the_code_is_gone_before_it_is_exchanged(person: Person, profile: Profil
     assert link["code"] not in page.evaluate("location.href")
 
 
-def test_a_reader_sees_what_is_said_also_later_and_cannot_write(person: Person, profile: Profile) -> None:
+def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
+    person: Person, profile: Profile
+) -> None:
     chat = chat_of(person, "The first of many")
     for number in range(40):
         person.say(f"Question {number}", chat)
@@ -80,7 +84,7 @@ def test_a_reader_sees_what_is_said_also_later_and_cannot_write(person: Person, 
     assert all(each["id"] != chat for each in person.chats())
 
 
-def test_a_link_for_one_is_for_one_browser(person: Person, profile: Profile) -> None:
+def test_share_link_for_one_visitor_works_in_one_browser_only(person: Person, profile: Profile) -> None:
     link = shared(person, chat=chat_of(person), max_uses=1)
     page = follow(profile, link)
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
@@ -97,7 +101,9 @@ def test_a_link_for_one_is_for_one_browser(person: Person, profile: Profile) -> 
     assert uses(person, link) == 1
 
 
-def test_an_answer_that_was_lost_is_given_again(person: Person, profile: Profile) -> None:
+def test_share_exchange_whose_answer_was_lost_is_repeated_as_the_same_use(
+    person: Person, profile: Profile
+) -> None:
     link = shared(person, chat=chat_of(person), max_uses=1)
     page = profile().new_page()
     lost = {"count": 0}
@@ -119,7 +125,7 @@ def test_an_answer_that_was_lost_is_given_again(person: Person, profile: Profile
     assert uses(person, link) == 1
 
 
-def test_where_there_are_too_many_visitors_one_waits_for_his_turn(person: Person, profile: Profile) -> None:
+def test_share_link_with_too_many_visitors_waits_and_retries(person: Person, profile: Profile) -> None:
     link = shared(person, chat=chat_of(person))
     page = profile().new_page()
     told = {"error": {"code": "too_many_visitors", "message": "Too many.", "type": "rate_limit_error"}}
@@ -136,7 +142,7 @@ def test_where_there_are_too_many_visitors_one_waits_for_his_turn(person: Person
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
 
 
-def test_another_link_in_the_same_tab_leaves_nothing_of_the_first(person: Person, profile: Profile) -> None:
+def test_second_share_link_in_a_tab_removes_all_data_of_the_first(person: Person, profile: Profile) -> None:
     first = shared(person, scope="fair", name="The fair")
     page = follow(profile, first)
     expect(visit(page)).to_contain_text("guest_")
@@ -158,7 +164,7 @@ def test_another_link_in_the_same_tab_leaves_nothing_of_the_first(person: Person
     assert SECRET not in left
 
 
-def test_a_guest_is_told_who_he_is_and_chats_with_the_models_that_are_there_for_him(
+def test_guest_sees_the_terms_of_the_visit_and_chats_with_the_allowed_models(
     person: Person, profile: Profile
 ) -> None:
     link = shared(person, scope="fair", name="The fair", models=["other"])
@@ -182,7 +188,9 @@ def test_a_guest_is_told_who_he_is_and_chats_with_the_models_that_are_there_for_
     assert "A guest's question" not in other.content()
 
 
-def test_whoever_has_his_own_token_keeps_it_while_he_visits(person: Person, profile: Profile) -> None:
+def test_signed_in_user_keeps_their_token_while_visiting_a_share_link(
+    person: Person, profile: Profile
+) -> None:
     mine = person.house.person()
     mine.say("My own business")
     page = profile(mine).new_page()
@@ -194,7 +202,7 @@ def test_whoever_has_his_own_token_keeps_it_while_he_visits(person: Person, prof
     assert SECRET not in page.content()
 
 
-def test_a_visit_ends_when_its_link_is_revoked(person: Person, profile: Profile) -> None:
+def test_visit_ends_when_its_share_link_is_revoked(person: Person, profile: Profile) -> None:
     readers, guests = shared(person, chat=chat_of(person)), shared(person, scope="fair")
     reader, guest = follow(profile, readers, HASTE), follow(profile, guests, HASTE)
     expect(reader.get_by_role("log").get_by_text(SECRET)).to_be_visible()
@@ -207,7 +215,7 @@ def test_a_visit_ends_when_its_link_is_revoked(person: Person, profile: Profile)
         assert kept(page) == "[{},{}]"
 
 
-def test_a_visit_that_is_over_while_it_is_open_says_so(person: Person, profile: Profile) -> None:
+def test_visit_that_expires_in_an_open_page_shows_that_it_has_ended(person: Person, profile: Profile) -> None:
     page = profile().new_page()
     page.clock.install()
     page.goto(shared(person, scope="fair", visitor_expires_in=3_600)["url"])
@@ -216,7 +224,7 @@ def test_a_visit_that_is_over_while_it_is_open_says_so(person: Person, profile: 
     expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
 
 
-def test_whoever_leaves_leaves_nothing(person: Person, profile: Profile) -> None:
+def test_leaving_a_visit_removes_its_data_in_every_tab(person: Person, profile: Profile) -> None:
     link = shared(person, scope="fair")
     page = follow(profile, link)
     expect(visit(page)).to_be_visible()
@@ -230,7 +238,9 @@ def test_whoever_leaves_leaves_nothing(person: Person, profile: Profile) -> None
         assert each.evaluate("JSON.stringify([{...localStorage}])") == "[{}]"
 
 
-def test_without_a_link_it_says_what_it_is_for(house: House, profile: Profile) -> None:
+def test_share_page_without_a_complete_link_asks_to_open_the_link_again(
+    house: House, profile: Profile
+) -> None:
     page = profile().new_page()
     page.goto(f"{house.url}/share")
     expect(page.get_by_role("alert")).to_contain_text("Open your link again")

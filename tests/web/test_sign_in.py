@@ -1,5 +1,7 @@
-"""Signing in with a token, leaving, and coming back as somebody else: the token is in the storage of the page
-and nowhere else, and nothing of the former one is left, in any tab or in what comes late."""
+"""Sign-in, sign-out and change of user.
+
+The token is only in the storage of the page. No data of the previous user remains in any tab or late answer.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def stranger(house: House, person: Person, profile: Profile) -> Page:
     return page
 
 
-def test_whoever_pastes_a_token_is_in_and_stays_in(stranger: Page, person: Person) -> None:
+def test_sign_in_with_a_token_survives_a_reload_and_does_not_leak_the_token(
+    stranger: Page, person: Person
+) -> None:
     asked: list[str] = []
     stranger.on("request", lambda request: asked.append(f"{request.url} {request.post_data}"))
     person.say("Something to be found again")
@@ -50,7 +54,7 @@ def test_whoever_pastes_a_token_is_in_and_stays_in(stranger: Page, person: Perso
     assert not [each for each in names if person.token in each]
 
 
-def test_what_is_no_token_is_refused_with_the_reason_and_not_kept(
+def test_sign_in_with_an_invalid_token_is_refused_with_the_reason_and_stores_nothing(
     stranger: Page, person: Person, tmp_path: Path
 ) -> None:
     """And what cannot be one is sent to nobody."""
@@ -84,9 +88,7 @@ def of_another_server(folder: Path) -> str:
         return thread.submit(lambda: asyncio.run(make())).result(PATIENCE)
 
 
-def test_the_chat_that_the_address_names_is_shown_after_signing_in(
-    house: House, person: Person, profile: Profile
-) -> None:
+def test_sign_in_shows_the_chat_named_by_the_address(house: House, person: Person, profile: Profile) -> None:
     chat = person.say("The one that was meant")["chat"]["id"]
     person.say("A later one")
     page = profile().new_page()
@@ -96,7 +98,7 @@ def test_the_chat_that_the_address_names_is_shown_after_signing_in(
     assert page.url == f"{house.url}/#{chat}"
 
 
-def test_whoever_signs_out_leaves_nothing(tab: Page, person: Person) -> None:
+def test_sign_out_removes_all_local_data(tab: Page, person: Person) -> None:
     field(tab).fill("Nightingale marmalade")
     tab.keyboard.press("Enter")
     expect(tab.locator("[data-turn]")).to_have_count(1)
@@ -110,7 +112,7 @@ def test_whoever_signs_out_leaves_nothing(tab: Page, person: Person) -> None:
     expect(tab.get_by_label("Token")).to_be_visible()
 
 
-def test_whose_token_is_revoked_is_back_at_the_door_and_can_come_in_again(
+def test_revoked_token_ends_the_session_and_a_new_token_returns_to_the_chat(
     house: House, person: Person, profile: Profile
 ) -> None:
     said = person.say("Nightingale marmalade")
@@ -128,7 +130,7 @@ def test_whose_token_is_revoked_is_back_at_the_door_and_can_come_in_again(
     expect(tab).to_have_url(f"{house.url}/#{said['chat']['id']}")
 
 
-def test_whose_token_expires_while_the_page_is_open_is_told(house: House, profile: Profile) -> None:
+def test_token_that_expires_in_an_open_page_ends_the_session(house: House, profile: Profile) -> None:
     brief = house.person(lifetime=3_600)
     page = profile(brief).new_page()
     page.clock.install()
@@ -142,7 +144,7 @@ def test_whose_token_expires_while_the_page_is_open_is_told(house: House, profil
     assert page.evaluate("Object.keys(localStorage)") == []
 
 
-def test_while_the_server_is_away_it_is_asked_again(tab: Page, person: Person) -> None:
+def test_unreachable_server_at_startup_is_retried_until_the_page_opens(tab: Page, person: Person) -> None:
     expect(field(tab)).to_be_visible()
     away = {"is": True}
     tab.route("**/api/tokens/self", lambda route: route.abort() if away["is"] else route.continue_())
@@ -164,7 +166,7 @@ def test_while_the_server_is_away_it_is_asked_again(tab: Page, person: Person) -
     expect(field(tab)).to_be_visible()
 
 
-def test_a_server_without_tokens_asks_nobody_for_one_until_it_has_some(
+def test_server_without_tokens_requires_a_sign_in_once_a_token_exists(
     tmp_path: Path, profile: Profile
 ) -> None:
     """This one keeps no chats, either, and takes no long messages."""
@@ -252,7 +254,9 @@ def traces(page: Page, former: Person, *more: str) -> list[str]:
     return [each for each in told if each in found]
 
 
-def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person, profile: Profile) -> None:
+def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every_tab(
+    person: Person, other: Person, profile: Profile
+) -> None:
     chat = person.say(TITLE)["chat"]["id"]
     person.say("Second", chat)
     make_chats(person, ["Somewhere else"], scope=SCOPE)
@@ -311,7 +315,7 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
     ]
 
 
-def test_an_answer_to_the_former_that_comes_late_is_shown_nowhere(
+def test_late_answer_to_the_previous_user_is_not_shown(
     person: Person, other: Person, profile: Profile
 ) -> None:
     chat = person.say(TITLE)["chat"]["id"]
@@ -333,7 +337,7 @@ def test_an_answer_to_the_former_that_comes_late_is_shown_nowhere(
     assert traces(page, person, chat) == []
 
 
-def test_what_is_sent_while_another_tab_signs_in_is_not_said_in_the_name_of_the_other(
+def test_message_sent_during_a_user_change_in_another_tab_is_not_sent_as_the_new_user(
     person: Person, other: Person, profile: Profile
 ) -> None:
     context = profile(person)
@@ -357,7 +361,7 @@ def test_what_is_sent_while_another_tab_signs_in_is_not_said_in_the_name_of_the_
     assert [text for each in other.chats() for text, _ in other.turns(each["id"])] == ["Good morning"]
 
 
-def test_what_a_tab_writes_down_that_has_not_heard_yet_is_removed(
+def test_data_stored_late_for_the_previous_user_is_removed(
     person: Person, other: Person, profile: Profile
 ) -> None:
     context = profile(person)
@@ -382,7 +386,7 @@ def test_what_a_tab_writes_down_that_has_not_heard_yet_is_removed(
     assert page.evaluate("Object.keys(localStorage)") == [elsewhere]
 
 
-def test_the_same_token_again_is_the_same_corner(person: Person, profile: Profile) -> None:
+def test_sign_in_with_the_same_token_keeps_the_draft(person: Person, profile: Profile) -> None:
     context = profile(person)
     page = opened(context, person.house.url)
     expect(field(page)).to_be_visible()

@@ -1,5 +1,7 @@
-"""Tabs, other machines and programs at the same chats: all of them see the same. The tabs of a browser share
-one stream, whichever of them reads it, and miss nothing when that one ends."""
+"""Tabs, browsers and programs at the same chats show the same.
+
+The tabs of a browser share one event stream, and miss no change when its leader ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 
-def test_two_tabs_show_an_answer_as_it_comes_whoever_asks(tab: Page, person: Person) -> None:
+def test_streamed_answer_is_shown_in_two_tabs_whichever_one_asked(tab: Page, person: Person) -> None:
     other = second_tab(tab, person)
     pages, model, gates = (tab, other), person.house.model, [Gate(), Gate(), Gate()]
     model.says("Half of ", gates[0], "it.")
@@ -65,7 +67,7 @@ def test_two_tabs_show_an_answer_as_it_comes_whoever_asks(tab: Page, person: Per
     model.release(gates[2])
 
 
-def test_edits_switches_and_failures_are_seen_in_the_other_tab(tab: Page, person: Person) -> None:
+def test_edits_switches_and_failures_appear_in_the_other_tab(tab: Page, person: Person) -> None:
     other = second_tab(tab, person)
     pages, model = (tab, other), person.house.model
     model.says("Good evening.")
@@ -114,7 +116,7 @@ def _ask(person: Person, text: str, chat: str) -> None:
         answer.read()
 
 
-def test_what_is_done_to_a_chat_and_that_it_runs_are_seen_everywhere(
+def test_chat_changes_and_running_turns_appear_in_other_tabs_and_browsers(
     person: Person, profile: Profile
 ) -> None:
     """In two tabs of a browser, and in another browser."""
@@ -175,7 +177,7 @@ def test_what_is_done_to_a_chat_and_that_it_runs_are_seen_everywhere(
     expect(line(first, "Runs elsewhere").get_by_label("New answer:")).to_have_count(0)
 
 
-def test_after_a_gap_everything_is_read_anew_and_nothing_flickers_or_moves(
+def test_chat_list_after_a_gap_in_the_feed_reloads_without_flicker_or_scrolling(
     house: House, person: Person, profile: Profile
 ) -> None:
     ids = make_chats(person, [f"Chat number {at}" for at in range(150)])
@@ -261,7 +263,7 @@ class Browser:
         self.streams.pop(request, None)
 
 
-def test_six_tabs_read_one_stream_and_there_is_room_for_more(person: Person, profile: Profile) -> None:
+def test_six_tabs_share_one_event_stream(person: Person, profile: Profile) -> None:
     """Browsers give a server six connections, for all their tabs."""
     browser = Browser(person, profile(person))
     for _ in range(6):
@@ -277,9 +279,7 @@ def test_six_tabs_read_one_stream_and_there_is_room_for_more(person: Person, pro
     assert len(browser.streams) == 1
 
 
-def test_when_the_tab_that_reads_is_closed_another_goes_on_where_it_was(
-    person: Person, profile: Profile
-) -> None:
+def test_closed_leader_tab_is_replaced_and_no_change_is_lost(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     for _ in range(3):
         browser.open()
@@ -313,7 +313,7 @@ def test_when_the_tab_that_reads_is_closed_another_goes_on_where_it_was(
     assert len(browser.streams) == 1
 
 
-def test_a_tab_that_is_frozen_with_the_stream_is_relieved(person: Person, profile: Profile) -> None:
+def test_frozen_leader_tab_is_replaced(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     frozen, other = browser.open(), browser.open()
     other.add_init_script(HASTE)
@@ -332,7 +332,7 @@ def test_a_tab_that_is_frozen_with_the_stream_is_relieved(person: Person, profil
     assert len(browser.streams) == 1
 
 
-def test_a_tab_that_comes_back_from_another_page_has_missed_nothing(person: Person, profile: Profile) -> None:
+def test_tab_restored_from_history_shows_changes_made_meanwhile(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     away, stays = browser.open(), browser.open()
     browser.hears("Before")
@@ -345,7 +345,7 @@ def test_a_tab_that_comes_back_from_another_page_has_missed_nothing(person: Pers
     assert len(browser.streams) == 1
 
 
-def test_each_credential_has_a_stream_of_its_own(person: Person, profile: Profile) -> None:
+def test_event_stream_is_separate_for_each_credential(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     browser.open()
     made = person.ask("POST", "/api/shares", {"scope": "shop"})
@@ -361,7 +361,7 @@ def test_each_credential_has_a_stream_of_its_own(person: Person, profile: Profil
     expect(line(browser.pages[0], "Of a guest")).to_have_count(0)
 
 
-def test_without_locks_each_tab_that_is_seen_reads_for_itself(person: Person, profile: Profile) -> None:
+def test_browser_without_locks_opens_one_event_stream_per_tab(person: Person, profile: Profile) -> None:
     context = profile(person)
     context.add_init_script("delete Navigator.prototype.locks")
     browser = Browser(person, context)

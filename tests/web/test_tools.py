@@ -1,4 +1,4 @@
-"""What was done for an answer: tools, thoughts, pictures, and things that nobody knows yet."""
+"""Steps of an answer: tool calls, reasoning, images, and unknown items."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ TURNS: list[dict[str, Any]] = [
 ]
 
 
-def test_what_was_done_for_an_answer_is_shown_as_steps(tab: Page, person: Person) -> None:
+def test_tool_calls_images_and_unknown_items_are_shown_as_steps(tab: Page, person: Person) -> None:
     show(tab, person, chat_of(person, TURNS))
     turns = committed(tab)
     expect(turns).to_have_count(len(TURNS))
@@ -160,7 +160,7 @@ def test_what_was_done_for_an_answer_is_shown_as_steps(tab: Page, person: Person
     expect(step(tab, "print")).to_contain_text("Failed")
 
 
-def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page, person: Person) -> None:
+def test_running_tool_is_shown_and_has_an_unknown_outcome_after_a_stop(tab: Page, person: Person) -> None:
     gate = Gate()
     begun: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
 
@@ -190,7 +190,7 @@ def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page,
     expect(answers(tab)).to_have_text("I pay it.")
 
 
-def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
+def test_page_recognises_the_tool_results_supplied_by_the_ledger() -> None:
     source = (PAGE.folder / "src" / "thread" / "turn-parts.ts").read_text()
     known = source.partition("LEDGER_RESULTS: ")[2].partition("]);")[0].replace('" +\n      "', "")
     assert dict(re.findall(r'\[\s*"([^"]+)",\s*"([^"]+)",?\s*\]', known)) == {
@@ -200,7 +200,7 @@ def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
     }
 
 
-def test_a_settled_turn_says_that_it_failed_and_thoughts_are_folded(tab: Page, person: Person) -> None:
+def test_settled_turn_is_marked_as_failed_and_reasoning_is_folded(tab: Page, person: Person) -> None:
     async def fail(ledger: Ledger) -> str:
         chat = await ledger.for_owner(person.owner).conversation()
         model = ScriptedModel(

@@ -1,5 +1,7 @@
-"""How a turn stands is seen: sending, queued, running, interrupted, failed, taken back. Writing and sending
-go on while an answer comes, and people choose what becomes of it."""
+"""States of a turn in the page: sending, queued, running, interrupted, failed, taken back.
+
+Messages can be sent during an answer, and the user chooses whether to queue, interrupt or roll back.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 
-def test_an_answer_is_shown_as_it_comes_and_is_then_in_the_history(tab: Page, person: Person) -> None:
+def test_streamed_answer_is_committed_in_the_same_elements_and_announced(tab: Page, person: Person) -> None:
     """By the same elements. Whoever does not see it hears that it began, and that it is there."""
     gate = Gate()
     person.house.model.says("Half of ", gate, "it.")
@@ -41,7 +43,7 @@ def test_an_answer_is_shown_as_it_comes_and_is_then_in_the_history(tab: Page, pe
     assert tab.url.endswith(f"#{chat['id']}")
 
 
-def test_a_failed_turn_is_gone_and_its_reason_told_until_it_is_retried_or_dismissed(
+def test_failed_turn_is_removed_and_its_reason_shown_until_retried_or_dismissed(
     tab: Page, person: Person
 ) -> None:
     model, failure = person.house.model, tab.locator("[data-failed]")
@@ -86,9 +88,7 @@ def choose(tab: Page, policy: str) -> None:
     tab.get_by_role("radio", name=policy).check()
 
 
-def test_messages_wait_in_line_and_are_answered_in_order_unless_they_are_taken_back(
-    tab: Page, person: Person
-) -> None:
+def test_queued_messages_are_answered_in_order_unless_taken_back(tab: Page, person: Person) -> None:
     gate = begin(tab, person)
     choices = tab.get_by_role("group", name="If you send now").get_by_role("radio")
     expect(choices).to_have_count(3)
@@ -116,7 +116,9 @@ def test_messages_wait_in_line_and_are_answered_in_order_unless_they_are_taken_b
     assert person.turns(chat["id"]) == [("Begin", "Half of it."), *((each, f"The {each}.") for each in texts)]
 
 
-def test_who_sends_while_an_answer_comes_chooses_what_becomes_of_it(tab: Page, person: Person) -> None:
+def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen(
+    tab: Page, person: Person
+) -> None:
     # What is interrupted is kept, and the message goes first.
     begin(tab, person)
     send(tab, "waits")

@@ -1,4 +1,4 @@
-"""Chats that are not kept: the page says so, and when it is left nothing of what was said is anywhere."""
+"""Temporary chats: the page shows a notice, and no text remains anywhere after leaving."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def held_by(page: Page, house: House) -> str:
     return kept(page) + page.evaluate("location.href") + page.title() + b"".join(files).decode("latin-1")
 
 
-def test_a_temporary_chat_is_known_to_the_model_and_leaves_nothing(tab: Page, person: Person) -> None:
+def test_temporary_chat_is_sent_to_the_model_and_leaves_no_data(tab: Page, person: Person) -> None:
     toggle = tab.get_by_role("switch", name="Temporary chat")
     toggle.click()
     expect(toggle).to_be_checked()
@@ -60,7 +60,7 @@ def test_a_temporary_chat_is_known_to_the_model_and_leaves_nothing(tab: Page, pe
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in tab.content()]
 
 
-def test_whoever_leaves_it_is_asked_in_the_page_and_may_stay(tab: Page, person: Person) -> None:
+def test_leaving_a_temporary_chat_asks_for_confirmation_in_the_page(tab: Page, person: Person) -> None:
     person.say("Something that is kept")
     row = tab.get_by_role("navigation", name="Chats").get_by_text("Something that is kept")
     expect(row).to_be_visible()
@@ -84,7 +84,7 @@ def test_whoever_leaves_it_is_asked_in_the_page_and_may_stay(tab: Page, person: 
     assert SECRET not in tab.content()
 
 
-def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Person) -> None:
+def test_temporary_chat_can_be_stopped_fail_and_be_retried(tab: Page, person: Person) -> None:
     gate = Gate()
     person.house.model.says("Peppermint ", gate, "locomotive")
     tab.get_by_role("switch", name="Temporary chat").click()
@@ -118,7 +118,7 @@ def says_that_nothing_is_kept(page: Page, house: House) -> None:
 
 
 @pytest.mark.parametrize(("own", "query"), [("gossip", ""), (None, "?scope=gossip"), (None, "?keep=no")])
-def test_where_nothing_is_kept_every_chat_says_so(
+def test_unkept_scope_or_address_shows_the_not_kept_notice_in_every_chat(
     own: str | None, query: str, house: House, profile: Profile
 ) -> None:
     """By the scope of the token, or of the address, or because the address asks for it. By the settings of

@@ -1,4 +1,4 @@
-"""Requests are passed on as they are given, and answers are read as far as they are looked at."""
+"""Request bodies keep all given fields; answers are parsed by their known fields only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnledger.runners.chat_model import ModelRequest, chunk_of, completion_of,
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def test_a_request_holds_all_fields_that_were_given() -> None:
+def test_request_body_holds_every_given_field() -> None:
     asked = ModelRequest(HELLO, {"model": "m", "seed": 7, "x_unknown": {"a": [1]}}, {"include_usage": True})
     fields = {"model": "m", "seed": 7, "x_unknown": {"a": [1]}, "messages": HELLO}
     assert json.loads(asked.body(stream=False)) == {**fields, "stream": False}
@@ -21,14 +21,14 @@ def test_a_request_holds_all_fields_that_were_given() -> None:
     assert json.loads(asked.body(stream=True)) == streamed
 
 
-def test_values_given_as_json_are_passed_on_verbatim() -> None:
+def test_request_body_passes_raw_json_values_on_verbatim() -> None:
     messages = b'[ {"role": "user",  "content": "1e2"} ]'
     body = ModelRequest(msgspec.Raw(messages), {"temperature": msgspec.Raw(b"1.00")}).body(stream=False)
     assert messages in body
     assert b'"temperature":1.00' in body
 
 
-def test_a_chunk_is_read_as_far_as_it_is_looked_at() -> None:
+def test_chunk_with_unknown_fields_is_parsed_by_its_known_ones() -> None:
     chunk = chunk_of(
         b'{"id": "c", "model": "m", "new": {"x": 1}, "usage": null,'
         b' "choices": [{"index": 0, "logprobs": null, "delta": {"content": "Hi", "reasoning": "hm"},'
@@ -49,7 +49,7 @@ def test_a_chunk_is_read_as_far_as_it_is_looked_at() -> None:
         b'{"choices": [{"delta": {"content": null}}]}',
     ],
 )
-def test_what_models_leave_out_is_left_out(payload: bytes) -> None:
+def test_chunk_with_missing_or_null_fields_is_parsed(payload: bytes) -> None:
     assert chunk_of(payload).usage is None
 
 
@@ -68,14 +68,14 @@ def test_what_models_leave_out_is_left_out(payload: bytes) -> None:
         b"[" * 99_999,
     ],
 )
-def test_what_is_no_answer_is_malformed(payload: bytes) -> None:
+def test_payload_that_is_not_an_answer_is_malformed(payload: bytes) -> None:
     with pytest.raises(MalformedAnswer, match=r"cannot be read: .*\.$"):
         chunk_of(payload)
     with pytest.raises(MalformedAnswer):
         completion_of(payload)
 
 
-def test_half_a_character_is_read() -> None:
+def test_chunk_with_half_a_surrogate_pair_is_parsed() -> None:
     chunk = chunk_of(rb'{"choices": [{"delta": {"content": "\ud83d"}}]}')
     assert chunk.choices is not None
     assert chunk.choices[0].delta is not None
@@ -83,19 +83,19 @@ def test_half_a_character_is_read() -> None:
 
 
 @pytest.mark.parametrize("error", [{"message": "It  broke.", "code": 1}, "It broke"])
-def test_an_error_within_an_answer_is_told(error: object) -> None:
+def test_failure_of_an_error_object_carries_its_message(error: object) -> None:
     failure = failure_of(error)
     assert type(failure) is ModelUnavailable
     assert str(failure) == "The model broke off with an error: It broke."
 
 
 @pytest.mark.parametrize("code", [401, "401", 402, 403, 407])
-def test_an_error_about_the_operators_account_is_not_passed_on(code: object) -> None:
+def test_failure_about_the_operators_account_does_not_repeat_the_message(code: object) -> None:
     told = str(failure_of({"message": "key sk-secret of org-7 is not valid", "code": code}))
     assert "sk-secret" not in told
     assert "api_key" in told
 
 
 @pytest.mark.parametrize("code", [None, 429, "rate_limited"])
-def test_other_errors_within_an_answer_are_told(code: object) -> None:
+def test_failure_with_any_other_code_repeats_the_message(code: object) -> None:
     assert "too long" in str(failure_of({"message": "too long", "code": code}))

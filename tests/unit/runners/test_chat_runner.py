@@ -1,4 +1,4 @@
-"""An answer becomes a turn when it is whole, and the client is told the end last."""
+"""A complete answer becomes a turn; the end of the stream is held back until the commit."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def sent_in(asked: ModelRequest) -> Any:
     return msgspec.json.decode(asked.body(stream=False))["messages"]
 
 
-async def test_text_is_emitted_as_it_comes(chat: Chat) -> None:
+async def test_runner_emits_text_as_it_arrives(chat: Chat) -> None:
     events: list[str] = []
     run = runner([said("Hel"), said("lo")], [said("!"), STOP])
     turn = await chat.run(run, "Hi", on_event=lambda event: events.append(getattr(event, "text", "-")))
@@ -88,7 +88,7 @@ async def test_text_is_emitted_as_it_comes(chat: Chat) -> None:
     assert events[1:4] == ["Hel", "lo", "!"]
 
 
-async def test_the_model_is_shown_the_turn_and_the_settings() -> None:
+async def test_runner_sends_messages_settings_and_stream_options_to_the_model() -> None:
     model = Canned([said("Yes."), STOP])
     async with await Ledger.open("memory:") as ledger:
         run = ChatRunner(model, {"model": "m", "top_k": 3}, stream_options={"include_usage": True})
@@ -101,7 +101,7 @@ async def test_the_model_is_shown_the_turn_and_the_settings() -> None:
     assert (asked.settings, asked.stream_options) == ({"model": "m", "top_k": 3}, {"include_usage": True})
 
 
-async def test_the_turn_remembers_how_the_answer_ended(chat: Chat) -> None:
+async def test_turn_details_hold_model_finish_reason_and_usage(chat: Chat) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
     tail = msgspec.json.encode({"id": "c", "model": "m-1", "choices": [], "usage": usage})
     turn = await chat.run(runner([said("Hi"), chunk({}, "length"), tail]), "Hi")
@@ -110,7 +110,7 @@ async def test_the_turn_remembers_how_the_answer_ended(chat: Chat) -> None:
     assert turn.details == {"model": "m", "finish_reason": "stop"}  # by the name it was asked by
 
 
-async def test_the_end_of_the_answer_is_held_back(chat: Chat) -> None:
+async def test_runner_holds_back_the_payloads_from_the_finish_reason_on(chat: Chat) -> None:
     passed: list[bytes] = []
     tail = b'{"choices": [], "usage": {"total_tokens": 1}}'
     last = chunk({"content": "!"}, "stop")
@@ -122,7 +122,7 @@ async def test_the_end_of_the_answer_is_held_back(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("words", [said("Hi"), called(0, "a"), chunk({"refusal": "No."})])
-async def test_an_announcement_is_not_yet_an_answer(chat: Chat, words: bytes) -> None:
+async def test_runner_has_spoken_only_after_the_first_content(chat: Chat, words: bytes) -> None:
     spoken: list[bool] = []
     announced = chunk({"role": "assistant", "content": ""})
     run = runner([announced], [words], [STOP], on_payloads=lambda _: spoken.append(run.has_spoken))
@@ -131,14 +131,14 @@ async def test_an_announcement_is_not_yet_an_answer(chat: Chat, words: bytes) ->
     assert spoken == [False, True]
 
 
-async def test_a_runner_starts_each_turn_afresh(chat: Chat) -> None:
+async def test_runner_used_for_two_turns_resets_its_held_payloads(chat: Chat) -> None:
     run = runner([said("Hi"), STOP])
     for _ in range(2):
         await chat.run(run, "Hi")
         assert run.held == [STOP]
 
 
-async def test_calls_end_the_turn_behind_its_text(chat: Chat) -> None:
+async def test_tool_calls_follow_the_text_in_the_turn_output(chat: Chat) -> None:
     end = chunk({}, "tool_calls")
     turn = await chat.run(runner([said("I look."), called(0, "a"), called(1, "b"), end]), "Hi")
     assert kinds(turn) == ["I look.", "function_call", "function_call"]
@@ -146,7 +146,7 @@ async def test_calls_end_the_turn_behind_its_text(chat: Chat) -> None:
     assert turn.details["finish_reason"] == "tool_calls"
 
 
-async def test_results_of_calls_are_shown_to_the_model(chat: Chat) -> None:
+async def test_tool_results_are_sent_to_the_model_with_their_calls(chat: Chat) -> None:
     model = Canned([called(0, "a", '{"at": 1}'), chunk({}, "tool_calls")])
     await chat.run(ChatRunner(model, {}), "Hi")
     model.batches = ([said("Done."), STOP],)
@@ -161,13 +161,13 @@ async def test_results_of_calls_are_shown_to_the_model(chat: Chat) -> None:
     ]
 
 
-async def test_a_refusal_is_kept_as_one(chat: Chat) -> None:
+async def test_refusal_in_pieces_is_stored_as_one_refusal_item(chat: Chat) -> None:
     turn = await chat.run(runner([chunk({"refusal": "I will"}), chunk({"refusal": " not."}), STOP]), "Hi")
     [item] = turn.output
     assert item.fields["content"] == [{"type": "refusal", "refusal": "I will not."}]
 
 
-async def test_halves_of_a_character_become_one(chat: Chat) -> None:
+async def test_surrogate_halves_in_two_chunks_become_one_character(chat: Chat) -> None:
     halves = [
         rb'{"choices":[{"delta":{"content":"\ud83d"}}]}',
         rb'{"choices":[{"delta":{"content":"\ude00"}}]}',
@@ -192,7 +192,7 @@ async def test_halves_of_a_character_become_one(chat: Chat) -> None:
         [chunk({"tool_calls": [{"index": 0}]}), STOP],
     ],
 )
-async def test_anything_but_a_whole_answer_fails_the_turn(chat: Chat, batch: list[bytes]) -> None:
+async def test_incomplete_or_malformed_stream_fails_the_turn(chat: Chat, batch: list[bytes]) -> None:
     with pytest.raises(MalformedAnswer):
         await chat.run(runner(batch), "Hi")
     assert await chat.history() == []
@@ -200,7 +200,7 @@ async def test_anything_but_a_whole_answer_fails_the_turn(chat: Chat, batch: lis
     assert attempt.attempt.state == "failed"
 
 
-async def test_an_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
+async def test_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
     passed: list[bytes] = []
     error = b'{"error": {"message": "Overloaded.", "code": 529}}'
     run = runner([said("Hel"), error, STOP], on_payloads=passed.extend)
@@ -220,7 +220,7 @@ async def test_an_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
         ("x\x1b[2J", MalformedAnswer, r"'x\\+x1b\[2J'"),
     ],
 )
-async def test_answer_that_ends_with_another_reason_fails_the_turn(
+async def test_answer_with_an_unknown_finish_reason_fails_the_turn(
     chat: Chat, reason: str, error: type[ModelError], told: str, stream: bool
 ) -> None:
     passed: list[bytes] = []
@@ -231,14 +231,14 @@ async def test_answer_that_ends_with_another_reason_fails_the_turn(
     assert passed == ([said("Hi")] if stream else [])
 
 
-async def test_model_with_finish_reasons_of_its_own_ends_with_them(chat: Chat) -> None:
+async def test_finish_reason_listed_by_the_model_completes_the_turn(chat: Chat) -> None:
     model = Canned([said("Hi"), chunk({}, "COMPLETE")])
     model.finish_reasons = {"COMPLETE"}  # type: ignore[attr-defined]
     turn = await chat.run(ChatRunner(model, {}), "Hi")
     assert turn.details["finish_reason"] == "COMPLETE"
 
 
-async def test_error_object_beside_a_finish_reason_is_what_is_reported(chat: Chat) -> None:
+async def test_error_object_beside_a_finish_reason_is_raised(chat: Chat) -> None:
     broken = chunk({"content": "H"}, "error", error={"message": "Overloaded.", "code": 502})
     with pytest.raises(ModelUnavailable, match="Overloaded"):
         await chat.run(runner([broken]), "Hi")
@@ -253,7 +253,7 @@ async def test_error_object_beside_a_finish_reason_is_what_is_reported(chat: Cha
         chunk({"content": ""}, "stop", padding="x" * 200),
     ],
 )
-async def test_endless_answer_is_cut_at_the_bytes_of_a_turn(endless: bytes) -> None:
+async def test_endless_answer_fails_the_turn_at_its_byte_limit(endless: bytes) -> None:
     count = 0
 
     class Endless(Canned):
@@ -269,20 +269,20 @@ async def test_endless_answer_is_cut_at_the_bytes_of_a_turn(endless: bytes) -> N
     assert count < 200
 
 
-async def test_endless_calls_are_cut_at_the_bytes_of_a_turn() -> None:
+async def test_endless_tool_calls_fail_the_turn_at_its_byte_limit() -> None:
     calls = [called(number, str(number)) for number in range(100)]
     async with await Ledger.open("memory:", limits=Limits(turn_bytes=20_000)) as ledger:
         with pytest.raises(MalformedAnswer, match="longer than 20000 bytes"):
             await ledger.run(runner(calls), "Hi")
 
 
-async def test_a_stream_that_breaks_off_behind_its_finish_reason_fails_the_turn(chat: Chat) -> None:
+async def test_stream_that_breaks_off_behind_its_finish_reason_fails_the_turn(chat: Chat) -> None:
     with pytest.raises(ModelUnavailable):
         await chat.run(runner([said("Hi"), STOP], ModelUnavailable()), "Hi")
     assert await chat.history() == []
 
 
-async def test_a_whole_answer_need_not_be_streamed(chat: Chat) -> None:
+async def test_unstreamed_answer_with_text_and_calls_becomes_a_turn(chat: Chat) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}, "sig": "s"}
     other = {**call, "id": "b"}
     answer = whole(
@@ -310,7 +310,7 @@ async def test_a_whole_answer_need_not_be_streamed(chat: Chat) -> None:
         (b'{"error": {"message": "no"}}', ModelUnavailable),
     ],
 )
-async def test_what_is_no_whole_answer_fails_the_turn(
+async def test_unstreamed_answer_that_is_malformed_fails_the_turn(
     chat: Chat, answer: bytes, error: type[ModelError]
 ) -> None:
     with pytest.raises(error):
@@ -327,7 +327,7 @@ def thoughts_in(turn: Turn) -> list[str]:
 
 
 @pytest.mark.parametrize("word", ["reasoning_content", "reasoning"])
-async def test_what_a_model_thinks_is_one_item_in_front_of_what_it_says(word: str) -> None:
+async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> None:
     pieces = [chunk({"content": "", word: "Hm, "}), chunk({word: "a child."}), said("Hel"), said("lo."), STOP]
     told: list[bytes] = []
     async with await Ledger.open() as ledger:
@@ -344,7 +344,7 @@ async def test_what_a_model_thinks_is_one_item_in_front_of_what_it_says(word: st
     assert told == pieces[:-1]  # as the model sent them
 
 
-async def test_what_was_thought_is_not_shown_to_the_model_again() -> None:
+async def test_reasoning_of_an_earlier_turn_is_not_sent_to_the_model() -> None:
     model = Canned([thought("Hm."), said("Hello."), STOP])
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
@@ -358,7 +358,7 @@ async def test_what_was_thought_is_not_shown_to_the_model_again() -> None:
     assert sent_in(model.asked[1]) == said_before
 
 
-async def test_thoughts_stand_before_the_calls_that_they_led_to() -> None:
+async def test_reasoning_items_precede_the_calls_that_follow_them() -> None:
     pieces = [thought("First. "), called(0, "a"), thought("Then."), called(1, "b"), chunk({}, "tool_calls")]
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
@@ -369,14 +369,14 @@ async def test_thoughts_stand_before_the_calls_that_they_led_to() -> None:
     assert (kinds(turn), thoughts_in(turn)) == (["I look.", "reasoning", "function_call"], ["Hm."])
 
 
-async def test_what_is_thought_between_texts_breaks_no_text_apart() -> None:
+async def test_reasoning_between_text_pieces_does_not_split_the_text() -> None:
     pieces = [thought("Hm.", content="Hel"), thought("Hm?"), said("lo."), thought("Done."), STOP]
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
     assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
 
 
-async def test_an_answer_that_is_not_streamed_has_its_thoughts_too() -> None:
+async def test_unstreamed_answer_stores_its_reasoning() -> None:
     for message in (
         {"content": "Hello.", "reasoning_content": "Hm."},
         {"content": "Hello.", "reasoning": "Hm."},
@@ -388,7 +388,7 @@ async def test_an_answer_that_is_not_streamed_has_its_thoughts_too() -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_thoughts_alone_are_no_answer(is_streamed: bool) -> None:
+async def test_answer_of_reasoning_alone_fails_the_turn(is_streamed: bool) -> None:
     model = Canned([thought("Hm."), chunk({}, "length")], completion=whole({"reasoning": "Hm."}, "length"))
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
@@ -397,7 +397,7 @@ async def test_thoughts_alone_are_no_answer(is_streamed: bool) -> None:
         assert await chat.turns() == []
 
 
-async def test_a_turn_that_is_stopped_while_it_thinks_or_speaks_is_well_formed() -> None:
+async def test_turn_stopped_during_reasoning_or_text_is_well_formed() -> None:
     for pieces, kept in (([thought("Hm.")], []), ([thought("Hm."), said("Hel")], ["reasoning", "Hel"])):
         async with await Ledger.open() as ledger:
             chat = await ledger.conversation()
@@ -411,7 +411,7 @@ async def test_a_turn_that_is_stopped_while_it_thinks_or_speaks_is_well_formed()
             assert kinds(again) == ["Yes."]
 
 
-async def test_a_turn_that_failed_behind_its_thoughts_starts_afresh() -> None:
+async def test_retry_of_a_turn_that_failed_after_its_reasoning_starts_afresh() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         with pytest.raises(ModelUnavailable):
@@ -437,7 +437,7 @@ class Strict(Canned):
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
-async def test_a_stream_is_asked_for_its_usage_where_that_is_wanted() -> None:
+async def test_stream_with_asks_usage_requests_usage_unless_options_are_given() -> None:
     model = Canned([said("Hi"), STOP, msgspec.json.encode({"choices": [], "usage": USAGE})])
     async with await Ledger.open() as ledger:
         turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")
@@ -451,7 +451,7 @@ async def test_a_stream_is_asked_for_its_usage_where_that_is_wanted() -> None:
     ]
 
 
-async def test_a_model_that_does_not_know_of_usage_answers_without() -> None:
+async def test_model_that_refuses_the_usage_option_is_asked_again_without_it() -> None:
     model = Strict([said("Hi"), STOP])
     async with await Ledger.open() as ledger:
         turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")

@@ -1,4 +1,4 @@
-"""Streamed deltas: roles and names once, reasoning within a bound, tool calls put together from pieces."""
+"""Streamed deltas: roles and names sent once, bounded reasoning, tool calls assembled from pieces."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ NOT_CHUNKS = [b'"role"', b"{", b'{"choices":7,"x":"role"}', b'{"error":{"role":1
 
 
 @pytest.mark.parametrize("payloads", [WELL_BEHAVED, NOT_CHUNKS], ids=["well-behaved", "no chunks"])
-def test_what_repeats_nothing_stays_the_very_same_bytes(payloads: list[bytes]) -> None:
+def test_payloads_without_repetition_are_passed_on_as_the_same_objects(payloads: list[bytes]) -> None:
     assert all(now is was for now, was in zip(told(*payloads), payloads, strict=True))
 
 
-def test_a_role_is_told_once_for_each_choice() -> None:
+def test_repeated_role_is_sent_once_per_choice() -> None:
     said = {"role": "assistant", "content": "x"}
     assert told(chunk(said, said), chunk(said, {"content": "y"}), chunk({"content": "z"}, said)) == [
         chunk(said, said),
@@ -53,7 +53,7 @@ def test_a_role_is_told_once_for_each_choice() -> None:
     ]
 
 
-def test_ids_and_names_are_told_once_for_each_call() -> None:
+def test_repeated_call_id_and_name_are_sent_once_per_call() -> None:
     first, second = call_delta(0, "a", "look", "{"), call_delta(1, "b", "look", "{")
     again = {"index": 0, "function": {"arguments": "{"}}
     assert told(chunk({"tool_calls": [first]}), chunk({"tool_calls": [first, second]})) == [
@@ -62,7 +62,7 @@ def test_ids_and_names_are_told_once_for_each_call() -> None:
     ]
 
 
-def test_what_comes_later_for_the_first_time_is_told() -> None:
+def test_role_id_or_name_that_first_appears_late_is_sent() -> None:
     late = [
         chunk({"tool_calls": [call_delta(0, "a", None)]}),
         chunk({"role": "assistant", "tool_calls": [call_delta(0, None, "look")]}),
@@ -70,14 +70,14 @@ def test_what_comes_later_for_the_first_time_is_told() -> None:
     assert told(*late) == late
 
 
-def test_a_custom_tool_has_a_name_too() -> None:
+def test_repeated_custom_tool_name_is_sent_once() -> None:
     piece = {"index": 0, "type": "custom", "custom": {"name": "sh", "input": "l"}}
     again = {"index": 0, "type": "custom", "custom": {"input": "l"}}
     payload = chunk({"tool_calls": [piece]})
     assert told(payload, payload) == [payload, chunk({"tool_calls": [again]})]
 
 
-def test_all_else_stays_in_what_is_written_anew() -> None:
+def test_rewritten_payload_keeps_all_other_fields() -> None:
     """Also half a character, whose other half is in the next chunk."""
     fields = {"usage": {"cost": 0.1}, "timings": [1, None, 10**20]}
     said = chunk({"role": "assistant", "content": "\ud83c", "reasoning": "Hm."}, **fields)
@@ -95,31 +95,31 @@ def thoughts_of(*deltas: Delta, most: int = 1000) -> list[Any]:
     return texts
 
 
-def test_pieces_become_one_text() -> None:
+def test_reasoning_pieces_become_one_text() -> None:
     assert thoughts_of(Delta(reasoning="Hm, "), Delta(reasoning="well.")) == ["Hm, well."]
 
 
-def test_who_says_it_under_both_names_says_it_once() -> None:
+def test_reasoning_under_both_field_names_is_taken_once() -> None:
     assert thoughts_of(Delta(reasoning="Hm.", reasoning_content="Hm.")) == ["Hm."]
     assert thoughts_of(Delta(reasoning="Hm.", reasoning_content="")) == ["Hm."]
 
 
 @pytest.mark.parametrize("odd", [{"effort": "low"}, ["Hm."], 1, True, "", None])
-def test_what_is_no_text_is_left_alone(odd: object) -> None:
+def test_reasoning_that_is_not_text_is_ignored(odd: object) -> None:
     assert thoughts_of(Delta(reasoning=odd)) == []
 
 
-def test_halves_of_characters_meet_or_are_replaced() -> None:
+def test_reasoning_surrogate_halves_are_joined_or_replaced() -> None:
     assert thoughts_of(Delta(reasoning="\ud83d"), Delta(reasoning="\ude00 \ud83d")) == ["😀 \ufffd"]
 
 
-def test_there_is_an_end_to_it() -> None:
+def test_reasoning_beyond_its_byte_limit_is_refused() -> None:
     assert thoughts_of(Delta(reasoning="12345"), most=5) == ["12345"]
     with pytest.raises(MalformedItems, match="grown past 5 bytes"):
         thoughts_of(Delta(reasoning="12345"), Delta(reasoning="6"), most=5)
 
 
-def test_thoughts_in_pieces_of_one_character_take_little_more_memory_than_their_text() -> None:
+def test_reasoning_in_pieces_of_one_character_takes_little_more_memory_than_its_text() -> None:
     thoughts, payload = Thoughts(100_000), b'{"choices": [{"delta": {"reasoning": "h"}}]}'
     tracemalloc.start()
     for _ in range(100_000):
@@ -142,34 +142,34 @@ def call(call_id: str = "a", name: str = "f", arguments: str = "{}") -> dict[str
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def test_ids_and_names_come_once_and_arguments_in_pieces() -> None:
+def test_call_arguments_in_pieces_are_joined() -> None:
     pieces = [{"index": 0, "function": {"arguments": piece}} for piece in ('{"x"', ": 1}")]
     assert gathered({"index": 0, **call(arguments="")}, *pieces) == [call(arguments='{"x": 1}')]
 
 
-def test_several_calls_are_told_apart_by_their_index() -> None:
+def test_calls_in_parallel_are_separated_by_their_index() -> None:
     calls = CallDeltas()
     calls.add([{"index": 1, **call("b", "g", "")}, {"index": 0, **call("a", "f", "")}])
     calls.add([{"index": 0, "function": {"arguments": "1"}}, {"index": 1, "function": {"arguments": "2"}}])
     assert calls.whole() == [call("a", "f", "1"), call("b", "g", "2")]
 
 
-def test_what_is_repeated_says_nothing_new() -> None:
+def test_repeated_id_and_name_of_a_call_are_ignored() -> None:
     assert gathered({"index": 0, **call(arguments="1")}, {"index": 0, **call(arguments="2")}) == [
         call(arguments="12")
     ]
 
 
-def test_empty_and_null_fields_say_nothing() -> None:
+def test_empty_and_null_fields_of_a_call_are_ignored() -> None:
     blank = {"index": 0, "id": "", "type": None, "function": {"name": "", "arguments": None}}
     assert gathered({"index": 0, **call()}, blank) == [call()]
 
 
-def test_a_call_without_arguments_and_type_is_one() -> None:
+def test_call_without_arguments_and_type_is_completed() -> None:
     assert gathered({"id": "a", "function": {"name": "f"}}) == [call(arguments="")]
 
 
-def test_fields_that_only_some_models_know_are_kept() -> None:
+def test_unknown_fields_of_a_call_are_kept() -> None:
     known = {"index": 0, **call(), "extra": {"signature": "s"}}
     known["function"]["strict"] = True
     [found] = gathered(known)
@@ -177,14 +177,14 @@ def test_fields_that_only_some_models_know_are_kept() -> None:
     assert found["function"]["strict"] is True
 
 
-def test_custom_tools_have_input() -> None:
+def test_custom_tool_input_in_pieces_is_joined() -> None:
     first = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "f", "input": "x"}}
     assert gathered(first, {"index": 0, "custom": {"input": "y"}}) == [
         {"id": "a", "type": "custom", "custom": {"name": "f", "input": "xy"}}
     ]
 
 
-def test_the_deltas_are_left_as_they_came() -> None:
+def test_call_deltas_are_not_modified() -> None:
     delta = {"index": 0, **call()}
     gathered(delta, {"index": 0, "function": {"arguments": " "}})
     assert delta == {"index": 0, **call()}
@@ -205,6 +205,6 @@ def test_the_deltas_are_left_as_they_came() -> None:
         [{"index": 0, "id": "a", "type": "custom", "function": {"name": "f"}}],
     ],
 )
-def test_a_call_that_nobody_could_answer_is_malformed(deltas: list[dict[str, Any]]) -> None:
+def test_incomplete_or_contradictory_call_is_malformed(deltas: list[dict[str, Any]]) -> None:
     with pytest.raises(MalformedAnswer):
         gathered(*deltas)

@@ -1,4 +1,4 @@
-"""The demo model does on command what real models do unasked, decided by what it is shown alone."""
+"""The demo model: commands that produce every kind of answer and failure, from the messages alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def text(found: Part, field: str = "content") -> str:
     return "".join(delta.get(field, "") for delta in found.deltas)
 
 
-def test_it_says_what_it_was_asked_and_what_it_remembers() -> None:
+def test_demo_answer_quotes_the_message_and_counts_the_earlier_ones() -> None:
     answer = {"role": "assistant", "content": "ok"}
     assert text(part("Hello")) == 'You said "Hello". I remember nothing before that.'
     assert text(part("Hello", answer, "And?")) == (
@@ -48,21 +48,21 @@ def test_it_says_what_it_was_asked_and_what_it_remembers() -> None:
     assert text(part({"role": "system", "content": "Be brief."})) == "You said nothing."
 
 
-def test_it_says_it_word_by_word() -> None:
+def test_demo_answer_is_streamed_word_by_word() -> None:
     assert [delta["content"] for delta in part("/count 3").deltas] == ["1", " 2", " 3"]
 
 
-def test_long_and_wide_texts_are_quoted_shortly() -> None:
+def test_demo_answer_shortens_the_text_it_quotes() -> None:
     assert 'You said "a b".' in text(part(" a\n\n b"))
     assert f'"{"x" * 79}…"' in text(part("x" * 81))
 
 
-def test_parts_are_named_where_they_are_no_text() -> None:
+def test_demo_answer_names_content_parts_that_are_not_text() -> None:
     content = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "http://a"}}, 7]
     assert 'You said "See [image_url] [None]".' in text(part({"role": "user", "content": content}))
 
 
-def test_results_of_tools_are_told() -> None:
+def test_demo_answer_quotes_tool_results() -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "y"}]}
     results = [{"role": "tool", "tool_call_id": each, "content": f"sunny {each}"} for each in "xy"]
     found = part("/call weather", calls, *results)
@@ -70,7 +70,7 @@ def test_results_of_tools_are_told() -> None:
 
 
 @pytest.mark.parametrize("given", [TOOLS, msgspec.Raw(msgspec.json.encode(TOOLS))])
-def test_it_calls_tools(given: Any) -> None:
+def test_demo_call_command_calls_function_and_custom_tools(given: Any) -> None:
     found = part('/call weather {"city": "Rome"}\n/call shell ls -l', tools=given)
     assert found.finish_reason == "tool_calls"
     assert [delta["tool_calls"][0] for delta in found.deltas] == [
@@ -86,7 +86,7 @@ def test_it_calls_tools(given: Any) -> None:
     ]
 
 
-def test_calls_of_one_conversation_have_ids_of_their_own() -> None:
+def test_demo_call_ids_are_unique_within_a_conversation() -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     result = {"role": "tool", "tool_call_id": "x", "content": ""}
     found = part("/call weather", calls, result, "/call weather", tools=TOOLS)
@@ -113,13 +113,13 @@ def test_calls_of_one_conversation_have_ids_of_their_own() -> None:
         ("/etc/passwd", "I do not understand /etc."),
     ],
 )
-def test_it_says_what_it_cannot_do(asked: str, answer: str) -> None:
+def test_demo_command_that_cannot_run_is_answered_with_the_reason(asked: str, answer: str) -> None:
     found = part(asked, tools=TOOLS)
     assert answer in text(found)
     assert (found.finish_reason, found.ending) == ("stop", Ending.WELL)
 
 
-def test_it_thinks_before_it_speaks() -> None:
+def test_demo_think_command_sends_reasoning_before_the_text() -> None:
     found = part("Hi", {"role": "assistant", "content": "Hello."}, "/think hard")
     thought = [delta["reasoning_content"] for delta in found.deltas if "reasoning_content" in delta]
     assert "there are 2 messages, 1 of them from the user" in "".join(thought)
@@ -140,30 +140,32 @@ def test_it_thinks_before_it_speaks() -> None:
         ("/cut after 1", 1, Ending.CUT),
     ],
 )
-def test_it_fails_where_it_is_told(asked: str, words: int, ending: Ending) -> None:
+def test_demo_fail_stall_and_cut_commands_end_after_the_given_words(
+    asked: str, words: int, ending: Ending
+) -> None:
     found = part(asked)
     assert (min(len(found.deltas), 9), found.ending) == (words, ending)
 
 
-def test_it_runs_out_of_room() -> None:
+def test_demo_length_command_ends_with_finish_reason_length() -> None:
     found = part("/length")
     assert found.finish_reason == "length"
     assert text(part("Hello")).startswith("You said")
     assert text(found) == 'You said "/length". I'
 
 
-def test_it_refuses() -> None:
+def test_demo_refuse_command_answers_with_a_refusal() -> None:
     found = part("/refuse")
     assert text(found) == ""
     assert text(found, "refusal") == "I refuse to answer that, as you asked me to."
 
 
-def test_it_is_slow_when_asked() -> None:
+def test_demo_slow_command_marks_the_answer_as_slow() -> None:
     assert part("/slow Hello").is_slow
     assert not part("Hello").is_slow
 
 
-def test_words_are_its_tokens() -> None:
+def test_demo_usage_counts_words_as_tokens() -> None:
     assert part("one two", "/count 3").usage == {
         "prompt_tokens": 4,
         "completion_tokens": 3,
@@ -171,12 +173,12 @@ def test_words_are_its_tokens() -> None:
     }
 
 
-def test_it_does_not_count_for_ever() -> None:
+def test_demo_count_command_stops_at_10000() -> None:
     assert len(part("/count 999999999").deltas) == 10_000
 
 
 @pytest.mark.parametrize("messages", [b"{}", b"[1]", b'[{"role": "king", "content": ""}]', b'"Hi"', b"null"])
-def test_what_are_no_messages_is_refused_as_models_do(messages: bytes) -> None:
+def test_demo_model_refuses_malformed_messages_with_400(messages: bytes) -> None:
     with pytest.raises(ModelRefused, match="messages") as caught:
         part_of(ModelRequest(msgspec.Raw(messages)))
     assert (caught.value.status, caught.value.error["param"]) == (400, "messages")
@@ -196,7 +198,7 @@ ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
     st.lists(st.dictionaries(FIELDS, JSON | ROLES), max_size=4) | JSON,
     JSON | st.lists(st.dictionaries(FIELDS, JSON), max_size=4),
 )
-def test_whatever_it_is_sent_it_answers_or_refuses(messages: Any, tools: Any) -> None:
+def test_demo_model_answers_or_refuses_any_request(messages: Any, tools: Any) -> None:
     try:
         found = part_of(ModelRequest(msgspec.Raw(msgspec.json.encode(messages)), {"tools": tools}))
     except ModelRefused:
@@ -221,7 +223,7 @@ async def chunks(model: ChatModel, request: ModelRequest) -> list[Any]:
         return [msgspec.json.decode(payload) async for batch in batches for payload in batch]
 
 
-async def test_a_stream_has_the_shape_of_one(model: DemoModel) -> None:
+async def test_demo_stream_chunks_have_the_shape_of_chat_completion_chunks(model: DemoModel) -> None:
     first, *words, last = await chunks(model, asked("/count 2", model="any"))
     shared = {"id": "chatcmpl-demo", "object": "chat.completion.chunk", "created": 7, "model": "any"}
     assert first == {
@@ -232,7 +234,7 @@ async def test_a_stream_has_the_shape_of_one(model: DemoModel) -> None:
     assert last == {**shared, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
-async def test_a_whole_answer_has_the_shape_of_one(model: DemoModel) -> None:
+async def test_demo_completion_has_the_shape_of_a_chat_completion(model: DemoModel) -> None:
     whole = msgspec.json.decode(await model.complete(asked("/count 2")))
     assert whole == {
         "id": "chatcmpl-demo",
@@ -247,18 +249,18 @@ async def test_a_whole_answer_has_the_shape_of_one(model: DemoModel) -> None:
 
 
 @pytest.mark.parametrize("options", [{"include_usage": True}, msgspec.Raw(b'{"include_usage": true}')])
-async def test_usage_comes_last_when_it_is_asked_for(model: DemoModel, options: Any) -> None:
+async def test_demo_stream_sends_usage_last_when_requested(model: DemoModel, options: Any) -> None:
     *others, last = await chunks(model, asked("/count 2", options))
     assert [each["usage"] for each in others] == [None] * 4  # null until then, as OpenAI's
     assert last["choices"] == []
     assert last["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
 
 
-async def test_usage_is_not_mentioned_where_nobody_asked_for_it(model: DemoModel) -> None:
+async def test_demo_stream_without_the_usage_option_has_no_usage(model: DemoModel) -> None:
     assert [each for each in await chunks(model, asked("/count 2")) if "usage" in each] == []
 
 
-async def test_words_come_at_a_pace(model: DemoModel, waits: Waits) -> None:
+async def test_demo_words_are_paced_and_slower_after_the_slow_command(model: DemoModel, waits: Waits) -> None:
     await chunks(model, asked("/count 3"))
     assert waits == [0.125] * 3
     waits.clear()
@@ -281,7 +283,7 @@ async def test_words_come_at_a_pace(model: DemoModel, waits: Waits) -> None:
         ("/cut after 2", MalformedAnswer, "You said"),
     ],
 )
-async def test_a_turn_that_fails_vanishes(
+async def test_demo_turn_that_fails_leaves_no_trace_in_the_next_answer(
     chat: Chat, model: DemoModel, words: str, error: type[ModelError], told: str, stream: bool
 ) -> None:
     await chat.run(ChatRunner(model, {}, stream=stream), "Hello")
@@ -294,13 +296,13 @@ async def test_a_turn_that_fails_vanishes(
     )
 
 
-async def test_a_failure_at_once_comes_before_anything_is_said(model: DemoModel) -> None:
+async def test_demo_fail_command_without_words_raises_before_the_stream_begins(model: DemoModel) -> None:
     with pytest.raises(ModelUnavailable, match="as requested"):
         async with model.stream(asked("/fail")):
             pytest.fail("it must not begin")
 
 
-async def test_a_stall_lasts_as_long_as_its_patience(waits: Waits) -> None:
+async def test_demo_stall_command_times_out_after_the_patience_of_the_model(waits: Waits) -> None:
     model = DemoModel(pace=0, patience=9.0, sleep=waits)
     with pytest.raises(ModelTimeout):
         await chunks(model, asked("/stall after 2"))
@@ -308,7 +310,9 @@ async def test_a_stall_lasts_as_long_as_its_patience(waits: Waits) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_it_calls_tools_and_hears_their_results(chat: Chat, model: DemoModel, stream: bool) -> None:
+async def test_demo_tool_call_and_its_result_are_run_as_two_turns(
+    chat: Chat, model: DemoModel, stream: bool
+) -> None:
     def runner() -> ChatRunner:
         return ChatRunner(model, {"tools": WEATHER_TOOL}, stream=stream)
 
@@ -322,14 +326,16 @@ async def test_it_calls_tools_and_hears_their_results(chat: Chat, model: DemoMod
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_it_refuses_and_runs_out_of_room(chat: Chat, model: DemoModel, stream: bool) -> None:
+async def test_demo_refuse_and_length_commands_are_stored_by_a_runner(
+    chat: Chat, model: DemoModel, stream: bool
+) -> None:
     refused = await chat.run(ChatRunner(model, {}, stream=stream), "/refuse")
     assert refused.output[0].fields["content"][0]["type"] == "refusal"
     cut_short = await chat.run(ChatRunner(model, {}, stream=stream), "/length")
     assert cut_short.details["finish_reason"] == "length"
 
 
-async def test_leaving_a_stream_early_is_no_matter(model: DemoModel) -> None:
+async def test_demo_stream_left_early_ends(model: DemoModel) -> None:
     async with model.stream(asked("Hello")) as batches:
         async for _ in batches:
             break
@@ -337,7 +343,7 @@ async def test_leaving_a_stream_early_is_no_matter(model: DemoModel) -> None:
         await anext(batches)
 
 
-async def test_there_is_one_model(model: DemoModel) -> None:
+async def test_demo_model_lists_one_model(model: DemoModel) -> None:
     kind: ChatModel = model
     assert [each["id"] for each in await kind.models()] == ["demo"]
     await kind.close()

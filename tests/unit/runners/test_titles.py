@@ -1,4 +1,4 @@
-"""Titling: what a model is shown to name a chat, and what is made of its answer."""
+"""Chat titles: the excerpt sent to the model, and the cleaning of its answer."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def says(text: str | None, finish_reason: str | None = "stop") -> Namer:
         (' "" \n', None),
     ],
 )
-def test_what_models_put_around_a_title_goes(said: str, title: str | None) -> None:
+def test_cleaned_title_drops_quotes_markup_and_reasoning(said: str, title: str | None) -> None:
     assert cleaned(said) == title
 
 
-def test_a_title_has_one_line_of_sixty_characters_at_most() -> None:
+def test_cleaned_title_is_one_line_of_at_most_sixty_characters() -> None:
     made = cleaned("word " * 100)
     assert made is not None
     assert len(made) <= 60
@@ -81,7 +81,7 @@ async def first_turn(said: str, answered: str) -> Turn:
         return (await chat.turns())[0]
 
 
-async def test_a_model_is_shown_the_beginning_of_both_texts_and_no_more() -> None:
+async def test_title_model_is_sent_only_the_beginning_of_both_texts() -> None:
     beginning = Beginning.of(await first_turn("q" * 10_000, "a" * 10_000))
     assert (beginning.asked, beginning.answered) == ("q" * ASKED_LENGTH, "a" * ANSWERED_LENGTH)
     namer = says("Questions")
@@ -95,11 +95,11 @@ async def test_a_model_is_shown_the_beginning_of_both_texts_and_no_more() -> Non
 
 
 @pytest.mark.parametrize("namer", [says(None), says(" "), Namer(choices=[]), Namer()])
-async def test_no_answer_is_no_title(namer: Namer) -> None:
+async def test_title_by_an_empty_answer_returns_none(namer: Namer) -> None:
     assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) is None
 
 
-async def test_what_is_wrong_with_an_answer_is_raised() -> None:
+async def test_title_by_an_error_or_an_overlong_answer_raises() -> None:
     with pytest.raises(ModelUnavailable):
         await title_by(Namer(error={"message": "overloaded"}), "tiny", Beginning("Hi", "Hello."))
     with pytest.raises(MalformedAnswer):
@@ -110,14 +110,12 @@ async def test_what_is_wrong_with_an_answer_is_raised() -> None:
     ("reason", "problem"),
     [("error", ModelUnavailable), ("odd", MalformedAnswer), (None, MalformedAnswer)],
 )
-async def test_title_of_an_answer_that_is_not_whole_is_refused(
-    reason: str | None, problem: type[Exception]
-) -> None:
+async def test_title_by_an_incomplete_answer_raises(reason: str | None, problem: type[Exception]) -> None:
     with pytest.raises(problem):
         await title_by(says("Trip to", reason), "tiny", Beginning("Hi", "Hello."))
 
 
-async def test_title_ends_with_the_models_own_finish_reason() -> None:
+async def test_title_by_an_answer_with_a_listed_finish_reason_is_returned() -> None:
     namer = says("Trip to Rome", "COMPLETE")
     namer.finish_reasons = frozenset({"COMPLETE"})
     assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) == "Trip to Rome"

@@ -1,4 +1,4 @@
-"""The fault proxy: what passes, and what does not, to the byte."""
+"""The fault proxy passes, cuts, stalls and duplicates exactly the planned bytes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def told_by(proxy: FaultProxy, question: bytes = b"0123456789") -> bytes:
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 10])
-async def test_so_many_bytes_reach_the_server_and_not_one_more(count: int) -> None:
+async def test_fault_proxy_passes_exactly_the_planned_bytes_to_the_server(count: int) -> None:
     async with stage() as (server, proxy):
         proxy.plan(Fault(sent=count))
         await told_by(proxy)
@@ -69,14 +69,14 @@ async def test_so_many_bytes_reach_the_server_and_not_one_more(count: int) -> No
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 10])
-async def test_so_many_bytes_reach_the_client_and_not_one_more(count: int) -> None:
+async def test_fault_proxy_passes_exactly_the_planned_bytes_to_the_client(count: int) -> None:
     async with stage() as (server, proxy):
         proxy.plan(Fault(received=count))
         assert await told_by(proxy) == ANSWER[:count]
         await server.ended.wait()
 
 
-async def test_a_connection_without_a_plan_is_passed_on_until_an_end_closes_it() -> None:
+async def test_fault_proxy_without_a_plan_passes_everything_until_one_side_closes() -> None:
     async with stage() as (server, proxy):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"01")
@@ -86,14 +86,14 @@ async def test_a_connection_without_a_plan_is_passed_on_until_an_end_closes_it()
         assert (server.got, proxy.faults) == (b"01", 0)
 
 
-async def test_a_reset_is_an_error_for_who_reads() -> None:
+async def test_fault_proxy_reset_raises_for_the_reader() -> None:
     async with stage() as (_, proxy):
         proxy.plan(Fault(received=3, resets=True))
         with pytest.raises(ConnectionResetError):
             await told_by(proxy)
 
 
-async def test_a_stalled_connection_passes_nothing_until_it_is_resumed() -> None:
+async def test_fault_proxy_stall_passes_nothing_until_resumed() -> None:
     async with stage() as (_, proxy):
         proxy.plan(Fault(received=4, stalls=True))
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -108,7 +108,7 @@ async def test_a_stalled_connection_passes_nothing_until_it_is_resumed() -> None
         writer.close()
 
 
-async def test_all_connections_are_cut_on_command() -> None:
+async def test_fault_proxy_cut_closes_all_connections() -> None:
     async with stage() as (server, proxy):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"0")
@@ -119,7 +119,7 @@ async def test_all_connections_are_cut_on_command() -> None:
         writer.close()
 
 
-async def test_a_server_that_is_not_there_is_a_reset() -> None:
+async def test_fault_proxy_without_a_server_resets_the_connection() -> None:
     async with stage() as (server, _):
         gone = server.port
     async with FaultProxy(gone) as proxy:
@@ -128,7 +128,7 @@ async def test_a_server_that_is_not_there_is_a_reset() -> None:
         assert proxy.connections == 0
 
 
-async def test_what_is_delayed_comes_later_and_whole() -> None:
+async def test_fault_proxy_pause_delays_the_bytes_and_loses_none() -> None:
     async with stage() as (_, proxy):
         proxy.plan(Fault(received=4, pause=0.0))
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -166,7 +166,7 @@ async def listening(spared: bytes | None = None) -> AsyncIterator[tuple[Listener
 
 
 @pytest.mark.parametrize("fault", [Fault(received=3, duplicates=True), Fault(sent=2, duplicates=True)])
-async def test_what_is_said_reaches_the_server_twice_and_is_answered_once(fault: Fault) -> None:
+async def test_fault_proxy_duplicate_sends_the_request_twice_and_returns_one_answer(fault: Fault) -> None:
     async with listening() as (listener, proxy):
         proxy.plan(fault)
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -180,7 +180,7 @@ async def test_what_is_said_reaches_the_server_twice_and_is_answered_once(fault:
         writer.close()
 
 
-async def test_each_request_of_one_connection_takes_a_plan_where_that_is_asked_for() -> None:
+async def test_fault_proxy_by_request_applies_one_plan_to_each_request() -> None:
     async with listening() as (listener, proxy):
         proxy.plan(None, Fault(received=3))
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -193,7 +193,7 @@ async def test_each_request_of_one_connection_takes_a_plan_where_that_is_asked_f
         writer.close()
 
 
-async def test_requests_that_are_spared_take_no_plan() -> None:
+async def test_fault_proxy_applies_no_plan_to_spared_requests() -> None:
     async with listening(spared=b"MAY ") as (_, proxy):
         proxy.plan(Fault(received=3))
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -205,7 +205,7 @@ async def test_requests_that_are_spared_take_no_plan() -> None:
         writer.close()
 
 
-async def test_a_request_can_be_cut_before_its_first_byte() -> None:
+async def test_fault_proxy_cuts_a_request_before_its_first_byte() -> None:
     async with listening() as (listener, proxy):
         proxy.plan(Fault(sent=0))
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -215,7 +215,7 @@ async def test_a_request_can_be_cut_before_its_first_byte() -> None:
         writer.close()
 
 
-async def test_who_is_refused_can_come_to_the_same_port_later() -> None:
+async def test_fault_proxy_accepts_on_the_same_port_after_refusing() -> None:
     async with listening() as (_, proxy):
         await proxy.refuse()
         with pytest.raises(ConnectionRefusedError):

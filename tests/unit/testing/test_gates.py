@@ -1,4 +1,4 @@
-"""Gates, the fake clock and the change audit do what tests rely on."""
+"""Gates, the gated store, the fake clock and the check of change sequences."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def beats(store: GatedStore) -> int:
     return leases[0].beat if leases else 0
 
 
-async def test_a_gate_tells_of_arrivals_and_lets_pass_once_released() -> None:
+async def test_gate_counts_arrivals_and_opens_once_released() -> None:
     gate = Gate()
     tasks = [asyncio.create_task(gate.pass_through()) for _ in range(2)]
     await gate.arrived(2)
@@ -43,7 +43,7 @@ async def test_a_gate_tells_of_arrivals_and_lets_pass_once_released() -> None:
 
 
 @pytest.mark.parametrize(("when", "written"), [(When.BEFORE, 0), (When.AFTER, 1)])
-async def test_an_operation_is_held_before_or_after_it_happens(
+async def test_gated_store_holds_an_operation_before_or_after_the_write(
     store: GatedStore, when: When, written: int
 ) -> None:
     with store.hold(renew, when) as gate:
@@ -56,7 +56,7 @@ async def test_an_operation_is_held_before_or_after_it_happens(
     assert await beats(store) == 2
 
 
-async def test_reads_are_held_too(store: GatedStore) -> None:
+async def test_gated_store_holds_reads(store: GatedStore) -> None:
     with store.hold(all_leases) as gate:
         task = asyncio.create_task(store.read(all_leases, None))
         await gate.arrived()
@@ -65,7 +65,7 @@ async def test_reads_are_held_too(store: GatedStore) -> None:
         assert await task == [Lease(LEASE, 1)]
 
 
-async def test_a_refused_operation_writes_nothing_and_the_next_one_goes_through(store: GatedStore) -> None:
+async def test_gated_store_refuses_operations_without_writing_and_passes_the_next(store: GatedStore) -> None:
     store.refuse(renew, times=2)
     store.refuse(renew, StoreFull())
     for error in (StoreUnavailable, StoreUnavailable, StoreFull):
@@ -76,7 +76,7 @@ async def test_a_refused_operation_writes_nothing_and_the_next_one_goes_through(
     assert store.operations == ["all_leases", "renew"]
 
 
-async def test_a_read_can_be_refused(store: GatedStore) -> None:
+async def test_gated_store_refuses_a_read(store: GatedStore) -> None:
     store.refuse(all_leases)
     with pytest.raises(StoreUnavailable):
         await store.read(all_leases, None)
@@ -86,7 +86,7 @@ async def test_a_read_can_be_refused(store: GatedStore) -> None:
 @pytest.mark.parametrize(
     ("fate", "at_once", "in_the_end"), [("written", 1, 2), ("lost", 0, 1), ("late", 0, 2)]
 )
-async def test_a_write_whose_answer_is_lost_has_a_fate(
+async def test_gated_store_loses_the_answer_of_a_write_with_the_given_fate(
     store: GatedStore, fate: str, at_once: int, in_the_end: int
 ) -> None:
     store.lose_answer(renew, Fate(fate))
@@ -97,7 +97,7 @@ async def test_a_write_whose_answer_is_lost_has_a_fate(
     assert await beats(store) == in_the_end
 
 
-async def test_a_late_write_that_is_refused_by_then_is_dropped(store: GatedStore) -> None:
+async def test_gated_store_drops_a_late_write_that_is_refused_meanwhile(store: GatedStore) -> None:
     async def only_first(tables: Tables, lease: LeaseId) -> None:
         if await tables.lease(lease):
             raise StoreFull
@@ -111,7 +111,7 @@ async def test_a_late_write_that_is_refused_by_then_is_dropped(store: GatedStore
     assert await beats(store) == 2
 
 
-async def test_writes_are_announced_to_neighbours_unless_they_are_deaf() -> None:
+async def test_gated_store_announces_writes_to_neighbours_that_do_not_ignore_hints() -> None:
     heard: list[str] = []
     neighbours: list[GatedStore] = []
     stores = {name: GatedStore(MemoryStore(), neighbours=neighbours) for name in ("one", "two", "deaf")}
@@ -127,7 +127,7 @@ async def test_writes_are_announced_to_neighbours_unless_they_are_deaf() -> None
     assert heard == ["two"]
 
 
-async def test_a_silent_lease_is_renewed_by_hand_only() -> None:
+async def test_gated_store_without_renewal_renews_its_lease_only_by_hand() -> None:
     store = GatedStore(MemoryStore(Database()), renews=False)
     await store.keep_lease(LEASE, every=0.0)
     for _ in range(5):
@@ -138,20 +138,20 @@ async def test_a_silent_lease_is_renewed_by_hand_only() -> None:
     await store.close()
 
 
-def test_time_stands_still_and_is_moved_by_hand() -> None:
+def test_fake_clock_moves_only_when_advanced() -> None:
     clock = FakeClock(now_ms=1_000)
     assert (clock.now_ms(), clock.monotonic()) == (1_000, 0.0)
     clock.advance(2.5)
     assert (clock.now_ms(), clock.monotonic()) == (3_500, 2.5)
 
 
-def test_a_wall_clock_that_is_set_back_lets_no_time_pass() -> None:
+def test_fake_clock_with_the_wall_clock_set_back_keeps_monotonic_time() -> None:
     clock = FakeClock(now_ms=1_000)
     clock.set_wall_clock(10)
     assert (clock.now_ms(), clock.monotonic()) == (10, 0.0)
 
 
-def test_time_does_not_go_back() -> None:
+def test_fake_clock_refuses_to_go_back() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         FakeClock().advance(-1)
 
@@ -174,7 +174,7 @@ def kinds(*names: str) -> list[ChangeKind]:
         ("queued", "withdrawn", "running", "failed"),
     ],
 )
-def test_this_can_be_told(changes: tuple[str, ...]) -> None:
+def test_turn_changes_in_a_possible_order_are_valid(changes: tuple[str, ...]) -> None:
     assert is_valid_sequence(kinds(*changes))
 
 
@@ -195,5 +195,5 @@ def test_this_can_be_told(changes: tuple[str, ...]) -> None:
         ("queued", "withdrawn", "queued"),
     ],
 )
-def test_this_cannot(changes: tuple[str, ...]) -> None:
+def test_turn_changes_in_an_impossible_order_are_invalid(changes: tuple[str, ...]) -> None:
     assert not is_valid_sequence(kinds(*changes))

@@ -1,4 +1,4 @@
-"""The simulated loop: seeds replay, time is virtual, and asyncio's primitives keep their promises on it."""
+"""The simulated loop: seeds replay, time is virtual, and asyncio primitives behave as specified."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def trace_of(seed: int | random.Random, **options: Any) -> list[str]:
     return log
 
 
-def test_the_same_seed_gives_the_same_schedule() -> None:
+def test_schedule_of_one_seed_is_reproducible() -> None:
     for seed in range(20):
         assert trace_of(seed) == trace_of(seed)
     assert trace_of(3) == trace_of(random.Random(3))
 
 
-def test_the_schedule_does_not_depend_on_addresses() -> None:
+def test_schedule_does_not_depend_on_memory_addresses() -> None:
     def cancellations() -> list[int]:
         order: list[int] = []
 
@@ -95,11 +95,11 @@ def test_the_schedule_does_not_depend_on_addresses() -> None:
     assert len(orders) == 1
 
 
-def test_different_seeds_give_different_schedules() -> None:
+def test_schedules_of_different_seeds_differ() -> None:
     assert len({tuple(trace_of(seed)) for seed in range(20)}) == 20
 
 
-def test_the_schedule_does_not_depend_on_the_interpreter_s_hash_seed() -> None:
+def test_schedule_does_not_depend_on_the_hash_seed() -> None:
     script = (
         "import sys, importlib.util as u\n"
         f"spec = u.spec_from_file_location('t', {__file__!r})\n"
@@ -142,11 +142,11 @@ def lost_updates(seed: int) -> int:
     return int(run(seed, main))
 
 
-def test_some_seeds_find_a_lost_update_and_some_do_not() -> None:
+def test_seeds_expose_a_lost_update_in_some_schedules_only() -> None:
     assert {lost_updates(seed) for seed in SEEDS} == {0, 1}
 
 
-def test_without_disorder_one_process_runs_first_in_first_out() -> None:
+def test_loop_without_disorder_runs_one_process_first_in_first_out() -> None:
     for seed in range(20):
         order: list[int] = []
 
@@ -163,7 +163,7 @@ def test_without_disorder_one_process_runs_first_in_first_out() -> None:
         assert order == [0, 1, 2, 3, 4] * 2
 
 
-def test_processes_overtake_each_other_even_without_disorder() -> None:
+def test_loop_without_disorder_lets_processes_overtake_each_other() -> None:
     winners = set()
     for seed in range(20):
         with simulation(seed, disorder=0) as loop:
@@ -194,13 +194,13 @@ def test_timers_due_at_one_instant_run_in_either_order() -> None:
 # The loop itself
 
 
-def test_virtual_time_starts_where_told_and_jumps_to_timers() -> None:
+def test_virtual_time_starts_at_the_given_time_and_jumps_to_timers() -> None:
     with simulation(start=100.0) as loop:
         loop.run_until_complete(asyncio.sleep(86_400))
         assert loop.time() == 86_500
 
 
-def test_cancelled_timers_neither_run_nor_move_time_nor_pile_up() -> None:
+def test_cancelled_timers_do_not_run_advance_time_or_accumulate() -> None:
     with simulation() as loop:
         for _ in range(10_000):
             loop.call_later(1_000, forbidden).cancel()
@@ -211,7 +211,7 @@ def test_cancelled_timers_neither_run_nor_move_time_nor_pile_up() -> None:
         assert loop.time() == 1
 
 
-def test_a_timer_cancelled_when_it_is_already_ready_does_not_run() -> None:
+def test_timer_cancelled_while_ready_does_not_run() -> None:
     with simulation() as loop:
         second: list[asyncio.TimerHandle] = []
         first = loop.call_at(1, lambda: second[0].cancel())
@@ -221,7 +221,7 @@ def test_a_timer_cancelled_when_it_is_already_ready_does_not_run() -> None:
         assert loop._timers_cancelled == 0
 
 
-def test_deadlock_names_the_waiting_tasks_of_living_processes() -> None:
+def test_deadlock_error_names_the_waiting_tasks_of_living_processes() -> None:
     with simulation() as loop:
         alive, dead = loop.process("alive"), loop.process("dead")
         alive.spawn(loop.never(), name="waiter")
@@ -233,7 +233,7 @@ def test_deadlock_names_the_waiting_tasks_of_living_processes() -> None:
         assert caught.value.tasks == ["main-1", "waiter", "alive-2"]
 
 
-def test_livelock_ends_a_run_that_makes_no_progress() -> None:
+def test_livelock_error_ends_a_run_at_its_step_limit() -> None:
     with simulation(step_limit=1_000) as loop:
 
         async def spin() -> None:
@@ -245,7 +245,7 @@ def test_livelock_ends_a_run_that_makes_no_progress() -> None:
         assert loop.steps == 1_000
 
 
-def test_threads_are_refused() -> None:
+def test_loop_refuses_threads() -> None:
     with simulation() as loop:
         with pytest.raises(RuntimeError, match="threads"):
             loop.run_until_complete(asyncio.to_thread(forbidden))
@@ -267,7 +267,7 @@ def test_threads_are_refused() -> None:
         assert called == [1]
 
 
-def test_a_closed_loop_refuses_work_and_a_running_one_refuses_to_close() -> None:
+def test_loop_refuses_work_when_closed_and_refuses_to_close_while_running() -> None:
     with simulation() as loop:
 
         async def main() -> None:
@@ -286,14 +286,14 @@ def test_a_closed_loop_refuses_work_and_a_running_one_refuses_to_close() -> None
             loop.call_later(1, forbidden)
 
 
-def test_stop_leaves_the_future_undone() -> None:
+def test_loop_stop_leaves_the_future_pending() -> None:
     with simulation() as loop:
         loop.call_later(1, loop.stop)
         with pytest.raises(RuntimeError, match="stopped"):
             loop.run_until_complete(loop.create_future())
 
 
-def test_the_collector_is_left_as_it_was() -> None:
+def test_loop_disables_the_garbage_collector_during_a_run_and_restores_it() -> None:
     with simulation() as loop:
 
         async def enabled() -> bool:
@@ -304,7 +304,7 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert gc.isenabled()
 
 
-def test_the_runner_of_asyncio_accepts_the_loop() -> None:
+def test_asyncio_runner_accepts_the_simulated_loop() -> None:
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(1)) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)
@@ -317,7 +317,7 @@ def test_the_runner_of_asyncio_accepts_the_loop() -> None:
 # Errors
 
 
-def test_unhandled_errors_of_living_processes_are_collected() -> None:
+def test_loop_collects_unhandled_errors_of_living_processes() -> None:
     with simulation() as loop:
 
         async def fail(message: str) -> None:
@@ -337,7 +337,7 @@ def test_unhandled_errors_of_living_processes_are_collected() -> None:
         del kept
 
 
-def test_a_retrieved_exception_is_no_error() -> None:
+def test_retrieved_exception_is_not_collected_as_an_error() -> None:
     with simulation() as loop:
 
         async def main() -> None:
@@ -583,13 +583,15 @@ async def callbacks_run_in_the_order_of_registration() -> None:
         callbacks_run_in_the_order_of_registration,
     ],
 )
-def test_asyncio_keeps_its_promises_under_every_seed(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def test_asyncio_primitives_behave_as_specified_under_every_seed(
+    main: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
     for seed in SEEDS:
         run(seed, main)
     gc.collect()
 
 
-def test_a_dropped_async_generator_of_a_living_process_is_closed_in_that_process() -> None:
+def test_dropped_async_generator_is_closed_in_its_own_process() -> None:
     with simulation() as loop:
         server = loop.process("server")
         closed_in: list[SimulatedProcess] = []
@@ -611,7 +613,7 @@ def test_a_dropped_async_generator_of_a_living_process_is_closed_in_that_process
         assert closed_in == [server]
 
 
-def test_shutdown_asyncgens_closes_what_is_unfinished() -> None:
+def test_shutdown_asyncgens_closes_unfinished_generators() -> None:
     with simulation() as loop:
         closed: list[bool] = []
 
@@ -633,7 +635,7 @@ def test_shutdown_asyncgens_closes_what_is_unfinished() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
-def test_eager_tasks_run_at_once() -> None:
+def test_eager_tasks_run_immediately() -> None:
     with simulation() as loop:
         loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]
         assert loop.get_task_factory() is not None

@@ -1,4 +1,4 @@
-"""Simulated processes: each owns what it starts, may be paused, and leaves nothing behind when killed."""
+"""Simulated processes: each owns its tasks, can be paused, and stops without a trace when killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnledger.testing.loop import Deadlock, SimulatedLoop, SimulatedProcess
 # Owning
 
 
-def test_a_callback_belongs_to_the_process_that_registered_it() -> None:
+def test_callback_runs_in_the_process_that_registered_it() -> None:
     for seed in range(20):
         with simulation(seed) as loop:
             server, client = loop.process("server"), loop.process("client")
@@ -43,7 +43,7 @@ def test_a_callback_belongs_to_the_process_that_registered_it() -> None:
             assert ran_in == ["client", "client"]
 
 
-def test_tasks_timers_and_callbacks_belong_to_the_process_that_made_them() -> None:
+def test_tasks_timers_and_callbacks_run_in_the_process_that_created_them() -> None:
     with simulation() as loop:
         server = loop.process("server")
         seen: list[str] = []
@@ -67,7 +67,7 @@ def test_tasks_timers_and_callbacks_belong_to_the_process_that_made_them() -> No
         assert loop.current_process.name == "main"
 
 
-def test_a_process_does_not_inherit_context_variables_of_another() -> None:
+def test_process_does_not_inherit_context_variables_of_another() -> None:
     variable = contextvars.ContextVar("variable", default="outside")
     with simulation() as loop:
 
@@ -84,7 +84,7 @@ def test_a_process_does_not_inherit_context_variables_of_another() -> None:
 # Dying
 
 
-def test_a_dead_process_runs_nothing_new_and_its_name_is_free() -> None:
+def test_dead_process_refuses_new_tasks_and_frees_its_name() -> None:
     with simulation() as loop:
         first = loop.process("server")
         with pytest.raises(ValueError, match="alive"):
@@ -101,7 +101,7 @@ def test_a_dead_process_runs_nothing_new_and_its_name_is_free() -> None:
         )
 
 
-def test_only_the_process_itself_can_die() -> None:
+def test_process_die_called_from_another_process_is_refused() -> None:
     with simulation() as loop:
         process = loop.process("bystander")
         with pytest.raises(RuntimeError, match="must be called in process"):
@@ -109,7 +109,7 @@ def test_only_the_process_itself_can_die() -> None:
         assert process.alive
 
 
-def test_main_is_neither_killed_nor_paused() -> None:
+def test_main_process_refuses_kill_and_pause() -> None:
     with simulation() as loop:
         with pytest.raises(ValueError, match="main"):
             loop.current_process.kill()
@@ -117,7 +117,7 @@ def test_main_is_neither_killed_nor_paused() -> None:
             loop.current_process.pause(1)
 
 
-def test_a_future_of_a_dead_process_never_completes() -> None:
+def test_future_of_a_dead_process_never_completes() -> None:
     with simulation() as loop:
         server, client = loop.process("server"), loop.process("client")
 
@@ -140,7 +140,7 @@ def test_a_future_of_a_dead_process_never_completes() -> None:
         assert loop.time() == 60
 
 
-def test_the_timers_of_a_killed_process_do_not_move_time() -> None:
+def test_timers_of_a_killed_process_do_not_advance_time() -> None:
     with simulation() as loop:
         process = loop.process("victim")
         process.spawn(asyncio.sleep(100))
@@ -154,7 +154,7 @@ def test_the_timers_of_a_killed_process_do_not_move_time() -> None:
 # Pausing
 
 
-def test_a_timer_due_during_a_pause_runs_late_while_others_see_time_pass() -> None:
+def test_timer_due_during_a_pause_runs_late_while_other_processes_continue() -> None:
     with simulation() as loop:
         paused, other = loop.process("paused"), loop.process("other")
         woken: list[tuple[str, float]] = []
@@ -181,7 +181,7 @@ def test_overlapping_pauses_last_until_the_later_end() -> None:
         assert loop.time() == 10
 
 
-def test_a_process_that_pauses_itself_stops_at_its_next_await() -> None:
+def test_process_that_pauses_itself_stops_at_its_next_await() -> None:
     with simulation() as loop:
         process = loop.process("paused")
 
@@ -194,7 +194,7 @@ def test_a_process_that_pauses_itself_stops_at_its_next_await() -> None:
         assert loop.run_until_complete(process.spawn(stall())) == 7
 
 
-def test_a_lease_can_run_out_under_a_paused_holder() -> None:
+def test_lease_can_expire_while_its_holder_is_paused() -> None:
     """The classic: the holder checks its lease, stalls, and acts after another has taken over."""
     with simulation() as loop:
         holder = loop.process("holder")
@@ -293,7 +293,7 @@ def no_effects() -> Iterator[None]:
 @pytest.mark.parametrize("way", ways_to_wait(SimulatedLoop(0)))
 @pytest.mark.parametrize("code", [guarded, in_async_generator])
 @pytest.mark.parametrize("when", ["during the run", "at close"])
-def test_nothing_of_a_killed_process_runs(way: str, code: Callable[..., Any], when: str) -> None:
+def test_killed_process_runs_no_more_code(way: str, code: Callable[..., Any], when: str) -> None:
     for seed in range(10):
         with simulation(seed) as loop:
             process, started = loop.process("victim"), [False]
@@ -313,7 +313,7 @@ def test_nothing_of_a_killed_process_runs(way: str, code: Callable[..., Any], wh
         assert loop.errors == []
 
 
-def test_an_idle_async_generator_of_a_killed_process_is_not_closed() -> None:
+def test_idle_async_generator_of_a_killed_process_is_not_closed() -> None:
     with simulation() as loop:
         process = loop.process("victim")
 
@@ -338,7 +338,7 @@ def test_an_idle_async_generator_of_a_killed_process_is_not_closed() -> None:
         assert effects == []
 
 
-def test_tasks_of_a_task_factory_die_quietly_too() -> None:
+def test_killed_process_with_a_task_factory_runs_no_more_code() -> None:
     with simulation() as loop:
         loop.set_task_factory(lambda loop, coro, **options: asyncio.Task(coro, loop=loop, **options))
         process = loop.process("victim")
@@ -351,7 +351,7 @@ def test_tasks_of_a_task_factory_die_quietly_too() -> None:
         assert loop.errors == []
 
 
-def test_a_process_can_die_at_any_step_without_effect() -> None:
+def test_process_killed_at_any_step_has_no_further_effect() -> None:
     for steps in range(60):
         with simulation(steps) as loop:
             process = loop.process("victim")
@@ -370,7 +370,7 @@ def test_a_process_can_die_at_any_step_without_effect() -> None:
         assert loop.errors == []
 
 
-def test_a_process_dies_inside_its_own_call() -> None:
+def test_process_that_dies_inside_its_own_call_runs_no_more_code() -> None:
     with simulation() as loop:
         process = loop.process("victim")
         reached: list[str] = []
@@ -393,7 +393,7 @@ def test_a_process_dies_inside_its_own_call() -> None:
         assert loop.errors == []
 
 
-def test_what_a_process_schedules_after_its_own_kill_is_dropped() -> None:
+def test_callbacks_scheduled_by_a_process_after_its_own_kill_are_dropped() -> None:
     ran: list[str] = []
     with simulation() as loop:
         process, answer = loop.process("victim"), loop.create_future()
@@ -417,7 +417,7 @@ def test_what_a_process_schedules_after_its_own_kill_is_dropped() -> None:
     assert ran == []
 
 
-def test_a_paused_process_can_be_killed() -> None:
+def test_paused_process_can_be_killed() -> None:
     with simulation() as loop:
         process = loop.process("paused")
         process.spawn(guarded(loop.never, []))
@@ -429,7 +429,7 @@ def test_a_paused_process_can_be_killed() -> None:
         assert effects == []
 
 
-def test_errors_of_the_dead_are_nobody_s() -> None:
+def test_errors_of_a_dead_process_are_not_collected() -> None:
     with simulation() as loop:
         server = loop.process("server")
 
@@ -455,7 +455,7 @@ def test_errors_of_the_dead_are_nobody_s() -> None:
         assert loop.errors == []
 
 
-def test_a_killed_process_frees_its_memory() -> None:
+def test_killed_process_frees_its_memory() -> None:
     class Engine:
         pass
 

@@ -1,4 +1,4 @@
-"""The scripted model and the scripted upstream do what their scripts say."""
+"""The scripted model and the scripted upstream follow their scripts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(turn: Turn) -> list[str]:
     return [item.text or item.type for item in turn.output]
 
 
-async def test_texts_are_chunks_of_one_message(chat: Chat) -> None:
+async def test_scripted_model_emits_texts_as_chunks_of_one_message(chat: Chat) -> None:
     events: list[str] = []
     model = ScriptedModel(["Hel", "lo"])
     turn = await chat.run(model, "Hi", on_event=lambda event: events.append(getattr(event, "text", "-")))
@@ -42,7 +42,7 @@ async def test_texts_are_chunks_of_one_message(chat: Chat) -> None:
     assert events == ["-", "Hel", "lo", "-", "-"]
 
 
-async def test_each_run_has_its_script_and_what_it_saw_is_recorded(chat: Chat) -> None:
+async def test_scripted_model_uses_one_script_per_run_and_records_the_messages(chat: Chat) -> None:
     model = ScriptedModel(["One."], ["Two."])
     await chat.run(model, "a")
     await chat.run(model, "b")
@@ -52,7 +52,7 @@ async def test_each_run_has_its_script_and_what_it_saw_is_recorded(chat: Chat) -
         await chat.run(model, "c")
 
 
-async def test_items_are_added_in_their_place(chat: Chat) -> None:
+async def test_scripted_model_adds_items_in_the_order_of_the_script(chat: Chat) -> None:
     model = ScriptedModel([Think("hm"), "I look.", Tool("look", "found", {"at": 1}), Ask("which")])
     turn = await chat.run(model, "Hi")
     assert told(turn) == ["reasoning", "I look.", "function_call", "function_call_output", "function_call"]
@@ -62,13 +62,13 @@ async def test_items_are_added_in_their_place(chat: Chat) -> None:
     assert model.executed == {"look": 1}
 
 
-async def test_an_error_is_raised_where_it_stands(chat: Chat) -> None:
+async def test_scripted_model_raises_an_error_at_its_place_in_the_script(chat: Chat) -> None:
     with pytest.raises(RuntimeError):
         await chat.run(ScriptedModel(["Hel", BOOM, "lo"]), "Hi")
     assert (await chat.attempts())[0].attempt.partial == "Hel"
 
 
-async def test_a_tool_that_raises_has_acted(chat: Chat) -> None:
+async def test_scripted_model_counts_a_tool_that_raises_as_executed(chat: Chat) -> None:
     model = ScriptedModel([Tool("pay", error=BOOM)])
     with pytest.raises(RuntimeError):
         await chat.run(model, "Hi")
@@ -76,7 +76,7 @@ async def test_a_tool_that_raises_has_acted(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("inside_a_tool", [False, True])
-async def test_a_gate_holds_the_run_until_it_is_released(chat: Chat, inside_a_tool: bool) -> None:
+async def test_scripted_model_gate_holds_the_run_until_released(chat: Chat, inside_a_tool: bool) -> None:
     gate = Gate()
     model = ScriptedModel([Tool("wait", gate=gate) if inside_a_tool else gate, "Done."])
     task = asyncio.create_task(chat.run(model, "Hi"))
@@ -86,7 +86,7 @@ async def test_a_gate_holds_the_run_until_it_is_released(chat: Chat, inside_a_to
     assert (await task).text == "Done."
 
 
-async def test_a_gate_that_is_never_released_hangs_until_cancelled(chat: Chat) -> None:
+async def test_scripted_model_gate_never_released_holds_the_run_until_cancelled(chat: Chat) -> None:
     gate = Gate()
     task = asyncio.create_task(chat.run(ScriptedModel([gate]), "Hi"))
     await gate.arrived()
@@ -95,7 +95,7 @@ async def test_a_gate_that_is_never_released_hangs_until_cancelled(chat: Chat) -
         await task
 
 
-async def test_a_resumed_turn_goes_on_behind_its_finished_steps(chat: Chat) -> None:
+async def test_scripted_model_in_a_resumed_turn_continues_behind_the_finished_steps(chat: Chat) -> None:
     gate = Gate()
     gate.release()
     whole = [Think(), "I look.", Tool("look"), gate, "I pay.", Tool("pay"), "Done."]
@@ -109,7 +109,7 @@ async def test_a_resumed_turn_goes_on_behind_its_finished_steps(chat: Chat) -> N
     assert told(turn) == [*expected, "I pay.", "function_call", "function_call_output", "Done."]
 
 
-async def test_of_a_resumed_turn_only_open_calls_of_its_own_tools_are_run(chat: Chat) -> None:
+async def test_scripted_model_in_a_resumed_turn_runs_only_open_calls_of_its_own_tools(chat: Chat) -> None:
     script = [Ask("which"), Tool("pay", "paid"), "Done."]
     model = ScriptedModel([script[0], BOOM], script)
     with pytest.raises(RuntimeError):
@@ -119,7 +119,7 @@ async def test_of_a_resumed_turn_only_open_calls_of_its_own_tools_are_run(chat: 
     assert model.executed == {"pay": 1}
 
 
-async def test_a_model_without_a_script_is_one_that_must_not_run(chat: Chat) -> None:
+async def test_scripted_model_without_a_script_is_never_run_by_an_attached_turn(chat: Chat) -> None:
     gate, never = Gate(), ScriptedModel()
     running = asyncio.create_task(chat.run(ScriptedModel([gate, BOOM]), "Hi", idempotency_key="i"))
     await gate.arrived()
@@ -154,14 +154,14 @@ def deltas(chunks: list[Any]) -> list[Any]:
     return [chunk["choices"][0]["delta"] for chunk in chunks[:-2]]
 
 
-async def test_texts_are_chunks() -> None:
+async def test_scripted_upstream_streams_texts_as_chunks() -> None:
     chunks = await streamed("Hel", "lo")
     assert deltas(chunks) == [{"role": "assistant", "content": "Hel"}, {"content": "lo"}]
     assert chunks[-2]["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "stop"}
     assert chunks[-1] == b"[DONE]"
 
 
-async def test_calls_come_in_pieces() -> None:
+async def test_scripted_upstream_streams_calls_in_pieces() -> None:
     chunks = await streamed(Call("look", '{"a":1}'))
     first, *pieces = [delta["tool_calls"][0] for delta in deltas(chunks)]
     body = {"name": "look", "arguments": ""}
@@ -170,25 +170,25 @@ async def test_calls_come_in_pieces() -> None:
     assert chunks[-2]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-async def test_usage_comes_when_it_is_asked_for() -> None:
+async def test_scripted_upstream_sends_usage_when_requested() -> None:
     chunks = await streamed("Hi", stream_options={"include_usage": True})
     assert chunks[-2]["choices"] == []
     assert chunks[-2]["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
-async def test_an_end_has_the_marks_it_is_given() -> None:
+async def test_scripted_upstream_ends_a_stream_with_the_given_marks() -> None:
     assert (await streamed("Hi", End("length")))[-2]["choices"][0]["finish_reason"] == "length"
     assert (await streamed("Hi", End(done=False)))[-1]["choices"][0]["finish_reason"] == "stop"
     assert (await streamed("Hi", End(None)))[1:] == [b"[DONE]"]
     assert len(await streamed("Hi", End(None, done=False))) == 1
 
 
-async def test_whatever_bytes_are_sent() -> None:
+async def test_scripted_upstream_sends_raw_bytes_unchanged() -> None:
     async with ScriptedUpstream([b": ping\n\n", Data(b"{"), End(None, done=False)], split=2) as upstream:
         assert await ask(upstream, stream=True) == (200, b": ping\n\ndata: {\n\n")
 
 
-async def test_an_answer_is_whole_when_no_stream_is_asked_for() -> None:
+async def test_scripted_upstream_returns_a_completion_without_stream() -> None:
     async with ScriptedUpstream(["Hel", "lo", Refusal("No."), Call("look")], [Data(b"{")]) as upstream:
         _, body = await ask(upstream)
         assert await ask(upstream) == (200, b"{")
@@ -198,7 +198,7 @@ async def test_an_answer_is_whole_when_no_stream_is_asked_for() -> None:
     assert choice == {"index": 0, "message": message, "finish_reason": "tool_calls"}
 
 
-async def test_a_status_is_all_there_is() -> None:
+async def test_scripted_upstream_status_is_the_whole_answer() -> None:
     async with ScriptedUpstream([Status(429, b"{}", {"retry-after": "1"})], ["Hi"]) as upstream:
         assert await ask(upstream, stream=True) == (429, b"{}")
         assert (await ask(upstream, stream=True))[0] == 200
@@ -213,18 +213,20 @@ async def test_a_status_is_all_there_is() -> None:
         (["Hel", CUT], False, aiohttp.ClientPayloadError),
     ],
 )
-async def test_a_cut_is_a_cut(script: list[Step], stream: bool, error: type[Exception]) -> None:
+async def test_scripted_upstream_cut_breaks_the_connection(
+    script: list[Step], stream: bool, error: type[Exception]
+) -> None:
     async with ScriptedUpstream(script) as upstream:
         with pytest.raises(error):
             await ask(upstream, stream=stream)
 
 
-async def test_a_body_may_end_with_its_connection() -> None:
+async def test_scripted_upstream_body_without_chunks_ends_with_its_connection() -> None:
     async with ScriptedUpstream([Head("text/plain", chunked=False), b"Hi", CUT]) as upstream:
         assert await ask(upstream, stream=True) == (200, b"Hi")
 
 
-async def test_a_gate_holds_the_answer() -> None:
+async def test_scripted_upstream_gate_holds_the_answer_until_released() -> None:
     gate = Gate()
     async with ScriptedUpstream([gate, "Hi"]) as upstream:
         task = asyncio.create_task(ask(upstream, stream=True))
@@ -234,7 +236,7 @@ async def test_a_gate_holds_the_answer() -> None:
         assert b"Hi" in (await task)[1]
 
 
-async def test_leaving_it_cuts_what_hangs() -> None:
+async def test_scripted_upstream_on_exit_cuts_a_held_answer() -> None:
     gate = Gate()
     async with ScriptedUpstream([gate]) as upstream:
         task = asyncio.create_task(ask(upstream, stream=True))
@@ -243,7 +245,7 @@ async def test_leaving_it_cuts_what_hangs() -> None:
         await task
 
 
-async def test_it_can_refuse_connections_and_come_back() -> None:
+async def test_scripted_upstream_refuses_connections_and_listens_again_on_the_same_url() -> None:
     async with ScriptedUpstream(["Hi"]) as upstream:
         url = upstream.url
         await upstream.refuse()
@@ -254,7 +256,7 @@ async def test_it_can_refuse_connections_and_come_back() -> None:
         assert (await ask(upstream))[0] == 200
 
 
-async def test_requests_are_recorded() -> None:
+async def test_scripted_upstream_records_requests_and_connections() -> None:
     async with ScriptedUpstream(otherwise=["Hi"]) as upstream:
         await ask(upstream, x=1)
         await ask(upstream, x=2)
@@ -264,13 +266,13 @@ async def test_requests_are_recorded() -> None:
     assert upstream.connections == 2
 
 
-async def test_it_says_when_it_has_no_script_left() -> None:
+async def test_scripted_upstream_without_a_script_left_returns_500() -> None:
     async with ScriptedUpstream() as upstream:
         status, body = await ask(upstream)
     assert (status, b"more often than it has scripts" in body) == (500, True)
 
 
-async def test_it_lists_its_model() -> None:
+async def test_scripted_upstream_lists_its_model() -> None:
     async with (
         ScriptedUpstream() as upstream,
         aiohttp.ClientSession() as session,
@@ -280,7 +282,7 @@ async def test_it_lists_its_model() -> None:
     assert upstream.received == []
 
 
-async def test_under_a_long_load_it_remembers_only_the_first() -> None:
+async def test_scripted_upstream_with_max_received_records_only_the_first_requests() -> None:
     async with ScriptedUpstream(otherwise=["Hi"], max_received=1) as upstream:
         for text in ("one", "two"):
             async with aiohttp.ClientSession() as session:

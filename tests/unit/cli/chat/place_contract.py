@@ -32,7 +32,7 @@ async def told(talk: Talk, asked: NewTurn) -> str:
 class PlaceContract:
     """Inherit from it, and have a fixture `place` with the models `demo` and `scripted`."""
 
-    async def test_a_chat_is_there_with_its_first_turn(self, place: ChatBackend) -> None:
+    async def test_backend_creates_a_chat_with_its_first_turn(self, place: ChatBackend) -> None:
         talk = place.new()
         assert talk.id is None
         with pytest.raises(ConversationNotFound):
@@ -48,13 +48,13 @@ class PlaceContract:
         assert [turn.id for turn in again.turns] == [turn.id for turn in seen.turns]
         assert "demo" in await place.models()
 
-    async def test_what_is_not_there_is_told(self, place: ChatBackend) -> None:
+    async def test_backend_with_an_unknown_key_or_invalid_id_raises(self, place: ChatBackend) -> None:
         with pytest.raises(ConversationNotFound):
             await (await place.open("no-such-key")).look()
         with pytest.raises(InvalidId):
             await (await place.open("conv_nonsense")).look()
 
-    async def test_a_failed_turn_raises_behind_its_end_and_the_same_again_is_said_once(
+    async def test_backend_failed_turn_raises_after_its_last_event_and_a_repeated_key_runs_once(
         self, place: ChatBackend
     ) -> None:
         talk = place.new()
@@ -67,7 +67,9 @@ class PlaceContract:
         assert await told(talk, wish("Hello", "once")) == await told(talk, wish("Hello", "once"))
         assert [turn.asked for turn in (await talk.look()).turns] == ["Hello"]
 
-    async def test_a_turn_that_runs_is_followed_and_stopped_and_kept(self, place: ChatBackend) -> None:
+    async def test_backend_running_turn_can_be_followed_and_is_kept_when_stopped(
+        self, place: ChatBackend
+    ) -> None:
         talk = place.new()
         answering = talk.ask(wish("Stall", model=STALLING))
         said = ""
@@ -86,7 +88,7 @@ class PlaceContract:
         assert turn.kind is TurnKind.INTERRUPTED
         assert "".join(item.text for item in turn.output) == "You said"
 
-    async def test_a_turn_that_waits_for_another_is_stopped_before_it_says_anything(
+    async def test_backend_queued_turn_that_is_stopped_raises_and_is_not_stored(
         self, place: ChatBackend
     ) -> None:
         talk = place.new()
@@ -105,7 +107,7 @@ class PlaceContract:
             await stopped
         assert "Waits" not in [turn.asked for turn in (await talk.look()).turns]
 
-    async def test_versions_branches_and_forks(self, place: ChatBackend) -> None:
+    async def test_backend_switches_versions_undoes_turns_and_forks_chats(self, place: ChatBackend) -> None:
         talk = place.new()
         await told(talk, wish("One"))
         await told(talk, wish("Two"))
@@ -126,7 +128,7 @@ class PlaceContract:
         assert (await forked.look()).chat.title == "Another"
         assert [turn.asked for turn in (await forked.look()).turns] == ["One"]
 
-    async def test_chats_are_found_named_pinned_exported_and_deleted(self, place: ChatBackend) -> None:
+    async def test_backend_searches_renames_pins_exports_and_deletes_chats(self, place: ChatBackend) -> None:
         talk, other = place.new(), place.new()
         await told(talk, wish("Cats and dogs"))
         await told(other, wish("The weather"))
@@ -145,7 +147,7 @@ class PlaceContract:
         await talk.delete()
         assert await place.chats() == []
 
-    async def test_what_happens_is_told(self, place: ChatBackend) -> None:
+    async def test_backend_changes_yield_the_id_of_a_changed_chat(self, place: ChatBackend) -> None:
         talk = place.new()
         await told(talk, wish("Hello"))
         changes = place.changes()

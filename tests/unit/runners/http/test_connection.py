@@ -26,7 +26,7 @@ from turnledger.runners.upstream.failures import BrokenOff, Unheard
 ADDRESS = address_of("https://api.example.com/v1?a=b")
 
 
-def test_the_lines_of_a_request() -> None:
+def test_request_head_has_target_host_authorization_and_encoding() -> None:
     lines = head_of("POST", ADDRESS, "/models", "sk-1").decode().split("\r\n")
     assert lines[0] == "POST /v1/models?a=b HTTP/1.1"
     assert lines[1] == "Host: api.example.com"
@@ -36,11 +36,11 @@ def test_the_lines_of_a_request() -> None:
 
 
 @pytest.mark.parametrize("api_key", [None, ""])
-def test_without_an_api_key_none_is_told(api_key: str | None) -> None:
+def test_request_head_without_an_api_key_has_no_authorization(api_key: str | None) -> None:
     assert b"Authorization" not in head_of("GET", ADDRESS, "/models", api_key)
 
 
-def test_an_api_key_cannot_add_lines() -> None:
+def test_api_key_with_line_breaks_is_refused() -> None:
     with pytest.raises(InvalidInput):
         head_of("GET", ADDRESS, "/models", "sk-1\r\nX-Injected: 1")
 
@@ -51,17 +51,17 @@ async def got(port: int, limit: int = 100, seconds: float = 60.0) -> tuple[int, 
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_any_answer_is_given(status: int) -> None:
+async def test_get_returns_status_and_body_of_any_answer(status: int) -> None:
     async with serving(saying(OK.replace(b"200", b"%d" % status))) as port:
         assert await got(port) == (status, b"ok")
 
 
-async def test_of_a_long_one_the_beginning_is_given() -> None:
+async def test_get_of_a_body_over_the_limit_returns_its_beginning() -> None:
     async with serving(saying_once(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n12345")) as port:
         assert await got(port, limit=3) == (200, b"12345")
 
 
-async def test_half_an_answer_and_none_are_told_apart() -> None:
+async def test_get_raises_different_errors_for_a_cut_answer_and_for_none() -> None:
     async with serving(saying_once(OK[:-1])) as port:
         with pytest.raises(ModelUnavailable):
             await got(port)
@@ -70,7 +70,7 @@ async def test_half_an_answer_and_none_are_told_apart() -> None:
             await got(port)
 
 
-async def test_there_is_an_end_to_waiting() -> None:
+async def test_get_without_an_answer_times_out() -> None:
     async def behave(heard: Heard) -> None:
         await asyncio.Event().wait()
 
@@ -101,7 +101,9 @@ in_both_ways = pytest.mark.parametrize("in_pieces", [True, False])
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-async def test_a_body_is_the_same_however_it_comes(response: bytes, size: int, in_pieces: bool) -> None:
+async def test_body_in_every_framing_and_split_is_read_whole_and_the_connection_reused(
+    response: bytes, size: int, in_pieces: bool
+) -> None:
     pieces = [response[at : at + size] for at in range(0, len(response), size)]
     async with pool_to(saying(*pieces)) as pool:
         for _ in range(2):
@@ -111,7 +113,7 @@ async def test_a_body_is_the_same_however_it_comes(response: bytes, size: int, i
 
 @in_both_ways
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\n", HEAD + b"Connection: close\r\n"])
-async def test_a_body_may_end_with_the_connection(head: bytes, in_pieces: bool) -> None:
+async def test_body_without_a_length_ends_with_the_connection(head: bytes, in_pieces: bool) -> None:
     async with pool_to(saying_once(head + b"\r\nHel", b"lo")) as pool:
         response = await exchanged(pool, in_pieces=in_pieces)
         assert await response.body(100) == b"Hello"
@@ -135,7 +137,9 @@ async def test_a_body_may_end_with_the_connection(head: bytes, in_pieces: bool) 
         b"HTTP/1.1 100 Continue\r\n\r\n",
     ],
 )
-async def test_a_response_that_is_cut_is_never_whole(said: bytes, in_pieces: bool) -> None:
+async def test_response_cut_after_its_first_byte_raises_and_may_not_be_retried(
+    said: bytes, in_pieces: bool
+) -> None:
     async with pool_to(saying_once(said)) as pool:
         with pytest.raises((BrokenOff, ModelUnavailable)) as caught:
             await body_of(pool, in_pieces=in_pieces)
@@ -147,14 +151,14 @@ async def test_a_response_that_is_cut_is_never_whole(said: bytes, in_pieces: boo
 
 
 @in_both_ways
-async def test_one_that_is_cut_before_a_byte_may_be_asked_for_again(in_pieces: bool) -> None:
+async def test_response_cut_before_its_first_byte_may_be_retried(in_pieces: bool) -> None:
     async with pool_to(saying_once()) as pool:
         with pytest.raises(Unheard) as caught:
             await body_of(pool, in_pieces=in_pieces)
         assert caught.value.may_retry
 
 
-async def test_a_reset_in_a_body_without_a_mark_is_no_end() -> None:
+async def test_reset_in_a_body_without_a_length_raises() -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(HEAD + b"\r\nHel")
@@ -181,7 +185,7 @@ async def test_a_reset_in_a_body_without_a_mark_is_no_end() -> None:
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
     ],
 )
-async def test_what_is_not_http_is_told(said: bytes, in_pieces: bool) -> None:
+async def test_response_that_is_not_http_is_malformed(said: bytes, in_pieces: bool) -> None:
     async with pool_to(saying(said)) as pool:
         with pytest.raises((BrokenOff, MalformedAnswer)) as caught:
             await body_of(pool, in_pieces=in_pieces)
@@ -189,7 +193,7 @@ async def test_what_is_not_http_is_told(said: bytes, in_pieces: bool) -> None:
         assert pool.take() is None
 
 
-async def test_what_came_before_it_went_wrong_is_given_first() -> None:
+async def test_response_malformed_midway_yields_its_beginning_before_it_raises() -> None:
     async with pool_to(saying(CHUNKED + b"5\r\nHello\r\nzz\r\n")) as pool:
         response = await exchanged(pool)
         assert response.take() == b"Hello"
@@ -208,7 +212,7 @@ async def test_what_came_before_it_went_wrong_is_given_first() -> None:
     ],
     ids=["headers", "a header", "informational responses", "trailers", "a trailer"],
 )
-async def test_headers_cannot_fill_the_memory(
+async def test_response_with_endless_headers_or_trailers_is_malformed(
     endless: tuple[bytes, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HEAD_BYTES", 5_000)
@@ -228,7 +232,7 @@ async def test_headers_cannot_fill_the_memory(
         assert "not HTTP" in str(caught.value)
 
 
-async def test_only_the_last_head_counts_and_trailers_are_no_headers() -> None:
+async def test_interim_headers_and_trailers_are_not_response_headers() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n"
     said = early + CHUNKED + b"2\r\nHi\r\n0\r\nContent-Type: text/html\r\n\r\n"
     async with pool_to(saying(said)) as pool:
@@ -239,7 +243,7 @@ async def test_only_the_last_head_counts_and_trailers_are_no_headers() -> None:
 
 @pytest.mark.parametrize("behind", [b"x", OK, b"HTTP/1.1 "])
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_what_comes_unasked_is_nobodys_answer(behind: bytes, at_once: bool) -> None:
+async def test_bytes_behind_a_response_close_the_connection(behind: bytes, at_once: bool) -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(*([OK + behind] if at_once else [OK, behind]))
@@ -255,7 +259,7 @@ async def test_what_comes_unasked_is_nobodys_answer(behind: bytes, at_once: bool
 
 
 @pytest.mark.parametrize("status", [b"204", b"304"])
-async def test_a_body_that_must_not_be_is_nobodys_answer(status: bytes) -> None:
+async def test_body_behind_a_bodiless_status_does_not_answer_the_next_request(status: bytes) -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         if heard.number == 0:
@@ -272,14 +276,14 @@ async def test_a_body_that_must_not_be_is_nobodys_answer(status: bytes) -> None:
 @pytest.mark.parametrize(
     "said", [OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), OK.replace(b"/1.1", b"/1.0")]
 )
-async def test_a_server_that_wants_to_close_may(said: bytes) -> None:
+async def test_connection_that_the_server_wants_to_close_is_not_reused(said: bytes) -> None:
     async with pool_to(saying(said)) as pool:
         assert await body_of(pool) == b"ok"
         assert pool.take() is None
 
 
 @pytest.mark.parametrize("limits", [PhaseTimeouts(0.01, None, None), PhaseTimeouts(60.0, None, 0.01)])
-async def test_silence_before_the_first_byte_has_its_limit(limits: PhaseTimeouts) -> None:
+async def test_response_silent_before_its_first_byte_times_out(limits: PhaseTimeouts) -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(CHUNKED)
@@ -291,7 +295,7 @@ async def test_silence_before_the_first_byte_has_its_limit(limits: PhaseTimeouts
         assert pool.take() is None
 
 
-async def test_silence_between_pieces_has_another() -> None:
+async def test_response_silent_between_pieces_times_out() -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(CHUNKED + b"2\r\nHi\r\n")
@@ -305,7 +309,7 @@ async def test_silence_between_pieces_has_another() -> None:
             response.take()
 
 
-async def test_a_whole_answer_has_until_the_first_limit_however_it_trickles() -> None:
+async def test_unstreamed_response_that_trickles_times_out_at_the_first_byte_limit() -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(CHUNKED)
@@ -317,7 +321,7 @@ async def test_a_whole_answer_has_until_the_first_limit_however_it_trickles() ->
             await body_of(pool, 10**9, limits=PhaseTimeouts(0.05, None, None), in_pieces=False, room=10**9)
 
 
-async def test_all_of_it_has_a_limit_however_it_goes_on() -> None:
+async def test_streamed_response_that_trickles_times_out_at_the_total_limit() -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(CHUNKED)
@@ -332,7 +336,7 @@ async def test_all_of_it_has_a_limit_however_it_goes_on() -> None:
                     await response.arrival()
 
 
-async def test_a_reader_that_is_behind_holds_its_server_up() -> None:
+async def test_slow_reader_pauses_the_server_and_its_deadline() -> None:
     sent = 0
 
     async def behave(heard: Heard) -> None:
@@ -366,7 +370,7 @@ async def test_a_reader_that_is_behind_holds_its_server_up() -> None:
         assert pool.take() is connection
 
 
-async def test_when_a_reader_has_caught_up_the_clock_runs_again() -> None:
+async def test_deadline_runs_again_once_a_slow_reader_has_caught_up() -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(CHUNKED + b"4\r\nlong\r\n")
@@ -381,7 +385,7 @@ async def test_when_a_reader_has_caught_up_the_clock_runs_again() -> None:
             response.take()
 
 
-async def test_a_long_request_is_sent_as_fast_as_it_is_read() -> None:
+async def test_long_request_is_sent_in_slices_as_the_server_reads() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 20_000_000
     received: list[int] = []
 
@@ -400,7 +404,7 @@ async def test_a_long_request_is_sent_as_fast_as_it_is_read() -> None:
         assert received == [len(request)]
 
 
-async def test_who_answers_before_the_request_is_whole_is_heard_and_not_asked_again() -> None:
+async def test_answer_before_the_request_is_sent_is_read_and_the_connection_closed() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
     async def behave(heard: Heard) -> None:
@@ -420,7 +424,9 @@ async def test_who_answers_before_the_request_is_whole_is_heard_and_not_asked_ag
 
 @in_both_ways
 @pytest.mark.parametrize("early", [OK[:-2], OK[:-1]])
-async def test_who_begins_to_answer_early_is_told_the_rest(early: bytes, in_pieces: bool) -> None:
+async def test_answer_begun_before_the_request_is_sent_is_read_after_the_rest_is_sent(
+    early: bytes, in_pieces: bool
+) -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 5_000_000
 
     async def behave(heard: Heard) -> None:
@@ -439,7 +445,7 @@ async def test_who_begins_to_answer_early_is_told_the_rest(early: bytes, in_piec
         assert pool.take() is connection
 
 
-async def test_a_server_that_says_much_before_it_listens_is_heard() -> None:
+async def test_long_answer_before_the_request_is_sent_is_read_whole() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
     async def behave(heard: Heard) -> None:
@@ -462,7 +468,7 @@ async def test_a_server_that_says_much_before_it_listens_is_heard() -> None:
         assert connection.is_closing
 
 
-async def test_a_server_that_goes_while_it_is_told_is_unheard() -> None:
+async def test_server_that_closes_while_the_request_is_sent_raises_a_retryable_error() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
     async def behave(heard: Heard) -> None:
@@ -477,7 +483,7 @@ async def test_a_server_that_goes_while_it_is_told_is_unheard() -> None:
 
 
 @pytest.mark.parametrize("at", ["head", "body", "sending"])
-async def test_who_is_cancelled_leaves_nothing_for_the_next(at: str) -> None:
+async def test_cancelled_request_closes_its_connection_and_the_next_one_succeeds(at: str) -> None:
     async def behave(heard: Heard) -> None:
         if heard.number == 0:
             await heard.reader.readuntil(b"\r\n\r\n")
@@ -511,7 +517,7 @@ async def test_who_is_cancelled_leaves_nothing_for_the_next(at: str) -> None:
         assert await body_of(pool) == b"ok"
 
 
-async def test_a_connection_left_alone_may_be_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_idle_beyond_the_limit_may_be_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pool_to(saying(OK)) as pool:
         fresh = await connection_of(pool)
         assert not fresh.may_be_stale

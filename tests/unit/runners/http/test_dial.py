@@ -1,4 +1,4 @@
-"""Where a request connects: the parts of its URL, its proxy, and the first address that answers."""
+"""Connection targets: the parts of a URL, the proxy, and the first address that answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from turnledger.runners.http.pool import head_of
         ("http://a/é/%20b", "a", 80, "a", "/%C3%A9/%20b/models"),
     ],
 )
-def test_the_parts_of_a_url(url: str, host: str, port: int, authority: str, target: str) -> None:
+def test_address_of_a_url_has_host_port_authority_and_target(
+    url: str, host: str, port: int, authority: str, target: str
+) -> None:
     address = address_of(url)
     assert (address.host, address.port, address.authority) == (host, port, authority)
     assert address.target("/models") == target
@@ -58,13 +60,13 @@ def test_the_parts_of_a_url(url: str, host: str, port: int, authority: str, targ
         "unix:/run/model.sock",
     ],
 )
-def test_what_cannot_be_a_url_is_refused(url: str) -> None:
+def test_malformed_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="not the URL of a model"):
         address_of(url)
 
 
 @pytest.mark.parametrize("url", ["http://me:secret@a/v1", "http://me:secret@a b/v1", "http://me:secret@[/v1"])
-def test_a_password_is_refused_and_not_repeated(url: str) -> None:
+def test_url_with_a_password_is_refused_and_the_password_not_repeated(url: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         address_of(url)
     assert "secret" not in str(caught.value)
@@ -77,7 +79,7 @@ def test_an_api_key_that_no_header_can_carry_is_refused_and_not_repeated(api_key
     assert "sk-" not in str(caught.value)
 
 
-def test_other_api_keys_are_as_they_are() -> None:
+def test_api_key_of_printable_ascii_is_returned_unchanged() -> None:
     assert checked_api_key("sk-proj_A.b/c+d=:~") == "sk-proj_A.b/c+d=:~"
 
 
@@ -99,7 +101,7 @@ AT = Proxy("proxy.test", 3128)
         (HTTP, {"HTTPS_PROXY": "http://proxy.test:3128"}, None),
     ],
 )
-def test_environment_names_the_proxy_of_each_scheme(
+def test_proxy_for_reads_the_proxy_of_each_scheme_from_the_environment(
     address: object, environ: dict[str, str], proxy: Proxy | None
 ) -> None:
     assert proxy_for(address, True, environ) == proxy  # type: ignore[arg-type]
@@ -130,13 +132,15 @@ def test_environment_names_the_proxy_of_each_scheme(
         ("https://localhost.example.com", "", False),
     ],
 )
-def test_no_proxy_and_loopback_are_reached_directly(url: str, exceptions: str, is_direct: bool) -> None:
+def test_proxy_for_a_no_proxy_host_or_loopback_returns_none(
+    url: str, exceptions: str, is_direct: bool
+) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         environ = {"HTTPS_PROXY": "http://proxy.test:3128", name: exceptions}
         assert proxy_for(address_of(url), True, environ) == (None if is_direct else AT)
 
 
-def test_named_proxy_is_used_whatever_the_environment_says() -> None:
+def test_proxy_given_explicitly_overrides_the_environment() -> None:
     environ = {"HTTPS_PROXY": "http://other.test", "NO_PROXY": "*"}
     assert proxy_for(HTTPS, "http://proxy.test:3128", environ) == AT
     assert proxy_for(address_of("http://127.0.0.1"), "http://proxy.test:3128", environ) == AT
@@ -145,7 +149,7 @@ def test_named_proxy_is_used_whatever_the_environment_says() -> None:
 @pytest.mark.parametrize(
     ("said", "sent"), [("ann:s3cret", "ann:s3cret"), ("ann:p%40ss%3A", "ann:p@ss:"), ("ann", "ann:")]
 )
-def test_credentials_of_a_proxy_go_to_nobody_else(said: str, sent: str) -> None:
+def test_proxy_credentials_are_sent_only_to_the_proxy(said: str, sent: str) -> None:
     proxy = proxy_for(HTTP, f"http://{said}@proxy.test:3128", {})
     assert proxy is not None
     assert proxy[:2] == ("proxy.test", 3128)
@@ -160,7 +164,7 @@ def test_credentials_of_a_proxy_go_to_nobody_else(said: str, sent: str) -> None:
     ["https://ann:s3cret@proxy.test", "socks5://ann:s3cret@proxy.test", "http://ann:s3cret@", "http://x y",
      "http://ann:s3cret@proxy.test\r\nX: y", "http://ann:s3cret@proxy.test:0", "http://ann:%ff@p.test", ""],
 )  # fmt: skip
-def test_wrong_proxy_is_refused_without_its_credentials(url: str) -> None:
+def test_invalid_proxy_url_is_refused_without_repeating_its_credentials(url: str) -> None:
     with pytest.raises(InvalidInput, match="not the URL of an HTTP proxy") as caught:
         proxy_for(HTTPS, url, {})
     assert "s3cret" not in str(caught.value)
@@ -204,7 +208,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
     monkeypatch.setattr(dial_module, "resolved", found)
 
 
-async def test_a_connected_socket_is_given(listening: socket.socket) -> None:
+async def test_dial_returns_a_connected_nonblocking_socket_with_nodelay(listening: socket.socket) -> None:
     port = listening.getsockname()[1]
     with closing(await dial("localhost", port)) as dialed:
         assert dialed.getpeername()[1] == port
@@ -212,7 +216,7 @@ async def test_a_connected_socket_is_given(listening: socket.socket) -> None:
         assert not dialed.getblocking()
 
 
-async def test_an_address_that_refuses_is_passed_over_at_once(
+async def test_dial_skips_an_address_that_refuses_at_once(
     monkeypatch: pytest.MonkeyPatch, listening: socket.socket, refusing: int
 ) -> None:
     resolve(monkeypatch, refusing, listening.getsockname()[1])
@@ -220,7 +224,7 @@ async def test_an_address_that_refuses_is_passed_over_at_once(
         assert dialed.getpeername() == listening.getsockname()
 
 
-async def test_an_address_that_does_not_answer_is_not_waited_for(
+async def test_dial_does_not_wait_for_an_address_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, listening: socket.socket
 ) -> None:
     silent, port = 9, listening.getsockname()[1]
@@ -241,7 +245,9 @@ async def test_an_address_that_does_not_answer_is_not_waited_for(
     await given_up.wait()
 
 
-async def test_who_comes_second_is_closed(monkeypatch: pytest.MonkeyPatch, listening: socket.socket) -> None:
+async def test_dial_closes_the_socket_that_connects_second(
+    monkeypatch: pytest.MonkeyPatch, listening: socket.socket
+) -> None:
     made: list[socket.socket] = []
     connect = dial_module._connect
 
@@ -258,7 +264,7 @@ async def test_who_comes_second_is_closed(monkeypatch: pytest.MonkeyPatch, liste
         assert [each.fileno() == -1 for each in made if each is not dialed] in ([], [True])
 
 
-async def test_where_nobody_answers_the_first_address_says_why(
+async def test_dial_with_every_address_refusing_raises_the_first_error(
     monkeypatch: pytest.MonkeyPatch, refusing: int
 ) -> None:
     resolve(monkeypatch, refusing, refusing)
@@ -266,7 +272,7 @@ async def test_where_nobody_answers_the_first_address_says_why(
         await dial("host", 1)
 
 
-async def test_who_gives_up_leaves_no_socket(
+async def test_cancelled_dial_leaves_no_socket_open(
     monkeypatch: pytest.MonkeyPatch, listening: socket.socket
 ) -> None:
     port = listening.getsockname()[1]
@@ -280,7 +286,7 @@ async def test_who_gives_up_leaves_no_socket(
     # A socket left open would be a warning, and warnings are errors.
 
 
-def test_both_kinds_of_addresses_take_turns() -> None:
+def test_addresses_alternate_between_ipv6_and_ipv4() -> None:
     six, four = socket.AF_INET6, socket.AF_INET
     found = [address(1, six), address(2, six), address(3, four), address(4, six)]
     assert [each[4][1] for each in in_turns(found)] == [1, 3, 2, 4]

@@ -72,7 +72,7 @@ def deadlines_of(loop: Any) -> Deadlines:
     return Deadlines(fake)
 
 
-def test_each_expires_when_its_time_is_up() -> None:
+def test_deadlines_expire_each_waiter_at_its_time() -> None:
     loop = Loop()
     deadlines = deadlines_of(loop)
     waiters = [Waiter(loop, at) for at in (3.0, 1.0, 2.0)]
@@ -82,7 +82,7 @@ def test_each_expires_when_its_time_is_up() -> None:
     assert [each.expired_at for each in waiters] == [3.0, 1.0, 2.0]
 
 
-def test_what_is_put_off_costs_no_timer() -> None:
+def test_deadline_that_is_postponed_sets_no_new_timer() -> None:
     loop = Loop()
     deadlines, waiter = deadlines_of(loop), Waiter(loop, 1.0)
     deadlines.watch(waiter)
@@ -94,7 +94,7 @@ def test_what_is_put_off_costs_no_timer() -> None:
     assert len(loop.timers) == 2
 
 
-def test_a_deadline_that_comes_nearer_is_heeded() -> None:
+def test_deadline_moved_earlier_expires_at_the_new_time() -> None:
     loop = Loop()
     deadlines, waiter = deadlines_of(loop), Waiter(loop, 100.0)
     deadlines.watch(waiter)
@@ -104,7 +104,7 @@ def test_a_deadline_that_comes_nearer_is_heeded() -> None:
     assert waiter.expired_at == 1.0
 
 
-def test_who_is_forgotten_or_has_no_deadline_never_expires() -> None:
+def test_deadlines_never_expire_a_forgotten_waiter_or_one_without_a_deadline() -> None:
     loop = Loop()
     deadlines, patient, gone = deadlines_of(loop), Waiter(loop, NEVER), Waiter(loop, 1.0)
     deadlines.watch(patient)
@@ -116,7 +116,7 @@ def test_who_is_forgotten_or_has_no_deadline_never_expires() -> None:
     assert not any(each.is_set for each in loop.timers)
 
 
-def test_after_the_end_nothing_rings() -> None:
+def test_closed_deadlines_expire_no_waiter() -> None:
     loop = Loop()
     deadlines, waiter = deadlines_of(loop), Waiter(loop, 1.0)
     deadlines.watch(waiter)
@@ -125,7 +125,7 @@ def test_after_the_end_nothing_rings() -> None:
     assert waiter.expired_at is None
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_pool_reuses_a_connection() -> None:
     async with pool_to(saying(OK)) as pool:
         await body_of(pool)
         first = pool.take()
@@ -133,7 +133,7 @@ async def test_a_connection_is_used_again() -> None:
         assert pool.take() is None
 
 
-async def test_the_one_used_last_is_taken_first() -> None:
+async def test_pool_returns_the_most_recently_used_connection_first() -> None:
     async with pool_to(saying(OK)) as pool:
         one, other = await pool.connect(None), await pool.connect(None)
         for connection in (one, other):
@@ -141,7 +141,7 @@ async def test_the_one_used_last_is_taken_first() -> None:
         assert [pool.take(), pool.take(), pool.take()] == [other, one, None]
 
 
-async def test_a_connection_that_its_server_closed_is_not_taken() -> None:
+async def test_pool_does_not_return_a_connection_closed_by_the_server() -> None:
     async with pool_to(saying_once(OK)) as pool:
         connection = await connection_of(pool)
         await asked(connection).begun()
@@ -150,7 +150,7 @@ async def test_a_connection_that_its_server_closed_is_not_taken() -> None:
         assert pool.take() is None
 
 
-async def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pool_closes_an_idle_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
     async with pool_to(saying(OK)) as pool:
         connections = [await pool.connect(None) for _ in range(2)]
@@ -162,7 +162,7 @@ async def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.Monke
         await eventually(lambda: not pool._free)  # the clock was set again
 
 
-async def test_who_comes_first_is_served_first() -> None:
+async def test_pool_serves_waiting_callers_in_order() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         held = await connection_of(pool)
         served: list[int] = []
@@ -181,7 +181,7 @@ async def test_who_comes_first_is_served_first() -> None:
         assert [pool.take(), pool.take()] == [held, None]
 
 
-async def test_a_connection_that_is_lost_makes_room_for_another() -> None:
+async def test_pool_replaces_a_lost_connection_for_a_waiting_caller() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         held = await connection_of(pool)
         waiting = asyncio.create_task(pool.connect(None))
@@ -190,7 +190,7 @@ async def test_a_connection_that_is_lost_makes_room_for_another() -> None:
         assert await waiting is not held
 
 
-async def test_who_has_to_wait_too_long_is_told() -> None:
+async def test_pool_wait_beyond_the_limit_raises_a_retryable_timeout() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         held = await connection_of(pool)
         with pytest.raises(BrokenOff) as caught:
@@ -203,7 +203,7 @@ async def test_who_has_to_wait_too_long_is_told() -> None:
 
 
 @pytest.mark.parametrize("place", ["connection", "room"])
-async def test_what_a_cancelled_one_was_given_goes_to_the_next(place: str) -> None:
+async def test_pool_passes_the_slot_of_a_cancelled_caller_to_the_next(place: str) -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         held = await connection_of(pool)
         first, second = [asyncio.create_task(pool.connect(None)) for _ in range(2)]
@@ -219,7 +219,7 @@ async def test_what_a_cancelled_one_was_given_goes_to_the_next(place: str) -> No
         assert (await second is held) is (place == "connection")
 
 
-async def test_where_all_may_be_stale_a_free_one_makes_room_for_a_new_one() -> None:
+async def test_pool_connect_at_its_bound_closes_a_free_connection_for_a_new_one() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         await body_of(pool)
         (old,) = pool._free
@@ -227,7 +227,7 @@ async def test_where_all_may_be_stale_a_free_one_makes_room_for_a_new_one() -> N
         assert old.is_lost
 
 
-async def test_who_dials_in_vain_makes_room_for_others() -> None:
+async def test_pool_frees_the_slot_of_a_failed_dial() -> None:
     async with serving(saying(OK)) as port:
         pass
     async with pool_at(port, bound=1) as pool:
@@ -238,7 +238,7 @@ async def test_who_dials_in_vain_makes_room_for_others() -> None:
             assert problem.may_retry
 
 
-async def test_who_is_cancelled_while_dialing_makes_room_for_others() -> None:
+async def test_pool_frees_the_slot_of_a_cancelled_dial() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         for steps in range(6):
             dialing = asyncio.create_task(pool.connect(None))
@@ -252,7 +252,7 @@ async def test_who_is_cancelled_while_dialing_makes_room_for_others() -> None:
         await asyncio.wait_for(pool.connect(None), 10)
 
 
-async def test_closing_breaks_off_what_is_read() -> None:
+async def test_pool_close_fails_a_response_that_is_being_read() -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHi")
@@ -268,7 +268,7 @@ async def test_closing_breaks_off_what_is_read() -> None:
         assert not pool._open
 
 
-async def test_closing_sends_who_waits_away() -> None:
+async def test_pool_close_fails_waiting_and_later_callers() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         await connection_of(pool)
         waiting = asyncio.create_task(pool.connect(None))
@@ -280,7 +280,7 @@ async def test_closing_sends_who_waits_away() -> None:
             await pool.connect(None)
 
 
-async def test_who_dials_while_it_closes_is_sent_away() -> None:
+async def test_pool_close_during_a_dial_fails_the_caller() -> None:
     async with pool_to(saying(OK)) as pool:
         dialing = asyncio.create_task(pool.connect(None))
         await asyncio.sleep(0)
@@ -290,7 +290,7 @@ async def test_who_dials_while_it_closes_is_sent_away() -> None:
         await eventually(lambda: not pool._open)
 
 
-async def test_a_connection_on_which_something_waits_to_be_read_is_not_taken() -> None:
+async def test_pool_does_not_return_a_connection_with_unread_bytes() -> None:
     heard: list[Heard] = []
 
     async def behave(connection: Heard) -> None:
@@ -305,7 +305,7 @@ async def test_a_connection_on_which_something_waits_to_be_read_is_not_taken() -
         assert len(heard) == 2
 
 
-async def test_a_waiting_request_never_gets_an_unsolicited_response() -> None:
+async def test_pool_never_gives_an_unsolicited_response_to_a_waiting_request() -> None:
     async def behave(connection: Heard) -> None:
         while True:
             number = (await connection.request()).split(b"/", 2)[1].split()[0]
@@ -318,7 +318,7 @@ async def test_a_waiting_request_never_gets_an_unsolicited_response() -> None:
         assert bodies == [b"%d" % number for number in range(60)]
 
 
-async def test_a_pool_without_reuse_opens_a_connection_for_each_request() -> None:
+async def test_pool_without_reuse_opens_a_connection_for_each_request() -> None:
     count = 0
 
     async def behave(connection: Heard) -> None:

@@ -1,4 +1,4 @@
-"""A response wakes its reader when there is something to read; gzip is decoded in bounded pieces."""
+"""A response wakes its reader when data arrives; gzip is decoded in bounded pieces."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ async def wakings(status: int, *, in_pieces: bool) -> list[int]:
     return woken
 
 
-async def test_a_reader_of_pieces_is_woken_for_each() -> None:
+async def test_reader_of_a_streamed_response_is_woken_for_each_piece() -> None:
     assert await wakings(200, in_pieces=True) == [1, 2, 3]
 
 
-async def test_a_reader_of_the_whole_is_woken_once() -> None:
+async def test_reader_of_an_unstreamed_response_is_woken_once() -> None:
     assert await wakings(200, in_pieces=False) == [3]
 
 
-async def test_what_is_no_success_is_told_by_its_head() -> None:
+async def test_reader_of_an_error_response_is_woken_for_its_head() -> None:
     assert await wakings(404, in_pieces=False) == [1, 2, 3]
 
 
-async def test_pieces_that_came_together_are_taken_together() -> None:
+async def test_response_pieces_that_arrived_together_are_taken_together() -> None:
     said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
     async with pool_to(saying(said)) as pool:
         response = asked(await connection_of(pool))
@@ -64,7 +64,7 @@ async def test_pieces_that_came_together_are_taken_together() -> None:
         assert response.take() is None
 
 
-async def test_more_than_the_limit_is_enough() -> None:
+async def test_response_body_is_read_only_until_it_exceeds_the_limit() -> None:
     said = HEAD % 200 + b"abcd"
     async with pool_to(saying(said)) as pool:
         for in_pieces in (True, False):
@@ -78,7 +78,7 @@ async def test_more_than_the_limit_is_enough() -> None:
         response.release()
 
 
-async def test_names_of_headers_are_in_lower_case() -> None:
+async def test_response_header_names_are_lower_case() -> None:
     said = b"HTTP/1.1 200 OK\r\nX-SHOULD-Retry: false\r\nContent-Length: 0\r\n\r\n"
     async with pool_to(saying(said)) as pool:
         response = asked(await connection_of(pool))
@@ -101,7 +101,7 @@ def decoded(decoder: GzipDecoder, *pieces: bytes, limit: int = 1000) -> bytes:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 5120, 10_000])
-def test_body_cut_at_every_byte_is_decoded_whole(limit: int) -> None:
+def test_gzip_body_split_at_every_byte_is_decoded_whole(limit: int) -> None:
     packed = gzip.compress(TEXT)
     decoder = GzipDecoder()
     assert not decoder.is_complete
@@ -109,13 +109,13 @@ def test_body_cut_at_every_byte_is_decoded_whole(limit: int) -> None:
     assert decoder.is_complete
 
 
-def test_members_behind_each_other_are_one_body() -> None:
+def test_gzip_members_in_sequence_are_decoded_as_one_body() -> None:
     decoder = GzipDecoder()
     assert decoded(decoder, gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two")) == b"one two"
     assert decoder.is_complete
 
 
-def test_read_of_one_of_many_members_copies_none_of_the_others() -> None:
+def test_gzip_read_of_one_of_many_members_copies_none_of_the_others() -> None:
     body = gzip.compress(b"") * 50_000
     decoder = GzipDecoder()
     decoder.add(body)
@@ -127,7 +127,7 @@ def test_read_of_one_of_many_members_copies_none_of_the_others() -> None:
     assert decoded(decoder, gzip.compress(b"end")) == b"end"
 
 
-def test_body_that_lacks_its_end_is_not_complete() -> None:
+def test_gzip_body_without_its_end_is_not_complete() -> None:
     packed = gzip.compress(TEXT)
     for end in range(len(packed)):
         decoder = GzipDecoder()
@@ -144,6 +144,6 @@ def test_body_that_lacks_its_end_is_not_complete() -> None:
         "wrong checksum",
     ],  # packed bytes hold the time, and would name other tests
 )
-def test_bytes_that_are_not_gzip_are_malformed(body: bytes) -> None:
+def test_gzip_decoder_refuses_bytes_that_are_not_gzip(body: bytes) -> None:
     with pytest.raises(MalformedAnswer, match="not the gzip"):
         decoded(GzipDecoder(), body)

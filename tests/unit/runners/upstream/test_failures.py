@@ -1,4 +1,4 @@
-"""Each way in which an upstream fails has its error, and says whether asking again may help."""
+"""Failures of an upstream map to errors and to whether the request may be retried."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ ERROR = {"message": "No.", "code": "c"}
         (ssl.SSLError(1, "host.invalid"), ModelUnavailable, False),
     ],
 )
-def test_why_there_is_no_connection(problem: OSError, error: type[ModelError], may_retry: bool) -> None:
+def test_connection_problem_maps_to_an_error_and_whether_to_retry(
+    problem: OSError, error: type[ModelError], may_retry: bool
+) -> None:
     broken_off = of_connecting(problem)
     assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
     assert "host.invalid" not in str(broken_off.error)
@@ -59,30 +61,32 @@ def test_why_there_is_no_connection(problem: OSError, error: type[ModelError], m
         (closed(), ModelUnavailable, False),
     ],
 )
-def test_why_there_is_no_answer(broken_off: BrokenOff, error: type[ModelError], may_retry: bool) -> None:
+def test_response_failure_maps_to_an_error_and_whether_to_retry(
+    broken_off: BrokenOff, error: type[ModelError], may_retry: bool
+) -> None:
     assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 413, 415, 418, 422, 429, 451])
-def test_statuses_about_the_request_are_refusals(status: int) -> None:
+def test_status_about_the_request_maps_to_model_refused_with_its_error(status: int) -> None:
     refused = of_status(status, {}, ERROR).error
     assert isinstance(refused, ModelRefused)
     assert (refused.status, refused.error) == (status, ERROR)
 
 
 @pytest.mark.parametrize("status", [201, 301, 307, 401, 402, 403, 407, 500, 502, 503, 504, 529])
-def test_other_statuses_are_the_upstreams_own_affair(status: int) -> None:
+def test_status_about_the_upstream_maps_to_model_unavailable_without_its_message(status: int) -> None:
     error = of_status(status, {}, {"message": "sk-secret"}).error
     assert type(error) is ModelUnavailable
     assert str(status) in str(error)
     assert "sk-secret" not in str(error)
 
 
-def test_an_upstream_that_gave_up_waiting_is_a_timeout() -> None:
+def test_status_408_maps_to_model_timeout() -> None:
     assert type(of_status(408, {}, ERROR).error) is ModelTimeout
 
 
-def test_few_statuses_are_worth_another_try() -> None:
+def test_status_may_be_retried_only_for_429_502_503_and_504() -> None:
     assert [each for each in range(300, 600) if of_status(each, {}, {}).may_retry] == [429, 502, 503, 504]
     assert not of_status(503, {b"x-should-retry": b"false"}, {}).may_retry
 
@@ -101,7 +105,9 @@ def test_few_statuses_are_worth_another_try() -> None:
         ({b"retry-after": b"nan"}, None),
     ],
 )
-def test_how_long_to_wait_is_read(headers: dict[bytes, bytes], seconds: float | None) -> None:
+def test_retry_after_headers_are_parsed_into_seconds(
+    headers: dict[bytes, bytes], seconds: float | None
+) -> None:
     broken_off = of_status(429, headers, {})
     assert broken_off.retry_after == seconds
     assert isinstance(broken_off.error, ModelRefused)

@@ -54,7 +54,7 @@ def cut(raw: bytes, places: list[int]) -> list[bytes]:
 
 @repeatable
 @given(streams(), st.lists(st.integers(0, 10_000), max_size=12))
-def test_any_cut_of_the_bytes_gives_the_same_payloads(
+def test_event_stream_split_anywhere_yields_the_same_payloads(
     stream: tuple[bytes, list[bytes]], places: list[int]
 ) -> None:
     raw, payloads = stream
@@ -64,7 +64,9 @@ def test_any_cut_of_the_bytes_gives_the_same_payloads(
 
 @repeatable
 @given(st.binary(max_size=60).map(lambda raw: raw.replace(b"a", b"\n").replace(b"b", b"data: ")), st.data())
-def test_any_bytes_mean_the_same_in_any_pieces(raw: bytes, data: st.DataObject) -> None:
+def test_event_stream_of_any_bytes_yields_the_same_payloads_in_any_pieces(
+    raw: bytes, data: st.DataObject
+) -> None:
     places = data.draw(st.lists(st.integers(0, len(raw)), max_size=8))
     assert payloads_of(cut(raw, places)) == payloads_of([raw]) == payloads_of([bytes([each]) for each in raw])
 
@@ -89,32 +91,32 @@ def test_any_bytes_mean_the_same_in_any_pieces(raw: bytes, data: st.DataObject) 
         (b"", []),
     ],
 )
-def test_the_forms_of_events(raw: bytes, payloads: list[bytes]) -> None:
+def test_event_stream_parses_every_form_of_event(raw: bytes, payloads: list[bytes]) -> None:
     assert payloads_of([raw]) == payloads
 
 
-def test_a_payload_is_given_as_soon_as_it_is_whole() -> None:
+def test_event_stream_yields_a_payload_as_soon_as_it_is_complete() -> None:
     events = EventStream()
     assert events.feed(b"data: one\n") == []
     assert events.feed(b"\ndata: tw") == [b"one"]
     assert events.feed(b"o\n\n") == [b"two"]
 
 
-def test_an_event_cannot_fill_the_memory() -> None:
+def test_event_beyond_the_byte_limit_is_malformed() -> None:
     events = EventStream(limit=20)
     events.feed(b"data: 01234567890123")
     with pytest.raises(MalformedAnswer, match="more than 20 bytes"):
         events.feed(b"x")
 
 
-def test_lines_without_an_end_of_event_cannot_fill_the_memory_either() -> None:
+def test_event_of_many_lines_beyond_the_byte_limit_is_malformed() -> None:
     events = EventStream(limit=20)
     with pytest.raises(MalformedAnswer):
         for _ in range(10):
             events.feed(b"data: x\n")
 
 
-def test_many_events_together_may_be_longer_than_one() -> None:
+def test_events_in_one_feed_may_exceed_the_limit_of_one_event() -> None:
     events = EventStream(limit=20)
     assert len(events.feed(b"data: 0123456789\n\n" * 100)) == 100
     for _ in range(3):
@@ -139,14 +141,14 @@ def test_many_events_together_may_be_longer_than_one() -> None:
         (b'{"error": "' + b"x" * 100_000 + b'"}', {}),
     ],
 )  # fmt: skip
-async def test_errors_are_found_where_servers_put_them(body: bytes, error: dict[str, Any]) -> None:
+async def test_error_details_are_read_from_every_known_body_shape(body: bytes, error: dict[str, Any]) -> None:
     async with asking(ScriptedUpstream([Status(400, body)])) as model:
         with pytest.raises(ModelRefused) as caught:
             await model.complete(ASKED)
     assert caught.value.error == error
 
 
-async def test_an_answer_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_completion_beyond_the_byte_limit_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
     async with asking(
         ScriptedUpstream([Data(b'"%b"' % (b"x" * 18))], [Data(b'"%b"' % (b"x" * 19))])
@@ -156,7 +158,9 @@ async def test_an_answer_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch)
             await model.complete(ASKED)
 
 
-async def test_what_is_not_read_to_its_end_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_completion_not_read_to_its_end_releases_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
     more = Status(200, b"x" * 21, {"Content-Length": "99"})
     async with asking(ScriptedUpstream([more], ["ok"])) as model:
@@ -168,20 +172,20 @@ async def test_what_is_not_read_to_its_end_holds_no_connection(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_an_answer_may_end_with_its_connection(chunked: bool) -> None:
+async def test_completion_without_a_length_ends_with_its_connection(chunked: bool) -> None:
     head = Head("application/json", chunked=chunked)
     async with asking(ScriptedUpstream([head, "Hi"])) as model:
         assert b'"Hi"' in await model.complete(ASKED)
 
 
-async def test_half_an_answer_that_ends_with_its_connection_is_none() -> None:
+async def test_completion_cut_by_the_end_of_its_connection_is_malformed() -> None:
     head = Head("application/json", chunked=False)
     async with asking(ScriptedUpstream([head, Data(b'{"choices": [')])) as model:
         with pytest.raises(MalformedAnswer):
             await model.complete(ASKED)
 
 
-async def test_an_error_in_pieces_is_read_whole() -> None:
+async def test_error_body_in_pieces_is_read_whole() -> None:
     body = b'{"error": {"message": "' + b"x" * 50_000 + b'"}}'
     async with asking(ScriptedUpstream([Status(400, body)])) as model:
         with pytest.raises(ModelRefused) as caught:
@@ -189,7 +193,9 @@ async def test_an_error_in_pieces_is_read_whole() -> None:
     assert caught.value.error == {"message": "x" * 50_000}
 
 
-async def test_an_error_that_does_not_end_is_told_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_body_that_does_not_end_is_reported_by_its_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streamed_answer, "ERROR_SECONDS", 0.01)
     async with asking(ScriptedUpstream([Status(404, b'{"error": "No', {"Content-Length": "99"})])) as model:
         with pytest.raises(ModelRefused) as caught:
@@ -210,7 +216,7 @@ async def test_an_error_that_does_not_end_is_told_by_its_status(monkeypatch: pyt
         (b"Transfer-Encoding: Chunked", False),
     ],
 )
-async def test_answer_compressed_by_another_method_than_gzip_is_malformed(
+async def test_answer_with_an_encoding_other_than_gzip_is_malformed(
     header: bytes, is_told: bool, stream: bool
 ) -> None:
     asked: list[bytes] = []
@@ -227,7 +233,7 @@ async def test_answer_compressed_by_another_method_than_gzip_is_malformed(
     assert b"\r\nAccept-Encoding: gzip\r\n" in asked[0]
 
 
-async def test_connections_are_used_again() -> None:
+async def test_connection_is_reused_after_every_kind_of_answer() -> None:
     scripted = ScriptedUpstream(["a"], ["b"], [Status(400)], ["c"], [Head(), "d", End(done=False)], ["e"])
     async with asking(scripted) as model:
         for _ in range(2):
@@ -241,7 +247,7 @@ async def test_connections_are_used_again() -> None:
     assert scripted.connections == 1
 
 
-async def test_a_connection_that_stays_open_behind_the_answer_holds_nothing_up(chat: Chat) -> None:
+async def test_connection_left_open_behind_the_done_mark_does_not_delay_the_turn(chat: Chat) -> None:
     finish = Data(b'{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}')
     scripted = ScriptedUpstream(["Hi", finish, Data(b"[DONE]"), Gate()], ["Again"])
     async with asking(scripted, lingers=0.0) as model:
@@ -250,7 +256,7 @@ async def test_a_connection_that_stays_open_behind_the_answer_holds_nothing_up(c
     assert scripted.connections == 2
 
 
-async def test_a_connection_is_given_time_to_end_behind_the_answer() -> None:
+async def test_connection_that_ends_soon_behind_the_done_mark_is_reused() -> None:
     gate = Gate()
     answer = b'data: {"choices": []}\n\ndata: [DONE]\n\n'
     scripted = ScriptedUpstream([answer, gate, End(None, done=False)], ["Again"])
@@ -266,22 +272,22 @@ async def test_a_connection_is_given_time_to_end_behind_the_answer() -> None:
     assert scripted.connections == 1
 
 
-async def test_what_comes_behind_the_end_is_not_heard() -> None:
+async def test_events_behind_the_done_mark_are_ignored() -> None:
     async with asking(ScriptedUpstream(["Hi", Data(b"[DONE]"), "more", "more"])) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
-async def test_an_end_by_the_connection_needs_the_models_own_mark() -> None:
+async def test_stream_without_chunks_ends_at_the_done_mark() -> None:
     async with asking(ScriptedUpstream([Head(chunked=False), "Hi"])) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
-async def test_a_last_event_without_its_blank_line_is_heard() -> None:
+async def test_done_mark_without_its_blank_line_ends_the_stream() -> None:
     async with asking(ScriptedUpstream([Head(chunked=False), "Hi", b"data: [DONE]", CUT])) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
-async def test_leaving_a_stream_early_lets_go_of_it() -> None:
+async def test_stream_left_early_releases_its_connection() -> None:
     scripted = ScriptedUpstream(["a", Gate()], ["b"])
     async with asking(scripted) as model:
         async with model.stream(ASKED) as batches:

@@ -1,4 +1,4 @@
-"""Upstreams behind TLS must be who they say they are, also through a proxy."""
+"""Upstreams over TLS and through proxies: certificates are verified and credentials stay private."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def noting_protocol(noted: list[str | None]) -> Behaviour:
     return behave
 
 
-async def test_who_is_certified_is_asked_in_http_1(
+async def test_upstream_with_a_valid_certificate_is_asked_over_http_1(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
@@ -55,7 +55,9 @@ async def test_who_is_certified_is_asked_in_http_1(
     assert protocols == ["http/1.1"]
 
 
-async def test_who_is_certified_by_nobody_known_is_not_asked(authority: Path, tmp_path: Path) -> None:
+async def test_upstream_with_an_unknown_authority_receives_no_request(
+    authority: Path, tmp_path: Path
+) -> None:
     asked: list[str | None] = []
     async with serving(noting_protocol(asked), certified(authority, tmp_path, "IP:127.0.0.1")) as port:
         with pytest.raises(ModelUnavailable, match="secure connection"):
@@ -63,7 +65,7 @@ async def test_who_is_certified_by_nobody_known_is_not_asked(authority: Path, tm
     assert asked == []
 
 
-async def test_who_is_certified_under_another_name_is_not_asked(
+async def test_upstream_with_a_certificate_of_another_name_receives_no_request(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
@@ -74,7 +76,7 @@ async def test_who_is_certified_under_another_name_is_not_asked(
     assert asked == []
 
 
-async def test_who_does_not_speak_tls_is_not_asked() -> None:
+async def test_upstream_without_tls_receives_only_a_handshake() -> None:
     heard_bytes: list[bytes] = []
 
     async def behave(heard: Heard) -> None:
@@ -87,7 +89,7 @@ async def test_who_does_not_speak_tls_is_not_asked() -> None:
     assert heard_bytes == [b"\x16\x03\x01"]  # a handshake, and no word of the request
 
 
-async def test_an_answer_cut_within_tls_is_not_whole(
+async def test_answer_cut_within_tls_raises(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
@@ -102,7 +104,7 @@ async def test_an_answer_cut_within_tls_is_not_whole(
             await complete(port)
 
 
-async def test_who_is_cancelled_while_connecting_harms_nobody(
+async def test_request_cancelled_during_the_tls_handshake_leaves_no_connection_open(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
@@ -161,7 +163,7 @@ def tunnelling(noted: list[bytes], port: int) -> Behaviour:
     return behave
 
 
-async def test_https_upstream_is_asked_through_a_tunnel_of_the_proxy_in_the_environment(
+async def test_https_upstream_is_reached_through_a_tunnel_of_the_environments_proxy(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
@@ -182,7 +184,7 @@ async def test_https_upstream_is_asked_through_a_tunnel_of_the_proxy_in_the_envi
         assert b"proxy" not in request.lower()
 
 
-async def test_certificate_is_checked_behind_the_tunnel(
+async def test_certificate_behind_a_proxy_tunnel_is_verified(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
@@ -198,7 +200,9 @@ async def test_certificate_is_checked_behind_the_tunnel(
     assert asked == []
 
 
-async def test_http_upstream_is_asked_for_in_absolute_form(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_http_upstream_behind_a_proxy_is_requested_in_absolute_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[bytes] = []
     async with serving(noting(asked, OK)) as proxy:
         monkeypatch.setenv("http_proxy", f"http://ann:s3cret%21@127.0.0.1:{proxy}")
@@ -213,7 +217,7 @@ async def test_http_upstream_is_asked_for_in_absolute_form(monkeypatch: pytest.M
         assert CREDENTIALS in request
 
 
-async def test_http_proxy_that_refuses_is_not_taken_for_the_model() -> None:
+async def test_http_proxy_that_refuses_credentials_is_reported_as_the_proxy() -> None:
     async with (
         serving(saying(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as proxy,
         upstream("http://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
@@ -234,7 +238,7 @@ async def test_http_proxy_that_refuses_is_not_taken_for_the_model() -> None:
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 100_000, MalformedAnswer, "not HTTP"),
     ],
 )
-async def test_proxy_that_opens_no_tunnel_hears_no_request(
+async def test_proxy_that_opens_no_tunnel_receives_no_request(
     answer: bytes, kind: type[ModelError], told: str
 ) -> None:
     after: list[bytes] = []
@@ -262,7 +266,7 @@ async def test_proxy_that_opens_no_tunnel_hears_no_request(
     assert "s3cret" not in str(caught.value)
 
 
-async def test_proxy_that_is_not_there_is_told_apart_from_the_model() -> None:
+async def test_proxy_that_cannot_be_reached_is_reported_as_the_proxy() -> None:
     async with serving(saying()) as port:
         pass
     async with upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{port}") as model:
@@ -270,7 +274,7 @@ async def test_proxy_that_is_not_there_is_told_apart_from_the_model() -> None:
             await model.complete(ASKED)
 
 
-async def test_cancelled_caller_leaves_no_tunnel_behind() -> None:
+async def test_cancelled_request_closes_its_proxy_tunnel() -> None:
     is_asked, is_left = asyncio.Event(), asyncio.Event()
 
     async def behave(heard: Heard) -> None:

@@ -1,4 +1,4 @@
-"""An upstream is asked politely, and whatever goes wrong with it leaves the history as it was."""
+"""Upstream requests, retries and timeouts; no failure changes the history."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("point", STREAMED)
-async def test_a_stream_that_fails_at_any_point_leaves_the_history_untouched(chat: Chat, point: str) -> None:
+async def test_stream_that_fails_at_any_point_leaves_the_history_unchanged(chat: Chat, point: str) -> None:
     fault, shown = STREAMED[point], list[bytes]()
     scripted = ScriptedUpstream(["One."], fault.script(), ["Two."])
     async with (
@@ -119,7 +119,7 @@ async def test_a_stream_that_fails_at_any_point_leaves_the_history_untouched(cha
 
 
 @pytest.mark.parametrize("point", WHOLE)
-async def test_a_whole_answer_that_fails_at_any_point_leaves_the_history_untouched(
+async def test_completion_that_fails_at_any_point_leaves_the_history_unchanged(
     chat: Chat, point: str
 ) -> None:
     fault = WHOLE[point]
@@ -131,7 +131,7 @@ async def test_a_whole_answer_that_fails_at_any_point_leaves_the_history_untouch
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_upstream_that_is_not_there_leaves_the_history_untouched(
+async def test_upstream_that_cannot_be_reached_leaves_the_history_unchanged(
     chat: Chat, waits: Waits, stream: bool
 ) -> None:
     scripted = ScriptedUpstream()
@@ -145,7 +145,9 @@ async def test_an_upstream_that_is_not_there_leaves_the_history_untouched(
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("split", [None, 1, 7])
-async def test_an_answer_is_the_same_however_it_arrives(chat: Chat, stream: bool, split: int | None) -> None:
+async def test_answer_streamed_or_not_in_any_split_becomes_the_same_turn(
+    chat: Chat, stream: bool, split: int | None
+) -> None:
     script = ["Hällo ", "wörld", Call("look", '{"at": "Zürich"}'), Call("see", "{}", "call_1", 1)]
     async with asking(ScriptedUpstream(script, split=split)) as model:
         turn = await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
@@ -155,13 +157,13 @@ async def test_an_answer_is_the_same_however_it_arrives(chat: Chat, stream: bool
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_refusal_is_an_answer(chat: Chat, stream: bool) -> None:
+async def test_refusal_of_the_model_is_stored_as_a_turn(chat: Chat, stream: bool) -> None:
     async with asking(ScriptedUpstream([Refusal("No.")])) as model:
         turn = await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
     assert turn.output[0].fields["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
-async def test_unknown_fields_pass_both_ways() -> None:
+async def test_unknown_fields_are_passed_on_in_requests_and_answers() -> None:
     odd = b'{"x_new": {"a": 1},  "choices": []}'
     scripted = ScriptedUpstream([Data(odd)], [Data(odd)])
     async with asking(scripted) as model:
@@ -171,7 +173,7 @@ async def test_unknown_fields_pass_both_ways() -> None:
     assert [request.body["stream"] for request in scripted.received] == [True, False]
 
 
-async def test_usage_comes_when_it_is_asked_for(chat: Chat) -> None:
+async def test_usage_is_stored_only_when_requested(chat: Chat) -> None:
     async with asking(ScriptedUpstream(["Hi"], ["Hi"])) as model:
         turn = await chat.run(ChatRunner(model, {}, stream_options={"include_usage": True}), "Hi")
         assert turn.details["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
@@ -179,7 +181,7 @@ async def test_usage_comes_when_it_is_asked_for(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("api_key", [None, "sk-secret"])
-async def test_the_api_key_is_the_one_that_was_given(api_key: str | None) -> None:
+async def test_upstream_sends_the_given_api_key_and_hides_it_in_its_repr(api_key: str | None) -> None:
     scripted = ScriptedUpstream(["Hi"])
     async with asking(scripted, api_key=api_key) as model:
         await payloads(model)
@@ -189,7 +191,7 @@ async def test_the_api_key_is_the_one_that_was_given(api_key: str | None) -> Non
     assert scripted.received[0].headers["content-type"] == "application/json"
 
 
-async def test_cookies_are_not_kept() -> None:
+async def test_upstream_does_not_send_cookies_back() -> None:
     scripted = ScriptedUpstream([Status(400, headers={"Set-Cookie": "a=b"})], ["Hi"])
     async with asking(scripted) as model:
         with pytest.raises(ModelRefused):
@@ -198,7 +200,7 @@ async def test_cookies_are_not_kept() -> None:
     assert "cookie" not in scripted.received[1].headers
 
 
-async def test_a_request_is_made_again_while_nothing_was_answered(waits: Waits) -> None:
+async def test_request_without_an_answer_is_retried_with_growing_waits(waits: Waits) -> None:
     scripted = ScriptedUpstream([Status(503)], [CUT], ["Hi"])
     async with asking(scripted, sleep=waits, chance=lambda: 1.0) as model:
         assert text_of(await payloads(model)) == "Hi"
@@ -206,7 +208,7 @@ async def test_a_request_is_made_again_while_nothing_was_answered(waits: Waits) 
     assert len({str(request.body) for request in scripted.received}) == 1
 
 
-async def test_a_server_that_comes_back_is_found(chat: Chat) -> None:
+async def test_retry_reaches_a_server_that_listens_again(chat: Chat) -> None:
     scripted = ScriptedUpstream(["Hi"])
 
     async def come_back(_: float) -> None:
@@ -217,7 +219,7 @@ async def test_a_server_that_comes_back_is_found(chat: Chat) -> None:
         assert (await chat.run(ChatRunner(model, {}), "Hi")).text == "Hi"
 
 
-async def test_retries_have_an_end(waits: Waits) -> None:
+async def test_retries_stop_at_their_limit(waits: Waits) -> None:
     scripted = ScriptedUpstream(otherwise=[Status(502)])
     async with asking(scripted, sleep=waits, retries=Retries(limit=3)) as model:
         with pytest.raises(ModelUnavailable, match="status 502"):
@@ -237,7 +239,9 @@ async def test_retries_have_an_end(waits: Waits) -> None:
         lambda: ["Hel", CUT],
     ],
 )
-async def test_what_was_answered_is_not_asked_again(script: Callable[[], list[Step]], waits: Waits) -> None:
+async def test_answered_or_begun_request_is_not_retried(
+    script: Callable[[], list[Step]], waits: Waits
+) -> None:
     scripted = ScriptedUpstream(script(), ["not asked for"])
     async with asking(scripted, sleep=waits) as model:
         with pytest.raises(ModelError):
@@ -245,7 +249,7 @@ async def test_what_was_answered_is_not_asked_again(script: Callable[[], list[St
     assert (len(scripted.received), waits) == (1, [])
 
 
-async def test_an_upstream_says_when_to_come_back(waits: Waits) -> None:
+async def test_retry_waits_as_long_as_the_upstream_requests(waits: Waits) -> None:
     scripted = ScriptedUpstream(
         [Status(429, headers={"retry-after": "1.5"})], [Status(429, headers={"retry-after-ms": "30"})], ["Hi"]
     )
@@ -254,7 +258,7 @@ async def test_an_upstream_says_when_to_come_back(waits: Waits) -> None:
     assert waits == [1.5, 0.03]
 
 
-async def test_who_is_told_to_wait_long_is_told_how_long(waits: Waits) -> None:
+async def test_retry_after_beyond_the_limit_is_raised_with_the_refusal(waits: Waits) -> None:
     async with asking(ScriptedUpstream([Status(429, headers={"retry-after": "60"})]), sleep=waits) as model:
         with pytest.raises(ModelRefused) as caught:
             await payloads(model)
@@ -262,7 +266,7 @@ async def test_who_is_told_to_wait_long_is_told_how_long(waits: Waits) -> None:
     assert caught.value.error["code"] == "scripted"
 
 
-async def test_what_is_about_the_account_is_not_told() -> None:
+async def test_refusal_about_the_api_key_does_not_repeat_the_upstreams_message() -> None:
     body = b'{"error": {"message": "Incorrect API key: sk-secret"}}'
     async with asking(ScriptedUpstream([Status(401, body)])) as model:
         with pytest.raises(ModelUnavailable) as caught:
@@ -270,32 +274,32 @@ async def test_what_is_about_the_account_is_not_told() -> None:
     assert "sk-secret" not in str(caught.value)
 
 
-async def test_a_connection_that_takes_too_long_is_a_timeout(waits: Waits) -> None:
+async def test_connect_beyond_its_timeout_is_retried_and_raises_model_timeout(waits: Waits) -> None:
     async with asking(ScriptedUpstream(), timeouts=Timeouts(connect=1e-9), sleep=waits) as model:
         with pytest.raises(ModelTimeout, match="reached in time"):
             await payloads(model)
     assert len(waits) == 2
 
 
-async def test_all_of_it_can_have_a_limit() -> None:
+async def test_total_timeout_ends_a_stalled_stream() -> None:
     gate = Gate()
     async with asking(ScriptedUpstream(["Hel", gate]), timeouts=Timeouts(total=0.05)) as model:
         with pytest.raises(ModelTimeout):
             await payloads(model)
 
 
-async def test_no_limit_is_no_limit() -> None:
+async def test_upstream_without_timeouts_streams_an_answer() -> None:
     timeouts = Timeouts(None, None, None, None)
     async with asking(ScriptedUpstream(["Hi"]), timeouts=timeouts) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
-async def test_the_models_of_the_upstream_are_listed() -> None:
+async def test_upstream_lists_its_models() -> None:
     async with asking(ScriptedUpstream()) as model:
         assert [each["id"] for each in await model.models()] == ["scripted"]
 
 
-async def test_a_query_of_the_url_is_kept() -> None:
+async def test_query_of_the_upstream_url_is_sent_with_requests() -> None:
     scripted = ScriptedUpstream(["Hi"])
     async with scripted, upstream(f"{scripted.url}/?api-version=1") as model:
         await payloads(model)
@@ -303,7 +307,7 @@ async def test_a_query_of_the_url_is_kept() -> None:
 
 
 @pytest.mark.parametrize("asked_before", [True, False])
-async def test_a_closed_upstream_says_so(asked_before: bool) -> None:
+async def test_closed_upstream_raises_model_unavailable(asked_before: bool) -> None:
     async with asking(ScriptedUpstream(["Hi"])) as model:
         if asked_before:
             await payloads(model)
@@ -313,7 +317,7 @@ async def test_a_closed_upstream_says_so(asked_before: bool) -> None:
 
 
 @pytest.mark.parametrize("idle", [0.0, 1e9])
-async def test_a_connection_that_was_left_alone_may_be_closed_without_a_failure(
+async def test_stale_connection_closed_by_the_server_is_replaced_without_counting_as_a_retry(
     idle: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server closed it while we wrote: that is no failed try."""
@@ -333,7 +337,7 @@ async def test_a_connection_that_was_left_alone_may_be_closed_without_a_failure(
         assert len(scripted.received) == 5
 
 
-async def test_what_an_old_connection_answered_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_answer_on_a_stale_connection_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "STALE_AFTER", 0.0)
     scripted = ScriptedUpstream(["One"], [Status(503)], ["not asked for"])
     async with asking(scripted, retries=NEVER) as model:
@@ -345,7 +349,7 @@ async def test_what_an_old_connection_answered_is_not_asked_again(monkeypatch: p
 
 @pytest.mark.parametrize("script", [lambda gate: [gate], lambda gate: [Head(), gate]])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_who_is_cancelled_holds_no_connection(
+async def test_cancelled_request_releases_its_connection(
     stream: bool, script: Callable[[Gate], Sequence[Step]]
 ) -> None:
     gate = Gate()
@@ -361,7 +365,7 @@ async def test_who_is_cancelled_holds_no_connection(
         assert model._pool.take() is None
 
 
-async def test_no_more_connections_are_made_than_may_be() -> None:
+async def test_upstream_opens_at_most_the_configured_connections() -> None:
     gates = [Gate() for _ in range(6)]
     scripted = ScriptedUpstream(*([gate, "Hi"] for gate in gates))
     async with asking(scripted, connections=2) as model:
@@ -375,32 +379,32 @@ async def test_no_more_connections_are_made_than_may_be() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:1", "ftp://a/v1", "http://", "http://[", "/v1"])
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_upstream_with_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="not the URL of a model"):
         Upstream(url)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
 @pytest.mark.parametrize("phase", ["connect", "first_byte", "between_chunks", "total"])
-def test_no_time_at_all_is_refused(phase: str, seconds: float) -> None:
+def test_timeout_that_is_not_positive_is_refused(phase: str, seconds: float) -> None:
     with pytest.raises(InvalidInput, match=phase):
         Timeouts(**{phase: seconds})
 
 
-def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
+def test_upstream_url_with_a_password_is_refused_and_the_password_not_repeated() -> None:
     with pytest.raises(InvalidInput) as caught:
         Upstream("http://me:secret@localhost/v1")
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("api_key", ["sk-secret\r\nX-Injected: 1", "sk-secret\n"])
-def test_an_api_key_cannot_say_more_than_it_is(api_key: str) -> None:
+def test_api_key_with_line_breaks_is_refused_and_not_repeated(api_key: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         Upstream("http://localhost/v1", api_key)
     assert "secret" not in str(caught.value)
 
 
-def test_waits_grow_up_to_a_limit_and_are_never_the_same_for_all() -> None:
+def test_retry_waits_grow_up_to_a_limit_and_vary_by_chance() -> None:
     retries, broken = Retries(limit=9), BrokenOff(ModelUnavailable(), may_retry=True)
     assert [retries.wait(tries, broken, 1.0) for tries in (1, 2, 3, 4, 5, 10)] == [
         0.25,
@@ -413,7 +417,7 @@ def test_waits_grow_up_to_a_limit_and_are_never_the_same_for_all() -> None:
     assert retries.wait(1, broken, 0.0) == 0.125
 
 
-def test_it_is_a_chat_model() -> None:
+def test_upstream_satisfies_the_chat_model_protocol() -> None:
     model: ChatModel = Upstream("http://localhost/v1")
     assert model
 
@@ -464,7 +468,7 @@ def in_memory(most: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
-async def test_whole_answer_is_decoded_and_its_connection_used_again() -> None:
+async def test_gzip_completion_is_decoded_and_its_connection_reused() -> None:
     counted: list[int] = []
 
     async def behave(heard: Heard) -> None:
@@ -477,7 +481,7 @@ async def test_whole_answer_is_decoded_and_its_connection_used_again() -> None:
     assert counted == [0]
 
 
-async def test_error_is_decoded() -> None:
+async def test_gzip_error_body_is_decoded() -> None:
     body = gzip.compress(b'{"error": {"message": "No."}}')
     async with (
         serving(saying(whole(body, b"400 Bad"))) as port,
@@ -488,7 +492,7 @@ async def test_error_is_decoded() -> None:
     assert caught.value.error == {"message": "No."}
 
 
-async def test_stream_in_pieces_of_one_byte_is_the_same_stream() -> None:
+async def test_gzip_stream_in_pieces_of_one_byte_yields_the_same_payloads() -> None:
     packed = streamed()
     pieces = [chunk(packed[at : at + 1]) for at in range(len(packed))]
     async with (
@@ -498,7 +502,7 @@ async def test_stream_in_pieces_of_one_byte_is_the_same_stream() -> None:
         assert await payloads(model) == SAID
 
 
-async def test_event_is_given_before_the_stream_goes_on() -> None:
+async def test_gzip_stream_yields_an_event_before_the_next_one_arrives() -> None:
     goes_on = asyncio.Event()
     packer = zlib.compressobj(wbits=31)
     first, rest = (
@@ -523,7 +527,7 @@ async def test_event_is_given_before_the_stream_goes_on() -> None:
 
 
 @pytest.mark.parametrize("is_marked", [True, False], ids=["chunked", "until it closes"])
-async def test_stream_cut_anywhere_is_never_taken_for_a_whole_one(is_marked: bool) -> None:
+async def test_gzip_stream_cut_anywhere_raises(is_marked: bool) -> None:
     packed = streamed(done=False)
     ends = iter(range(len(packed)))
 
@@ -552,7 +556,7 @@ def answering(body: bytes) -> Behaviour:
     return saying_once(CHUNKED, chunk(body), b"0\r\n\r\n")
 
 
-async def test_whole_answer_that_decodes_to_gigabytes_does_not_fill_the_memory(
+async def test_gzip_completion_that_decodes_to_gigabytes_is_malformed_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 1024 * 1024)
@@ -562,7 +566,7 @@ async def test_whole_answer_that_decodes_to_gigabytes_does_not_fill_the_memory(
             await model.complete(ASKED)
 
 
-async def test_stream_that_decodes_to_gigabytes_fills_neither_memory_nor_loop() -> None:
+async def test_gzip_stream_that_decodes_to_gigabytes_is_malformed_without_blocking_the_loop() -> None:
     steps = 0
 
     async def count() -> None:
@@ -580,7 +584,7 @@ async def test_stream_that_decodes_to_gigabytes_fills_neither_memory_nor_loop() 
     assert steps >= 60
 
 
-async def test_bytes_that_are_not_gzip_are_malformed() -> None:
+async def test_gzip_completion_with_invalid_bytes_is_malformed() -> None:
     async with serving(saying(whole(b"{}"))) as port, upstream(f"http://127.0.0.1:{port}") as model:
         with pytest.raises(MalformedAnswer, match="not the gzip"):
             await model.complete(ASKED)
