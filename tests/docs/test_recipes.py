@@ -25,7 +25,7 @@ from openai import APIError
 from tests.compat.completions import user, whole
 from tests.compat.live_server import MODEL, Served, serving
 from tests.docs.recipe import FOLDER, Recipe, at_work, environment
-from tests.terminal.upstream import scripted
+from tests.terminal.upstream import run_scripted_model
 from tests.unit.server.processes import ServerProcess, started
 from turnledger.testing.upstream import CUT, Data, End, Status, Step
 
@@ -393,7 +393,7 @@ def test_local_model_answer_that_fails_returns_the_listed_code_and_stores_no_tur
 def test_local_models_settings_reach_all_three_upstreams(tmp_path: Path) -> None:
     with ExitStack() as running:
         upstreams = {
-            name: running.enter_context(scripted([f"I am {name}, and was shown ", shown, "."]))
+            name: running.enter_context(run_scripted_model([f"I am {name}, and was shown ", shown, "."]))
             for name, shown in zip(PORTS, ("1 message", "3 messages", "5 messages"), strict=True)
         }
         moved = {f"http://127.0.0.1:{PORTS[name]}/v1": each.url for name, each in upstreams.items()}

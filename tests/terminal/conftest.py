@@ -1,4 +1,4 @@
-"""A person's home, and the chats that are kept there."""
+"""The home folder of a user, and the chats stored there."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Answer = TypeVar("Answer")
 
 
 class Home:
-    """Where the terminal keeps everything, when nobody says otherwise."""
+    """The default folder of the terminal."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.folder = path / "turnledger"
         self.store = f"sqlite:///{self.folder}/chats.db"
 
-    def asked(self, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
-        """What a program finds in the store."""
+    def run(self, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+        """Run work on the store."""
 
         async def answer() -> Answer:
             async with await Ledger.open(self.store) as ledger:
@@ -33,13 +33,13 @@ class Home:
         return asyncio.run(answer())
 
     def turns(self) -> list[Turn]:
-        """The turns of the chat that was used last."""
+        """Turns of the chat used last."""
 
         async def look(ledger: Ledger) -> list[Turn]:
             page = await ledger.list(limit=1)
             return await (await ledger.conversation(page.chats[0].conversation.id)).turns()
 
-        return self.asked(look)
+        return self.run(look)
 
 
 @pytest.fixture

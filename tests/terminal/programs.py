@@ -1,4 +1,4 @@
-"""`turnledger` in terminals: forks of a process that has imported what they need."""
+"""`turnledger` in terminals: forks of a process that has imported its modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Programs:
-    """The process that forks, as its parent sees it."""
+    """The forking process, as its parent sees it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -31,11 +31,11 @@ class Programs:
         )
 
     def start(self, terminal: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-        """Run the command in a terminal; return its process id once it holds the terminal open."""
+        """Run the command in a terminal; return its process id once it has opened the terminal."""
         return self._ask(terminal=terminal, arguments=arguments, environ=environ)
 
     def wait(self, pid: int) -> int:
-        """Return the exit code of a program, once it has ended."""
+        """Wait for the end of a program; return its exit code."""
         return self._ask(wait=pid)
 
     def _ask(self, **what: Any) -> int:
@@ -51,17 +51,16 @@ class Programs:
 
 @functools.cache
 def programs() -> Programs:
-    """The one of this process, for as long as it lives."""
     made = Programs()
     atexit.register(made.close)
     return made
 
 
 def main() -> None:
-    """Do what the lines of standard input ask for."""
+    """Serve the requests on standard input, one per line."""
     for name in ("connect", "repl", "server", "store"):
         importlib.import_module(f"turnledger.cli.chat.{name}")
-    gc.freeze()  # so that a fork leaves the pages of its parent alone
+    gc.freeze()  # so that forks copy fewer pages
     for line in sys.stdin:
         asked = json.loads(line)
         if "wait" in asked:
@@ -78,7 +77,7 @@ def main() -> None:
 
 
 def _become(terminal: int, arguments: list[str], environ: dict[str, str]) -> None:
-    """Be the program, in its terminal."""
+    """Become the program, in its terminal."""
     os.setsid()
     fcntl.ioctl(terminal, termios.TIOCSCTTY)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""A server in a process of its own, which can be killed and started again."""
+"""A server process that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 ANNOUNCED = re.compile(r"Turnledger is at (http://127\.0\.0\.1:([0-9]+))")
 
 
-class Serving:
-    """`turnledger serve` on a store in a folder, with these flags."""
+class RestartableServer:
+    """`turnledger serve` on a store in this folder, with these flags."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
@@ -24,7 +24,7 @@ class Serving:
         self.start()
 
     def start(self) -> None:
-        """Start it; again, it is where it was before."""
+        """Start it, after a kill at the same port."""
         command = [sys.executable, "-m", "turnledger", "serve", "--port", self._port, *self._flags]
         self._process = subprocess.Popen(
             [*command, "--store", f"sqlite:///{self.folder}/served.db"],
@@ -39,7 +39,6 @@ class Serving:
         self.url, self._port = announced[1], announced[2]
 
     def kill(self) -> None:
-        """End it without a word."""
         self._process.kill()
         self._process.communicate()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.terminal.conftest import Home
-from tests.terminal.server_process import Serving
-from tests.terminal.upstream import Scripted, scripted
+from tests.terminal.server_process import RestartableServer
+from tests.terminal.upstream import ScriptedModelServer, run_scripted_model
 from tests.terminal.window import CTRL_C, CTRL_D, ENTER, Window
 from turnledger import Ledger
 from turnledger.client import Client
@@ -25,8 +25,8 @@ from turnledger.testing.upstream import Status
 class Stage:
     """A server, the model behind it, and a token that opens it."""
 
-    server: Serving
-    model: Scripted
+    server: RestartableServer
+    model: ScriptedModelServer
     token: str
 
     @property
@@ -41,7 +41,7 @@ class Stage:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("server")
     token = asyncio.run(made(folder))
-    with scripted() as model, Serving(folder, "--upstream", model.url) as server:
+    with run_scripted_model() as model, RestartableServer(folder, "--upstream", model.url) as server:
         yield Stage(server, model, token)
 
 
@@ -62,18 +62,18 @@ def test_chat_on_a_server_answers_stops_and_reports_errors(home: Home, stage: St
     with stage.window(home) as window:
         window.ready()
         assert f"scripted at {stage.server.url}" in window.text
-        stage.model.says("Good **morning**.")
+        stage.model.add_script("Good **morning**.")
         window.say("Hello")
         window.see("Good morning.")
         window.see("Hello  scripted  /help")
         window.ready()
-        stage.model.says("As far", gate)
+        stage.model.add_script("As far", gate)
         window.say("How far?")
         window.see("As far")
         window.type(CTRL_C)
         window.see("Stopped: this is as far as it got.")
         window.ready()
-        stage.model.says(Status(400))
+        stage.model.add_script(Status(400))
         window.say("Once more")
         window.see("✗ model_refused: ")
         window.see("3 › Once more", times=2)
@@ -107,7 +107,7 @@ def test_changes_by_other_clients_appear_at_the_prompt(home: Home, stage: Stage,
         window.until(lambda: window.last_input == "2 › half a sen", "what was typed")
         chat.rename("Called so by others")
         window.see("Called so by others  scripted  /help")
-        stage.model.says("Quite.")
+        stage.model.add_script("Quite.")
         window.type("tence", ENTER)
         window.see("Quite.")
         window.ready()
@@ -116,7 +116,7 @@ def test_changes_by_other_clients_appear_at_the_prompt(home: Home, stage: Stage,
 
 def test_running_turn_is_followed_and_stopped_from_a_resumed_session(home: Home, stage: Stage) -> None:
     gate = Gate()
-    stage.model.says("It begins", gate)
+    stage.model.add_script("It begins", gate)
     with stage.window(home) as first:
         first.ready()
         first.say("Tell me")
@@ -133,8 +133,8 @@ def test_running_turn_is_followed_and_stopped_from_a_resumed_session(home: Home,
 
 def test_answer_restarts_after_its_server_was_killed(home: Home, stage: Stage, client: Client) -> None:
     gate = Gate()
-    stage.model.says("It beg", gate)
-    stage.model.says("It begins and ends.")
+    stage.model.add_script("It beg", gate)
+    stage.model.add_script("It begins and ends.")
     with stage.window(home) as window:
         window.ready()
         window.say("Tell me once")

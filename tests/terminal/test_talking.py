@@ -13,7 +13,7 @@ import pytest
 
 from tests.terminal.conftest import Home
 from tests.terminal.server_process import ROOT
-from tests.terminal.upstream import scripted
+from tests.terminal.upstream import run_scripted_model
 from tests.terminal.window import CTRL_C, CTRL_D, CTRL_J, CTRL_O, DOWN, ENTER, ESCAPE, UP, Window
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
@@ -22,7 +22,7 @@ from turnledger.testing.gates import Gate
 def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> None:
     gate = Gate()
     with (
-        scripted(["# Plan\n\nSome **bold** words", gate, " and more"]) as model,
+        run_scripted_model(["# Plan\n\nSome **bold** words", gate, " and more"]) as model,
         Window("chat", "--upstream", model.url, home=home.path) as window,
     ):
         window.ready()
@@ -177,7 +177,7 @@ def test_long_answer_is_printed_once_with_few_rewrites(home: Home) -> None:
     lines = [f"- item {number} of the list\n" for number in range(150)]
     code = ["\n```python\n", *(f"x{number} = {number}\n" for number in range(150)), "```\n\nThe end."]
     with (
-        scripted([*lines, *code]) as model,
+        run_scripted_model([*lines, *code]) as model,
         Window("chat", "--upstream", model.url, home=home.path, columns=60, rows=12) as window,
     ):
         window.ready()
@@ -195,7 +195,7 @@ def test_long_answer_is_printed_once_with_few_rewrites(home: Home) -> None:
 
 def test_model_option_selects_the_model(home: Home) -> None:
     with (
-        scripted(["Here."]) as model,
+        run_scripted_model(["Here."]) as model,
         Window("chat", "--upstream", model.url, "--model", "named-so", home=home.path) as window,
     ):
         window.ready()
@@ -203,14 +203,14 @@ def test_model_option_selects_the_model(home: Home) -> None:
         window.say("Who is there?")
         window.see("Here.")
         window.ready()
-        assert model.asked_models == ["named-so"]
+        assert model.requested_models == ["named-so"]
 
 
 def test_answer_survives_a_resize_of_a_narrow_window(home: Home) -> None:
     gate = Gate()
     words = "narrow windows show all words of a sentence in the order in which they were said"
     with (
-        scripted([words[:30], gate, words[30:]]) as model,
+        run_scripted_model([words[:30], gate, words[30:]]) as model,
         Window("chat", "--upstream", model.url, home=home.path, columns=24, rows=20) as window,
     ):
         window.ready()
@@ -235,7 +235,7 @@ def test_hostile_model_output_cannot_control_the_terminal(home: Home) -> None:
         "```\x1b[41m\ncode \x1b[5m\n```\n\nThe end.",
     ]
     with (
-        scripted(hostile) as model,
+        run_scripted_model(hostile) as model,
         Window("chat", "--upstream", model.url, home=home.path) as window,
     ):
         window.ready()
@@ -256,7 +256,7 @@ def test_hostile_model_output_cannot_control_the_terminal(home: Home) -> None:
 def test_typed_ahead_input_is_kept_and_sigterm_restores_the_terminal(home: Home) -> None:
     first, second = Gate(), Gate()
     with (
-        scripted(["One", first], ["Two", second]) as model,
+        run_scripted_model(["One", first], ["Two", second]) as model,
         Window("chat", "--upstream", model.url, home=home.path) as window,
     ):
         window.ready()
@@ -330,7 +330,7 @@ def started(home: Home, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def test_piped_turn_prints_raw_text_with_escaped_controls(home: Home) -> None:
-    with scripted(["# Not rendered\n\n\ttab \x1b[31mred\x1b[0m [x](y)\n"]) as model:
+    with run_scripted_model(["# Not rendered\n\n\ttab \x1b[31mred\x1b[0m [x](y)\n"]) as model:
         told, problems = started(home, "--upstream", model.url).communicate(b"Hello\n")
     assert told == b"# Not rendered\n\n\ttab \\x1b[31mred\\x1b[0m [x](y)\n"
     assert problems == b""
@@ -349,7 +349,7 @@ def test_piped_turn_that_fails_exits_with_2(home: Home) -> None:
 
 def test_piped_turn_interrupted_by_ctrl_c_is_kept(home: Home) -> None:
     gate = Gate()
-    with scripted(["So far", gate]) as model:
+    with run_scripted_model(["So far", gate]) as model:
         stopped = started(home, "--upstream", model.url)
         assert stopped.stdin is not None
         assert stopped.stdout is not None

@@ -1,4 +1,4 @@
-"""A terminal window: a program in a pseudo-terminal, and the screen that a person would see."""
+"""A terminal window: a program in a pseudo-terminal, and its screen."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ import pyte
 from tests.terminal.programs import programs
 
 PATIENCE = 30.0
-"""Seconds after which what is waited for will not come any more."""
+"""Seconds after which a wait fails."""
 SCROLLED = 1_000
 
 PROMPT = re.compile(r"[0-9]+ ›.*")
-"""How a line begins that is typed into."""
+"""Beginning of an input line."""
 
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
 CTRL_C, CTRL_D, CTRL_J, CTRL_O = "\x03", "\x04", "\x0a", "\x0f"
 
 
 class _Screen(pyte.HistoryScreen):
-    """A screen that answers what programs ask of it."""
+    """A screen that answers terminal queries."""
 
     def __init__(self, columns: int, rows: int, answer: Callable[[bytes], None]) -> None:
         super().__init__(columns, rows, history=SCROLLED)
@@ -80,49 +80,40 @@ class Window:
             programs().wait(self._program)
         os.close(self._terminal)
 
-    # What a person does.
-
     def type(self, *keys: str) -> None:
-        """Press these keys."""
         for each in keys:
             os.write(self._terminal, each.encode())
 
     def say(self, text: str) -> None:
-        """Type a line, and Enter once it is there: keys before a prompt would be pressed into the void."""
+        """Type a line, and Enter once it is shown: keys before a prompt are lost."""
         self.type(text)
         self.until(lambda: text[-20:] in self.last_input, text)
         before = self.everything.count(text)
         self.type(ENTER)
-        # What fails may be in the prompt again before anybody has looked.
+        # A failed text may already be back in the prompt.
         self.until(
             lambda: text[-20:] not in self.last_input or self.everything.count(text) > before,
             f"{text}, and Enter",
         )
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Tell the program something from outside."""
         os.kill(self._program, number)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Make the window larger or smaller."""
         self._screen.resize(rows, columns)
         self._set_size(columns, rows)
 
-    # What a person sees.
-
     @property
     def lines(self) -> list[str]:
-        """The lines in the window, without what is empty below."""
+        """Lines in the window, without empty ones at the end."""
         return [line.rstrip() for line in self._screen.display]
 
     @property
     def text(self) -> str:
-        """What is in the window."""
         return "\n".join(self.lines).rstrip()
 
     @property
     def scrolled(self) -> list[str]:
-        """The lines above the window."""
         width = self._screen.columns
         return [
             "".join(line[column].data for column in range(width)).rstrip()
@@ -131,24 +122,24 @@ class Window:
 
     @property
     def everything(self) -> str:
-        """All that was ever printed and is not erased."""
+        """All lines that were printed and not erased."""
         return "\n".join([*self.scrolled, *self.lines]).rstrip()
 
     @property
     def one_line(self) -> str:
-        """The same without the ends of lines, which come where the window ends."""
+        """The same without line breaks, which depend on the width."""
         return " ".join(self.everything.split())
 
     def see(self, text: str, *, times: int = 1) -> None:
-        """Wait until this is in the window, or above it."""
+        """Wait until the text is in the window or above it."""
         self.until(lambda: self.everything.count(text) >= times, text)
 
     def see_not(self, text: str) -> None:
-        """Wait until this is not in the window any more."""
+        """Wait until the text is gone from the window."""
         self.until(lambda: text not in self.text, f"not {text}")
 
     def ready(self) -> None:
-        """Wait until the prompt is there, and the line below it."""
+        """Wait for the prompt and the line below it."""
         self.until(lambda: bool(PROMPT.fullmatch(self.last_input)) and self._is_below(), "the prompt")
 
     def _is_below(self) -> bool:
@@ -157,11 +148,11 @@ class Window:
 
     @property
     def last_input(self) -> str:
-        """The line that the cursor stands in."""
+        """The line of the cursor."""
         return self.lines[self._screen.cursor.y]
 
     def until(self, is_there: Callable[[], bool], what: str) -> None:
-        """Read what is printed until something is on the screen."""
+        """Read output until a condition of the screen holds."""
         deadline = time.monotonic() + PATIENCE
         while not is_there():
             left = deadline - time.monotonic()
@@ -169,16 +160,16 @@ class Window:
                 raise AssertionError(f"not seen: {what!r}\n--- the screen:\n{self.everything}\n---")
 
     def ended(self) -> int:
-        """Wait until the program has ended; return its exit code."""
+        """Wait for the end of the program; return its exit code."""
         while self._read(PATIENCE):
             pass
         self.status = programs().wait(self._program)
         return self.status
 
     def _read(self, patience: float) -> bool:
-        """Take what has been printed; False if nothing more comes."""
+        """Read output; return False if none comes."""
         data = b""
-        # All that is there at once: looking at the screen takes longer than reading.
+        # All available output at once: rendering is slower than reading.
         while select.select([self._terminal], [], [], 0 if data else patience)[0]:
             try:
                 data += (piece := os.read(self._terminal, 65_536))

@@ -1,4 +1,4 @@
-"""What axe finds wrong with a page. It is a tool of tests: read from where npm put it, and never served."""
+"""Accessibility violations that axe finds. The tool is read from node_modules and never served."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SOURCE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.
 MISSING = "axe-core is not installed. Run `npm ci` in web/."
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 COLOURS = ("color-contrast", "link-in-text-block")
-"""The rules of `cat.color` among these: all that another theme can break."""
-# The evaluated text of the tool runs beside the page's own policy, which forbids it to the page itself.
+"""Rules of `cat.color`: those that a theme can break."""
+# Evaluated text is not subject to the policy of the page, which forbids it.
 RUN = """async only => {
   const isEndless = (each) => each.effect.getComputedTiming().iterations === Infinity;
   const moving = document.getAnimations().filter((each) => !isEndless(each));
@@ -28,14 +28,14 @@ RUN = """async only => {
 
 @cache
 def source() -> str:
-    """The tool. Without it the test is skipped, but where changes are judged it fails."""
+    """Read the tool. Without it the test is skipped, or fails in CI."""
     if not SOURCE.is_file():
         lacks(MISSING)
     return SOURCE.read_text()
 
 
 def violations(page: Page, *, only: tuple[str, ...] = TAGS) -> list[str]:
-    """What is wrong in the page as it is, by these tags or rules, each with the rule, the element and why."""
+    """Return violations of these tags or rules, each with rule, element and reason."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(source())
     found: list[str] = page.evaluate(RUN, list(only))
@@ -43,7 +43,7 @@ def violations(page: Page, *, only: tuple[str, ...] = TAGS) -> list[str]:
 
 
 def violations_in_each_theme(page: Page) -> dict[str, list[str]]:
-    """The same, by theme where something is wrong."""
+    """Return violations by theme."""
     page.emulate_media(color_scheme="light")
     found = {"light": violations(page)}
     page.emulate_media(color_scheme="dark")

@@ -1,4 +1,4 @@
-"""Chats that were there before, as many and as old as a test wants, and where the page shows them."""
+"""Stored chats of any number and age, and the list that shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = 86_400_000
 
 
 def make_chats(person: Person, titles: Sequence[str], scope: str = "") -> list[str]:
-    """Make chats straight on the store, the first of them used last; return their ids."""
+    """Create chats directly in the store, the first of them used last; return their ids."""
 
     async def make(ledger: Ledger) -> list[str]:
         chats = [
@@ -28,44 +28,40 @@ def make_chats(person: Person, titles: Sequence[str], scope: str = "") -> list[s
         ]
         return [str(chat.id) for some in chats for chat in some]
 
-    ids = person.house.on_ledger(make)
+    ids = person.server.on_ledger(make)
     now = int(person.ask("GET", "/api/chats?limit=1")["data"][0]["touched_at"])
-    use(person, {id: now - 1_000 - at for at, id in enumerate(ids)})
+    set_last_use(person, {id: now - 1_000 - at for at, id in enumerate(ids)})
     return ids
 
 
-def use(person: Person, times: dict[str, int]) -> None:
-    """Have chats last used at these times, in milliseconds since 1970."""
-    path = person.house.store.removeprefix("sqlite:///")
+def set_last_use(person: Person, times: dict[str, int]) -> None:
+    """Set the last use of chats, in milliseconds since 1970."""
+    path = person.server.store.removeprefix("sqlite:///")
     rows = [(time, ConversationId(id).raw) for id, time in times.items()]
     with closing(sqlite3.connect(path, timeout=20)) as store, store:
         store.executemany("UPDATE conversation SET touched_at = ? WHERE id = ?", rows)
 
 
 def reopen(page: Page, person: Person) -> None:
-    """Open the page as at the start, wherever it was."""
     page.goto("about:blank")
-    page.goto(person.house.url)
+    page.goto(person.server.url)
 
 
-def listed(page: Page) -> Locator:
-    """The lines of the list that stand for chats."""
+def chat_lines(page: Page) -> Locator:
     return page.get_by_role("navigation", name="Chats").locator("li[aria-posinset]")
 
 
-def line(page: Page, title: str) -> Locator:
-    """That of a chat."""
-    return listed(page).filter(has_text=title)
+def chat_line(page: Page, title: str) -> Locator:
+    return chat_lines(page).filter(has_text=title)
 
 
 def notice(page: Page, text: str) -> Locator:
-    """A message at the edge of the page."""
     return page.get_by_role("region", name="Notifications").get_by_text(text)
 
 
 def titles(page: Page) -> list[str]:
-    """What the lines say, from the top."""
-    shown = listed(page).evaluate_all(
+    """Return the titles from top to bottom."""
+    shown = chat_lines(page).evaluate_all(
         "(lines) => lines.sort((one, other) => one.ariaPosInSet - other.ariaPosInSet)"
         ".map((line) => line.querySelector('.title')?.textContent)"
     )
@@ -73,7 +69,7 @@ def titles(page: Page) -> list[str]:
 
 
 def scroll_to(page: Page, title: str) -> None:
-    """Scroll down until a chat is among the lines, as somebody does who does not know how far it is."""
+    """Scroll down in steps until the list shows the chat."""
     page.evaluate(
         """async (title) => {
           const list = document.querySelector(".lines");
@@ -87,8 +83,7 @@ def scroll_to(page: Page, title: str) -> None:
     )
 
 
-def choose(page: Page, title: str, entry: str) -> None:
-    """Choose something from the menu of a chat."""
-    line(page, title).hover()
-    line(page, title).get_by_role("button", name="Options for").click()
+def choose_from_menu(page: Page, title: str, entry: str) -> None:
+    chat_line(page, title).hover()
+    chat_line(page, title).get_by_role("button", name="Options for").click()
     page.get_by_role("menuitem", name=entry, exact=True).click()

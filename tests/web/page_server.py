@@ -1,7 +1,7 @@
-"""A server with the page, a model that says what a test has written down, and people with tokens.
+"""A server with the page, a scripted model, and users with tokens.
 
-Tests share a server where they can: each has an owner of its own, whom nobody else's chats concern. Those
-that want it without tokens, or with other settings, start their own.
+Tests share a server where possible, each with its own owner. Tests without tokens or with other settings
+start their own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from urllib.request import Request, urlopen
 from playwright.sync_api import BrowserContext
 
 from tests.node_packages import built
-from tests.terminal.server_process import Serving
-from tests.terminal.upstream import Scripted, scripted
+from tests.terminal.server_process import RestartableServer
+from tests.terminal.upstream import ScriptedModelServer, run_scripted_model
 from tools.node_package import PAGE
 from turnledger import Ledger
 from turnledger.hosting import Host
@@ -29,56 +29,54 @@ PATIENCE = 20.0
 """Seconds after which a test that waits has failed."""
 SCOPES = ("admin", "chats:read", "chats:write", "turns:run")
 STORED = "turnledger page:own:token"
-"""Where the page keeps the token of who signed in."""
+"""Storage key of the page for its token."""
 MODELS = ("scripted", "other", "mistral-small", "qwen3")
-"""The last two are for pictures: one reads such names every day."""
-ENTER = """try {
+"""The last two are for screenshots."""
+SIGN_IN_SCRIPT = """try {
   if (document.cookie.includes("enters=yes")) {
     localStorage.setItem(%s, %s);
     document.cookie = "enters=; Max-Age=0; Path=/";
   }
 } catch { /* a frame without storage */ }"""
-"""Once: whoever signs out stays out."""
-HASTE = """for (const name of ["setTimeout", "setInterval"]) {
+"""Runs once, so that a user who signs out stays signed out."""
+FAST_TIMERS = """for (const name of ["setTimeout", "setInterval"]) {
   const set = window[name];
   window[name] = (work, pause) => set(work, pause >= 2000 && pause <= 15000 ? pause / 50 : pause);
 }"""
-"""Has a page do some times a second what it does every few seconds, such as asking again."""
+"""Shortens the timers of seconds in a page, such as those of retries."""
 
 Done = TypeVar("Done")
 Profile = Callable[..., BrowserContext]
-"""Makes a browser of somebody's own, see conftest."""
+"""Creates a browser profile; see conftest."""
 
 
-class House:
-    """A server, its model and its store."""
-
-    def __init__(self, serving: Serving, model: Scripted) -> None:
-        self.serving = serving
+class PageServer:
+    def __init__(self, process: RestartableServer, model: ScriptedModelServer) -> None:
+        self.process = process
         self.model = model
         self._owners = itertools.count()
 
     @property
     def url(self) -> str:
-        return self.serving.url
+        return self.process.url
 
     @property
     def store(self) -> str:
-        return f"sqlite:///{self.serving.folder}/served.db"
+        return f"sqlite:///{self.process.folder}/served.db"
 
     @contextmanager
-    def away(self) -> Iterator[None]:
-        """Kill the server, and start it again in the end."""
-        self.serving.kill()
+    def stopped(self) -> Iterator[None]:
+        """Kill the server, and restart it at the end of the block."""
+        self.process.kill()
         try:
             yield
         finally:
-            self.serving.start()
+            self.process.start()
 
     def on_ledger(
         self, work: Callable[[Ledger], Coroutine[Any, Any, Done]], patience: float = PATIENCE
     ) -> Done:
-        """Do something straight on the store, as another process does."""
+        """Run work directly on the store, as another process would."""
 
         async def doing() -> Done:
             ledger = await Ledger.open(self.store)
@@ -94,7 +92,7 @@ class House:
     def person(
         self, *, scopes: tuple[str, ...] = SCOPES, owner: str | None = None, **narrowed: Any
     ) -> Person:
-        """Somebody whom nobody else knows, with a token; or another token of somebody."""
+        """Create a user with a token, or another token of a user."""
         name = owner or f"person-{next(self._owners)}"
 
         async def make(ledger: Ledger) -> str:
@@ -105,34 +103,32 @@ class House:
 
 
 class Person:
-    """Somebody, as a program of his sees the server."""
+    """A user, with requests of a program beside the page."""
 
-    def __init__(self, house: House, owner: str, token: str) -> None:
-        self.house = house
+    def __init__(self, page_server: PageServer, owner: str, token: str) -> None:
+        self.server = page_server
         self.owner = owner
         self.token = token
 
-    def enter(self, context: BrowserContext) -> None:
-        """Sign in when a page of this context is first loaded. Playwright's own `storage_state` would open a
-        page just for that."""
-        context.add_cookies([{"name": "enters", "value": "yes", "url": self.house.url}])
-        context.add_init_script(ENTER % (json.dumps(STORED), json.dumps(self.token)))
+    def sign_in_on_load(self, context: BrowserContext) -> None:
+        """Sign in when a page first loads. Playwright's `storage_state` would open a page for it."""
+        context.add_cookies([{"name": "enters", "value": "yes", "url": self.server.url}])
+        context.add_init_script(SIGN_IN_SCRIPT % (json.dumps(STORED), json.dumps(self.token)))
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """Ask as a program does, and return what is answered."""
-        said = None if body is None else json.dumps(body).encode()
+        """Send a request, and return the decoded answer."""
+        content = None if body is None else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         named |= {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        request = Request(self.house.url + path, said, named, method=method)
+        request = Request(self.server.url + path, content, named, method=method)
         with urlopen(request, timeout=PATIENCE) as answer:
             return json.loads(answer.read() or b"null")
 
-    def say(self, text: str, chat: str | None = None, **more: Any) -> Any:
-        """Run a turn elsewhere than in the page."""
+    def run_turn(self, text: str, chat: str | None = None, **more: Any) -> Any:
         return self.ask("POST", "/api/turns", {"model": "scripted", "input": text, "chat": chat, **more})
 
     def turns(self, chat: str) -> list[tuple[str, str]]:
-        """What was said in a chat, and what was answered."""
+        """Return the texts of questions and answers."""
         return [
             (_words(turn["input"]), _words(turn["output"]))
             for turn in self.ask("GET", f"/api/chats/{chat}")["turns"]
@@ -148,12 +144,12 @@ def _words(items: list[Any]) -> str:
 
 
 @contextmanager
-def housed(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -> Iterator[House]:
-    """Start a server with the page; these lines are added to its configuration."""
+def run_page_server(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -> Iterator[PageServer]:
+    """Run a server with the page and these additional lines of configuration."""
     built(PAGE)
-    with scripted() as model:
+    with run_scripted_model() as model:
         config = folder / "turnledger.toml"
         tables = [f'[models.{name}]\nupstream = "{model.url}"\n' for name in MODELS]
         config.write_text("\n".join((*settings, *tables)))
-        with Serving(folder, "--config", str(config), *flags) as serving:
-            yield House(serving, model)
+        with RestartableServer(folder, "--config", str(config), *flags) as process:
+            yield PageServer(process, model)

@@ -1,4 +1,4 @@
-"""The main states of the page, each as a scene for tests to look at: how it is reached, when it is there."""
+"""The main states of the page: how each is reached, and when it is there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import AT, chat_of, said
 from tests.web.page_server import Person
+from tests.web.thread import AT, import_chat, message_item
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 
@@ -38,7 +38,7 @@ async with chat.turn("Book a table for two") as turn:
 
 
 def spent(read: int, written: int) -> dict[str, Any]:
-    """What a turn says of who answered, and of what it took."""
+    """Model and usage of a turn."""
     usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     return {"model": "demo", "usage": usage}
 
@@ -52,19 +52,19 @@ CALL = {
 RESULT = {"type": "function_call_output", "call_id": "call_1", "output": '{"table": 7, "by": "the window"}'}
 TURNS: list[dict[str, Any]] = [
     {
-        "input": [said("Tell me about the house")],
-        "output": [said("It was built in 1904, and for a long time it was", "assistant")],
+        "input": [message_item("Tell me about the house")],
+        "output": [message_item("It was built in 1904, and for a long time it was", "assistant")],
         "kind": "interrupted",
         "details": spent(412, 11),
     },
     {
-        "input": [said("Book a table for two, tonight at half past seven")],
-        "output": [CALL, RESULT, said("Done: **table 7**, by the window, at 19:30.", "assistant")],
+        "input": [message_item("Book a table for two, tonight at half past seven")],
+        "output": [CALL, RESULT, message_item("Done: **table 7**, by the window, at 19:30.", "assistant")],
         "details": spent(516, 38),
     },
     {
-        "input": [said("And what is a turn?")],
-        "output": [said(GUIDE, "assistant")],
+        "input": [message_item("And what is a turn?")],
+        "output": [message_item(GUIDE, "assistant")],
         "details": spent(988, 216),
     },
 ]
@@ -75,34 +75,32 @@ DINNER = TURNS[:2]
 
 @dataclass
 class Scene:
-    """A state of the page, while a test looks at it."""
-
     page: Page
     person: Person
     gates: list[Gate] = field(default_factory=list)
 
     def hold(self, *script: Any) -> None:
-        """Have the model say this the next time, and then wait."""
+        """Make the model answer with this, then wait."""
         gate = Gate()
         self.gates.append(gate)
-        self.person.house.model.says(*script, gate, " And so on.")
+        self.person.server.model.add_script(*script, gate, " And so on.")
 
     def end(self) -> None:
         for gate in self.gates:
-            self.person.house.model.release(gate)
+            self.person.server.model.release(gate)
 
     def chat(self, turns: Sequence[Mapping[str, Any]] = TURNS, title: str = "What a turn is") -> None:
-        """Open a chat with these turns; by default, with all kinds of things in it."""
-        self.open(chat_of(self.person, turns, title))
+        """Open a chat with these turns, by default with every kind of content."""
+        self.open(import_chat(self.person, turns, title))
         expect(self.page.locator("[data-turn]")).to_have_count(len(turns))
 
     def ask(self, text: str) -> None:
-        """Say something, with what works everywhere: a key does not, where fingers type."""
+        """Send by the button: Enter does not send on touch devices."""
         self.page.get_by_role("textbox", name="Message", exact=True).fill(text)
         self.page.get_by_role("button", name="Send", exact=True).click()
 
     def open(self, chat: str) -> None:
-        self.page.goto(f"{self.person.house.url}/#{chat}")
+        self.page.goto(f"{self.person.server.url}/#{chat}")
 
     @property
     def is_narrow(self) -> bool:
@@ -118,7 +116,7 @@ class Scene:
 
 def welcome(scene: Scene) -> None:
     """With the demo model only."""
-    scene.page.goto(scene.person.house.url)
+    scene.page.goto(scene.person.server.url)
     expect(scene.page.get_by_role("button", name="See a failed turn vanish")).to_be_visible()
 
 
@@ -130,27 +128,27 @@ def vanished(scene: Scene) -> None:
 
 
 def sign_in(scene: Scene) -> None:
-    scene.page.goto(scene.person.house.url)
+    scene.page.goto(scene.person.server.url)
     scene.page.evaluate("localStorage.clear()")
     scene.page.reload()
     expect(scene.page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
 def reader(scene: Scene) -> None:
-    chat = chat_of(scene.person, TURNS, "What a turn is")
+    chat = import_chat(scene.person, TURNS, "What a turn is")
     link = scene.person.ask("POST", "/api/shares", {"chat": chat})
-    scene.page.goto(scene.person.house.url + link["path"])
+    scene.page.goto(scene.person.server.url + link["path"])
     expect(scene.page.locator("[data-turn]")).to_have_count(len(TURNS))
 
 
 def empty(scene: Scene) -> None:
-    scene.page.goto(scene.person.house.url)
+    scene.page.goto(scene.person.server.url)
     expect(scene.page.get_by_text("What would you like to talk about?")).to_be_visible()
 
 
 def thread(scene: Scene) -> None:
     for number, title in enumerate(("Dinner on Friday", "Packing list", "A name for the boat", "Tax letter")):
-        chat_of(scene.person, TURNS[: number % 2 + 1], title, AT - HOUR * (number + 1) * 7)
+        import_chat(scene.person, TURNS[: number % 2 + 1], title, AT - HOUR * (number + 1) * 7)
     scene.chat()
 
 
@@ -176,17 +174,17 @@ def queued(scene: Scene) -> None:
 
 def failed(scene: Scene) -> None:
     scene.chat(DINNER, "Dinner tonight")
-    scene.person.house.model.says("The terrace is ", CUT)
+    scene.person.server.model.add_script("The terrace is ", CUT)
     scene.ask("Is the terrace open?")
     expect(scene.page.locator("[data-failed]")).to_be_visible()
 
 
 def branches(scene: Scene) -> None:
-    scene.page.goto(scene.person.house.url)
-    scene.person.house.model.says("Soup, bread and a glass of wine.")
+    scene.page.goto(scene.person.server.url)
+    scene.person.server.model.add_script("Soup, bread and a glass of wine.")
     scene.ask("What shall we eat?")
     expect(scene.page.locator("[data-turn]")).to_have_count(1)
-    scene.person.house.model.says("Fish, if there is some today.")
+    scene.person.server.model.add_script("Fish, if there is some today.")
     scene.page.get_by_role("button", name="Regenerate").click()
     expect(scene.page.get_by_text("2/2")).to_be_visible()
 
@@ -236,13 +234,13 @@ def shortcuts(scene: Scene) -> None:
 
 
 def embedded(scene: Scene) -> None:
-    chat = chat_of(scene.person, TURNS, "What a turn is")
-    scene.page.goto(f"{scene.person.house.url}/?embed=1#{chat}")
+    chat = import_chat(scene.person, TURNS, "What a turn is")
+    scene.page.goto(f"{scene.person.server.url}/?embed=1#{chat}")
     expect(scene.page.locator("[data-turn]")).to_have_count(len(TURNS))
 
 
 def temporary(scene: Scene) -> None:
-    scene.page.goto(f"{scene.person.house.url}/?keep=no")
+    scene.page.goto(f"{scene.person.server.url}/?keep=no")
     expect(scene.page.get_by_role("heading", name="Temporary chat")).to_be_visible()
 
 
@@ -260,11 +258,11 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     )
 }  # fmt: skip
 WITH_DEMO = {"welcome", "vanished"}
-"""Those that are seen with the demo model."""
+"""Scenes with the demo model."""
 
 
 def staged(page: Page, person: Person, names: Iterable[str]) -> Iterator[tuple[str, Scene]]:
-    """Have one scene after the other in a page, as the same person."""
+    """Yield the scenes one after the other, in one page of one user."""
     scene = Scene(page, person)
     try:
         for name in names:

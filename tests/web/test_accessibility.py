@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.web.axe import violations_in_each_theme
-from tests.web.page_server import House, Person, Profile
+from tests.web.page_server import PageServer, Person, Profile
 from tests.web.scenes import SCENES, WITH_DEMO, staged
 from turnledger.testing.gates import Gate
 
@@ -31,9 +31,9 @@ def test_accessibility_walks_cover_every_scene() -> None:
 
 @pytest.mark.parametrize("walk", WALKS, ids="-".join)
 def test_page_has_no_axe_violation_in_any_scene_and_theme(
-    walk: tuple[str, ...], house: House, profile: Profile, request: pytest.FixtureRequest
+    walk: tuple[str, ...], page_server: PageServer, profile: Profile, request: pytest.FixtureRequest
 ) -> None:
-    person = (request.getfixturevalue("demo") if WITH_DEMO & set(walk) else house).person()
+    person = (request.getfixturevalue("demo") if WITH_DEMO & set(walk) else page_server).person()
     page = profile(person, viewport=DESKTOP).new_page()
     wrong = {}
     for name, _ in staged(page, person, walk):
@@ -62,19 +62,19 @@ def reach(page: Page, target: Locator, key: str = "Tab") -> None:
 
 
 def test_page_is_fully_usable_by_keyboard(tab: Page, person: Person) -> None:
-    model, keys, log = person.house.model, tab.keyboard, tab.get_by_role("log")
+    model, keys, log = person.server.model, tab.keyboard, tab.get_by_role("log")
     turns = tab.locator("[data-turn]")
 
     # Sending: who opens the page can write at once.
     expect(tab.get_by_role("textbox", name="Message")).to_be_focused()
-    model.says("An answer to the first.")
+    model.add_script("An answer to the first.")
     keys.type("The first")
     keys.press("Enter")
     expect(turns).to_have_count(1)
 
     # Stopping, and what there is of it is kept.
     gate = Gate()
-    model.says("As far as this", gate, " and further.")
+    model.add_script("As far as this", gate, " and further.")
     keys.type("The second")
     keys.press("Enter")
     expect(log).to_contain_text("As far as this")
@@ -83,7 +83,7 @@ def test_page_is_fully_usable_by_keyboard(tab: Page, person: Person) -> None:
     model.release(gate)
 
     # Editing, on a branch of its own, and back to the former one.
-    model.says("An answer to the other.")
+    model.add_script("An answer to the other.")
     reach(tab, turns.last.get_by_role("button", name="Edit message"), "Shift+Tab")
     keys.press("Enter")
     expect(tab.get_by_role("textbox", name="Edit message")).to_be_focused()

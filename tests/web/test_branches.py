@@ -7,8 +7,8 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, chat_of, committed, messages, said, show, write
 from tests.web.page_server import Person
+from tests.web.thread import answers, import_chat, message_item, messages, open_chat, send, turns_in_history
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
@@ -17,16 +17,16 @@ from turnledger.testing.upstream import Status
 def spoken(tab: Page, person: Person) -> Page:
     """The page, where two things were said."""
     for number, text in enumerate(("One", "Two"), 1):
-        person.house.model.says(f"{text}.")
-        write(tab, text)
-        expect(committed(tab)).to_have_count(number)
+        person.server.model.add_script(f"{text}.")
+        send(tab, text)
+        expect(turns_in_history(tab)).to_have_count(number)
     return tab
 
 
 def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as_a_sibling(
     spoken: Page, person: Person
 ) -> None:
-    model, field = person.house.model, spoken.get_by_role("textbox", name="Edit message")
+    model, field = person.server.model, spoken.get_by_role("textbox", name="Edit message")
     edit = spoken.get_by_role("button", name="Edit message").first
     siblings = spoken.locator(".siblings")
     edit.click()
@@ -38,7 +38,7 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
     expect(edit).to_be_focused()
 
     # An edit that fails leaves all as it was.
-    model.says(Status(400))
+    model.add_script(Status(400))
     edit.click()
     field.fill("Ein")
     field.press("Shift+Enter")
@@ -46,7 +46,7 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
     field.press("Enter")
     expect(spoken.locator("[data-failed]")).to_be_visible()
     expect(messages(spoken)).to_have_text(["One", "Two"])
-    model.says("Eins.")
+    model.add_script("Eins.")
     spoken.get_by_role("button", name="Retry").click()
     expect(messages(spoken)).to_have_text(["Ein\ns"])
     expect(answers(spoken)).to_have_text(["Eins."])
@@ -60,17 +60,17 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
 
     # Any answer can be asked for again, and by another model.
     gate = Gate()
-    model.says("Uno", gate, ".")
+    model.add_script("Uno", gate, ".")
     spoken.get_by_role("button", name="Regenerate").first.click()
     expect(answers(spoken)).to_have_text(["Uno"])
     model.release(gate)
     expect(siblings).to_have_text("3/3")
-    model.says("Ichi.")
+    model.add_script("Ichi.")
     spoken.get_by_role("button", name="More actions").click()
     spoken.get_by_role("menuitem", name="Regenerate with other").click()
     expect(answers(spoken)).to_have_text(["Ichi."])
     expect(siblings).to_have_text("4/4")
-    assert model.asked_models[-1] == "other"
+    assert model.requested_models[-1] == "other"
 
 
 def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page, person: Person) -> None:
@@ -106,14 +106,17 @@ def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page,
 
 def test_switch_to_an_early_sibling_keeps_the_scroll_position(tab: Page, person: Person) -> None:
     turns = [
-        {"input": [said(f"Question {n}")], "output": [said(f"Answer {n}. " * 30, "assistant")]}
+        {
+            "input": [message_item(f"Question {n}")],
+            "output": [message_item(f"Answer {n}. " * 30, "assistant")],
+        }
         for n in range(60)
     ]
-    chat = chat_of(person, turns)
+    chat = import_chat(person, turns)
     first = person.ask("GET", f"/api/chats/{chat}?before=12&limit=1")["turns"][0]["id"]
-    person.house.model.says("Another answer.")
-    person.say("Another question", chat, replaces=first)
-    show(tab, person, chat)
+    person.server.model.add_script("Another answer.")
+    person.run_turn("Another question", chat, replaces=first)
+    open_chat(tab, person, chat)
     expect(messages(tab).last).to_have_text("Another question")
     tab.get_by_role("button", name="Previous version").click()
     expect(messages(tab).filter(has_text="Question 10")).to_be_in_viewport()

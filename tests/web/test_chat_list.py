@@ -7,7 +7,18 @@ from typing import Any
 
 from playwright.sync_api import APIResponse, Page, Route, expect
 
-from tests.web.chats import DAY, choose, line, listed, make_chats, notice, reopen, scroll_to, titles, use
+from tests.web.chats import (
+    DAY,
+    chat_line,
+    chat_lines,
+    choose_from_menu,
+    make_chats,
+    notice,
+    reopen,
+    scroll_to,
+    set_last_use,
+    titles,
+)
 from tests.web.page_server import Person, Profile
 
 
@@ -23,12 +34,12 @@ def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Pers
     ids = make_chats(person, names)
     noon = 1_789_992_000_000  # 2026-09-21T12:00:00Z
     ages = [0, 1, 4, 31, 500, 400]
-    use(person, {id: noon - age * DAY for id, age in zip(ids, ages, strict=True)})
+    set_last_use(person, {id: noon - age * DAY for id, age in zip(ids, ages, strict=True)})
     person.ask("PATCH", f"/api/chats/{ids[5]}", {"pinned": True})
     page = profile(person, timezone_id="UTC", locale="en-GB").new_page()
     page.clock.install(time=noon / 1000)
-    page.goto(person.house.url)
-    expect(listed(page)).to_have_count(6)
+    page.goto(person.server.url)
+    expect(chat_lines(page)).to_have_count(6)
     shown = page.locator(".lines li").evaluate_all(
         "(lines) => lines.sort((one, other) => one.offsetTop - other.offsetTop)"
         ".map((line) => line.querySelector('h3, .title').textContent)"
@@ -38,7 +49,7 @@ def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Pers
         *("Previous 7 days", "Of this week", "August 2026", "Of last month", "May 2025", "Of long ago"),
     ]
     # The chat that was used last is open, not the one that is pinned.
-    expect(line(page, "Of today").get_by_role("link")).to_have_attribute("aria-current", "page")
+    expect(chat_line(page, "Of today").get_by_role("link")).to_have_attribute("aria-current", "page")
     page.clock.fast_forward(12 * 3_600_000 + 60_000)
     expect(page.get_by_role("heading", name="Today", exact=True)).to_have_count(0)
     assert titles(page)[1] == "Of today"
@@ -48,7 +59,7 @@ def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Pers
 def test_chat_list_of_thousands_scrolls_with_few_rows_in_the_page(person: Person, tab: Page) -> None:
     make_chats(person, [f"Chat number {at}" for at in range(2_000)])
     reopen(tab, person)
-    expect(line(tab, "Chat number 0")).to_be_visible()
+    expect(chat_line(tab, "Chat number 0")).to_be_visible()
     most = tab.evaluate(
         """async () => {
           const list = document.querySelector(".lines");
@@ -64,47 +75,47 @@ def test_chat_list_of_thousands_scrolls_with_few_rows_in_the_page(person: Person
         }"""
     )
     assert most < 80
-    last = line(tab, "Chat number 1999")
+    last = chat_line(tab, "Chat number 1999")
     expect(last).to_have_attribute("aria-posinset", "2000")
     expect(last).to_have_attribute("aria-setsize", "2000")
     numbers = [int(name.removeprefix("Chat number ")) for name in titles(tab)]
     assert numbers == list(range(numbers[0], 2_000))
     tab.locator(".lines").evaluate("(list) => { list.scrollTop = list.scrollHeight / 2 }")
-    expect(line(tab, "Chat number 1000")).to_be_visible()
-    assert listed(tab).count() < 80
+    expect(chat_line(tab, "Chat number 1000")).to_be_visible()
+    assert chat_lines(tab).count() < 80
 
 
 def test_chat_list_focus_and_scroll_position_survive_scrolling_and_changes(person: Person, tab: Page) -> None:
     ids = make_chats(person, [f"Chat number {at}" for at in range(100)])
     reopen(tab, person)
-    first = line(tab, "Chat number 0").get_by_role("link")
+    first = chat_line(tab, "Chat number 0").get_by_role("link")
     first.focus()
     for _ in range(30):
         tab.keyboard.press("ArrowDown")
-    expect(line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
+    expect(chat_line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
     tab.locator(".lines").evaluate("(list) => { list.scrollTop = 0 }")
-    expect(line(tab, "Chat number 0")).to_be_visible()
-    expect(line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
-    person.say("It is used again", ids[30])
-    expect(line(tab, "Chat number 30")).to_have_attribute("aria-posinset", "1")
-    expect(line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
+    expect(chat_line(tab, "Chat number 0")).to_be_visible()
+    expect(chat_line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
+    person.run_turn("It is used again", ids[30])
+    expect(chat_line(tab, "Chat number 30")).to_have_attribute("aria-posinset", "1")
+    expect(chat_line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
     tab.keyboard.press("ArrowDown")
-    expect(line(tab, "Chat number 0").get_by_role("link")).to_be_focused()
+    expect(chat_line(tab, "Chat number 0").get_by_role("link")).to_be_focused()
     tab.keyboard.press("End")
     tab.keyboard.press("Home")
     tab.keyboard.press("Enter")
-    expect(tab).to_have_url(f"{person.house.url}/#{ids[30]}")
+    expect(tab).to_have_url(f"{person.server.url}/#{ids[30]}")
     # Where the line with the focus goes, the next one has it.
     person.ask("DELETE", f"/api/chats/{ids[30]}")
-    expect(line(tab, "Chat number 0").get_by_role("link")).to_be_focused()
+    expect(chat_line(tab, "Chat number 0").get_by_role("link")).to_be_focused()
     # What is seen stays in its place when chats come above it.
     scroll_to(tab, "Chat number 60")
-    expect(line(tab, "Chat number 50")).to_be_visible()
-    before = line(tab, "Chat number 50").bounding_box()
+    expect(chat_line(tab, "Chat number 50")).to_be_visible()
+    before = chat_line(tab, "Chat number 50").bounding_box()
     top = tab.locator(".lines").evaluate("(list) => list.scrollTop")
     person.ask("POST", "/api/chats", {"title": "Another one"})
     expect(tab.locator(".lines")).not_to_have_js_property("scrollTop", top)
-    assert line(tab, "Chat number 50").bounding_box() == before
+    assert chat_line(tab, "Chat number 50").bounding_box() == before
 
 
 def test_chat_list_renames_a_chat_in_place_and_offers_to_resolve_a_conflict(
@@ -113,64 +124,64 @@ def test_chat_list_renames_a_chat_in_place_and_offers_to_resolve_a_conflict(
     ids = make_chats(person, ["Before", *(f"Chat number {at}" for at in range(3))])
     reopen(tab, person)
     field = tab.get_by_role("textbox", name="Chat name")
-    line(tab, "Before").get_by_role("link").focus()
+    chat_line(tab, "Before").get_by_role("link").focus()
     tab.keyboard.press("F2")
     expect(field).to_be_focused()
     field.fill("Never")
     tab.keyboard.press("Escape")
-    expect(line(tab, "Before").get_by_role("link")).to_be_focused()
+    expect(chat_line(tab, "Before").get_by_role("link")).to_be_focused()
     tab.keyboard.press("F2")
     field.fill("After <b>")
     with _changed(tab):
         tab.keyboard.press("Enter")
-    expect(line(tab, "After <b>").get_by_role("link")).to_be_focused()
+    expect(chat_line(tab, "After <b>").get_by_role("link")).to_be_focused()
     assert person.ask("GET", f"/api/chats/{ids[0]}")["title"] == "After <b>"
     tab.keyboard.press("F2")
     field.fill("By going elsewhere")
     with _changed(tab):
         tab.get_by_role("searchbox").focus()
-    expect(line(tab, "By going elsewhere")).to_be_visible()
+    expect(chat_line(tab, "By going elsewhere")).to_be_visible()
     assert person.ask("GET", f"/api/chats/{ids[0]}")["title"] == "By going elsewhere"
 
     # Whoever renames a chat goes on writing when it moves.
-    line(tab, "Chat number 2").get_by_role("link").focus()
+    chat_line(tab, "Chat number 2").get_by_role("link").focus()
     tab.keyboard.press("F2")
     tab.keyboard.type("Half of")
-    person.say("It is used meanwhile", ids[3])
-    expect(listed(tab).filter(has=field)).to_have_attribute("aria-posinset", "1")
+    person.run_turn("It is used meanwhile", ids[3])
+    expect(chat_lines(tab).filter(has=field)).to_have_attribute("aria-posinset", "1")
     tab.keyboard.type(" a name")
     expect(field).to_have_value("Half of a name")
     with _changed(tab):
         tab.keyboard.press("Enter")
-    expect(line(tab, "Half of a name").get_by_role("link")).to_be_focused()
+    expect(chat_line(tab, "Half of a name").get_by_role("link")).to_be_focused()
     assert titles(tab) == ["Half of a name", "By going elsewhere", "Chat number 0", "Chat number 1"]
 
     # Whoever renames what somebody else renamed is told so.
-    line(tab, "Chat number 0").get_by_role("link").focus()
+    chat_line(tab, "Chat number 0").get_by_role("link").focus()
     tab.keyboard.press("F2")
     person.ask("PATCH", f"/api/chats/{ids[1]}", {"title": "Theirs"})
     field.fill("Mine")
     tab.keyboard.press("Enter")
     expect(notice(tab, "Its name is “Theirs”")).to_be_visible()
-    expect(line(tab, "Theirs")).to_be_visible()
+    expect(chat_line(tab, "Theirs")).to_be_visible()
     with _changed(tab):
         tab.get_by_role("button", name="Rename to “Mine”").click()
-    expect(line(tab, "Mine")).to_be_visible()
+    expect(chat_line(tab, "Mine")).to_be_visible()
     assert person.ask("GET", f"/api/chats/{ids[1]}")["title"] == "Mine"
 
 
 def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person: Person, tab: Page) -> None:
     ids = make_chats(person, ["One", "Other"])
     reopen(tab, person)
-    choose(tab, "Other", "Pin")
+    choose_from_menu(tab, "Other", "Pin")
     expect(tab.get_by_role("heading", name="Pinned")).to_be_visible()
     assert titles(tab) == ["Other", "One"]
-    choose(tab, "One", "Archive")
-    expect(line(tab, "One")).to_have_count(0)
+    choose_from_menu(tab, "One", "Archive")
+    expect(chat_line(tab, "One")).to_have_count(0)
     tab.get_by_role("button", name="Undo").click()
-    expect(line(tab, "One")).to_be_visible()
-    choose(tab, "One", "Archive")
-    expect(line(tab, "One")).to_have_count(0)
+    expect(chat_line(tab, "One")).to_be_visible()
+    choose_from_menu(tab, "One", "Archive")
+    expect(chat_line(tab, "One")).to_have_count(0)
     older: list[tuple[Route, APIResponse]] = []
 
     def read(route: Route) -> None:
@@ -185,38 +196,38 @@ def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person
     expect(tab.get_by_role("heading", name="Archive")).to_be_visible()
     [(route, response)] = older
     route.fulfill(response=response)
-    expect(line(tab, "One")).to_be_visible()
-    expect(line(tab, "Other")).to_be_visible()
-    choose(tab, "One", "Unarchive")
-    expect(line(tab, "One")).to_have_count(0)
+    expect(chat_line(tab, "One")).to_be_visible()
+    expect(chat_line(tab, "Other")).to_be_visible()
+    choose_from_menu(tab, "One", "Unarchive")
+    expect(chat_line(tab, "One")).to_have_count(0)
     tab.get_by_role("button", name="Back to chats").click()
-    expect(line(tab, "One")).to_be_visible()
+    expect(chat_line(tab, "One")).to_be_visible()
 
 
 def test_chat_list_scope_is_selectable_among_several_and_remembered(person: Person, profile: Profile) -> None:
     make_chats(person, ["Of the shop"], scope="shop")
     context = profile(person)
     page = context.new_page()
-    page.goto(person.house.url)
-    expect(line(page, "Of the shop")).to_be_visible()
+    page.goto(person.server.url)
+    expect(chat_line(page, "Of the shop")).to_be_visible()
     scope = page.get_by_role("button", name="Scope:")
     expect(scope).to_have_count(0)
     make_chats(person, ["Of the wiki"], scope="wiki")
-    expect(line(page, "Of the wiki")).to_be_visible()
+    expect(chat_line(page, "Of the wiki")).to_be_visible()
     scope.click()
     page.get_by_role("menuitemradio", name="wiki").click()
-    expect(line(page, "Of the shop")).to_have_count(0)
+    expect(chat_line(page, "Of the shop")).to_have_count(0)
     page.reload()
-    expect(line(page, "Of the wiki")).to_be_visible()
-    expect(line(page, "Of the shop")).to_have_count(0)
+    expect(chat_line(page, "Of the wiki")).to_be_visible()
+    expect(chat_line(page, "Of the shop")).to_have_count(0)
     make_chats(person, ["Later, of the shop"], scope="shop")
     make_chats(person, ["Later, of the wiki"], scope="wiki")
-    expect(line(page, "Later, of the wiki")).to_be_visible()
-    expect(line(page, "Later, of the shop")).to_have_count(0)
+    expect(chat_line(page, "Later, of the wiki")).to_be_visible()
+    expect(chat_line(page, "Later, of the shop")).to_have_count(0)
     fixed = context.new_page()
-    fixed.goto(person.house.url + "/?scope=shop")
-    expect(line(fixed, "Later, of the shop")).to_be_visible()
-    expect(line(fixed, "wiki")).to_have_count(0)
+    fixed.goto(person.server.url + "/?scope=shop")
+    expect(chat_line(fixed, "Later, of the shop")).to_be_visible()
+    expect(chat_line(fixed, "wiki")).to_have_count(0)
     expect(fixed.get_by_role("button", name="Scope:")).to_have_count(0)
 
 
@@ -229,8 +240,8 @@ def test_chat_list_delete_confirmation_and_undo_expire(person: Person, profile: 
     make_chats(person, ["One", "Other"])
     page = profile(person).new_page()
     page.clock.install()
-    page.goto(person.house.url)
-    line(page, "One").hover()
+    page.goto(person.server.url)
+    chat_line(page, "One").hover()
     page.get_by_role("button", name="Delete “One”").click()
     again = page.get_by_role("button", name="Delete “One”? Press again")
     expect(again).to_have_text("Delete?")
@@ -253,27 +264,27 @@ def test_chat_list_delete_confirmation_and_undo_expire(person: Person, profile: 
     page.reload()
     page.get_by_role("button", name="More chats").click()
     page.get_by_role("menuitem", name="Recently deleted").click()
-    expect(listed(page)).to_have_count(1)
+    expect(chat_lines(page)).to_have_count(1)
     page.get_by_role("button", name="Restore “One”").click()
     expect(page.get_by_text("No recently deleted chats.")).to_be_visible()
     page.get_by_role("button", name="Back to chats").click()
-    expect(line(page, "One")).to_be_visible()
+    expect(chat_line(page, "One")).to_be_visible()
 
 
 def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Person, tab: Page) -> None:
     [id, _] = make_chats(person, ["One", "Other"])
     reopen(tab, person)
     again = tab.get_by_role("button", name="Delete “One”? Press again")
-    line(tab, "One").hover()
+    chat_line(tab, "One").hover()
     tab.get_by_role("button", name="Delete “One”").dblclick()
     expect(again).to_be_focused()
     tab.keyboard.press("Escape")
-    line(tab, "One").get_by_role("link").focus()
+    chat_line(tab, "One").get_by_role("link").focus()
     for _ in range(3):  # held
         tab.keyboard.down("Delete")
     tab.keyboard.up("Delete")
     expect(again).to_be_visible()
-    line(tab, "One").get_by_role("button", name="Options for").click()
+    chat_line(tab, "One").get_by_role("button", name="Options for").click()
     tab.get_by_role("menuitem", name="Delete").dblclick()
     expect(tab.get_by_role("menuitem", name="Delete?")).to_be_visible()
     tab.keyboard.press("Escape")
@@ -288,62 +299,62 @@ def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Pers
     # What the server refuses is taken back.
     refusal = {"error": {"message": "Not now."}}
     tab.route("**/api/chats/*", lambda route: route.fulfill(status=400, json=refusal))
-    choose(tab, "One", "Archive")
+    choose_from_menu(tab, "One", "Archive")
     expect(notice(tab, "Could not archive “One”: Not now.")).to_be_visible()
-    expect(line(tab, "One")).to_be_visible()
+    expect(chat_line(tab, "One")).to_be_visible()
     _delete(tab, "One")
     expect(notice(tab, "Could not delete “One”: Not now.")).to_be_visible()
-    expect(line(tab, "One")).to_be_visible()
+    expect(chat_line(tab, "One")).to_be_visible()
     tab.unroute_all()
 
-    expect(tab).to_have_url(f"{person.house.url}/#{id}")
+    expect(tab).to_have_url(f"{person.server.url}/#{id}")
     with tab.expect_response(lambda answer: answer.request.method == "DELETE"):
         _delete(tab, "One")
-    expect(line(tab, "One")).to_have_count(0)
-    expect(tab).to_have_url(f"{person.house.url}/#new")
+    expect(chat_line(tab, "One")).to_have_count(0)
+    expect(tab).to_have_url(f"{person.server.url}/#new")
     assert [chat["title"] for chat in person.chats()] == ["Other"]
     with tab.expect_response("**/restore"):
         tab.get_by_role("button", name="Undo").click()
-    expect(line(tab, "One")).to_be_visible()
-    expect(tab).to_have_url(f"{person.house.url}/#{id}")
+    expect(chat_line(tab, "One")).to_be_visible()
+    expect(tab).to_have_url(f"{person.server.url}/#{id}")
     assert titles(tab) == ["One", "Other"]
     assert [chat["title"] for chat in person.chats()] == ["One", "Other"]
 
     # By keys, and by the menu.
-    line(tab, "Other").get_by_role("link").focus()
+    chat_line(tab, "Other").get_by_role("link").focus()
     tab.keyboard.press("Delete")
     expect(tab.get_by_text("Press again to delete this chat.")).to_be_attached()
     tab.keyboard.press("Escape")
     expect(tab.get_by_text("Press again to delete this chat.")).to_have_count(0)
     tab.keyboard.press("Delete")
     tab.keyboard.press("Delete")
-    expect(line(tab, "Other")).to_have_count(0)
-    expect(line(tab, "One").get_by_role("link")).to_be_focused()
-    line(tab, "One").hover()
-    line(tab, "One").get_by_role("button", name="Options for").click()
+    expect(chat_line(tab, "Other")).to_have_count(0)
+    expect(chat_line(tab, "One").get_by_role("link")).to_be_focused()
+    chat_line(tab, "One").hover()
+    chat_line(tab, "One").get_by_role("button", name="Options for").click()
     tab.get_by_role("menuitem", name="Delete").click()
-    expect(line(tab, "One")).to_be_visible()
+    expect(chat_line(tab, "One")).to_be_visible()
     tab.get_by_role("menuitem", name="Delete?").click()
-    expect(line(tab, "One")).to_have_count(0)
+    expect(chat_line(tab, "One")).to_have_count(0)
 
 
 def _delete(page: Page, title: str) -> None:
-    line(page, title).hover()
+    chat_line(page, title).hover()
     page.get_by_role("button", name=f"Delete “{title}”").click()
     page.get_by_role("button", name=f"Delete “{title}”? Press again").click()
 
 
 def test_search_hit_marks_the_words_in_a_snippet_shown_as_plain_text(person: Person, tab: Page) -> None:
-    person.house.model.says("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
-    person.say("Which bird is pink?")
-    person.house.model.says("A heron.")
-    person.say("And grey?")
-    expect(listed(tab)).to_have_count(2)
+    person.server.model.add_script("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
+    person.run_turn("Which bird is pink?")
+    person.server.model.add_script("A heron.")
+    person.run_turn("And grey?")
+    expect(chat_lines(tab)).to_have_count(2)
     tab.keyboard.press("Control+k")
     expect(tab.get_by_role("searchbox", name="Search chats")).to_be_focused()
     tab.keyboard.type("flamingo")
-    expect(listed(tab)).to_have_count(1)
-    hit = listed(tab)
+    expect(chat_lines(tab)).to_have_count(1)
+    hit = chat_lines(tab)
     expect(hit.locator("mark")).to_have_text("flamingo")
     expect(hit).to_contain_text("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
     assert hit.locator("img").count() == 0
@@ -352,7 +363,7 @@ def test_search_hit_marks_the_words_in_a_snippet_shown_as_plain_text(person: Per
     expect(tab.locator("[data-turn]")).to_contain_text("Which bird is pink?")
     expect(tab.get_by_text("1 chat found.")).to_be_visible()
     tab.get_by_role("button", name="Clear search").click()
-    expect(listed(tab)).to_have_count(2)
+    expect(chat_lines(tab)).to_have_count(2)
 
     # A slash begins a search, but not in a message.
     tab.get_by_role("textbox", name="Message").fill("")
@@ -378,14 +389,14 @@ def test_search_shows_the_result_of_the_last_input_and_warns_when_incomplete(
     with tab.expect_request("**/api/search?q=herons*"):
         field.fill("herons")
     field.fill("flamingos")
-    expect(line(tab, "Quick flamingos")).to_be_visible()
+    expect(chat_line(tab, "Quick flamingos")).to_be_visible()
     for route in held:
         route.continue_()
     tab.unroute_all(behavior="wait")
     with tab.expect_response("**/api/search?q=quick*"):
         field.fill("quick")
-    expect(line(tab, "Quick flamingos")).to_be_visible()
-    expect(line(tab, "Slow herons")).to_have_count(0)
+    expect(chat_line(tab, "Quick flamingos")).to_be_visible()
+    expect(chat_line(tab, "Slow herons")).to_have_count(0)
 
     # The index may be behind.
     def answer(route: Route) -> None:
@@ -395,41 +406,41 @@ def test_search_shows_the_result_of_the_last_input_and_warns_when_incomplete(
     tab.route("**/api/search*", answer)
     tab.get_by_role("searchbox").fill("herons")
     expect(tab.get_by_text("The newest messages are not searchable yet")).to_be_visible()
-    expect(line(tab, "Slow herons")).to_be_visible()
+    expect(chat_line(tab, "Slow herons")).to_be_visible()
 
 
 def test_search_hit_opens_its_branch_and_scrolls_to_the_turn(person: Person, tab: Page) -> None:
-    person.house.model.says("Flamingos are pink.")
-    said = person.say("Which bird?")
+    person.server.model.add_script("Flamingos are pink.")
+    said = person.run_turn("Which bird?")
     chat, turn = said["chat"]["id"], said["turn"]["id"]
-    person.house.model.says("Herons are grey.")
+    person.server.model.add_script("Herons are grey.")
     person.ask(
         "POST", "/api/turns", {"model": "scripted", "chat": chat, "input": "Another bird?", "replaces": turn}
     )
     reopen(tab, person)
     expect(tab.locator("[data-turn]")).to_contain_text("Herons are grey.")
     tab.get_by_role("searchbox").fill("flamingos")
-    listed(tab).get_by_role("link").click()
+    chat_lines(tab).get_by_role("link").click()
     expect(tab.locator("[data-turn]")).to_contain_text("Flamingos are pink.")
 
     # However far above it is.
-    person.house.model.says("Pelicans are white.")
-    chat = person.say("Which else?")["chat"]["id"]
+    person.server.model.add_script("Pelicans are white.")
+    chat = person.run_turn("Which else?")["chat"]["id"]
     for number in range(40):
-        person.say(f"Something else, {number}", chat)
+        person.run_turn(f"Something else, {number}", chat)
     tab.get_by_role("button", name="Clear search").click()
     reopen(tab, person)
     expect(tab.get_by_text("Something else, 39", exact=True).last).to_be_visible()
     tab.get_by_role("searchbox").fill("pelicans")
-    listed(tab).get_by_role("link").click()
+    chat_lines(tab).get_by_role("link").click()
     expect(tab.get_by_text("Pelicans are white.").last).to_be_in_viewport()
 
 
 def test_search_hits_load_page_by_page(person: Person, tab: Page) -> None:
     make_chats(person, [f"Heron {number}" for number in range(120)])
     tab.get_by_role("searchbox").fill("heron")
-    expect(listed(tab).first).to_be_visible()
-    assert listed(tab).count() < 60
+    expect(chat_lines(tab).first).to_be_visible()
+    assert chat_lines(tab).count() < 60
     tab.evaluate(
         """() => {
           const list = document.querySelector(".lines");
@@ -438,26 +449,26 @@ def test_search_hits_load_page_by_page(person: Person, tab: Page) -> None:
         }"""
     )
     expect(tab.get_by_text("120 chats found.")).to_be_visible()
-    expect(line(tab, "Heron 0")).to_be_visible()
+    expect(chat_line(tab, "Heron 0")).to_be_visible()
 
 
 def test_page_opened_without_a_chat_shows_the_last_used_chat_once(person: Person, tab: Page) -> None:
-    expect(tab).to_have_url(f"{person.house.url}/#new")
+    expect(tab).to_have_url(f"{person.server.url}/#new")
     ids = make_chats(person, ["Last", "Pinned, and older"])
     person.ask("PATCH", f"/api/chats/{ids[1]}", {"pinned": True})
-    expect(listed(tab)).to_have_count(2)
-    expect(tab).to_have_url(f"{person.house.url}/#new")
+    expect(chat_lines(tab)).to_have_count(2)
+    expect(tab).to_have_url(f"{person.server.url}/#new")
     tab.reload()
-    expect(listed(tab)).to_have_count(2)
-    expect(tab).to_have_url(f"{person.house.url}/#new")
-    tab.goto(person.house.url + "/?again")
-    expect(tab).to_have_url(f"{person.house.url}/?again#{ids[0]}")
+    expect(chat_lines(tab)).to_have_count(2)
+    expect(tab).to_have_url(f"{person.server.url}/#new")
+    tab.goto(person.server.url + "/?again")
+    expect(tab).to_have_url(f"{person.server.url}/?again#{ids[0]}")
     tab.get_by_role("button", name="New chat").click()
-    expect(tab).to_have_url(f"{person.house.url}/?again#new")
-    person.say("Somebody else goes on", ids[0])
-    person.say("Somebody else begins")
-    expect(listed(tab)).to_have_count(3)
-    expect(tab).to_have_url(f"{person.house.url}/?again#new")
+    expect(tab).to_have_url(f"{person.server.url}/?again#new")
+    person.run_turn("Somebody else goes on", ids[0])
+    person.run_turn("Somebody else begins")
+    expect(chat_lines(tab)).to_have_count(3)
+    expect(tab).to_have_url(f"{person.server.url}/?again#new")
 
 
 def test_new_chat_sent_in_another_tab_leaves_this_tab_on_its_new_chat(
@@ -466,19 +477,19 @@ def test_new_chat_sent_in_another_tab_leaves_this_tab_on_its_new_chat(
     context = profile(person)
     one, other = context.new_page(), context.new_page()
     for page in (one, other):
-        page.goto(person.house.url)
-        expect(page).to_have_url(f"{person.house.url}/#new")
+        page.goto(person.server.url)
+        expect(page).to_have_url(f"{person.server.url}/#new")
     other.get_by_role("textbox", name="Message").fill("Hello from the other tab")
     other.keyboard.press("Enter")
-    expect(line(one, "Hello from the other tab")).to_be_visible()
-    expect(one).to_have_url(f"{person.house.url}/#new")
+    expect(chat_line(one, "Hello from the other tab")).to_be_visible()
+    expect(one).to_have_url(f"{person.server.url}/#new")
     expect(one.locator("[data-turn]")).to_have_count(0)
 
 
 def test_new_chat_button_pressed_twice_opens_one_new_chat(person: Person, tab: Page) -> None:
     make_chats(person, ["One"])
-    tab.goto(person.house.url + "/?again")
-    expect(line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
+    tab.goto(person.server.url + "/?again")
+    expect(chat_line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
     tab.get_by_role("button", name="New chat").click()
     tab.get_by_role("textbox", name="Message").fill("Half of a thought")
     tab.get_by_role("textbox", name="Message").evaluate("(field) => { window.field = field }")
@@ -486,11 +497,11 @@ def test_new_chat_button_pressed_twice_opens_one_new_chat(person: Person, tab: P
     assert tab.get_by_role("textbox", name="Message").evaluate("(field) => field === window.field")
     expect(tab.get_by_role("textbox", name="Message")).to_have_value("Half of a thought")
     tab.go_back()
-    expect(line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
+    expect(chat_line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
     tab.go_forward()
     tab.get_by_role("textbox", name="Message").fill("Said")
     tab.keyboard.press("Enter")
     expect(tab.locator("[data-turn]")).to_have_count(1)
     tab.get_by_role("button", name="New chat").click()
-    expect(tab).to_have_url(f"{person.house.url}/?again#new")
+    expect(tab).to_have_url(f"{person.server.url}/?again#new")
     expect(tab.locator("[data-turn]")).to_have_count(0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.composing import open_new, said, send, shows, stop
-from tests.web.page_server import House, Person, Profile
-from tests.web.sign_in import field
+from tests.web.page_server import PageServer, Person, Profile
+from tests.web.thread import expect_turns, inputs_by_chat, message_field, open_new_chat, send, stop_button
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
@@ -16,7 +15,7 @@ REFUSED = Status(400)
 
 
 def height(tab: Page) -> float:
-    box = field(tab).bounding_box()
+    box = message_field(tab).bounding_box()
     assert box is not None
     return box["height"]
 
@@ -24,76 +23,76 @@ def height(tab: Page) -> float:
 def test_composer_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page, person: Person) -> None:
     """And a long text is pasted and sent whole."""
     empty = height(tab)
-    field(tab).fill("one\ntwo\nthree\nfour")
+    message_field(tab).fill("one\ntwo\nthree\nfour")
     some = height(tab)
-    field(tab).fill(LINES)
+    message_field(tab).fill(LINES)
     many = height(tab)
     assert empty < some < many < 0.4 * 720
-    assert field(tab).evaluate("field => field.scrollHeight > field.clientHeight")
-    field(tab).fill("")
+    assert message_field(tab).evaluate("field => field.scrollHeight > field.clientHeight")
+    message_field(tab).fill("")
     assert height(tab) == empty
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.evaluate("text => navigator.clipboard.writeText(text)", LONG)
-    field(tab).press("ControlOrMeta+V")
-    expect(field(tab)).to_have_value(LONG)
+    message_field(tab).press("ControlOrMeta+V")
+    expect(message_field(tab)).to_have_value(LONG)
     assert height(tab) < 0.4 * 720
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    field(tab).press("Enter")
-    shows(tab, 1)
-    assert said(person) == [[LONG.rstrip()]]
+    message_field(tab).press("Enter")
+    expect_turns(tab, 1)
+    assert inputs_by_chat(person) == [[LONG.rstrip()]]
 
 
 def test_composer_sends_a_message_once_for_every_key_and_click_that_sends(tab: Page, person: Person) -> None:
     expect(tab.get_by_role("button", name="Send")).to_have_attribute("aria-disabled", "true")
     send(tab, "  \n ")
     tab.get_by_role("button", name="Send").click(force=True)
-    field(tab).fill("")
+    message_field(tab).fill("")
 
-    field(tab).press_sequentially("First")
-    field(tab).press("Shift+Enter")
-    field(tab).press_sequentially("second")
-    field(tab).press("Enter")
-    expect(field(tab)).to_have_value("")
-    shows(tab, 1)
+    message_field(tab).press_sequentially("First")
+    message_field(tab).press("Shift+Enter")
+    message_field(tab).press_sequentially("second")
+    message_field(tab).press("Enter")
+    expect(message_field(tab)).to_have_value("")
+    expect_turns(tab, 1)
     # What was written can be undone, also when it was sent.
-    field(tab).press("ControlOrMeta+Z")
-    expect(field(tab)).to_have_value("First\nsecond")
+    message_field(tab).press("ControlOrMeta+Z")
+    expect(message_field(tab)).to_have_value("First\nsecond")
 
     # A key that is held down.
-    field(tab).fill("Once")
+    message_field(tab).fill("Once")
     tab.keyboard.down("Enter")
     tab.keyboard.down("Enter")
     tab.keyboard.up("Enter")
-    shows(tab, 2)
-    expect(field(tab)).to_have_value("")
+    expect_turns(tab, 2)
+    expect(message_field(tab)).to_have_value("")
 
-    field(tab).fill("Hello")
-    field(tab).press("ControlOrMeta+Enter")
-    shows(tab, 3)
+    message_field(tab).fill("Hello")
+    message_field(tab).press("ControlOrMeta+Enter")
+    expect_turns(tab, 3)
 
     # A double click sends once, and stops nothing.
     gate = Gate()
-    person.house.model.says("Half", gate, " of it.")
-    field(tab).fill("Once\n\nand for all\n\non five lines")
+    person.server.model.add_script("Half", gate, " of it.")
+    message_field(tab).fill("Once\n\nand for all\n\non five lines")
     tab.get_by_role("button", name="Send").dblclick()
     expect(tab.get_by_text("Half")).to_be_visible()
-    expect(field(tab)).to_be_focused()
-    person.house.model.release(gate)
+    expect(message_field(tab)).to_be_focused()
+    person.server.model.release(gate)
     expect(tab.get_by_text("Half of it.")).to_be_visible()
-    shows(tab, 4)
+    expect_turns(tab, 4)
 
     # Enter that picks a word sends nothing.
     keyboard = tab.context.new_cdp_session(tab)
     keyboard.send("Input.imeSetComposition", {"text": "にほ", "selectionStart": 2, "selectionEnd": 2})
-    expect(field(tab)).to_have_value("にほ")
+    expect(message_field(tab)).to_have_value("にほ")
     key = {"windowsVirtualKeyCode": 229, "key": "Enter", "code": "Enter"}
     keyboard.send("Input.dispatchKeyEvent", {"type": "rawKeyDown", **key})
     keyboard.send("Input.dispatchKeyEvent", {"type": "keyUp", **key})
     keyboard.send("Input.insertText", {"text": "日本"})
-    expect(field(tab)).to_have_value("日本")
-    field(tab).press("Enter")
-    shows(tab, 5)
-    assert said(person) == [
+    expect(message_field(tab)).to_have_value("日本")
+    message_field(tab).press("Enter")
+    expect_turns(tab, 5)
+    assert inputs_by_chat(person) == [
         ["First\nsecond", "Once", "Hello", "Once\n\nand for all\n\non five lines", "日本"]
     ]
 
@@ -103,61 +102,61 @@ def test_composer_on_a_touch_device_starts_a_line_on_enter_and_sends_by_button(
 ) -> None:
     touch = {"has_touch": True, "is_mobile": True, "viewport": {"width": 390, "height": 844}}
     tab = profile(person, **touch).new_page()
-    open_new(tab, person)
-    field(tab).press_sequentially("First")
-    field(tab).press("Enter")
-    field(tab).press_sequentially("second")
-    expect(field(tab)).to_have_value("First\nsecond")
+    open_new_chat(tab, person)
+    message_field(tab).press_sequentially("First")
+    message_field(tab).press("Enter")
+    message_field(tab).press_sequentially("second")
+    expect(message_field(tab)).to_have_value("First\nsecond")
     tab.get_by_role("button", name="Send").tap()
-    shows(tab, 1)
-    assert said(person) == [["First\nsecond"]]
+    expect_turns(tab, 1)
+    assert inputs_by_chat(person) == [["First\nsecond"]]
 
 
 def test_stop_keeps_the_partial_answer_and_stop_and_discard_restores_the_message(
     tab: Page, person: Person
 ) -> None:
     gate = Gate()
-    person.house.model.says("Half", gate)
+    person.server.model.add_script("Half", gate)
     send(tab, "Tell me")
     expect(tab.get_by_text("Half")).to_be_visible()
-    stop(tab).click()
-    shows(tab, 1)
+    stop_button(tab).click()
+    expect_turns(tab, 1)
     expect(tab.locator("[data-kind=interrupted]")).to_contain_text("Interrupted. The answer so far was kept.")
-    expect(field(tab)).to_be_focused()
-    expect(field(tab)).to_have_value("")
+    expect(message_field(tab)).to_be_focused()
+    expect(message_field(tab)).to_have_value("")
 
     # Escape stops too, and what is written stays.
-    person.house.model.says("A quarter", gate)
+    person.server.model.add_script("A quarter", gate)
     send(tab, "Tell me more")
     expect(tab.get_by_text("A quarter")).to_be_visible()
-    field(tab).fill("And then")
-    field(tab).press("Escape")
-    shows(tab, 2)
-    expect(field(tab)).to_have_value("And then")
+    message_field(tab).fill("And then")
+    message_field(tab).press("Escape")
+    expect_turns(tab, 2)
+    expect(message_field(tab)).to_have_value("And then")
 
     # Two clicks stop one answer.
-    person.house.model.says("An eighth", gate)
-    field(tab).press("Enter")
+    person.server.model.add_script("An eighth", gate)
+    message_field(tab).press("Enter")
     expect(tab.get_by_text("An eighth")).to_be_visible()
-    person.house.model.says("The next one", gate, ", whole.")
+    person.server.model.add_script("The next one", gate, ", whole.")
     send(tab, "And this")
     stops: list[str] = []
     tab.on("request", lambda request: stops.append(request.url) if request.url.endswith("/stop") else None)
-    stop(tab).click()
+    stop_button(tab).click()
     expect(tab.get_by_text("The next one")).to_be_visible()
-    stop(tab).dispatch_event("click", {"detail": 2})
-    person.house.model.release(gate)
-    shows(tab, 4)
+    stop_button(tab).dispatch_event("click", {"detail": 2})
+    person.server.model.release(gate)
+    expect_turns(tab, 4)
     assert len(stops) == 1
 
     # What is discarded leaves nothing, and the message is given back.
-    person.house.model.says("Never said", Gate())
+    person.server.model.add_script("Never said", Gate())
     send(tab, "Say nothing")
     expect(tab.get_by_text("Never said")).to_be_visible()
     tab.get_by_role("button", name="Stop options").click()
     tab.get_by_role("menuitem", name="Stop and discard").click()
-    expect(field(tab)).to_have_value("Say nothing")
-    shows(tab, 4)
+    expect(message_field(tab)).to_have_value("Say nothing")
+    expect_turns(tab, 4)
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [
         ("Tell me", "Half"),
@@ -168,21 +167,23 @@ def test_stop_keeps_the_partial_answer_and_stop_and_discard_restores_the_message
 
 
 def test_composer_without_the_scope_to_run_turns_shows_a_read_only_notice(
-    house: House, profile: Profile
+    page_server: PageServer, profile: Profile
 ) -> None:
-    person = house.person(scopes=("chats:read", "chats:write"))
+    person = page_server.person(scopes=("chats:read", "chats:write"))
     tab = profile(person).new_page()
-    tab.goto(house.url + "#new")
+    tab.goto(page_server.url + "#new")
     expect(tab.get_by_role("status").get_by_text("You have read-only access.")).to_be_visible()
 
 
-def test_composer_without_a_model_shows_a_notice_and_keeps_the_text(house: House, profile: Profile) -> None:
-    person = house.person(models=("none-of-these",))
+def test_composer_without_a_model_shows_a_notice_and_keeps_the_text(
+    page_server: PageServer, profile: Profile
+) -> None:
+    person = page_server.person(models=("none-of-these",))
     tab = profile(person).new_page()
-    open_new(tab, person)
+    open_new_chat(tab, person)
     expect(tab.get_by_text("No model is available.")).to_be_visible()
     send(tab, "Anybody?")
-    expect(field(tab)).to_have_value("Anybody?")
+    expect(message_field(tab)).to_have_value("Anybody?")
     assert person.chats() == []
 
 
@@ -190,7 +191,7 @@ def test_message_that_cannot_be_stored_locally_stays_in_the_composer_with_the_re
     tab: Page, person: Person
 ) -> None:
     send(tab, "First")
-    shows(tab, 1)
+    expect_turns(tab, 1)
     tab.evaluate(
         """() => {
             let size = 1 << 20;
@@ -201,77 +202,77 @@ def test_message_that_cannot_be_stored_locally_stays_in_the_composer_with_the_re
     )
     send(tab, "Second")
     expect(tab.locator("[data-failed=store_full]")).to_be_visible()
-    expect(field(tab)).to_have_value("Second")
+    expect(message_field(tab)).to_have_value("Second")
     tab.evaluate(
         "Object.keys(localStorage).filter(n => n.startsWith('full')).forEach(n => localStorage.removeItem(n))"
     )
-    field(tab).press("Enter")
-    shows(tab, 2)
-    assert said(person) == [["First", "Second"]]
+    message_field(tab).press("Enter")
+    expect_turns(tab, 2)
+    assert inputs_by_chat(person) == [["First", "Second"]]
 
 
 def test_failed_message_returns_to_the_composer_and_is_not_in_the_history(tab: Page, person: Person) -> None:
-    person.house.model.says(REFUSED)
+    person.server.model.add_script(REFUSED)
     send(tab, "Will fail")
-    expect(field(tab)).to_have_value("Will fail")
-    shows(tab, 0)
+    expect(message_field(tab)).to_have_value("Will fail")
+    expect_turns(tab, 0)
     [chat] = person.chats()
     assert person.turns(chat["id"]) == []
     tab.reload()
-    expect(field(tab)).to_have_value("Will fail")
-    field(tab).press("End")
-    field(tab).press_sequentially(" no more")
-    field(tab).press("Enter")
-    shows(tab, 1)
+    expect(message_field(tab)).to_have_value("Will fail")
+    message_field(tab).press("End")
+    message_field(tab).press_sequentially(" no more")
+    message_field(tab).press("Enter")
+    expect_turns(tab, 1)
 
     # Asking again takes it away.
-    person.house.model.says(REFUSED)
+    person.server.model.add_script(REFUSED)
     send(tab, "Fails once")
-    expect(field(tab)).to_have_value("Fails once")
+    expect(message_field(tab)).to_have_value("Fails once")
     tab.get_by_role("button", name="Retry").click()
-    expect(field(tab)).to_have_value("")
-    shows(tab, 2)
+    expect(message_field(tab)).to_have_value("")
+    expect_turns(tab, 2)
 
     # It stays when the next message is answered.
     gate = Gate()
-    person.house.model.says(gate, REFUSED)
+    person.server.model.add_script(gate, REFUSED)
     send(tab, "Fails for good", "Will not")
-    person.house.model.release(gate)
-    shows(tab, 3)
-    expect(field(tab)).to_have_value("Fails for good")
-    assert said(person) == [["Will fail no more", "Fails once", "Will not"]]
+    person.server.model.release(gate)
+    expect_turns(tab, 3)
+    expect(message_field(tab)).to_have_value("Fails for good")
+    assert inputs_by_chat(person) == [["Will fail no more", "Fails once", "Will not"]]
 
 
 def failed_meanwhile(tab: Page, person: Person) -> Locator:
     """Have a message fail while something else is written, and return where it is offered."""
     gate = Gate()
-    person.house.model.says(gate, REFUSED)
+    person.server.model.add_script(gate, REFUSED)
     send(tab, "Will fail")
-    expect(stop(tab)).to_be_visible()
-    field(tab).fill("Something else")
-    person.house.model.release(gate)
+    expect(stop_button(tab)).to_be_visible()
+    message_field(tab).fill("Something else")
+    person.server.model.release(gate)
     return tab.get_by_role("group", name="Unanswered message")
 
 
 def test_failed_message_is_offered_beside_a_newer_draft(tab: Page, person: Person) -> None:
     offered = failed_meanwhile(tab, person)
     expect(offered).to_contain_text("Will fail")
-    expect(field(tab)).to_have_value("Something else")
+    expect(message_field(tab)).to_have_value("Something else")
     tab.reload()
-    expect(field(tab)).to_have_value("Something else")
+    expect(message_field(tab)).to_have_value("Something else")
     offered.get_by_role("button", name="Restore").click()
-    expect(field(tab)).to_have_value("Will fail\n\nSomething else")
+    expect(message_field(tab)).to_have_value("Will fail\n\nSomething else")
     expect(offered).to_have_count(0)
-    expect(field(tab)).to_be_focused()
+    expect(message_field(tab)).to_be_focused()
     failed_meanwhile(tab, person).get_by_role("button", name="Discard").click()
     expect(offered).to_have_count(0)
-    expect(field(tab)).to_have_value("Something else")
+    expect(message_field(tab)).to_have_value("Something else")
 
 
 def test_arrow_keys_recall_sent_messages_and_move_within_their_lines(tab: Page) -> None:
     long = "second\nof two lines"
     send(tab, "first", long, "third", "fourth")
-    shows(tab, 4)
+    expect_turns(tab, 4)
     for key, text in (
         ("ArrowUp", "fourth"),
         ("ArrowUp", "third"),
@@ -283,15 +284,15 @@ def test_arrow_keys_recall_sent_messages_and_move_within_their_lines(tab: Page) 
         ("ArrowUp", long),
         ("ArrowUp", "first"),
     ):
-        field(tab).press(key)
-        expect(field(tab)).to_have_value(text)
-    field(tab).fill("mine")
-    field(tab).press("ArrowUp")
-    expect(field(tab)).to_have_value("mine")
+        message_field(tab).press(key)
+        expect(message_field(tab)).to_have_value(text)
+    message_field(tab).fill("mine")
+    message_field(tab).press("ArrowUp")
+    expect(message_field(tab)).to_have_value("mine")
 
 
 def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(tab: Page) -> None:
-    expect(field(tab)).to_be_focused()
+    expect(message_field(tab)).to_be_focused()
     names = []
     for _ in range(3):
         tab.keyboard.press("Tab")
@@ -306,16 +307,16 @@ def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(ta
     expect(panel).to_be_visible()
     for what in ("Send message", "Start a new line", "New chat", "Search chats"):
         expect(panel.get_by_text(what)).to_be_visible()
-    field(tab).fill("It is in nobody's way")
+    message_field(tab).fill("It is in nobody's way")
     expect(panel).to_be_visible()
     panel.get_by_role("button", name="Close").click()
     expect(panel).to_have_count(0)
     expect(button).to_have_attribute("aria-expanded", "false")
 
     # A question mark opens the list unless somebody writes it.
-    field(tab).fill("")
-    field(tab).press("?")
-    expect(field(tab)).to_have_value("?")
+    message_field(tab).fill("")
+    message_field(tab).press("?")
+    expect(message_field(tab)).to_have_value("?")
     expect(panel).to_have_count(0)
     model = tab.get_by_role("button", name="Model: ")
     model.focus()
@@ -327,10 +328,10 @@ def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(ta
 
     # Keys lead to where one writes, and to a new chat.
     tab.keyboard.press("ControlOrMeta+J")
-    expect(field(tab)).to_be_focused()
+    expect(message_field(tab)).to_be_focused()
     send(tab, "Hello")
-    shows(tab, 1)
+    expect_turns(tab, 1)
     tab.keyboard.press("ControlOrMeta+Shift+O")
     expect(tab.locator("[data-turn]")).to_have_count(0)
-    expect(field(tab)).to_be_focused()
+    expect(message_field(tab)).to_be_focused()
     assert tab.url.endswith("#new")

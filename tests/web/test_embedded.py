@@ -11,8 +11,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
 
 from tests.browser.chromium import installed
-from tests.web.page_server import PATIENCE, House, Person, Profile
-from tests.web.sign_in import field, shared, sign_in, sign_out, visit
+from tests.web.page_server import PATIENCE, PageServer, Person, Profile
+from tests.web.sign_in import create_link, sign_in, sign_out, visit_note
+from tests.web.thread import message_field
 
 BARE = "allow-scripts allow-same-origin allow-downloads"
 """What a frame needs for the page to work: no forms, dialogs or windows. It saves files where it may."""
@@ -56,14 +57,14 @@ def inner(page: Page) -> Frame:
 
 
 def test_embedded_page_signs_in_and_chats_without_taking_the_focus(
-    house: House, operator: str, person: Person, profile: Profile
+    page_server: PageServer, operator: str, person: Person, profile: Profile
 ) -> None:
-    page, within = embedded(profile(), operator, house.url)
+    page, within = embedded(profile(), operator, page_server.url)
     expect(within.get_by_label("Token")).to_be_visible()
     expect(page.locator("#own")).to_be_focused()  # nobody takes the focus from the operator's page
     sign_in(within, person)
-    field(within).fill("From within")
-    field(within).press("Enter")
+    message_field(within).fill("From within")
+    message_field(within).press("Enter")
     expect(within.locator("[data-turn]")).to_have_count(1)
     page.reload()
     expect(within.get_by_role("log").get_by_text("From within")).to_be_visible()
@@ -73,9 +74,9 @@ def test_embedded_page_signs_in_and_chats_without_taking_the_focus(
 
 
 def test_embedded_page_without_storage_works_until_it_is_reloaded(
-    house: House, operator: str, person: Person, denying: BrowserContext
+    page_server: PageServer, operator: str, person: Person, denying: BrowserContext
 ) -> None:
-    page, within = embedded(denying, operator, house.url, width="1000", height="700")
+    page, within = embedded(denying, operator, page_server.url, width="1000", height="700")
     expect(within.get_by_label("Token")).to_be_visible()
     told = inner(page).evaluate(
         "() => { try { return localStorage.length } catch (problem) { return problem.name } }"
@@ -83,11 +84,11 @@ def test_embedded_page_without_storage_works_until_it_is_reloaded(
     assert told == "SecurityError"
     sign_in(within, person)
     for number, text in enumerate(("First", "Second"), 1):
-        field(within).fill(text)
-        field(within).press("Enter")
+        message_field(within).fill(text)
+        message_field(within).press("Enter")
         expect(within.locator("[data-turn]")).to_have_count(number)
     # What others do is seen here, too.
-    person.say("From elsewhere")
+    person.run_turn("From elsewhere")
     expect(within.get_by_role("navigation").get_by_text("From elsewhere")).to_be_visible()
     sign_out(within)
     sign_in(within, person)
@@ -98,38 +99,38 @@ def test_embedded_page_without_storage_works_until_it_is_reloaded(
 @pytest.mark.parametrize("storage", ["its own", "none"])
 def test_embedded_share_link_admits_a_guest_with_and_without_storage(
     storage: str,
-    house: House,
+    page_server: PageServer,
     operator: str,
     person: Person,
     profile: Profile,
     request: pytest.FixtureRequest,
 ) -> None:
     context = profile() if storage == "its own" else request.getfixturevalue("denying")
-    link = shared(person, scope="shop", name="The shop")
+    link = create_link(person, scope="shop", name="The shop")
     page, within = embedded(context, operator, link["url"])
-    expect(visit(within)).to_contain_text("a guest of The shop")
+    expect(visit_note(within)).to_contain_text("a guest of The shop")
     assert link["code"] not in inner(page).evaluate("location.href")
-    field(within).fill("Where is my order?")
-    field(within).press("Enter")
+    message_field(within).fill("Where is my order?")
+    message_field(within).press("Enter")
     expect(within.locator("[data-turn]")).to_have_count(1)
 
 
 def test_embedded_page_in_a_bare_sandbox_works_without_dialogs_forms_and_windows(
-    house: House, operator: str, person: Person, profile: Profile
+    page_server: PageServer, operator: str, person: Person, profile: Profile
 ) -> None:
     context = profile()
     context.add_init_script(NO_DIALOGS)
     opened: list[str] = []
     context.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
-    person.say("To be deleted")
-    page, within = embedded(context, operator, house.url, sandbox=BARE, width="1000", height="700")
+    person.run_turn("To be deleted")
+    page, within = embedded(context, operator, page_server.url, sandbox=BARE, width="1000", height="700")
     within.get_by_label("Token").fill(person.token)
     within.get_by_label("Token").press("Enter")
     expect(within.get_by_role("log").get_by_text("To be deleted")).to_be_visible()
     chats = within.get_by_role("navigation", name="Chats")
 
     within.get_by_role("button", name="New chat").first.click()
-    field(within).fill("To be renamed")
+    message_field(within).fill("To be renamed")
     within.get_by_role("button", name="Send").click()
     expect(within.locator("[data-turn]")).to_have_count(1)
 
@@ -157,10 +158,10 @@ def test_embedded_page_in_a_bare_sandbox_works_without_dialogs_forms_and_windows
 
 
 def test_embedded_page_hides_the_chat_list_until_requested(
-    house: House, operator: str, person: Person, profile: Profile
+    page_server: PageServer, operator: str, person: Person, profile: Profile
 ) -> None:
-    person.say("Something to find")
-    _, within = embedded(profile(), operator, f"{house.url}/?embed=1", width="1000", height="600")
+    person.run_turn("Something to find")
+    _, within = embedded(profile(), operator, f"{page_server.url}/?embed=1", width="1000", height="600")
     sign_in(within, person)
     row = within.get_by_role("link", name="Something to find")
     expect(row).to_be_hidden()

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, messages
 from tests.web.conftest import OPERATOR
-from tests.web.page_server import House, Person, Profile
+from tests.web.page_server import PageServer, Person, Profile
+from tests.web.thread import answers, messages
 
 VANISH, STOP, TABS = "See a failed turn vanish", "Stop an answer and keep it", "Keep two tabs in sync"
 
 
 @pytest.fixture
-def newcomer(demo: House) -> Person:
+def newcomer(demo: PageServer) -> Person:
     return demo.person()
 
 
 @pytest.fixture
 def page(newcomer: Person, profile: Profile) -> Page:
     page = profile(newcomer).new_page()
-    page.goto(newcomer.house.url)
+    page.goto(newcomer.server.url)
     return page
 
 
@@ -107,7 +107,7 @@ def test_tabs_experiment_in_a_frame_without_popups_offers_the_address(
     newcomer: Person, profile: Profile
 ) -> None:
     context = profile()
-    frame = f'<iframe sandbox="allow-scripts allow-same-origin" src="{newcomer.house.url}/?embed=1">'
+    frame = f'<iframe sandbox="allow-scripts allow-same-origin" src="{newcomer.server.url}/?embed=1">'
     context.route(f"{OPERATOR}/**", lambda route: route.fulfill(body=frame, content_type="text/html"))
     page = context.new_page()
     page.goto(OPERATOR)

@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.node_packages import built
-from tests.web.chatting import chat_of, messages, said, write
-from tests.web.page_server import House, Person, Profile
-from tests.web.watched_page import END, Watched
+from tests.web.page_server import PageServer, Person, Profile
+from tests.web.thread import import_chat, message_item, messages, send
+from tests.web.watched_page import END, WatchedPage
 from tools.node_package import PAGE
 from turnledger.testing.upstream import Status
 
@@ -136,11 +136,11 @@ GIVEN = {
 
 
 def test_hostile_text_is_shown_as_text_without_side_effects(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
-    shown = watched.shows(*GIVEN.values(), "\n\n".join(f"[words](<{each}>)" for each in LINKS))
+    watched = WatchedPage(profile, person)
+    shown = watched.show_texts(*GIVEN.values(), "\n\n".join(f"[words](<{each}>)" for each in LINKS))
     for place in shown.locator("a").all():
         place.hover()
-    watched.is_untouched()
+    watched.expect_unharmed()
     for each in ("<script>owned('script')</script>", "<img src=x onerror=owned('img')>", "<!--><img src=x"):
         expect(shown.first).to_contain_text(each)
     # What leads nowhere is no link; https:elsewhere is a place.
@@ -149,10 +149,10 @@ def test_hostile_text_is_shown_as_text_without_side_effects(profile: Profile, pe
 
 
 def test_hostile_text_has_no_side_effects_while_streaming(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
+    watched = WatchedPage(profile, person)
     for before, (piece, text) in enumerate(itertools.product((1, 7), GIVEN.values())):
-        watched.streams(*(text[at : at + piece] for at in range(0, len(text), piece)), before=before)
-        watched.is_untouched()
+        watched.stream(*(text[at : at + piece] for at in range(0, len(text), piece)), before=before)
+        watched.expect_unharmed()
 
 
 TWISTED = {
@@ -210,21 +210,21 @@ def in_chats() -> Iterator[list[str]]:
 def test_pathological_text_neither_freezes_the_page_nor_overflows_the_thread(
     names: list[str], profile: Profile, person: Person
 ) -> None:
-    watched = Watched(profile, person)
-    watched.shows(*(TWISTED[name] for name in names))
-    watched.is_untouched()
+    watched = WatchedPage(profile, person)
+    watched.show_texts(*(TWISTED[name] for name in names))
+    watched.expect_unharmed()
     wide = "document.querySelector('.thread').scrollWidth - document.querySelector('.thread').clientWidth"
     assert watched.page.evaluate(wide) <= 0
 
 
 def test_endless_word_in_a_stream_keeps_the_page_responsive(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
-    shown = watched.streams(*["x" * 5_000] * 100)
-    watched.is_untouched()
+    watched = WatchedPage(profile, person)
+    shown = watched.stream(*["x" * 5_000] * 100)
+    watched.expect_unharmed()
     shown.get_by_role("button", name="Show all 500,000 characters").click()
     expect(shown.get_by_role("button", name="Show all")).to_have_count(0)
     expect(shown).to_contain_text("x" * 1_000)
-    watched.is_untouched()
+    watched.expect_unharmed()
 
 
 def test_long_code_unfolds_on_request_and_long_text_is_shown_to_its_end(
@@ -232,7 +232,7 @@ def test_long_code_unfolds_on_request_and_long_text_is_shown_to_its_end(
 ) -> None:
     code = "```\n" + "a line\n" * 10_000 + "the last line\n```"
     # Long texts are shown over several frames: what is behind them must not come before.
-    shown = Watched(profile, person).shows(
+    shown = WatchedPage(profile, person).show_texts(
         code, "\n\n".join(f"{number} " + "*a_" * 190 for number in range(100))
     )
     expect(shown.first).not_to_contain_text("the last line")
@@ -266,7 +266,7 @@ PRETENDS = {
 
 def test_bidi_controls_and_misleading_links_are_exposed(profile: Profile, person: Person) -> None:
     """What turns text round is seen in code and gone elsewhere; a link that pretends says where it leads."""
-    both = Watched(profile, person).shows(TURNS_ROUND, "\n\n".join(PRETENDS))
+    both = WatchedPage(profile, person).show_texts(TURNS_ROUND, "\n\n".join(PRETENDS))
     shown = both.first
     for letter in TURNING:
         expect(shown).not_to_contain_text(letter)
@@ -303,24 +303,34 @@ def hostile_turns() -> list[dict[str, Any]]:
     lost = {"type": "function_call", "call_id": "d", "name": "f", "arguments": "{}"}
     given = {"type": "function_call_output", "call_id": "d", "output": f"Not started: {NAME}"}
     thought = {"type": "reasoning", "summary": [None, {"type": "summary_text", "text": NAME}]}
-    output = [thought, call, result, lost, given, {"type": NAME, "x": NAME}, said("needle", "assistant")]
+    output = [
+        thought,
+        call,
+        result,
+        lost,
+        given,
+        {"type": NAME, "x": NAME},
+        message_item("needle", "assistant"),
+    ]
     note = {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": NAME}]}
     details = {"model": NAME, "usage": {"total_tokens": NAME}}
-    return [{"input": [note, said(f"Look for the needle {NAME}")], "output": output, "details": details}]
+    return [
+        {"input": [note, message_item(f"Look for the needle {NAME}")], "output": output, "details": details}
+    ]
 
 
 def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_original(
-    house: House, profile: Profile
+    page_server: PageServer, profile: Profile
 ) -> None:
     """And whoever copies a message has it as it was written."""
-    person = house.person(owner=f"{NAME} of test_hostile")
-    watched = Watched(profile, person)
+    person = page_server.person(owner=f"{NAME} of test_hostile")
+    watched = WatchedPage(profile, person)
     page = watched.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.route("**/v1/models", lambda route: route.fulfill(json=MODELS))
-    chat = chat_of(person, hostile_turns(), title=NAME)
+    chat = import_chat(person, hostile_turns(), title=NAME)
     person.ask("POST", "/api/chats", {"scope": NAME})
-    page.goto(f"{house.url}/?scope=#{chat}")
+    page.goto(f"{page_server.url}/?scope=#{chat}")
     expect(messages(page)).to_contain_text("Look for the needle abc<img")
     expect(page.locator("h1")).to_contain_text("abc<img")
     expect(page).to_have_title(re.compile("^abc<img"))
@@ -347,8 +357,8 @@ def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_origin
     assert page.evaluate(TURNED) == []
     page.get_by_role("searchbox").fill("")
     refusal = {"error": {"message": f"{NAME} is not allowed {'here' * 500}", "code": NAME}}
-    house.model.says(Status(400, json.dumps(refusal).encode()))
-    write(page, "Again")
+    page_server.model.add_script(Status(400, json.dumps(refusal).encode()))
+    send(page, "Again")
     expect(page.get_by_role("group", name="Failed message")).to_contain_text("abc<img")
     assert page.evaluate(TURNED) == []
     line = page.get_by_role("link", name="abc<img").first
@@ -358,7 +368,7 @@ def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_origin
     expect(page.get_by_role("region", name="Notifications")).to_contain_text("('name')>”.")
     assert page.evaluate(TURNED) == []
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    watched.is_untouched()
+    watched.expect_unharmed()
 
 
 BUILD = """

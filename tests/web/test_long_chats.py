@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, chat_of, committed, messages, said, show, write
 from tests.web.page_server import Person
+from tests.web.thread import answers, import_chat, message_item, messages, open_chat, send, turns_in_history
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
@@ -18,12 +18,12 @@ BOX = 'document.querySelector(".thread")'
 def long_chat(person: Person, length: int, text: str = "Answer {}.") -> str:
     turns: list[dict[str, Any]] = [
         {
-            "input": [said(f"Question {number}")],
-            "output": [said(text.replace("{}", str(number)), "assistant")],
+            "input": [message_item(f"Question {number}")],
+            "output": [message_item(text.replace("{}", str(number)), "assistant")],
         }
         for number in range(1, length + 1)
     ]
-    return chat_of(person, turns)
+    return import_chat(person, turns)
 
 
 def test_chat_of_ten_thousand_turns_opens_at_its_end_and_reads_only_that(tab: Page, person: Person) -> None:
@@ -32,19 +32,19 @@ def test_chat_of_ten_thousand_turns_opens_at_its_end_and_reads_only_that(tab: Pa
     tab.on(
         "request", lambda request: read.append(request.url) if f"/api/chats/{chat}" in request.url else None
     )
-    show(tab, person, chat)
+    open_chat(tab, person, chat)
     expect(messages(tab).last).to_be_in_viewport()
     expect(messages(tab).last).to_have_text("Question 10000")
-    assert committed(tab).count() <= 60
+    assert turns_in_history(tab).count() <= 60
     assert len([url for url in read if "limit=" in url]) <= 3
 
 
 def test_older_messages_load_on_scrolling_up_without_moving_the_visible_ones(
     tab: Page, person: Person
 ) -> None:
-    show(tab, person, long_chat(person, 100, "Answer {}. " * 20))
+    open_chat(tab, person, long_chat(person, 100, "Answer {}. " * 20))
     expect(messages(tab).last).to_be_in_viewport()
-    before = committed(tab).count()
+    before = turns_in_history(tab).count()
     place = tab.evaluate(
         f"""async () => {{
           const box = {BOX};
@@ -63,7 +63,7 @@ def test_older_messages_load_on_scrolling_up_without_moving_the_visible_ones(
         # What comes above stays above what is read: whoever wants to see it goes up again.
         tab.keyboard.press("Home")
         tab.evaluate("new Promise(requestAnimationFrame)")
-    expect(committed(tab)).to_have_count(100)
+    expect(turns_in_history(tab)).to_have_count(100)
     expect(messages(tab)).to_have_text([f"Question {number}" for number in range(1, 101)])
 
 
@@ -76,48 +76,48 @@ PLACE = """(() => {
 
 
 def test_thread_follows_a_streamed_answer_unless_scrolled_up(tab: Page, person: Person) -> None:
-    show(tab, person, long_chat(person, 30))
+    open_chat(tab, person, long_chat(person, 30))
     gate = Gate()
-    person.house.model.says("Some words ", gate, "and a few more.")
-    write(tab, "Tell me")
+    person.server.model.add_script("Some words ", gate, "and a few more.")
+    send(tab, "Tell me")
     expect(answers(tab).last).to_have_text("Some words")
     before = tab.evaluate(PLACE)
-    person.house.model.release(gate)
+    person.server.model.release(gate)
     expect(answers(tab).last).to_have_text("Some words and a few more.")
     expect(tab.locator("[data-state]")).to_have_count(0)
     assert tab.evaluate(PLACE) == pytest.approx(before, abs=3)  # nothing moves when it is committed
 
     gates = [Gate(), Gate()]
     lines = "".join(f"Line {number}\n\n" for number in range(60))
-    person.house.model.says("Begin\n\n", lines, gates[0], "Middle\n\n", lines, gates[1], "End")
-    write(tab, "Tell me much")
+    person.server.model.add_script("Begin\n\n", lines, gates[0], "Middle\n\n", lines, gates[1], "End")
+    send(tab, "Tell me much")
     expect(answers(tab).last.get_by_text("Line 59")).to_be_in_viewport()
     end = tab.get_by_role("button", name="New messages", exact=True)
     tab.evaluate(f"{BOX}.scrollTop -= 600")
     expect(tab.get_by_role("button", name="Latest")).to_be_visible()
     top = tab.evaluate(f"{BOX}.scrollTop")
-    person.house.model.release(gates[0])
+    person.server.model.release(gates[0])
     expect(answers(tab).last.get_by_text("Middle")).to_be_attached()
     assert tab.evaluate(f"{BOX}.scrollTop") == top
     expect(end).to_be_visible()
     end.click()
     expect(answers(tab).last.get_by_text("Line 59").last).to_be_in_viewport()
-    person.house.model.release(gates[1])
+    person.server.model.release(gates[1])
     expect(answers(tab).last.get_by_text("End")).to_be_in_viewport()
-    expect(committed(tab).last).to_contain_text("End")
+    expect(turns_in_history(tab).last).to_contain_text("End")
 
 
 def test_long_message_is_folded_until_expanded(tab: Page, person: Person) -> None:
-    chat = chat_of(
+    chat = import_chat(
         person,
         [
             {
-                "input": [said("\n".join(f"Line {n}" for n in range(100)))],
-                "output": [said("Much.", "assistant")],
+                "input": [message_item("\n".join(f"Line {n}" for n in range(100)))],
+                "output": [message_item("Much.", "assistant")],
             }
         ],
     )
-    show(tab, person, chat)
+    open_chat(tab, person, chat)
     expect(messages(tab)).to_contain_text("Line 10")
     expect(messages(tab)).not_to_contain_text("Line 99")
     messages(tab).get_by_role("button", name="Show more").click()
@@ -125,10 +125,10 @@ def test_long_message_is_folded_until_expanded(tab: Page, person: Person) -> Non
 
 
 def test_failed_message_sent_while_scrolled_up_is_scrolled_into_view(tab: Page, person: Person) -> None:
-    show(tab, person, long_chat(person, 30))
+    open_chat(tab, person, long_chat(person, 30))
     expect(messages(tab).last).to_be_in_viewport()
     tab.evaluate(f"{BOX}.scrollTop = 100")
     expect(tab.get_by_role("button", name="Latest")).to_be_visible()
-    person.house.model.says(Status(400))
-    write(tab, "What is the weather?")
+    person.server.model.add_script(Status(400))
+    send(tab, "What is the weather?")
     expect(tab.locator("[data-failed]").get_by_role("button", name="Retry")).to_be_in_viewport()

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.web.chatting import show
 from tests.web.page_server import Person, Profile
+from tests.web.thread import open_chat
 from turnledger.testing.gates import Gate
 
 SIZES = [(320, 568), (390, 844), (844, 390), (768, 1024), (1280, 800), (3840, 2160)]
@@ -67,14 +67,14 @@ def opened(
     profile: Profile, person: Person, width: int = 1280, height: int = 800, at: str = "", **more: Any
 ) -> Page:
     page = profile(person, viewport=ViewportSize(width=width, height=height), **more).new_page()
-    page.goto(f"{person.house.url}/{at}")
+    page.goto(f"{person.server.url}/{at}")
     expect(page.get_by_role("textbox", name="Message")).to_be_visible()
     return page
 
 
 def hostile_chat(person: Person) -> str:
-    person.house.model.says(HOSTILE)
-    chat = person.say(f"{WORD} {RTL}")["chat"]["id"]
+    person.server.model.add_script(HOSTILE)
+    chat = person.run_turn(f"{WORD} {RTL}")["chat"]["id"]
     person.ask("PATCH", f"/api/chats/{chat}", {"title": WORD[:500]})
     return str(chat)
 
@@ -115,7 +115,7 @@ def test_theme_follows_the_system_until_one_is_chosen(person: Person, profile: P
     assert is_dark(page)
     # The address may ask for a theme, too.
     for theme in ("light", "dark"):
-        page.goto(f"{person.house.url}/?theme={theme}")
+        page.goto(f"{person.server.url}/?theme={theme}")
         expect(page.get_by_role("textbox", name="Message")).to_be_visible()
         assert is_dark(page) is (theme == "dark")
         page.emulate_media(color_scheme="light")
@@ -129,7 +129,7 @@ def test_layout_has_no_horizontal_overflow_at_any_size_and_direction(
     for width, height in SIZES:
         size = f"{width} x {height}"
         page.set_viewport_size({"width": width, "height": height})
-        show(page, person, chat)
+        open_chat(page, person, chat)
         expect(page.get_by_role("heading", level=1, name=WORD[:500])).to_be_visible()
         expect(page.locator("[data-turn]")).to_have_count(1)
         for direction in ("ltr", "rtl"):
@@ -166,8 +166,8 @@ def turn(page: Page, direction: str) -> None:
 def test_text_keeps_its_direction_in_short_lines_and_is_printed_whole(
     person: Person, profile: Profile
 ) -> None:
-    person.house.model.says(f"{RTL}\n\n{'Many words. ' * 200}" + "\n\nA long answer." * 60)
-    chat = person.say(RTL)["chat"]["id"]
+    person.server.model.add_script(f"{RTL}\n\n{'Many words. ' * 200}" + "\n\nA long answer." * 60)
+    chat = person.run_turn(RTL)["chat"]["id"]
     page = opened(profile, person, 3840, 2160, at=f"#{chat}")
     of = "element => getComputedStyle(element).direction"
     assert page.get_by_text(RTL, exact=True).last.evaluate(of) == "rtl"
@@ -234,10 +234,10 @@ def test_hidden_chat_list_stays_hidden_after_a_reload(person: Person, profile: P
 
 
 def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person, profile: Profile) -> None:
-    chat = person.say("To be read")["chat"]["id"]
+    chat = person.run_turn("To be read")["chat"]["id"]
     link = person.ask("POST", "/api/shares", {"chat": chat})
     page = profile(viewport=ViewportSize(width=1280, height=800)).new_page()
-    page.goto(person.house.url + link["path"])
+    page.goto(person.server.url + link["path"])
     expect(page.get_by_role("log")).to_contain_text("To be read")
     assert page.get_by_role("main").evaluate("main => main.clientWidth") == 1280
     page.get_by_role("button", name="Theme").click()
@@ -247,11 +247,11 @@ def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person
 
 def test_tab_title_is_the_chat_title_with_a_dot_while_a_turn_runs(tab: Page, person: Person) -> None:
     gate = Gate()
-    person.house.model.says("Slowly ", gate, "said.")
+    person.server.model.add_script("Slowly ", gate, "said.")
     tab.get_by_role("textbox", name="Message").fill("A question")
     tab.keyboard.press("Enter")
     expect(tab).to_have_title(re.compile("^● "))
-    person.house.model.release(gate)
+    person.server.model.release(gate)
     expect(tab).to_have_title("A question · Turnledger")
     [chat] = person.chats()
     person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "Another name"})
@@ -263,7 +263,7 @@ def test_tab_title_is_the_chat_title_with_a_dot_while_a_turn_runs(tab: Page, per
 
 def test_page_with_reduced_motion_has_no_animation(person: Person, profile: Profile) -> None:
     gate = Gate()
-    person.house.model.says("Slowly ", gate, "said.")
+    person.server.model.add_script("Slowly ", gate, "said.")
     page = opened(profile, person, 390, 844, reduced_motion="reduce")
     page.get_by_role("textbox", name="Message").fill("A question")
     page.keyboard.press("Enter")
@@ -272,11 +272,11 @@ def test_page_with_reduced_motion_has_no_animation(person: Person, profile: Prof
     moving = page.get_by_role("button", name="Show chats").evaluate(MOVING)
     assert moving == []
     expect(page.get_by_role("navigation", name="Chats")).to_be_in_viewport()
-    person.house.model.release(gate)
+    person.server.model.release(gate)
 
 
 def test_focused_controls_are_visibly_marked(person: Person, profile: Profile) -> None:
-    person.say("One")
+    person.run_turn("One")
     page = opened(profile, person)
     for colours in FORCED_COLOURS:
         page.emulate_media(forced_colors=colours)
@@ -296,14 +296,14 @@ def test_thread_that_crashes_leaves_the_chat_list_and_the_draft_intact(
     """Neither the other parts, nor what was written."""
     chat = hostile_chat(person)
     context = browser.new_context()
-    person.enter(context)
+    person.sign_in_on_load(context)
     page = context.new_page()
     # Whatever shows a time breaks, and an answer does.
     page.add_init_script(
         """Object.defineProperty(Intl.DateTimeFormat.prototype, "format", {
              get() { throw new Error("No times today."); } });"""
     )
-    page.goto(f"{person.house.url}/#{chat}")
+    page.goto(f"{person.server.url}/#{chat}")
     expect(page.get_by_text("This chat could not be displayed")).to_be_visible()
     expect(page.get_by_role("button", name="Reload page")).to_be_visible()
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
@@ -311,7 +311,7 @@ def test_thread_that_crashes_leaves_the_chat_list_and_the_draft_intact(
     page.evaluate("dispatchEvent(new Event('pagehide'))")
     page.close()
     page = context.new_page()
-    page.goto(f"{person.house.url}/#{chat}")
+    page.goto(f"{person.server.url}/#{chat}")
     expect(page.locator("[data-turn]")).to_have_count(1)
     expect(page.get_by_role("textbox", name="Message")).to_have_value("Kept all the same")
     context.close()

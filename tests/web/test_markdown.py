@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Request, Route, ViewportSize, expect
 
 from tests.web.axe import violations_in_each_theme
 from tests.web.page_server import Person, Profile
-from tests.web.watched_page import END, Watched, foreign
+from tests.web.watched_page import END, WatchedPage, foreign_urls
 from turnledger.testing.gates import Gate
 
 TEXT = """# Of the text
@@ -47,57 +47,61 @@ NARROW = ViewportSize(width=390, height=844)
 
 
 def ask(page: Page, person: Person) -> None:
-    page.goto(person.house.url)
+    page.goto(person.server.url)
     page.get_by_role("textbox", name="Message").fill("Tell me")
     page.keyboard.press("Enter")
 
 
 def test_streamed_markdown_ends_equal_to_unstreamed_markdown(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
+    watched = WatchedPage(profile, person)
     gate = Gate()
     whole = f"{TEXT}\n{END}"
-    person.house.model.says(*(whole[at : at + 5] for at in range(0, len(whole), 5)), "\n\n", gate, "More.")
+    person.server.model.add_script(
+        *(whole[at : at + 5] for at in range(0, len(whole), 5)), "\n\n", gate, "More."
+    )
     ask(watched.page, person)
     coming = watched.page.locator("[data-state=running] .markdown").filter(has_text=END)
     expect(coming.locator(".code-keyword").first).to_be_visible()
     expect(coming.get_by_role("link", name="one")).to_be_visible()
     then = coming.inner_html()
-    person.house.model.release(gate)
+    person.server.model.release(gate)
     shown = watched.page.locator("[data-turn] .markdown").filter(has_text="More.")
     expect(shown.locator(".code-keyword").first).to_be_visible()
     assert shown.inner_html().startswith(then)
-    watched.is_untouched()
+    watched.expect_unharmed()
 
 
 def test_completed_markdown_blocks_are_not_rendered_again_while_streaming(
     profile: Profile, person: Person
 ) -> None:
-    page = Watched(profile, person).page
+    page = WatchedPage(profile, person).page
     first, second = Gate(), Gate()
-    person.house.model.says("One.\n\nTwo.\n\n```\ncode", first, "\nmore\n```\n\nThree.\n\nFour", second, ".")
+    person.server.model.add_script(
+        "One.\n\nTwo.\n\n```\ncode", first, "\nmore\n```\n\nThree.\n\nFour", second, "."
+    )
     ask(page, person)
     coming = page.locator("[data-state=running] .markdown")
     expect(coming.locator("pre")).to_have_text("code")
     marked = "place => [...place.querySelectorAll('p, pre')].forEach(each => { each.marked = true; })"
     coming.evaluate(marked)
-    person.house.model.release(first)
+    person.server.model.release(first)
     expect(coming.get_by_text("Four")).to_be_visible()
     kept = "place => [...place.querySelectorAll('p, pre')].map(each => each.marked === true)"
     assert coming.filter(has_text="Four").evaluate(kept) == [True, True, True, False, False]
-    person.house.model.release(second)
+    person.server.model.release(second)
     shown = page.locator("[data-turn] .markdown")
     expect(shown).to_contain_text("Four.")
     assert shown.evaluate(kept) == [True, True, True, False, False]
 
 
 def test_code_and_wide_tables_scroll_within_their_own_boxes(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
+    watched = WatchedPage(profile, person)
     page = watched.page
     page.set_viewport_size(NARROW)
     names = [f"Column{number}" for number in range(12)]
     table = f"|{'|'.join(names)}|\n|{'-|' * 12}\n|{'|'.join(names)}|"
     code = "```python\nx = '" + "long " * 100 + "'\n```\n\n- nested:\n\n  ```ts\n  const a = 1\n  ```"
-    shown = watched.shows(code, table)
+    shown = watched.show_texts(code, table)
     python, ts = (shown.get_by_role("group", name=f"{name} code") for name in ("Python", "TypeScript"))
     expect(python.locator(".code-string")).to_be_visible()
     expect(ts.locator(".code-keyword")).to_have_text("const")
@@ -116,9 +120,11 @@ def test_code_and_wide_tables_scroll_within_their_own_boxes(profile: Profile, pe
 def test_copy_button_copies_code_verbatim_or_selects_it_without_clipboard_access(
     profile: Profile, person: Person
 ) -> None:
-    watched = Watched(profile, person)
+    watched = WatchedPage(profile, person)
     watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    shown = watched.shows("```python\ndef f():\n\n\treturn '\u202ex'\n```", "```\none\n\ntwo\n```\n\nOther")
+    shown = watched.show_texts(
+        "```python\ndef f():\n\n\treturn '\u202ex'\n```", "```\none\n\ntwo\n```\n\nOther"
+    )
     first, second = shown.first, shown.last
     first.get_by_role("button", name="Copy").click()
     expect(first.get_by_role("status")).to_have_text("Copied")
@@ -136,8 +142,8 @@ def test_markdown_headings_directions_and_tasks_have_correct_semantics(
     profile: Profile, person: Person
 ) -> None:
     headed, directed, tasks = (
-        Watched(profile, person)
-        .shows(
+        WatchedPage(profile, person)
+        .show_texts(
             "### A\n\n# B\n\n## C\n\n###### D\n\n# E",
             "שלום world\n\nHello עולם\n\n- פריט\n- item\n\n```\nקוד = 1\n```",
             "- [x] this\n- [ ] that",
@@ -189,8 +195,8 @@ EVERYTHING = f"""{TEXT}
 
 
 def test_markdown_of_every_kind_has_no_axe_violation(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
-    shown = watched.shows(EVERYTHING)
+    watched = WatchedPage(profile, person)
+    shown = watched.show_texts(EVERYTHING)
     expect(shown.locator(".code-type").first).to_be_visible()
     assert violations_in_each_theme(watched.page) == {}
 
@@ -221,8 +227,8 @@ def in_text(width: int, height: int) -> str:
 def test_inline_image_is_shown_within_its_column_or_reported_as_unavailable(
     profile: Profile, person: Person
 ) -> None:
-    watched = Watched(profile, person)
-    shown = watched.shows(
+    watched = WatchedPage(profile, person)
+    shown = watched.show_texts(
         f"![Red]({in_text(4_000, 300)})\n\nIn line ![small]({in_text(5, 5)}) it is, too.",
         "![Broken](data:image/png;base64,AAAA)\n\n![Drawn](data:image/svg+xml;base64,AAAA)\n\n![Here](/favicon.svg)",
     )
@@ -234,24 +240,24 @@ def test_inline_image_is_shown_within_its_column_or_reported_as_unavailable(
     for words in ("Broken", "Drawn", "Here"):
         expect(shown.get_by_text(f"Image could not be displayed: {words}")).to_be_visible()
     expect(shown.last.get_by_role("img")).to_have_count(0)
-    watched.is_untouched()
+    watched.expect_unharmed()
 
 
 def test_inline_image_that_is_still_streaming_shows_a_placeholder(profile: Profile, person: Person) -> None:
     gate = Gate()
     line = f"![Red]({in_text(300, 200)})"
-    watched = Watched(profile, person)
-    person.house.model.says(line[:60], gate, line[60:])
-    watched.page.goto(person.house.url)
+    watched = WatchedPage(profile, person)
+    person.server.model.add_script(line[:60], gate, line[60:])
+    watched.page.goto(person.server.url)
     watched.page.get_by_role("textbox", name="Message").fill("Show me")
     watched.page.keyboard.press("Enter")
     expect(watched.page.get_by_text("Image loading: Red")).to_be_visible()
-    person.house.model.release(gate)
+    person.server.model.release(gate)
     expect(watched.page.locator("[data-turn]").get_by_role("img", name="Red")).to_be_visible()
 
 
 def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
+    watched = WatchedPage(profile, person)
     asked: list[Request] = []
 
     def answer(route: Route) -> None:
@@ -262,7 +268,7 @@ def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) 
             route.fulfill(body=png(640, 480), content_type="image/png")
 
     watched.page.context.route("https://pictures.example/**", answer)
-    shown = watched.shows(
+    shown = watched.show_texts(
         f"![A cat]({ADDRESS})",
         "![A dog](https://pictures.example/gone.png)",
         f"[![A bird]({ADDRESS})](https://site.example/page)",
@@ -271,7 +277,7 @@ def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) 
     ask = cat.get_by_role("button", name="Load image from pictures.example")
     expect(ask).to_have_attribute("title", ADDRESS)
     expect(cat).to_contain_text("A cat")
-    watched.is_untouched()
+    watched.expect_unharmed()
     ask.click()
     # Nobody else tells its size.
     watched.page.evaluate("postMessage({turnledgerPicture: {width: 9999, height: 1}}, '*')")
@@ -285,7 +291,7 @@ def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) 
     [request] = asked
     assert request.url == ADDRESS
     assert "referer" not in request.headers
-    assert foreign(watched.asked, person.house.url) == [ADDRESS]
+    assert foreign_urls(watched.requested, person.server.url) == [ADDRESS]
 
     # One that does not come leaves words.
     dog.get_by_role("button", name="Load image").click()

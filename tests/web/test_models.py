@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.composing import open_new, send, shows
-from tests.web.page_server import House, Person, Profile
-from tests.web.sign_in import field
+from tests.web.page_server import PageServer, Person, Profile
+from tests.web.thread import expect_turns, message_field, open_new_chat, send
 
 
 def picker(tab: Page) -> Locator:
@@ -51,11 +50,11 @@ def test_model_picker_selects_a_model_by_keyboard_or_click(tab: Page) -> None:
 def test_selected_model_answers_and_is_remembered(tab: Page, person: Person) -> None:
     expect(picker(tab)).to_have_accessible_name("Model: scripted")
     choose(tab, "other")
-    expect(field(tab)).to_be_focused()
+    expect(message_field(tab)).to_be_focused()
     send(tab, "Who are you?")
-    shows(tab, 1)
-    assert person.house.model.asked_models[-1] == "other"
-    open_new(tab, person)
+    expect_turns(tab, 1)
+    assert person.server.model.requested_models[-1] == "other"
+    open_new_chat(tab, person)
     tab.reload()
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
@@ -63,46 +62,46 @@ def test_selected_model_answers_and_is_remembered(tab: Page, person: Person) -> 
 def test_model_picker_in_a_chat_selects_the_model_that_answered_last(
     person: Person, profile: Profile
 ) -> None:
-    chat = person.say("Here")["chat"]["id"]
+    chat = person.run_turn("Here")["chat"]["id"]
     tab = profile(person).new_page()
-    open_new(tab, person)
+    open_new_chat(tab, person)
     choose(tab, "other")
-    tab.goto(f"{person.house.url}#{chat}")
+    tab.goto(f"{person.server.url}#{chat}")
     expect(picker(tab)).to_have_accessible_name("Model: scripted")
     choose(tab, "other")
     expect(picker(tab)).to_have_accessible_name("Model: other")
-    open_new(tab, person)
+    open_new_chat(tab, person)
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
 
 def test_selected_model_that_no_longer_exists_is_replaced_with_a_notice(
-    house: House, profile: Profile
+    page_server: PageServer, profile: Profile
 ) -> None:
-    person = house.person()
+    person = page_server.person()
     context = profile(person)
     tab = context.new_page()
-    open_new(tab, person)
+    open_new_chat(tab, person)
     choose(tab, "other")
     send(tab, "Hello")
-    shows(tab, 1)
+    expect_turns(tab, 1)
     name = tab.evaluate("Object.keys(localStorage).find(name => name.endsWith(':model'))")
     tab.evaluate("name => localStorage.setItem(name, 'former')", name)
     tab.reload()
-    open_new(tab, person)
+    open_new_chat(tab, person)
     expect(tab.get_by_text("former is no longer available. Using ")).to_be_visible()
     send(tab, "Go on")
-    shows(tab, 1)
+    expect_turns(tab, 1)
     expect(tab.get_by_text("former")).to_have_count(0)
-    open_new(tab, person)
+    open_new_chat(tab, person)
     tab.reload()
     expect(picker(tab)).to_have_accessible_name("Model: scripted")
     expect(tab.get_by_text("former")).to_have_count(0)
 
 
-def test_single_available_model_is_shown_without_a_picker(house: House, profile: Profile) -> None:
-    person = house.person(models=("other",))
+def test_single_available_model_is_shown_without_a_picker(page_server: PageServer, profile: Profile) -> None:
+    person = page_server.person(models=("other",))
     tab = profile(person).new_page()
-    open_new(tab, person)
+    open_new_chat(tab, person)
     expect(tab.get_by_text("Model: other")).to_be_visible()
     expect(picker(tab)).to_have_count(0)
 
@@ -111,7 +110,7 @@ def test_model_picker_with_many_models_filters_by_name(person: Person, profile: 
     many = {"object": "list", "data": [{"id": f"model-{number}"} for number in range(40)]}
     tab = profile(person).new_page()
     tab.route("**/v1/models", lambda route: route.fulfill(json=many))
-    open_new(tab, person)
+    open_new_chat(tab, person)
     picker(tab).click()
     sought = tab.get_by_role("combobox", name="Find a model")
     expect(sought).to_be_focused()

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Request, expect
 
 from tests.node_packages import built, lacks
-from tests.web.page_server import House, Person, Profile
+from tests.web.page_server import PageServer, Person, Profile
 from tools.node_package import PAGE
 
 ROOT = Path(__file__).parents[2]
@@ -93,16 +93,16 @@ def test_page_contacts_only_its_own_host(person: Person, profile: Profile) -> No
     asked: list[Request] = []
     context = profile(person)
     context.on("request", lambda request: asked.append(request))
-    person.house.model.says(REMOTE)
-    chat = person.say("Show me")["chat"]["id"]
+    person.server.model.add_script(REMOTE)
+    chat = person.run_turn("Show me")["chat"]["id"]
     page = context.new_page()
-    answer = page.goto(f"{person.house.url}/#{chat}")
+    answer = page.goto(f"{person.server.url}/#{chat}")
     expect(page.get_by_role("log")).to_contain_text("away")
     page.get_by_role("textbox", name="Message").fill("And more")
     page.keyboard.press("Enter")
     expect(page.get_by_role("log")).to_contain_text("Well.")
     hosts = {urlsplit(each.url).netloc for each in asked if not each.url.startswith("data:")}
-    assert hosts == {urlsplit(person.house.url).netloc}
+    assert hosts == {urlsplit(person.server.url).netloc}
     assert answer is not None
     policy = answer.headers["content-security-policy"]
     for rule in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"):
@@ -111,11 +111,13 @@ def test_page_contacts_only_its_own_host(person: Person, profile: Profile) -> No
     assert "require-trusted-types-for 'script'" in policy
 
 
-def test_content_security_policy_blocks_a_script_added_to_the_page(house: House, browser: Browser) -> None:
+def test_content_security_policy_blocks_a_script_added_to_the_page(
+    page_server: PageServer, browser: Browser
+) -> None:
     """That the policy is in force is seen by what it keeps from happening."""
     context = browser.new_context()
     page = context.new_page()
-    page.goto(house.url)
+    page.goto(page_server.url)
     refused = page.evaluate(
         """() => {
           try { document.createElement("script").src = "https://far.example/script.js"; }

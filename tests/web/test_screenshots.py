@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import pytest
 from playwright.sync_api import ViewportSize
 
-from tests.web.chatting import AT
-from tests.web.page_server import House, Profile
+from tests.web.page_server import PageServer, Profile
 from tests.web.scenes import WITH_DEMO, staged
+from tests.web.thread import AT
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "SCREENSHOTS"
@@ -57,7 +57,7 @@ PICTURES = [picture for walk in WALKS.values() for picture in walk]
 
 @pytest.mark.parametrize("name", WALKS)
 def test_screenshots_are_taken_below_the_size_limit(
-    name: str, house: House, profile: Profile, tmp_path: Path, request: pytest.FixtureRequest
+    name: str, page_server: PageServer, profile: Profile, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     folder = Path(os.environ[FOLDER]).resolve() if FOLDER in os.environ else tmp_path
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def test_screenshots_are_taken_below_the_size_limit(
     person = (
         request.getfixturevalue("demo").person(owner=name)
         if is_demo
-        else house.person(owner=name, models=MODELS)
+        else page_server.person(owner=name, models=MODELS)
     )
     context = profile(person, **SIZES[walk[0].size], timezone_id="UTC", locale="en-GB")
     context.clock.set_fixed_time(datetime.fromtimestamp(AT / 1000 + 3600, UTC))

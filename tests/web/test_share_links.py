@@ -10,8 +10,9 @@ from typing import Any
 from playwright.sync_api import Page, Route, expect
 
 from tests.web.axe import violations
-from tests.web.page_server import HASTE, House, Person, Profile
-from tests.web.sign_in import expire, field, kept, shared, visit
+from tests.web.page_server import FAST_TIMERS, PageServer, Person, Profile
+from tests.web.sign_in import browser_storage, create_link, expire_token, visit_note
+from tests.web.thread import message_field
 
 EXCHANGE = "**/api/shares/exchange"
 SECRET = "Nightingale marmalade"
@@ -23,7 +24,7 @@ def uses(person: Person, link: dict[str, Any]) -> int:
 
 
 def chat_of(person: Person, said: str = SECRET) -> str:
-    return str(person.say(said)["chat"]["id"])
+    return str(person.run_turn(said)["chat"]["id"])
 
 
 def follow(profile: Profile, link: dict[str, Any], init: str = "") -> Page:
@@ -34,7 +35,7 @@ def follow(profile: Profile, link: dict[str, Any], init: str = "") -> Page:
 
 
 def test_share_code_is_removed_from_the_address_before_the_exchange(person: Person, profile: Profile) -> None:
-    link = shared(person, chat=chat_of(person))
+    link = create_link(person, chat=chat_of(person))
     page = profile().new_page()
     seen: list[str] = []
     asked: list[str] = []
@@ -47,11 +48,11 @@ def test_share_code_is_removed_from_the_address_before_the_exchange(person: Pers
     page.route(EXCHANGE, exchanged)
     page.goto(link["url"])
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
-    assert seen == [f"{person.house.url}/share"]
-    assert page.evaluate("location.href") == f"{person.house.url}/share"
+    assert seen == [f"{person.server.url}/share"]
+    assert page.evaluate("location.href") == f"{person.server.url}/share"
     assert not [each for each in asked if link["code"] in each.partition("#")[0]]
     assert link["code"] not in page.content() + page.title()
-    assert link["code"] not in kept(page)
+    assert link["code"] not in browser_storage(page)
     page.go_back()
     page.go_forward()
     assert link["code"] not in page.evaluate("location.href")
@@ -62,10 +63,10 @@ def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
 ) -> None:
     chat = chat_of(person, "The first of many")
     for number in range(40):
-        person.say(f"Question {number}", chat)
-    page = follow(profile, shared(person, chat=chat), HASTE)
+        person.run_turn(f"Question {number}", chat)
+    page = follow(profile, create_link(person, chat=chat), FAST_TIMERS)
     expect(page.get_by_role("log").get_by_text("Question 39")).to_be_visible()
-    expect(visit(page)).to_contain_text("You can read this chat until")
+    expect(visit_note(page)).to_contain_text("You can read this chat until")
     expect(page.get_by_role("textbox")).to_have_count(0)
     expect(page.get_by_role("navigation")).to_have_count(0)
     assert person.owner not in page.content()
@@ -76,7 +77,7 @@ def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
         earlier.evaluate_all("all => all.forEach((each) => each.click())")
         expect(turns).not_to_have_count(shown)
     expect(earlier).to_have_count(0)
-    person.say("And then he said more", chat)
+    person.run_turn("And then he said more", chat)
     expect(page.get_by_role("log").get_by_text("And then he said more")).to_be_visible()
     expect(page.get_by_role("region", name="Notifications")).to_be_empty()
     person.ask("DELETE", f"/api/chats/{chat}")
@@ -85,7 +86,7 @@ def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
 
 
 def test_share_link_for_one_visitor_works_in_one_browser_only(person: Person, profile: Profile) -> None:
-    link = shared(person, chat=chat_of(person), max_uses=1)
+    link = create_link(person, chat=chat_of(person), max_uses=1)
     page = follow(profile, link)
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     page.reload()
@@ -97,14 +98,14 @@ def test_share_link_for_one_visitor_works_in_one_browser_only(person: Person, pr
     expect(elsewhere.get_by_role("heading", name="This link does not work")).to_be_visible()
     assert SECRET not in elsewhere.content()
     assert violations(elsewhere) == []
-    assert kept(elsewhere) == "[{},{}]"
+    assert browser_storage(elsewhere) == "[{},{}]"
     assert uses(person, link) == 1
 
 
 def test_share_exchange_whose_answer_was_lost_is_repeated_as_the_same_use(
     person: Person, profile: Profile
 ) -> None:
-    link = shared(person, chat=chat_of(person), max_uses=1)
+    link = create_link(person, chat=chat_of(person), max_uses=1)
     page = profile().new_page()
     lost = {"count": 0}
 
@@ -126,7 +127,7 @@ def test_share_exchange_whose_answer_was_lost_is_repeated_as_the_same_use(
 
 
 def test_share_link_with_too_many_visitors_waits_and_retries(person: Person, profile: Profile) -> None:
-    link = shared(person, chat=chat_of(person))
+    link = create_link(person, chat=chat_of(person))
     page = profile().new_page()
     told = {"error": {"code": "too_many_visitors", "message": "Too many.", "type": "rate_limit_error"}}
     headers, crowd = {"retry-after": "1"}, {"is": True}
@@ -143,22 +144,22 @@ def test_share_link_with_too_many_visitors_waits_and_retries(person: Person, pro
 
 
 def test_second_share_link_in_a_tab_removes_all_data_of_the_first(person: Person, profile: Profile) -> None:
-    first = shared(person, scope="fair", name="The fair")
+    first = create_link(person, scope="fair", name="The fair")
     page = follow(profile, first)
-    expect(visit(page)).to_contain_text("guest_")
+    expect(visit_note(page)).to_contain_text("guest_")
     guest = page.evaluate("JSON.stringify(localStorage)")
-    field(page).fill(SECRET)
+    message_field(page).fill(SECRET)
     page.keyboard.press("Enter")
     expect(page.locator("[data-turn]")).to_have_count(1)
     seen: list[str] = []
     page.on("request", lambda request: seen.append(page.url) if "exchange" in request.url else None)
-    second = shared(person, chat=chat_of(person, "Something else"))
+    second = create_link(person, chat=chat_of(person, "Something else"))
     page.evaluate("url => { location.href = url }", second["url"])
     expect(page.get_by_role("log").get_by_text("Something else")).to_be_visible()
-    assert page.url == f"{person.house.url}/share"
+    assert page.url == f"{person.server.url}/share"
     assert seen == [page.url]
     assert SECRET not in page.content()
-    left = kept(page)
+    left = browser_storage(page)
     assert first["code"][-6:] in guest
     assert first["code"][-6:] not in left
     assert SECRET not in left
@@ -167,16 +168,16 @@ def test_second_share_link_in_a_tab_removes_all_data_of_the_first(person: Person
 def test_guest_sees_the_terms_of_the_visit_and_chats_with_the_allowed_models(
     person: Person, profile: Profile
 ) -> None:
-    link = shared(person, scope="fair", name="The fair", models=["other"])
+    link = create_link(person, scope="fair", name="The fair", models=["other"])
     page = follow(profile, link)
-    expect(visit(page)).to_contain_text("You are guest_")
-    expect(visit(page)).to_contain_text("a guest of The fair until")
-    expect(visit(page)).to_contain_text("Available models: other.")
+    expect(visit_note(page)).to_contain_text("You are guest_")
+    expect(visit_note(page)).to_contain_text("a guest of The fair until")
+    expect(visit_note(page)).to_contain_text("Available models: other.")
     assert violations(page) == []
-    field(page).fill("A guest's question")
+    message_field(page).fill("A guest's question")
     page.keyboard.press("Enter")
     expect(page.locator("[data-turn]")).to_have_count(1)
-    assert person.house.model.asked_models[-1] == "other"
+    assert person.server.model.requested_models[-1] == "other"
     chat = page.evaluate("location.hash")
     assert chat.startswith("#conv_")
     page.reload()
@@ -184,66 +185,66 @@ def test_guest_sees_the_terms_of_the_visit_and_chats_with_the_allowed_models(
     assert all("guest" not in str(each) for each in person.chats())
     # Somebody else who follows it is somebody else.
     other = follow(profile, link)
-    expect(visit(other)).to_contain_text("guest_")
+    expect(visit_note(other)).to_contain_text("guest_")
     assert "A guest's question" not in other.content()
 
 
 def test_signed_in_user_keeps_their_token_while_visiting_a_share_link(
     person: Person, profile: Profile
 ) -> None:
-    mine = person.house.person()
-    mine.say("My own business")
+    mine = person.server.person()
+    mine.run_turn("My own business")
     page = profile(mine).new_page()
-    page.goto(shared(person, chat=chat_of(person))["url"])
+    page.goto(create_link(person, chat=chat_of(person))["url"])
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     assert "My own business" not in page.content()
-    page.goto(person.house.url)
+    page.goto(person.server.url)
     expect(page.get_by_role("log").get_by_text("My own business")).to_be_visible()
     assert SECRET not in page.content()
 
 
 def test_visit_ends_when_its_share_link_is_revoked(person: Person, profile: Profile) -> None:
-    readers, guests = shared(person, chat=chat_of(person)), shared(person, scope="fair")
-    reader, guest = follow(profile, readers, HASTE), follow(profile, guests, HASTE)
+    readers, guests = create_link(person, chat=chat_of(person)), create_link(person, scope="fair")
+    reader, guest = follow(profile, readers, FAST_TIMERS), follow(profile, guests, FAST_TIMERS)
     expect(reader.get_by_role("log").get_by_text(SECRET)).to_be_visible()
-    expect(visit(guest)).to_be_visible()
+    expect(visit_note(guest)).to_be_visible()
     for page, link in ((reader, readers), (guest, guests)):
         person.ask("DELETE", f"/api/shares/{link['id']}")
         page.bring_to_front()
         expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
         assert SECRET not in page.content()
-        assert kept(page) == "[{},{}]"
+        assert browser_storage(page) == "[{},{}]"
 
 
 def test_visit_that_expires_in_an_open_page_shows_that_it_has_ended(person: Person, profile: Profile) -> None:
     page = profile().new_page()
     page.clock.install()
-    page.goto(shared(person, scope="fair", visitor_expires_in=3_600)["url"])
-    expect(visit(page)).to_be_visible()
-    expire(page)
+    page.goto(create_link(person, scope="fair", visitor_expires_in=3_600)["url"])
+    expect(visit_note(page)).to_be_visible()
+    expire_token(page)
     expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
 
 
 def test_leaving_a_visit_removes_its_data_in_every_tab(person: Person, profile: Profile) -> None:
-    link = shared(person, scope="fair")
+    link = create_link(person, scope="fair")
     page = follow(profile, link)
-    expect(visit(page)).to_be_visible()
+    expect(visit_note(page)).to_be_visible()
     beside = page.context.new_page()
-    beside.goto(f"{person.house.url}/share")  # the link that was followed last
-    expect(visit(beside)).to_be_visible()
+    beside.goto(f"{person.server.url}/share")  # the link that was followed last
+    expect(visit_note(beside)).to_be_visible()
     page.get_by_role("button", name="Leave").click()
     expect(page.get_by_role("heading", name="You have left")).to_be_visible()
-    expect(visit(beside)).to_have_count(0)
+    expect(visit_note(beside)).to_have_count(0)
     for each in (page, beside):
         assert each.evaluate("JSON.stringify([{...localStorage}])") == "[{}]"
 
 
 def test_share_page_without_a_complete_link_asks_to_open_the_link_again(
-    house: House, profile: Profile
+    page_server: PageServer, profile: Profile
 ) -> None:
     page = profile().new_page()
-    page.goto(f"{house.url}/share")
+    page.goto(f"{page_server.url}/share")
     expect(page.get_by_role("alert")).to_contain_text("Open your link again")
-    page.goto(f"{house.url}/share#tls_cut-off")
+    page.goto(f"{page_server.url}/share#tls_cut-off")
     expect(page.get_by_role("alert")).to_contain_text("incomplete")
-    assert page.url == f"{house.url}/share"
+    assert page.url == f"{page_server.url}/share"

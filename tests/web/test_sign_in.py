@@ -14,21 +14,37 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.web.axe import violations
 from tests.web.chats import make_chats
-from tests.web.chatting import write
-from tests.web.composing import send, shows
-from tests.web.page_server import HASTE, PATIENCE, SCOPES, STORED, House, Person, Profile, housed
-from tests.web.sign_in import expire, field, give_token, is_in, opened, replace_elsewhere, sign_in, sign_out
+from tests.web.page_server import (
+    FAST_TIMERS,
+    PATIENCE,
+    SCOPES,
+    STORED,
+    PageServer,
+    Person,
+    Profile,
+    run_page_server,
+)
+from tests.web.sign_in import (
+    expect_signed_in,
+    expire_token,
+    open_tab,
+    replace_stored_token,
+    sign_in,
+    sign_out,
+    submit_token,
+)
 from tests.web.test_unkept import says_that_nothing_is_kept
+from tests.web.thread import expect_turns, message_field, send
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.testing.gates import Gate
 
 
 @pytest.fixture
-def stranger(house: House, person: Person, profile: Profile) -> Page:
+def stranger(page_server: PageServer, person: Person, profile: Profile) -> Page:
     """The page, opened by somebody who has no token, where one is needed: the person has one."""
     page = profile().new_page()
-    page.goto(house.url)
+    page.goto(page_server.url)
     return page
 
 
@@ -37,10 +53,10 @@ def test_sign_in_with_a_token_survives_a_reload_and_does_not_leak_the_token(
 ) -> None:
     asked: list[str] = []
     stranger.on("request", lambda request: asked.append(f"{request.url} {request.post_data}"))
-    person.say("Something to be found again")
+    person.run_turn("Something to be found again")
     expect(stranger.get_by_role("heading", name="Sign in")).to_be_visible()
     assert stranger.title() == "Turnledger"
-    give_token(stranger, f"\n  {person.token} ")
+    submit_token(stranger, f"\n  {person.token} ")
     expect(stranger.get_by_text("Something to be found again").first).to_be_visible()
     stranger.reload()
     expect(stranger.get_by_text("Something to be found again").first).to_be_visible()
@@ -64,16 +80,16 @@ def test_sign_in_with_an_invalid_token_is_refused_with_the_reason_and_stores_not
     asked: list[str] = []
     stranger.on("request", lambda request: asked.append(request.url))
     for text in spoilt:
-        give_token(stranger, text)
+        submit_token(stranger, text)
         expect(stranger.get_by_role("alert")).to_contain_text("not a valid token")
         expect(stranger.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
     assert violations(stranger) == []
     assert asked == []
-    give_token(stranger, of_another_server(tmp_path))
-    expect(stranger.get_by_role("alert")).to_contain_text("not known here")
+    submit_token(stranger, of_another_server(tmp_path))
+    expect(stranger.get_by_role("alert")).to_contain_text("Unknown token")
     assert stranger.evaluate("Object.keys(localStorage)") == []
     sign_in(stranger, person)
-    expect(field(stranger)).to_be_visible()
+    expect(message_field(stranger)).to_be_visible()
 
 
 def of_another_server(folder: Path) -> str:
@@ -88,55 +104,59 @@ def of_another_server(folder: Path) -> str:
         return thread.submit(lambda: asyncio.run(make())).result(PATIENCE)
 
 
-def test_sign_in_shows_the_chat_named_by_the_address(house: House, person: Person, profile: Profile) -> None:
-    chat = person.say("The one that was meant")["chat"]["id"]
-    person.say("A later one")
+def test_sign_in_shows_the_chat_named_by_the_address(
+    page_server: PageServer, person: Person, profile: Profile
+) -> None:
+    chat = person.run_turn("The one that was meant")["chat"]["id"]
+    person.run_turn("A later one")
     page = profile().new_page()
-    page.goto(f"{house.url}/#{chat}")
+    page.goto(f"{page_server.url}/#{chat}")
     sign_in(page, person)
     expect(page.get_by_role("log").get_by_text("The one that was meant")).to_be_visible()
-    assert page.url == f"{house.url}/#{chat}"
+    assert page.url == f"{page_server.url}/#{chat}"
 
 
 def test_sign_out_removes_all_local_data(tab: Page, person: Person) -> None:
-    field(tab).fill("Nightingale marmalade")
+    message_field(tab).fill("Nightingale marmalade")
     tab.keyboard.press("Enter")
     expect(tab.locator("[data-turn]")).to_have_count(1)
-    field(tab).fill("and a draft of it")
+    message_field(tab).fill("and a draft of it")
     sign_out(tab)
     expect(tab.get_by_label("Token")).to_be_visible()
     assert tab.evaluate("[Object.keys(localStorage), Object.keys(sessionStorage)]") == [[], []]
     assert "marmalade" not in tab.content() + tab.title()
-    assert tab.url == f"{person.house.url}/"
+    assert tab.url == f"{person.server.url}/"
     tab.reload()
     expect(tab.get_by_label("Token")).to_be_visible()
 
 
 def test_revoked_token_ends_the_session_and_a_new_token_returns_to_the_chat(
-    house: House, person: Person, profile: Profile
+    page_server: PageServer, person: Person, profile: Profile
 ) -> None:
-    said = person.say("Nightingale marmalade")
+    said = person.run_turn("Nightingale marmalade")
     tab = profile(person).new_page()
-    tab.add_init_script(HASTE)
-    tab.goto(f"{house.url}/#{said['chat']['id']}")
+    tab.add_init_script(FAST_TIMERS)
+    tab.goto(f"{page_server.url}/#{said['chat']['id']}")
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
     person.ask("DELETE", "/api/tokens/self")
     expect(tab.get_by_role("heading", name="Your access has ended")).to_be_visible()
     expect(tab.get_by_role("alert")).to_contain_text("revoked")
     assert "marmalade" not in tab.content()
-    again = house.person(owner=person.owner)
+    again = page_server.person(owner=person.owner)
     sign_in(tab, again)
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
-    expect(tab).to_have_url(f"{house.url}/#{said['chat']['id']}")
+    expect(tab).to_have_url(f"{page_server.url}/#{said['chat']['id']}")
 
 
-def test_token_that_expires_in_an_open_page_ends_the_session(house: House, profile: Profile) -> None:
-    brief = house.person(lifetime=3_600)
+def test_token_that_expires_in_an_open_page_ends_the_session(
+    page_server: PageServer, profile: Profile
+) -> None:
+    brief = page_server.person(lifetime=3_600)
     page = profile(brief).new_page()
     page.clock.install()
-    page.goto(house.url)
-    expect(field(page)).to_be_visible()
-    expire(page)
+    page.goto(page_server.url)
+    expect(message_field(page)).to_be_visible()
+    expire_token(page)
     expect(page.get_by_role("heading", name="Your access has ended")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("expired")
     page.get_by_role("button", name="Clear data in this browser").click()
@@ -145,7 +165,7 @@ def test_token_that_expires_in_an_open_page_ends_the_session(house: House, profi
 
 
 def test_unreachable_server_at_startup_is_retried_until_the_page_opens(tab: Page, person: Person) -> None:
-    expect(field(tab)).to_be_visible()
+    expect(message_field(tab)).to_be_visible()
     away = {"is": True}
     tab.route("**/api/tokens/self", lambda route: route.abort() if away["is"] else route.continue_())
     tab.reload()
@@ -157,37 +177,39 @@ def test_unreachable_server_at_startup_is_retried_until_the_page_opens(tab: Page
     # It is not made anew each time: what is read out is read out once, and who was at the button still is.
     assert tab.evaluate("again.isConnected && document.activeElement === again")
     away["is"] = False
-    expect(field(tab)).to_be_visible()  # by itself
+    expect(message_field(tab)).to_be_visible()  # by itself
     away["is"] = True
     tab.reload()
     expect(tab.get_by_role("button", name="Try again")).to_be_visible()
     away["is"] = False
     tab.get_by_role("button", name="Try again").click()
-    expect(field(tab)).to_be_visible()
+    expect(message_field(tab)).to_be_visible()
 
 
 def test_server_without_tokens_requires_a_sign_in_once_a_token_exists(
     tmp_path: Path, profile: Profile
 ) -> None:
     """This one keeps no chats, either, and takes no long messages."""
-    with housed(tmp_path, "[chats]\nkeep = false", "[server.limits]\nbody_bytes = 20000") as house:
+    with run_page_server(
+        tmp_path, "[chats]\nkeep = false", "[server.limits]\nbody_bytes = 20000"
+    ) as page_server:
         page = profile().new_page()
-        page.add_init_script(HASTE)
-        page.goto(house.url)
-        expect(field(page)).to_be_visible()
+        page.add_init_script(FAST_TIMERS)
+        page.goto(page_server.url)
+        expect(message_field(page)).to_be_visible()
         expect(page.get_by_role("button", name="Signed in as")).to_have_count(0)
-        says_that_nothing_is_kept(page, house)
+        says_that_nothing_is_kept(page, page_server)
         long = "too long " * 4_000
         send(page, long)
         expect(page.get_by_text("body_bytes").or_(page.get_by_text("too large")).first).to_be_visible()
-        expect(field(page)).to_have_value(long.rstrip())
+        expect(message_field(page)).to_have_value(long.rstrip())
         send(page, "Short")
-        shows(page, 1)
+        expect_turns(page, 1)
         # From the first token on everybody needs one, also who is in.
-        person = house.person(owner="local")
+        person = page_server.person(owner="local")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         sign_in(page, person)
-        says_that_nothing_is_kept(page, house)
+        says_that_nothing_is_kept(page, page_server)
         assert person.chats() == []
 
 
@@ -228,10 +250,10 @@ LATE = """
 
 
 @pytest.fixture
-def other(house: House) -> Person:
+def other(page_server: PageServer) -> Person:
     """Somebody else, who has a chat."""
-    other = house.person()
-    other.say("Good morning")
+    other = page_server.person()
+    other.run_turn("Good morning")
     return other
 
 
@@ -257,12 +279,12 @@ def traces(page: Page, former: Person, *more: str) -> list[str]:
 def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every_tab(
     person: Person, other: Person, profile: Profile
 ) -> None:
-    chat = person.say(TITLE)["chat"]["id"]
-    person.say("Second", chat)
+    chat = person.run_turn(TITLE)["chat"]["id"]
+    person.run_turn("Second", chat)
     make_chats(person, ["Somewhere else"], scope=SCOPE)
     person.ask("PATCH", f"/api/chats/{chat}", {"pinned": True})
     context = profile(person)
-    tabs = [opened(context, f"{person.house.url}/#{chat}") for _ in range(2)]
+    tabs = [open_tab(context, f"{person.server.url}/#{chat}") for _ in range(2)]
     for tab in tabs:
         expect(tab.get_by_role("log").get_by_text(TITLE)).to_be_visible()
     first, second = tabs
@@ -276,14 +298,14 @@ def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every
     expect(first.get_by_role("button", name="Model: other")).to_be_visible()
     # A message whose fate nobody knows, a draft, and a turn that runs.
     second.route("**/api/turns", lambda route: route.abort())
-    write(second, UNSENT)
+    send(second, UNSENT)
     expect(second.get_by_role("log").get_by_text(UNSENT)).to_be_visible()
     second.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
     gate = Gate()
-    person.house.model.says("Half of ", gate, ANSWER)
-    write(first, RUNNING)
+    person.server.model.add_script("Half of ", gate, ANSWER)
+    send(first, RUNNING)
     expect(first.get_by_role("log").get_by_text("Half of")).to_be_visible()
-    field(first).fill(DRAFT)
+    message_field(first).fill(DRAFT)
     first.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
     assert len(traces(first, person, chat)) > 5
 
@@ -293,21 +315,21 @@ def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every
         assert traces(tab, person, chat) == []
         assert tab.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
     sign_in(first, other)
-    is_in(second, other)
-    person.house.model.release(gate)
+    expect_signed_in(second, other)
+    person.server.model.release(gate)
     second.unroute_all()
     for tab in tabs:
         expect(tab.get_by_text("Good morning").first).to_be_visible()
         tab.get_by_role("button", name="New chat").click()
-        expect(field(tab)).to_have_value("")
+        expect(message_field(tab)).to_have_value("")
         expect(tab.get_by_role("button", name="Model: scripted")).to_be_visible()
         assert traces(tab, person, chat) == []
-    write(second, "Mine")
+    send(second, "Mine")
     expect(first.get_by_role("navigation").get_by_text("Mine")).to_be_visible()
     for tab in tabs:
         assert traces(tab, person, chat) == []
         tab.reload()
-        is_in(tab, other)
+        expect_signed_in(tab, other)
         assert traces(tab, person, chat) == []
     assert sorted(text for each in other.chats() for text, _ in other.turns(each["id"])) == [
         "Good morning",
@@ -318,22 +340,22 @@ def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every
 def test_late_answer_to_the_previous_user_is_not_shown(
     person: Person, other: Person, profile: Profile
 ) -> None:
-    chat = person.say(TITLE)["chat"]["id"]
+    chat = person.run_turn(TITLE)["chat"]["id"]
     context = profile(person)
     page = context.new_page()
     page.add_init_script(LATE)
-    page.goto(f"{person.house.url}/#{chat}")
-    is_in(page, person)
+    page.goto(f"{person.server.url}/#{chat}")
+    expect_signed_in(page, person)
     wanted = ["/api/chats?", "/api/chats/", "/v1/models"]
     page.wait_for_function("wanted => wanted.every(each => String(late.urls).includes(each))", arg=wanted)
     page.evaluate("late.isHolding = false")
-    replace_elsewhere(context, other)
-    is_in(page, other)
+    replace_stored_token(context, other)
+    expect_signed_in(page, other)
     expect(page.get_by_text("Good morning").first).to_be_visible()
     page.evaluate("late.release()")
     assert traces(page, person, chat) == []
     page.get_by_role("button", name="New chat").click()
-    expect(field(page)).to_be_visible()
+    expect(message_field(page)).to_be_visible()
     assert traces(page, person, chat) == []
 
 
@@ -341,16 +363,16 @@ def test_message_sent_during_a_user_change_in_another_tab_is_not_sent_as_the_new
     person: Person, other: Person, profile: Profile
 ) -> None:
     context = profile(person)
-    page = opened(context, person.house.url)
-    expect(field(page)).to_be_visible()
+    page = open_tab(context, person.server.url)
+    expect(message_field(page)).to_be_visible()
     held: list[Route] = []
     page.route(
         "**/api/*s", lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
     )
-    write(page, UNSENT)
+    send(page, UNSENT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
-    replace_elsewhere(context, other)
-    is_in(page, other)
+    replace_stored_token(context, other)
+    expect_signed_in(page, other)
     assert {each.request.header_value("authorization") for each in held} == {f"Bearer {person.token}"}
     for route in held:
         route.continue_()
@@ -365,9 +387,9 @@ def test_data_stored_late_for_the_previous_user_is_removed(
     person: Person, other: Person, profile: Profile
 ) -> None:
     context = profile(person)
-    page = opened(context, person.house.url)
-    expect(field(page)).to_be_visible()
-    field(page).fill(DRAFT)
+    page = open_tab(context, person.server.url)
+    expect(message_field(page)).to_be_visible()
+    message_field(page).fill(DRAFT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
     names = page.evaluate(
         "text => Object.keys(localStorage).filter(each => localStorage[each].includes(text))", DRAFT
@@ -375,7 +397,7 @@ def test_data_stored_late_for_the_previous_user_is_removed(
     assert names
     sign_out(page)
     sign_in(page, other)
-    late = opened(context, f"{person.house.url}/favicon.svg")
+    late = open_tab(context, f"{person.server.url}/favicon.svg")
     for name in names:
         late.evaluate("([name, text]) => localStorage.setItem(name, text)", [name, DRAFT])
     page.wait_for_function("text => !JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
@@ -388,10 +410,10 @@ def test_data_stored_late_for_the_previous_user_is_removed(
 
 def test_sign_in_with_the_same_token_keeps_the_draft(person: Person, profile: Profile) -> None:
     context = profile(person)
-    page = opened(context, person.house.url)
-    expect(field(page)).to_be_visible()
-    field(page).fill(DRAFT)
+    page = open_tab(context, person.server.url)
+    expect(message_field(page)).to_be_visible()
+    message_field(page).fill(DRAFT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
-    replace_elsewhere(context, person)
+    replace_stored_token(context, person)
     page.reload()
-    expect(field(page)).to_have_value(DRAFT)
+    expect(message_field(page)).to_have_value(DRAFT)

@@ -13,37 +13,37 @@ from urllib import request as web
 
 from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
-from tests.web.chats import choose, line, listed, make_chats, scroll_to, titles
-from tests.web.chatting import answers, committed, messages, second_tab, write
-from tests.web.page_server import HASTE, PATIENCE, House, Person, Profile
+from tests.web.chats import chat_line, chat_lines, choose_from_menu, make_chats, scroll_to, titles
+from tests.web.page_server import FAST_TIMERS, PATIENCE, PageServer, Person, Profile
+from tests.web.thread import answers, messages, open_second_tab, send, turns_in_history
 from turnledger import Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 
 def test_streamed_answer_is_shown_in_two_tabs_whichever_one_asked(tab: Page, person: Person) -> None:
-    other = second_tab(tab, person)
-    pages, model, gates = (tab, other), person.house.model, [Gate(), Gate(), Gate()]
-    model.says("Half of ", gates[0], "it.")
-    write(tab, "Tell me")
+    other = open_second_tab(tab, person)
+    pages, model, gates = (tab, other), person.server.model, [Gate(), Gate(), Gate()]
+    model.add_script("Half of ", gates[0], "it.")
+    send(tab, "Tell me")
     for page in pages:
         expect(answers(page).nth(1)).to_have_text("Half of")
         expect(messages(page)).to_have_text(["Good morning", "Tell me"])
     expect(other.locator(".turn-state")).to_contain_text("Sent from another tab or device.")
 
     # What the second tab sends meanwhile waits in line in both.
-    model.says("Two.")
-    write(other, "Second")
+    model.add_script("Two.")
+    send(other, "Second")
     for page in pages:
         expect(page.locator(".turn-state").nth(1)).to_contain_text("Queued: next in line.")
     model.release(gates[0])
     for page in pages:
-        expect(committed(page)).to_have_count(3)
+        expect(turns_in_history(page)).to_have_count(3)
         expect(messages(page)).to_have_text(["Good morning", "Tell me", "Second"])
         expect(answers(page)).to_have_text(["Hello.", "Half of it.", "Two."])
 
     # What a program elsewhere asks.
-    model.says("Said ", gates[1], "elsewhere.")
+    model.add_script("Said ", gates[1], "elsewhere.")
     [chat] = person.chats()
     elsewhere = threading.Thread(target=_ask, args=(person, "From afar", chat["id"]))
     elsewhere.start()
@@ -54,12 +54,12 @@ def test_streamed_answer_is_shown_in_two_tabs_whichever_one_asked(tab: Page, per
         model.release(gates[1])
         elsewhere.join()
     for page in pages:
-        expect(committed(page)).to_have_count(4)
+        expect(turns_in_history(page)).to_have_count(4)
         expect(answers(page).last).to_have_text("Said elsewhere.")
 
     # What one tab stops is stopped in the other.
-    model.says("As far as ", gates[2], "this.")
-    write(tab, "How far?")
+    model.add_script("As far as ", gates[2], "this.")
+    send(tab, "How far?")
     expect(answers(other).nth(4)).to_have_text("As far as")
     other.get_by_role("button", name="Stop").first.click()
     for page in pages:
@@ -68,9 +68,9 @@ def test_streamed_answer_is_shown_in_two_tabs_whichever_one_asked(tab: Page, per
 
 
 def test_edits_switches_and_failures_appear_in_the_other_tab(tab: Page, person: Person) -> None:
-    other = second_tab(tab, person)
-    pages, model = (tab, other), person.house.model
-    model.says("Good evening.")
+    other = open_second_tab(tab, person)
+    pages, model = (tab, other), person.server.model
+    model.add_script("Good evening.")
     turn = tab.locator("[data-turn]")
     turn.get_by_role("button", name="Edit message").click()
     tab.get_by_role("textbox", name="Edit message").fill("Good evening")
@@ -79,7 +79,7 @@ def test_edits_switches_and_failures_appear_in_the_other_tab(tab: Page, person: 
         expect(messages(page)).to_have_text(["Good evening"])
         expect(answers(page)).to_have_text(["Good evening."])
         expect(page.locator(".siblings")).to_have_text("2/2")
-    model.says("And to you.")
+    model.add_script("And to you.")
     # What somebody is about to say in the place of what is replaced elsewhere is not lost.
     turn.get_by_role("button", name="Edit message").click()
     tab.get_by_role("textbox", name="Edit message").fill("Good night")
@@ -96,15 +96,15 @@ def test_edits_switches_and_failures_appear_in_the_other_tab(tab: Page, person: 
         expect(answers(page)).to_have_text(["Hello."])
         expect(page.locator(".siblings")).to_have_text("1/3")
 
-    model.says(Status(400))
-    write(tab, "What is the weather?")
+    model.add_script(Status(400))
+    send(tab, "What is the weather?")
     for page in pages:
         expect(page.locator("[data-failed]")).to_contain_text("The model refused this request.")
-        expect(committed(page)).to_have_count(1)
-    model.says("Fine.")
+        expect(turns_in_history(page)).to_have_count(1)
+    model.add_script("Fine.")
     other.locator("[data-failed]").get_by_role("button", name="Retry").click()
     for page in pages:
-        expect(committed(page)).to_have_count(2)
+        expect(turns_in_history(page)).to_have_count(2)
         expect(page.locator("[data-failed]")).to_have_count(0)
 
 
@@ -112,7 +112,9 @@ def _ask(person: Person, text: str, chat: str) -> None:
     """Ask as a program does that reads the answer as it comes."""
     body = json.dumps({"model": "scripted", "input": text, "chat": chat, "stream": True}).encode()
     headers = {"Authorization": f"Bearer {person.token}", "Content-Type": "application/json"}
-    with web.urlopen(web.Request(person.house.url + "/api/turns", body, headers), timeout=PATIENCE) as answer:
+    with web.urlopen(
+        web.Request(person.server.url + "/api/turns", body, headers), timeout=PATIENCE
+    ) as answer:
         answer.read()
 
 
@@ -124,89 +126,89 @@ def test_chat_changes_and_running_turns_appear_in_other_tabs_and_browsers(
     context = profile(person)
     pages = first, second, elsewhere = context.new_page(), context.new_page(), profile(person).new_page()
     for page in pages:
-        page.goto(person.house.url)
+        page.goto(person.server.url)
         expect(page.get_by_role("textbox", name="Message")).to_be_visible()
     others = (second, elsewhere)
     asked: list[Request] = []
     for page in others:
         page.on("request", lambda request: asked.append(request))
-        expect(listed(page)).to_have_count(2)
-    link = line(first, "One").get_by_role("link")
+        expect(chat_lines(page)).to_have_count(2)
+    link = chat_line(first, "One").get_by_role("link")
     link.focus()
     first.keyboard.press("F2")
     first.get_by_role("textbox", name="Chat name").fill("Renamed")
     first.keyboard.press("Enter")
     for page in others:
-        expect(line(page, "Renamed")).to_be_visible()
-    choose(first, "Other", "Pin")
+        expect(chat_line(page, "Renamed")).to_be_visible()
+    choose_from_menu(first, "Other", "Pin")
     for page in others:
-        expect(line(page, "Other")).to_have_attribute("aria-posinset", "1")
+        expect(chat_line(page, "Other")).to_have_attribute("aria-posinset", "1")
         assert titles(page) == ["Other", "Renamed"]
-    choose(first, "Other", "Archive")
+    choose_from_menu(first, "Other", "Archive")
     for page in others:
-        expect(line(page, "Other")).to_have_count(0)
-    line(first, "Renamed").hover()
+        expect(chat_line(page, "Other")).to_have_count(0)
+    chat_line(first, "Renamed").hover()
     first.get_by_role("button", name="Delete “Renamed”").click()
     first.get_by_role("button", name="Delete “Renamed”? Press again").click()
     for page in others:
-        expect(line(page, "Renamed")).to_have_count(0)
+        expect(chat_line(page, "Renamed")).to_have_count(0)
     # All of that was told by the changes themselves.
     assert [request.url for request in asked if request.url.endswith("?limit=1")] == []
     # The other tabs may have heard of it before this one has its answer.
     expect(first.get_by_role("button", name="Undo")).to_have_count(2)
     first.get_by_role("button", name="Undo").last.click()
     for page in others:
-        expect(line(page, "Renamed")).to_be_visible()
+        expect(chat_line(page, "Renamed")).to_be_visible()
 
     # A chat that runs says so, and then that there is an answer.
     [_, chat] = make_chats(person, ["Last", "Runs elsewhere"])
     gate = Gate()
-    person.house.model.says("Half", gate, " and whole.")
-    elsewhere.goto(f"{person.house.url}/#{chat}")
+    person.server.model.add_script("Half", gate, " and whole.")
+    elsewhere.goto(f"{person.server.url}/#{chat}")
     elsewhere.get_by_role("textbox", name="Message").fill("Go")
     elsewhere.keyboard.press("Enter")
     for page in (first, second):
-        expect(line(page, "Runs elsewhere").get_by_label("Answering:")).to_be_visible()
+        expect(chat_line(page, "Runs elsewhere").get_by_label("Answering:")).to_be_visible()
     second.reload()
-    expect(line(second, "Runs elsewhere").get_by_label("Answering:")).to_be_visible()
-    person.house.model.release(gate)
+    expect(chat_line(second, "Runs elsewhere").get_by_label("Answering:")).to_be_visible()
+    person.server.model.release(gate)
     for page in (first, second):
-        expect(line(page, "Runs elsewhere").get_by_label("New answer:")).to_be_visible()
-        expect(line(page, "Runs elsewhere")).to_have_attribute("aria-posinset", "1")
-    line(first, "Runs elsewhere").get_by_role("link").click()
-    expect(line(first, "Runs elsewhere").get_by_label("New answer:")).to_have_count(0)
+        expect(chat_line(page, "Runs elsewhere").get_by_label("New answer:")).to_be_visible()
+        expect(chat_line(page, "Runs elsewhere")).to_have_attribute("aria-posinset", "1")
+    chat_line(first, "Runs elsewhere").get_by_role("link").click()
+    expect(chat_line(first, "Runs elsewhere").get_by_label("New answer:")).to_have_count(0)
 
 
 def test_chat_list_after_a_gap_in_the_feed_reloads_without_flicker_or_scrolling(
-    house: House, person: Person, profile: Profile
+    page_server: PageServer, person: Person, profile: Profile
 ) -> None:
     ids = make_chats(person, [f"Chat number {at}" for at in range(150)])
     context = profile(person)
     pages = [context.new_page(), context.new_page()]
     for page in pages:
-        page.goto(house.url)
-        expect(line(page, "Chat number 0")).to_be_visible()
+        page.goto(page_server.url)
+        expect(chat_line(page, "Chat number 0")).to_be_visible()
         scroll_to(page, "Chat number 85")
-        expect(line(page, "Chat number 68")).to_be_in_viewport()
+        expect(chat_line(page, "Chat number 68")).to_be_in_viewport()
         page.evaluate(WATCH)
-    before = [line(page, "Chat number 68").bounding_box() for page in pages]
+    before = [chat_line(page, "Chat number 68").bounding_box() for page in pages]
 
     async def change(ledger: Ledger) -> None:
         chat = await ledger.for_owner(person.owner).conversation(ids[69])
         await chat.update(title="Renamed meanwhile")
         await (await ledger.for_owner(person.owner).conversation(ids[70])).delete()
 
-    with house.away():
-        house.on_ledger(change)
+    with page_server.stopped():
+        page_server.on_ledger(change)
         for page in pages:
             expect(page.locator(".banner", has_text="No connection")).to_be_visible()
-        with closing(sqlite3.connect(house.serving.folder / "served.db")) as store, store:
+        with closing(sqlite3.connect(page_server.process.folder / "served.db")) as store, store:
             store.execute("DELETE FROM change")  # as after a long time
     for page, place in zip(pages, before, strict=True):
-        expect(line(page, "Renamed meanwhile")).to_be_visible()
-        expect(line(page, "Chat number 70")).to_have_count(0)
+        expect(chat_line(page, "Renamed meanwhile")).to_be_visible()
+        expect(chat_line(page, "Chat number 70")).to_have_count(0)
         expect(page.locator(".banner", has_text="No connection")).to_have_count(0)
-        assert line(page, "Chat number 68").bounding_box() == place
+        assert chat_line(page, "Chat number 68").bounding_box() == place
         assert page.evaluate("window.fewest") > 20
 
 
@@ -235,7 +237,7 @@ class Browser:
 
     def open(self, path: str = "") -> Page:
         page = self.context.new_page()
-        page.goto(self.person.house.url + path)
+        page.goto(self.person.server.url + path)
         expect(page.get_by_role("textbox", name="Message")).to_be_visible()
         page.on("close", self._closed)
         self.pages.append(page)
@@ -250,7 +252,7 @@ class Browser:
         """Each tab shows a chat that is made now."""
         make_chats(self.person, [title])
         for page in self.pages:
-            expect(line(page, title)).to_have_count(1)
+            expect(chat_line(page, title)).to_have_count(1)
 
     def _asked(self, request: Request) -> None:
         if request.url.endswith("/api/events"):
@@ -275,7 +277,7 @@ def test_six_tabs_share_one_event_stream(person: Person, profile: Profile) -> No
     seventh.keyboard.press("Enter")
     expect(seventh.locator("[data-turn]")).to_have_count(1)
     for page in browser.pages:
-        expect(line(page, "Is there room for me?")).to_have_count(1)
+        expect(chat_line(page, "Is there room for me?")).to_have_count(1)
     assert len(browser.streams) == 1
 
 
@@ -308,7 +310,7 @@ def test_closed_leader_tab_is_replaced_and_no_change_is_lost(person: Person, pro
             held.pop().continue_()
         browser.hears(f"Behind the end of leader {number}")
         for page in browser.pages:
-            expect(line(page, f"Said while nobody listened, {number}")).to_have_count(1)
+            expect(chat_line(page, f"Said while nobody listened, {number}")).to_have_count(1)
         assert browser.leader is not leader
     assert len(browser.streams) == 1
 
@@ -316,7 +318,7 @@ def test_closed_leader_tab_is_replaced_and_no_change_is_lost(person: Person, pro
 def test_frozen_leader_tab_is_replaced(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     frozen, other = browser.open(), browser.open()
-    other.add_init_script(HASTE)
+    other.add_init_script(FAST_TIMERS)
     other.reload()
     browser.hears("Before")
     assert browser.leader is frozen
@@ -325,10 +327,10 @@ def test_frozen_leader_tab_is_replaced(person: Person, profile: Profile) -> None
     debugger.send("Debugger.enable")
     debugger.send("Debugger.pause")
     make_chats(person, ["While it was frozen"])
-    expect(line(other, "While it was frozen")).to_have_count(1)
+    expect(chat_line(other, "While it was frozen")).to_have_count(1)
     debugger.send("Debugger.disable")
     browser.hears("When it was back")
-    expect(line(frozen, "While it was frozen")).to_have_count(1)
+    expect(chat_line(frozen, "While it was frozen")).to_have_count(1)
     assert len(browser.streams) == 1
 
 
@@ -336,11 +338,11 @@ def test_tab_restored_from_history_shows_changes_made_meanwhile(person: Person, 
     browser = Browser(person, profile(person))
     away, stays = browser.open(), browser.open()
     browser.hears("Before")
-    away.goto(person.house.url + "/livez")
+    away.goto(person.server.url + "/livez")
     make_chats(person, ["While it was away"])
-    expect(line(stays, "While it was away")).to_have_count(1)
+    expect(chat_line(stays, "While it was away")).to_have_count(1)
     away.go_back()
-    expect(line(away, "While it was away")).to_have_count(1)
+    expect(chat_line(away, "While it was away")).to_have_count(1)
     browser.hears("When it was back")
     assert len(browser.streams) == 1
 
@@ -353,12 +355,12 @@ def test_event_stream_is_separate_for_each_credential(person: Person, profile: P
     browser.pages.remove(guest)
     browser.hears("Of this person")
     assert len(browser.streams) == 2
-    expect(line(guest, "Of this person")).to_have_count(0)
+    expect(chat_line(guest, "Of this person")).to_have_count(0)
     guest.get_by_role("textbox", name="Message").fill("Of a guest")
     guest.keyboard.press("Enter")
-    expect(line(guest, "Of a guest")).to_have_count(1)
+    expect(chat_line(guest, "Of a guest")).to_have_count(1)
     browser.hears("Of this person, later")
-    expect(line(browser.pages[0], "Of a guest")).to_have_count(0)
+    expect(chat_line(browser.pages[0], "Of a guest")).to_have_count(0)
 
 
 def test_browser_without_locks_opens_one_event_stream_per_tab(person: Person, profile: Profile) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.chatting import answers, chat_of, committed, said, show
 from tests.web.page_server import PATIENCE, Person
+from tests.web.thread import answers, import_chat, message_item, open_chat, turns_in_history
 from tools.node_package import PAGE
 from turnledger import Ledger
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
@@ -41,28 +41,28 @@ PICTURE = {"type": "input_image", "image_url": DOT}
 USAGE = {"prompt_tokens": 1_200, "completion_tokens": 4}
 TURNS: list[dict[str, Any]] = [
     {
-        "input": [said("Where is **it**?")],
+        "input": [message_item("Where is **it**?")],
         "output": [
             call("find_order", "c1", number=42),
             result("c1", '{"state": "shipped"}'),
-            said("It is *on* its way.", "assistant"),
+            message_item("It is *on* its way.", "assistant"),
         ],
         "details": {"model": "scripted", "usage": USAGE},
     },
     {
-        "input": [said("The same id twice")],
+        "input": [message_item("The same id twice")],
         "output": [
             call("first", "c1"),
             result("c1", "of the first"),
             call("second", "c1"),
             result("c1", "of the second"),
-            said("Both.", "assistant"),
+            message_item("Both.", "assistant"),
         ],
     },
-    {"input": [said("Look it up")], "output": [call("look_up", "c1")]},
-    {"input": [result("c1", "a red coat")], "output": [said("A red coat.", "assistant")]},
+    {"input": [message_item("Look it up")], "output": [call("look_up", "c1")]},
+    {"input": [result("c1", "a red coat")], "output": [message_item("A red coat.", "assistant")]},
     {
-        "input": [said("Pay my bills")],
+        "input": [message_item("Pay my bills")],
         "kind": "interrupted",
         "output": [
             call("look", "c1"),
@@ -73,7 +73,7 @@ TURNS: list[dict[str, Any]] = [
             result("c3", NOT_STARTED),
             call("report", "c4"),
             result("c4", "Not started: the printer was off. Three letters were sent."),
-            said("I have", "assistant", status="incomplete"),
+            message_item("I have", "assistant", status="incomplete"),
         ],
     },
     {
@@ -84,18 +84,18 @@ TURNS: list[dict[str, Any]] = [
                 "content": [{"type": "input_text", "text": "What is this?"}, PICTURE],
             }
         ],
-        "output": [call("draw", "c1"), result("c1", [PICTURE]), said("A dot.", "assistant")],
+        "output": [call("draw", "c1"), result("c1", [PICTURE]), message_item("A dot.", "assistant")],
     },
     {
-        "input": [said("Well?")],
+        "input": [message_item("Well?")],
         "output": [
-            said("Not for you.", "assistant"),
+            message_item("Not for you.", "assistant"),
             {"type": "future_thing", "of": "another version"},
             {"type": "web_search_call", "id": "ws_1", "status": "completed"},
             {"type": "mcp_call", "id": "mcp_1", "name": "ask_map", "arguments": "{}", "status": "failed"},
             call("print", "c1"),
             {**result("c1", "No paper."), "status": "failed"},
-            said("For you.", "assistant"),
+            message_item("For you.", "assistant"),
         ],
         "flags": [{"item": 1, "to_user": False}],
     },
@@ -103,8 +103,8 @@ TURNS: list[dict[str, Any]] = [
 
 
 def test_tool_calls_images_and_unknown_items_are_shown_as_steps(tab: Page, person: Person) -> None:
-    show(tab, person, chat_of(person, TURNS))
-    turns = committed(tab)
+    open_chat(tab, person, import_chat(person, TURNS))
+    turns = turns_in_history(tab)
     expect(turns).to_have_count(len(TURNS))
 
     # A tool unfolds to what it was given and gave back.
@@ -172,14 +172,14 @@ def test_running_tool_is_shown_and_has_an_unknown_outcome_after_a_stop(tab: Page
             await chat.run(model, "Pay my bill")
 
     with ThreadPoolExecutor(1) as elsewhere:
-        paying = elsewhere.submit(person.house.on_ledger, pay)
+        paying = elsewhere.submit(person.server.on_ledger, pay)
         chat, loop = begun.result(PATIENCE)
         try:
-            show(tab, person, chat)
+            open_chat(tab, person, chat)
             expect(step(tab, "pay")).to_contain_text("Running…")
-            expect(committed(tab)).to_have_count(0)
+            expect(turns_in_history(tab)).to_have_count(0)
             tab.get_by_role("button", name="Stop", exact=True).click()
-            expect(committed(tab)).to_have_attribute("data-kind", "interrupted")
+            expect(turns_in_history(tab)).to_have_attribute("data-kind", "interrupted")
         finally:
             with suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(gate.release)
@@ -212,8 +212,8 @@ def test_settled_turn_is_marked_as_failed_and_reasoning_is_folded(tab: Page, per
         await chat.run(model, "What is it?")
         return str(chat.id)
 
-    show(tab, person, person.house.on_ledger(fail))
-    expect(committed(tab)).to_have_count(2)
+    open_chat(tab, person, person.server.on_ledger(fail))
+    expect(turns_in_history(tab)).to_have_count(2)
     expect(tab.locator('[data-kind="settled"]')).to_contain_text("Failed. Tool results were kept.")
     expect(step(tab, "pay")).to_contain_text("Done")
     expect(answers(tab).last).to_have_text("Forty-two.")

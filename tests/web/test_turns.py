@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, committed, messages, write
-from tests.web.composing import begin_another, said, send, shows, stop
 from tests.web.page_server import Person
-from tests.web.sign_in import field
+from tests.web.thread import (
+    answers,
+    expect_turns,
+    inputs_by_chat,
+    message_field,
+    messages,
+    send,
+    start_new_chat,
+    stop_button,
+    turns_in_history,
+)
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
@@ -18,8 +26,8 @@ from turnledger.testing.upstream import Status
 def test_streamed_answer_is_committed_in_the_same_elements_and_announced(tab: Page, person: Person) -> None:
     """By the same elements. Whoever does not see it hears that it began, and that it is there."""
     gate = Gate()
-    person.house.model.says("Half of ", gate, "it.")
-    write(tab, "Tell me")
+    person.server.model.add_script("Half of ", gate, "it.")
+    send(tab, "Tell me")
     heard = tab.locator(".page > [role=status]")
     expect(heard).to_contain_text("Answering")
     assert heard.get_attribute("aria-atomic") == "false"
@@ -28,8 +36,8 @@ def test_streamed_answer_is_committed_in_the_same_elements_and_announced(tab: Pa
         """() => [".turn", ".message.user", ".markdown", ".markdown > *"].forEach(
              each => { document.querySelector(".turn").parentElement.querySelector(each).known = true; })"""
     )
-    person.house.model.release(gate)
-    expect(committed(tab)).to_have_count(1)
+    person.server.model.release(gate)
+    expect(turns_in_history(tab)).to_have_count(1)
     expect(answers(tab)).to_have_text("Half of it.")
     known = tab.evaluate(
         """() => ["[data-turn]", ".message.user", ".markdown"].map(
@@ -46,39 +54,39 @@ def test_streamed_answer_is_committed_in_the_same_elements_and_announced(tab: Pa
 def test_failed_turn_is_removed_and_its_reason_shown_until_retried_or_dismissed(
     tab: Page, person: Person
 ) -> None:
-    model, failure = person.house.model, tab.locator("[data-failed]")
-    model.says("Hello.")
-    write(tab, "Good morning")
-    expect(committed(tab)).to_have_count(1)
-    model.says(Status(400))
-    write(tab, "What is the weather?")
+    model, failure = person.server.model, tab.locator("[data-failed]")
+    model.add_script("Hello.")
+    send(tab, "Good morning")
+    expect(turns_in_history(tab)).to_have_count(1)
+    model.add_script(Status(400))
+    send(tab, "What is the weather?")
     expect(failure).to_contain_text("The model refused this request.")
-    expect(committed(tab)).to_have_count(1)
+    expect(turns_in_history(tab)).to_have_count(1)
     expect(messages(tab)).to_have_count(1)
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("Good morning", "Hello.")]
-    model.says("Fine.")
+    model.add_script("Fine.")
     failure.get_by_role("button", name="Retry").click()
     expect(failure).to_have_count(0)
-    expect(committed(tab)).to_have_count(2)
+    expect(turns_in_history(tab)).to_have_count(2)
     assert person.turns(chat["id"])[1] == ("What is the weather?", "Fine.")
-    model.says(Status(400))
-    write(tab, "And tomorrow?")
+    model.add_script(Status(400))
+    send(tab, "And tomorrow?")
     expect(failure).to_be_visible()
     tab.reload()
     expect(failure).to_contain_text("And tomorrow?")
     failure.get_by_role("button", name="Dismiss").click()
     expect(failure).to_have_count(0)
     tab.reload()
-    expect(committed(tab)).to_have_count(2)
+    expect(turns_in_history(tab)).to_have_count(2)
     expect(failure).to_have_count(0)
 
 
 def begin(tab: Page, person: Person, text: str = "Half") -> Gate:
     """Begin a chat with an answer that goes on when the gate is released."""
     gate = Gate()
-    person.house.model.says(text, gate, " of it.")
-    begin_another(tab)
+    person.server.model.add_script(text, gate, " of it.")
+    start_new_chat(tab)
     send(tab, "Begin")
     expect(answers(tab)).to_have_text(text)
     return gate
@@ -100,16 +108,16 @@ def test_queued_messages_are_answered_in_order_unless_taken_back(tab: Page, pers
     standing.nth(1).get_by_role("button", name="Cancel").click()
     expect(tab.locator("[data-failed]")).to_contain_text("Stopped. Nothing was kept.")
     expect(messages(tab)).to_have_text(["Begin"])
-    expect(field(tab)).to_have_value("on second thoughts")
+    expect(message_field(tab)).to_have_value("on second thoughts")
     texts = ["second", "third", "fourth"]
     for text in texts:
-        person.house.model.says(f"The {text}.")
+        person.server.model.add_script(f"The {text}.")
     send(tab, *texts)
-    expect(field(tab)).to_have_value("")
+    expect(message_field(tab)).to_have_value("")
     expect(standing.nth(1)).to_contain_text("Queued: next in line.")
     expect(standing.nth(2)).to_contain_text("Queued: 2 messages ahead.")
-    person.house.model.release(gate)
-    shows(tab, 4)
+    person.server.model.release(gate)
+    expect_turns(tab, 4)
     expect(choices).to_have_count(0)
     expect(messages(tab)).to_have_text(["Begin", *texts])
     [chat] = person.chats()
@@ -124,7 +132,7 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
     send(tab, "waits")
     choose(tab, "Interrupt")
     send(tab, "goes first")
-    shows(tab, 3)
+    expect_turns(tab, 3)
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("Begin", "Half"), ("goes first", "Well."), ("waits", "Well.")]
 
@@ -132,8 +140,8 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
     begin(tab, person, "Again")
     expect(tab.get_by_role("radio", name="Interrupt")).to_be_checked()
     send(tab, "now")
-    shows(tab, 2)
-    assert said(person)[0] == ["Begin", "now"]
+    expect_turns(tab, 2)
+    assert inputs_by_chat(person)[0] == ["Begin", "now"]
     begin(tab, person, "Gone")
     tab.get_by_role("radio", name="Interrupt").focus()
     tab.keyboard.press("ArrowRight")
@@ -141,14 +149,14 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
 
     # What is rolled back leaves nothing.
     send(tab, "instead")
-    shows(tab, 1)
-    expect(field(tab)).to_have_value("")
+    expect_turns(tab, 1)
+    expect(message_field(tab)).to_have_value("")
     assert person.turns(person.chats()[0]["id"]) == [("instead", "Well.")]
 
     # Where something waits in line, stopping lets it begin.
     begin(tab, person, "As far as")
     choose(tab, "Queue")
     send(tab, "next")
-    stop(tab).click()
-    shows(tab, 2)
+    stop_button(tab).click()
+    expect_turns(tab, 2)
     assert person.turns(person.chats()[0]["id"]) == [("Begin", "As far as"), ("next", "Well.")]

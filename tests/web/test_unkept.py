@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.axe import violations
-from tests.web.chatting import write
-from tests.web.page_server import House, Person, Profile
-from tests.web.sign_in import field, kept
+from tests.web.page_server import PageServer, Person, Profile
+from tests.web.sign_in import browser_storage
+from tests.web.thread import message_field, send
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
@@ -18,10 +18,17 @@ SECRET, ANSWER, DRAFT = "Periwinkle cathedral", "Elderberry thunder", "Quicksilv
 SAID = "This chat is not saved. It will be gone when you leave it."
 
 
-def held_by(page: Page, house: House) -> str:
+def held_by(page: Page, page_server: PageServer) -> str:
     """All that is left of what was said: in the browser, in the address, and in the files of the store."""
-    files = (each.read_bytes() for each in Path(house.serving.folder).glob("served.db*") if each.is_file())
-    return kept(page) + page.evaluate("location.href") + page.title() + b"".join(files).decode("latin-1")
+    files = (
+        each.read_bytes() for each in Path(page_server.process.folder).glob("served.db*") if each.is_file()
+    )
+    return (
+        browser_storage(page)
+        + page.evaluate("location.href")
+        + page.title()
+        + b"".join(files).decode("latin-1")
+    )
 
 
 def test_temporary_chat_is_sent_to_the_model_and_leaves_no_data(tab: Page, person: Person) -> None:
@@ -30,43 +37,43 @@ def test_temporary_chat_is_sent_to_the_model_and_leaves_no_data(tab: Page, perso
     expect(toggle).to_be_checked()
     toggle.click()  # an empty one is left without a question
     expect(toggle).not_to_be_checked()
-    write(tab, "Something that is kept")
+    send(tab, "Something that is kept")
     expect(tab.locator("[data-turn]")).to_have_count(1)
     [stays] = [each["id"] for each in person.chats()]
     tab.get_by_role("button", name="New chat").click()
     toggle.click()
     expect(tab.get_by_text(SAID)).to_be_visible()
-    person.house.model.says(ANSWER)
-    write(tab, SECRET)
+    person.server.model.add_script(ANSWER)
+    send(tab, SECRET)
     expect(tab.get_by_role("log").get_by_text(ANSWER)).to_be_visible()
     expect(tab.get_by_text(SAID)).to_be_visible()
-    person.house.model.says("As I said.")
-    write(tab, "Once more")
+    person.server.model.add_script("As I said.")
+    send(tab, "Once more")
     expect(tab.get_by_role("log").get_by_text("As I said.")).to_be_visible()
-    told = [(each["role"], each["content"]) for each in person.house.model.last_messages]
+    told = [(each["role"], each["content"]) for each in person.server.model.last_messages]
     assert told == [("user", SECRET), ("assistant", ANSWER), ("user", "Once more")]
-    field(tab).fill(DRAFT)
-    expect(field(tab)).to_have_value(DRAFT)
+    message_field(tab).fill(DRAFT)
+    expect(message_field(tab)).to_have_value(DRAFT)
     tab.evaluate("dispatchEvent(new Event('pagehide'))")
-    left = held_by(tab, person.house)
+    left = held_by(tab, person.server)
     assert "Something that is kept" in left  # that is where it would be
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in left]
     assert tab.evaluate("location.hash") == ""
     assert [each["id"] for each in person.chats()] == [stays]
     expect(tab.get_by_role("navigation", name="Chats").get_by_text(SECRET)).to_have_count(0)
     tab.reload()
-    expect(field(tab)).to_have_value("")
+    expect(message_field(tab)).to_have_value("")
     expect(tab.get_by_text(SAID)).to_have_count(0)
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in tab.content()]
 
 
 def test_leaving_a_temporary_chat_asks_for_confirmation_in_the_page(tab: Page, person: Person) -> None:
-    person.say("Something that is kept")
+    person.run_turn("Something that is kept")
     row = tab.get_by_role("navigation", name="Chats").get_by_text("Something that is kept")
     expect(row).to_be_visible()
     tab.get_by_role("button", name="New chat").click()
     tab.get_by_role("switch", name="Temporary chat").click()
-    write(tab, SECRET)
+    send(tab, SECRET)
     expect(tab.locator("[data-turn]")).to_have_count(1)
     row.click()
     expect(tab.get_by_role("button", name="Stay")).to_be_focused()
@@ -80,37 +87,37 @@ def test_leaving_a_temporary_chat_asks_for_confirmation_in_the_page(tab: Page, p
     expect(tab.get_by_role("log").get_by_text("Something that is kept")).to_be_visible()
     assert SECRET not in tab.content()
     tab.go_back()
-    expect(field(tab)).to_be_visible()
+    expect(message_field(tab)).to_be_visible()
     assert SECRET not in tab.content()
 
 
 def test_temporary_chat_can_be_stopped_fail_and_be_retried(tab: Page, person: Person) -> None:
     gate = Gate()
-    person.house.model.says("Peppermint ", gate, "locomotive")
+    person.server.model.add_script("Peppermint ", gate, "locomotive")
     tab.get_by_role("switch", name="Temporary chat").click()
-    write(tab, SECRET)
+    send(tab, SECRET)
     expect(tab.get_by_text("Peppermint")).to_be_visible()
     tab.get_by_role("button", name="Stop").first.click()
     expect(tab.locator("[data-turn][data-kind=interrupted]")).to_have_count(1)
-    person.house.model.release(gate)
-    person.house.model.says(Status(400))
-    write(tab, "Tangerine solstice")
+    person.server.model.release(gate)
+    person.server.model.add_script(Status(400))
+    send(tab, "Tangerine solstice")
     expect(tab.get_by_role("group", name="Failed message")).to_be_visible()
     expect(tab.locator("[data-turn]")).to_have_count(1)
     tab.get_by_role("button", name="Retry").click()
     expect(tab.locator("[data-turn]")).to_have_count(2)
-    left = held_by(tab, person.house)
+    left = held_by(tab, person.server)
     assert not [each for each in (SECRET, "Peppermint", "Tangerine solstice") if each in left]
     assert person.chats() == []
 
 
-def says_that_nothing_is_kept(page: Page, house: House) -> None:
+def says_that_nothing_is_kept(page: Page, page_server: PageServer) -> None:
     """It says so of each chat, and nothing of what is said in one is left."""
     expect(page.get_by_text(SAID)).to_be_visible()
     expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
-    write(page, SECRET)
+    send(page, SECRET)
     expect(page.locator("[data-turn]")).to_have_count(1)
-    assert SECRET not in held_by(page, house)
+    assert SECRET not in held_by(page, page_server)
     page.get_by_role("button", name="New chat").click()
     page.get_by_role("button", name="Leave and discard").click()
     expect(page.locator("[data-turn]")).to_have_count(0)
@@ -119,12 +126,12 @@ def says_that_nothing_is_kept(page: Page, house: House) -> None:
 
 @pytest.mark.parametrize(("own", "query"), [("gossip", ""), (None, "?scope=gossip"), (None, "?keep=no")])
 def test_unkept_scope_or_address_shows_the_not_kept_notice_in_every_chat(
-    own: str | None, query: str, house: House, profile: Profile
+    own: str | None, query: str, page_server: PageServer, profile: Profile
 ) -> None:
     """By the scope of the token, or of the address, or because the address asks for it. By the settings of
     the server: see test_sign_in."""
-    person = house.person(chat_scope=own)
+    person = page_server.person(chat_scope=own)
     page = profile(person).new_page()
-    page.goto(f"{house.url}/{query}")
-    says_that_nothing_is_kept(page, house)
+    page.goto(f"{page_server.url}/{query}")
+    says_that_nothing_is_kept(page, page_server)
     assert person.chats() == []

@@ -1,4 +1,4 @@
-"""Text of a model in the page, and what the page may be made of by it."""
+"""A page that shows text of a model, watched for scripts, requests and forbidden elements."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.chatting import chat_of, said, show, write
 from tests.web.page_server import Person, Profile
+from tests.web.thread import import_chat, message_item, open_chat, send
 
 END = "This is the end of it."
-"""The last paragraph of each text: when it is there, all of it is."""
+"""The last paragraph of each text, shown when the whole text is."""
 
 STRANGE = """() => {
   const tags = new Set(("P H2 H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE EM STRONG DEL BR HR "
@@ -33,46 +33,46 @@ STRANGE = """() => {
 }"""
 
 
-class Watched:
-    """A page of somebody's in which anything that runs, and all that is asked for, is seen."""
+class WatchedPage:
+    """Records the scripts and requests of a page."""
 
     def __init__(self, profile: Profile, person: Person) -> None:
         self.person = person
         self.ran: list[str] = []
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self._chats = itertools.count()
         context = profile(person)
-        context.on("request", lambda request: self.asked.append(request.url))
+        context.on("request", lambda request: self.requested.append(request.url))
         context.expose_function("owned", lambda *words: self.ran.append(str(words)))
         context.add_init_script(
             "window.alert = window.confirm = window.prompt = (...words) => window.owned(...words)"
         )
         self.page: Page = context.new_page()
 
-    def shows(self, *texts: str) -> Locator:
-        """Open a chat in which a model has said this, or each of these; a chat opens with twelve at most."""
+    def show_texts(self, *texts: str) -> Locator:
+        """Open a chat with these answers; a chat opens with twelve at most."""
         turns = [
-            {"input": [said("Tell me")], "output": [said(f"{each}\n\n{END}", "assistant")]} for each in texts
+            {"input": [message_item("Tell me")], "output": [message_item(f"{each}\n\n{END}", "assistant")]}
+            for each in texts
         ]
-        show(self.page, self.person, chat_of(self.person, turns, f"Said {next(self._chats)}"))
+        open_chat(self.page, self.person, import_chat(self.person, turns, f"Said {next(self._chats)}"))
         return self._shown(len(texts))
 
-    def streams(self, *chunks: str, before: int = 0) -> Locator:
-        """Ask a model that says this bit by bit; so many turns were there before."""
-        self.person.house.model.says(*chunks, f"\n\n{END}")
+    def stream(self, *chunks: str, before: int = 0) -> Locator:
+        """Run a turn whose answer arrives in these chunks, after `before` other turns."""
+        self.person.server.model.add_script(*chunks, f"\n\n{END}")
         if before == 0:
-            self.page.goto(self.person.house.url)
-        write(self.page, "Tell me")
+            self.page.goto(self.person.server.url)
+        send(self.page, "Tell me")
         return self._shown(before + 1)
 
-    def is_untouched(self) -> None:
-        """Nothing ran, nothing was asked for elsewhere, and the text is made of what it may be made of."""
+    def expect_unharmed(self) -> None:
+        """Expect no script, no foreign request and only allowed elements, in a page that still works."""
         strange = self.page.evaluate(STRANGE)
         assert strange == [], strange
         assert self.ran == [], self.ran
-        elsewhere = foreign(self.asked, self.person.house.url)
+        elsewhere = foreign_urls(self.requested, self.person.server.url)
         assert elsewhere == [], elsewhere
-        # And it still does what it is asked to.
         self.page.get_by_role("textbox", name="Message").fill("Still here")
         expect(self.page.get_by_role("textbox", name="Message")).to_have_value("Still here")
 
@@ -82,6 +82,5 @@ class Watched:
         return shown
 
 
-def foreign(asked: Sequence[str], url: str) -> list[str]:
-    """What was asked for that is neither the server's nor in the page itself."""
-    return [each for each in asked if not each.startswith((f"{url}/", "data:", "blob:"))]
+def foreign_urls(requested: Sequence[str], url: str) -> list[str]:
+    return [each for each in requested if not each.startswith((f"{url}/", "data:", "blob:"))]
