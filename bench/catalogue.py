@@ -23,7 +23,7 @@ from turnledger import Ledger
 from turnledger.engine.conversations.search import AT_ONCE, make_findable
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn import commit
-from turnledger.model.conversation import Branch, Conversation, NamedBy
+from turnledger.model.conversation import Branch, Conversation, TitleSource
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind
@@ -81,7 +81,7 @@ def row_of(owner: str, number: int, count: int, dice: random.Random) -> tuple[Co
         scope="shop" if number % 2 else "",
         tags=("birds", "work") if is_rare else ("work",),
         title=" ".join(("titled", *words[:7])),
-        named_by=NamedBy.MODEL,
+        named_by=TitleSource.MODEL,
     )
     committed = Turn.of(
         id=turn,

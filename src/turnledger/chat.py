@@ -55,10 +55,10 @@ from turnledger.engine.turn.validation import (
     turn_request,
 )
 from turnledger.errors import InvalidInput
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.event import Event
-from turnledger.model.flags import FlagsOf
+from turnledger.model.flags import FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import OnStop, Turn
@@ -326,7 +326,7 @@ class Chat:
         )
         await process.persist(flag, request)
 
-    async def flags(self, *turns: str) -> FlagsOf:
+    async def flags(self, *turns: str) -> FlagsByTurn:
         """Return the flags of these turns: turn → place among its items → flags, for each hidden item."""
         check_limit(len(turns))
         names = tuple(map(TurnId, turns))
@@ -401,7 +401,7 @@ class Chat:
         request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
         return await self._process.store.read(info, request)
 
-    async def summary(self) -> Listed:
+    async def summary(self) -> ChatEntry:
         """Return the conversation as a list shows it: with its number of turns, preview, and whether a turn
         runs."""
         request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())

@@ -37,12 +37,12 @@ from turnledger.engine.turn.validation import (
     target_of,
     turn_request,
 )
-from turnledger.model.catalogue import ListPosition, Page, Wanted
+from turnledger.model.catalogue import ChatFilter, ListPosition, Page
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Conversation, Usage, Within
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.text.search import sought_in
+from turnledger.model.text.search import parse_query
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import Turn
 from turnledger.transfer import Refuses, Transfer
@@ -278,7 +278,7 @@ class Chats:
         meanwhile moves to the front. Raises InvalidInput for an invalid cursor.
         """
         process = self._process
-        wanted = Wanted(
+        wanted = ChatFilter(
             owner=self.owner,
             scope=self._scope,
             tag=None if tag is None else tag_of(tag),
@@ -300,7 +300,7 @@ class Chats:
         """
         now, before = self._process.clock.due_ms(), place_of(cursor)
         request = SearchRequest(
-            self.owner, self._scope, sought_in(text), before, check_limit(limit), now, self._within
+            self.owner, self._scope, parse_query(text), before, check_limit(limit), now, self._within
         )
         return await search_all(self._process.store, request)
 

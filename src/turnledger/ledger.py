@@ -23,7 +23,7 @@ from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.check import Finding
 from turnledger.model.conversation import EVERYWHERE, LOCAL, Within
 from turnledger.model.ids import RandomBits, SystemEntropy
-from turnledger.model.retention import Retained
+from turnledger.model.retention import RetentionReport
 from turnledger.stores.url import back_up_store, open_store
 from turnledger.transfer import Transfer
 
@@ -133,7 +133,7 @@ class Ledger(Chats):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def retain(self) -> Retained:
+    async def retain(self) -> RetentionReport:
         """Apply the retention limits of each owner, and report what was removed; a timer does so, too.
 
         Conversations older than Limits.retain_for are deleted and can be restored. Beyond

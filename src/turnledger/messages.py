@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from turnledger.model.messages.messages import items_of_messages, messages_of
-from turnledger.model.messages.repair import Change, Pending, Repaired, repair
+from turnledger.model.messages.repair import Pending, RepairChange, RepairedHistory, repair
 
 __all__ = [
-    "Change",
     "Pending",
-    "Repaired",
+    "RepairChange",
+    "RepairedHistory",
     "items_of_messages",
     "messages_of",
     "repair",

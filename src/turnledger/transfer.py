@@ -43,7 +43,7 @@ from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.markdown import markdown_head, markdown_turn
-from turnledger.model.transfer import LONGEST_WHY, ChatLine, Did, ImportReport
+from turnledger.model.transfer import REASON_LENGTH, ChatLine, ImportOutcome, ImportReport
 
 Refuses: TypeAlias = Callable[[str], str | None]
 """Returns the reason why a scope takes no imported chats, or None if it does."""
@@ -159,7 +159,7 @@ class Transfer:
         if header.touched_at > latest:
             header = msgspec.structs.replace(header, touched_at=header.created_at)
             why = "It was last used in the future: touched_at is created_at."
-            found.notes.add(found.line, Did.REPAIRED, why, chat=found.id)
+            found.notes.add(found.line, ImportOutcome.REPAIRED, why, chat=found.id)
         try:
             plan = await _planned(header, found, owner, process.limits)
             now, due = process.clock.now_ms(), process.clock.due_ms()
@@ -177,7 +177,7 @@ class Transfer:
             return [_refused(found, str(problem))]
         except ConversationUnavailable:
             return [_refused(found, "The chat of its id was deleted meanwhile. Import it again.")]
-        is_new = imported.reports[-1].did is Did.IMPORTED
+        is_new = imported.reports[-1].did is ImportOutcome.IMPORTED
         return [*(plan.reports if is_new else ()), *imported.reports]
 
     async def _compared(self, plan: Plan, found: Conversation) -> Imported:
@@ -211,7 +211,7 @@ def _is_large(found: ReadChat) -> bool:
 
 
 def _refused(found: ReadChat, why: str) -> ImportReport:
-    return ImportReport(line=found.line, did=Did.REFUSED, chat=found.id, why=why[:LONGEST_WHY])
+    return ImportReport(line=found.line, did=ImportOutcome.REFUSED, chat=found.id, why=why[:REASON_LENGTH])
 
 
 async def _pieces(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:

@@ -11,12 +11,12 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.resend import OnDivergence
-from turnledger.model.catalogue import Listed, Page
+from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.check import Finding, Rule
-from turnledger.model.conversation import Conversation, NamedBy, Usage
+from turnledger.model.conversation import Conversation, TitleSource, Usage
 from turnledger.model.flags import Flags
-from turnledger.model.retention import ResetPolicy, Retained, Retired
+from turnledger.model.retention import ResetPolicy, RetentionReport, RetiredConversation
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 
@@ -24,27 +24,27 @@ __all__ = [
     "AttemptState",
     "BeginKind",
     "ChangeKind",
+    "ChatEntry",
     "Chats",
     "Conversation",
     "Finding",
     "Flags",
     "Hit",
     "ImportReport",
-    "Listed",
     "LiveChange",
-    "NamedBy",
     "OnDivergence",
     "Outcome",
     "Page",
     "ResetPolicy",
-    "Retained",
-    "Retired",
+    "RetentionReport",
+    "RetiredConversation",
     "Rule",
     "Runner",
     "SearchPage",
     "SentMessages",
     "SetAside",
     "Sibling",
+    "TitleSource",
     "TurnBlock",
     "TurnKind",
     "Usage",

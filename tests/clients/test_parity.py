@@ -20,7 +20,7 @@ from turnledger.client.shapes import FoundChat
 from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat, TurnStream
 from turnledger.client.sync.client import Chats
-from turnledger.model.transfer import Did, ImportReport
+from turnledger.model.transfer import ImportOutcome, ImportReport
 from turnledger.model.turn import Failure
 from turnledger.server.openapi.schemas import COMPONENTS, Components
 
@@ -168,4 +168,4 @@ def test_typescript_change_has_the_fields_of_the_api_shape() -> None:
 def test_typescript_import_report_has_the_fields_and_outcomes_of_python() -> None:
     found = members("ImportReport")
     assert set(found) == set(ImportReport.__struct_fields__)
-    assert found["did"][1] == {f'"{did}"' for did in Did}
+    assert found["did"][1] == {f'"{did}"' for did in ImportOutcome}

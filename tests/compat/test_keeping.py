@@ -13,7 +13,7 @@ from tests.compat.completions import CONTINUED, CREATED, Way, assistant, both_wa
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, Served
 from turnledger.hosting import Host
-from turnledger.model.conversation import NamedBy
+from turnledger.model.conversation import TitleSource
 from turnledger.server.config.settings import ChatSettings, ScopeSettings, ServerLimits, Settings
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Status
@@ -168,7 +168,7 @@ def named(served: Served) -> None:
     served.until(lambda: not titles.tasks)
 
 
-def title(served: Served, conversation_key: str) -> tuple[str | None, NamedBy | None]:
+def title(served: Served, conversation_key: str) -> tuple[str | None, TitleSource | None]:
     found = served.do(served.chat(conversation_key).info())
     return found.title, found.named_by
 
@@ -180,10 +180,10 @@ def test_title_is_made_by_the_model_after_the_first_turn(serve: Serve, store_url
     told = way(served.client("k"), "How is the weather in Rome today?")
     assert told.text == "It rains."  # whole, while the one who names it has not said a word
     served.arrived(gate)
-    assert title(served, "k") == ("How is the weather in Rome today?", NamedBy.WORDS)
+    assert title(served, "k") == ("How is the weather in Rome today?", TitleSource.WORDS)
     served.release(gate)
     named(served)
-    assert title(served, "k") == ("Weather in Rome", NamedBy.MODEL)
+    assert title(served, "k") == ("Weather in Rome", TitleSource.MODEL)
     way(served.client("k"), "And now?")
     named(served)
     models = [each.body["model"] for each in served.upstream.received]
@@ -203,7 +203,7 @@ def test_title_by_the_model_does_not_change_the_revision(serve: Serve) -> None:
     named(served)
     assert served.do(served.chat("k").info()).revision == before.revision
     served.do(served.chat("k").update(title="Mine", revision=before.revision))
-    assert title(served, "k") == ("Mine", NamedBy.PERSON)
+    assert title(served, "k") == ("Mine", TitleSource.PERSON)
 
 
 def test_title_by_a_person_wins_over_a_pending_model_title(serve: Serve, store_url: str) -> None:
@@ -214,7 +214,7 @@ def test_title_by_a_person_wins_over_a_pending_model_title(serve: Serve, store_u
     served.do(served.chat("k").update(title="Mine"))
     served.release(gate)
     named(served)
-    assert title(served, "k") == ("Mine", NamedBy.PERSON)
+    assert title(served, "k") == ("Mine", TitleSource.PERSON)
 
 
 def test_title_by_a_person_prevents_a_model_title(serve: Serve) -> None:
@@ -241,7 +241,7 @@ def test_title_failure_leaves_the_first_words(serve: Serve, script: list[Any]) -
     served = serve(["Yes."], script, ["Again."], settings=TITLED)
     whole(served.client("k"), "Hello there")
     named(served)
-    assert title(served, "k") == ("Hello there", NamedBy.WORDS)
+    assert title(served, "k") == ("Hello there", TitleSource.WORDS)
     assert whole(served.client("k"), "Hello").text == "Again."
     assert len(served.upstream.received) == 3
 
@@ -253,7 +253,7 @@ def test_title_is_not_made_for_a_failed_first_turn(serve: Serve) -> None:
     assert len(served.upstream.received) == 1
     whole(served.client("k"), "Hello")  # the first that is committed
     named(served)
-    assert title(served, "k") == ("Its name", NamedBy.MODEL)
+    assert title(served, "k") == ("Its name", TitleSource.MODEL)
 
 
 def test_title_is_not_made_for_unkept_chats(serve: Serve) -> None:
@@ -283,7 +283,7 @@ def test_title_is_not_made_again_for_an_edited_first_turn(serve: Serve) -> None:
     again = streamed(served.client("k", X_Conversation_Messages="full"), [user("Hallo")])
     assert again.state == "branched"
     assert len(served.upstream.received) == 3
-    assert title(served, "k") == ("A name", NamedBy.MODEL)
+    assert title(served, "k") == ("A name", TitleSource.MODEL)
     assert assistant("Other.")["content"] == again.text
 
 
@@ -292,7 +292,7 @@ def test_title_is_made_for_native_turns(serve: Serve) -> None:
     body = {"model": "scripted", "input": "How is the weather?", "conversation_key": "k"}
     assert served.http.post("/api/turns", json=body).status_code == 200
     named(served)
-    assert title(served, "k") == ("Weather", NamedBy.MODEL)
+    assert title(served, "k") == ("Weather", TitleSource.MODEL)
 
 
 def test_title_is_made_after_the_client_disconnects(serve: Serve) -> None:
@@ -303,4 +303,4 @@ def test_title_is_made_after_the_client_disconnects(serve: Serve) -> None:
     served.release(gate)
     served.until(lambda: len(served.upstream.received) == 2)
     named(served)
-    assert title(served, "k") == ("Weather", NamedBy.MODEL)
+    assert title(served, "k") == ("Weather", TitleSource.MODEL)

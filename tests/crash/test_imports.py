@@ -11,7 +11,7 @@ import pytest
 from tests.fork_server import Forked
 from turnledger import Ledger, Limits
 from turnledger.errors import StoreError
-from turnledger.model.transfer import Did
+from turnledger.model.transfer import ImportOutcome
 from turnledger.stores.memory.tables import MemoryTables
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.testing.scripted_model import ScriptedModel
@@ -74,7 +74,7 @@ async def test_killed_import_leaves_whole_chats_and_is_resumable(chats: list[byt
         assert len(found) >= after
     async with await Ledger.open(url) as ledger:
         reports = [report async for report in ledger.import_lines([file.read_bytes()])]
-        assert {report.did for report in reports} <= {Did.IMPORTED, Did.UNCHANGED}
+        assert {report.did for report in reports} <= {ImportOutcome.IMPORTED, ImportOutcome.UNCHANGED}
         assert len(reports) == len(chats)
     assert await exported(url) == chats
 
@@ -104,5 +104,5 @@ async def test_import_that_fails_at_any_turn_leaves_no_chat(
         assert await ledger.check() == []
         assert (await ledger.usage()).bytes == 0
         reports = [report async for report in ledger.import_lines([chats[0]])]
-        assert [report.did for report in reports] == [Did.IMPORTED]
+        assert [report.did for report in reports] == [ImportOutcome.IMPORTED]
         assert b"".join([line async for line in ledger.export_all()]) == chats[0]

@@ -11,7 +11,7 @@ from turnledger.engine.conversations.resolve import update
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import RevisionConflict
 from turnledger.hosting import Host
-from turnledger.model.conversation import NamedBy
+from turnledger.model.conversation import TitleSource
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, soon, user
 
@@ -31,7 +31,7 @@ class TestTitles:
         chat, same = await stage.shared_chat()
         await exchange(chat, "  Where is\nmy order of today? " + "x" * 100)
         found = await same.info()
-        assert (found.title, found.named_by) == ("Where is my order of today?…", NamedBy.WORDS)
+        assert (found.title, found.named_by) == ("Where is my order of today?…", TitleSource.WORDS)
         await exchange(same, "Another question")
         assert await chat.info() == await same.info()
         assert (await chat.info()).title == found.title
@@ -45,7 +45,7 @@ class TestTitles:
             await (await there.chat(chat)).update(title="Mine", tags=["a"], pinned=True, revision=1)
         await soon(task)
         found = await chat.info()
-        assert (found.title, found.named_by, found.revision) == ("Mine", NamedBy.PERSON, 2)
+        assert (found.title, found.named_by, found.revision) == ("Mine", TitleSource.PERSON, 2)
         assert (found.tags, found.pinned) == (("a",), True)
 
     async def test_automatic_title_causes_no_revision_conflict_for_a_rename(self, stage: Stage) -> None:
@@ -70,7 +70,7 @@ class TestTitles:
         await chain(chat, 2)
         await chat.update(title="Mine again")
         found = await same.update(title="")
-        assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
+        assert (found.title, found.named_by) == ("q1", TitleSource.WORDS)
         assert (await chat.update(title="")).revision == found.revision
 
     async def test_blank_title_counts_as_no_title(self, stage: Stage) -> None:
@@ -79,7 +79,7 @@ class TestTitles:
         await exchange(same, "q1")
         await chat.update(title="Mine")
         found = await chat.update(title=" \n")
-        assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
+        assert (found.title, found.named_by) == ("q1", TitleSource.WORDS)
 
     async def test_title_from_a_question_hidden_from_the_user_is_removed(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -117,7 +117,7 @@ class TestTitles:
         name = Host(there.ledger).name_by_model
         named = await name(chat.id, "By a model")
         assert named == await chat.info()
-        assert (named.title, named.named_by, named.revision) == ("By a model", NamedBy.MODEL, 1)
+        assert (named.title, named.named_by, named.revision) == ("By a model", TitleSource.MODEL, 1)
         assert await name(chat.id, "By another") is None
         assert await name(mine.id, "By a model") is None
         assert await name(chat.id, "By a model", owner="eve") is None

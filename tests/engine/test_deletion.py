@@ -18,7 +18,7 @@ from turnledger.ledger import Ledger
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import BLOCK, Claim, ConversationState
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.retention import Retained
+from turnledger.model.retention import RetentionReport
 from turnledger.model.turn import Attempt, AttemptState, OnStop, TurnKind
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -269,7 +269,7 @@ class TestRetention:
         chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(1_000_000 * HOUR)
         await here.store.beat()
-        assert await here.ledger.retain() == Retained()
+        assert await here.ledger.retain() == RetentionReport()
         assert len(await chat.turns()) == 1
 
     async def test_unlisted_conversation_without_effects_is_removed_after_a_day(self, stage: Stage) -> None:

@@ -103,7 +103,7 @@ class TestTokens:
         less, _ = await tokens.create(
             scopes=[TokenScope.TURNS_RUN], chat_scope="shop", models=["b"], lifetime=30, parent=parent.id
         )
-        assert not less.beyond(parent)
+        assert not less.excess_over(parent)
         bens, _ = await tokens.create(owner="ben", scopes=[TokenScope.TURNS_RUN], parent=parent.id)
         assert (bens.owner, bens.chat_scope) == ("ben", "shop")
         assert (less.models, less.expires_at) == (("b",), stage.clock.now_ms() + 30_000)

@@ -14,7 +14,7 @@ from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Within
 from turnledger.model.event import ItemDone, TurnFinished
 from turnledger.model.item import Item
-from turnledger.model.transfer import Did
+from turnledger.model.transfer import ImportOutcome
 from turnledger.model.turn import TurnKind
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.branches import purge_all
@@ -57,7 +57,7 @@ class TestTransfer:
         if not is_said:
             file = file.replace(b',"effects":[2]', b"")  # as earlier versions wrote it
         async with other_ledger() as there:
-            assert outcomes_of(await import_file(there, file)) == [Did.IMPORTED]
+            assert outcomes_of(await import_file(there, file)) == [ImportOutcome.IMPORTED]
             assert await there.check() == []
             copy = await there.conversation(chat.id)
             await soon(copy.undo())
@@ -78,8 +78,8 @@ class TestTransfer:
         await soon(chat.undo(forget=True))
         file = await export(here, chat.id)
         async with other_ledger() as there:
-            assert outcomes_of(await import_file(there, file)) == [Did.IMPORTED]
-            assert outcomes_of(await import_file(there, file)) == [Did.UNCHANGED]
+            assert outcomes_of(await import_file(there, file)) == [ImportOutcome.IMPORTED]
+            assert outcomes_of(await import_file(there, file)) == [ImportOutcome.UNCHANGED]
             assert await export(there, chat.id) == file
             copy = await there.conversation(chat.id)
             for branch in (first.branch, other):
@@ -94,8 +94,8 @@ class TestTransfer:
             line = msgspec.json.encode({**msgspec.json.decode(head), "forgotten": given})
             async with other_ledger() as there:
                 assert outcomes_of(await import_file(there, line + b"\n" + rest)) == [
-                    Did.DROPPED,
-                    Did.IMPORTED,
+                    ImportOutcome.DROPPED,
+                    ImportOutcome.IMPORTED,
                 ]
 
     async def test_imported_chat_is_listed_searchable_and_reported_to_followers(self, stage: Stage) -> None:
@@ -139,7 +139,7 @@ class TestTransfer:
         await chat.undo()
         changed = await export(here, chat.id)
         reports = await import_file(here, file)
-        assert outcomes_of(reports) == [Did.CONFLICT]
+        assert outcomes_of(reports) == [ImportOutcome.CONFLICT]
         assert await export(here, chat.id) == changed
 
     async def test_concurrent_imports_of_one_file_create_each_chat_once(self, stage: Stage) -> None:
@@ -150,7 +150,7 @@ class TestTransfer:
             file = await export_all(other)
         one, two = await soon(asyncio.gather(import_file(here.ledger, file), import_file(there.ledger, file)))
         ends = [{first.did, second.did} for first, second in zip(one, two, strict=True)]
-        assert ends == [{Did.IMPORTED, Did.UNCHANGED}] * len(chats)
+        assert ends == [{ImportOutcome.IMPORTED, ImportOutcome.UNCHANGED}] * len(chats)
         assert await export_all(there.ledger) == file
         assert await here.ledger.check() == []
 
@@ -166,13 +166,15 @@ class TestTransfer:
         told = []
         for file in (foreign, never):
             reports = await import_file(here, file, owner="ben", keep_ids=False)
-            assert outcomes_of(reports) == [Did.RENAMED, Did.IMPORTED]
+            assert outcomes_of(reports) == [ImportOutcome.RENAMED, ImportOutcome.IMPORTED]
             told.append([ANY_ID.sub(b"", str(report).encode()) for report in reports])
             name = str(reports[-1].chat)
             assert without_ids(await export(here, name, owner="ben")) == without_ids(foreign)
-            assert outcomes_of(await import_file(here, file, owner="ben", keep_ids=False)) == [Did.UNCHANGED]
+            assert outcomes_of(await import_file(here, file, owner="ben", keep_ids=False)) == [
+                ImportOutcome.UNCHANGED
+            ]
         assert told[0] == told[1]
-        assert outcomes_of(await import_file(here, foreign, keep_ids=False)) == [Did.UNCHANGED]
+        assert outcomes_of(await import_file(here, foreign, keep_ids=False)) == [ImportOutcome.UNCHANGED]
         assert await export(here, chat.id) == foreign
         assert await here.check() == []
 
@@ -202,7 +204,7 @@ class TestTransfer:
             for _ in range(10):
                 await there.tend()
             gate.release()
-            assert outcomes_of(await soon(importing)) == [Did.IMPORTED]
+            assert outcomes_of(await soon(importing)) == [ImportOutcome.IMPORTED]
         assert await export(here.ledger, chat.id) == file
         assert await here.ledger.check() == []
 
@@ -212,10 +214,10 @@ class TestTransfer:
         await exchange(chat, "hi")
         file = await export(here, chat.id)
         reports = await import_file(here, file, within=Within("t"))
-        assert only_report(reports).did is Did.IMPORTED
+        assert only_report(reports).did is ImportOutcome.IMPORTED
         [name] = chats_in(await export_all(here, within=Within("t")))
         assert only_report(reports).chat == name != chat.id
-        assert outcomes_of(await import_file(here, file, within=Within("t"))) == [Did.UNCHANGED]
+        assert outcomes_of(await import_file(here, file, within=Within("t"))) == [ImportOutcome.UNCHANGED]
         assert await here.check() == []
 
     async def test_imported_chat_whose_conversation_key_is_taken_loses_its_key(self, stage: Stage) -> None:
@@ -226,10 +228,10 @@ class TestTransfer:
             await exchange(chat, "hi")
             file = await export(there, chat.id)
         reports = await import_file(here, file)
-        assert outcomes_of(reports) == [Did.DROPPED, Did.IMPORTED]
+        assert outcomes_of(reports) == [ImportOutcome.DROPPED, ImportOutcome.IMPORTED]
         assert (await here.conversation(conversation_key="k")).id == taken.id
         assert (await here.conversation(chat.id)).conversation_key is None
-        assert outcomes_of(await import_file(here, file)) == [Did.UNCHANGED]
+        assert outcomes_of(await import_file(here, file)) == [ImportOutcome.UNCHANGED]
 
     async def test_export_includes_effects_not_yet_settled_as_a_settled_turn(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
@@ -239,10 +241,10 @@ class TestTransfer:
         file = await export(here, chat.id)
         assert b'"kind":"settled"' in file
         async with other_ledger() as there:
-            assert outcomes_of(await import_file(there, file)) == [Did.IMPORTED]
+            assert outcomes_of(await import_file(there, file)) == [ImportOutcome.IMPORTED]
             assert await export(there, chat.id) == file
             assert await there.check() == []
-        assert outcomes_of(await import_file(here, file)) == [Did.UNCHANGED]
+        assert outcomes_of(await import_file(here, file)) == [ImportOutcome.UNCHANGED]
         model = ScriptedModel(["ok"])
         await soon(chat.run(model, "next"))
         assert model.executed["pay"] == 0
@@ -254,6 +256,6 @@ class TestTransfer:
         chat = await rich_chat(here)
         file = await export(here, chat.id)
         await chat.delete()
-        assert outcomes_of(await import_file(here, file)) == [Did.CONFLICT]
+        assert outcomes_of(await import_file(here, file)) == [ImportOutcome.CONFLICT]
         await here.restore(chat.id)
-        assert outcomes_of(await import_file(here, file)) == [Did.UNCHANGED]
+        assert outcomes_of(await import_file(here, file)) == [ImportOutcome.UNCHANGED]

@@ -22,7 +22,7 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
 )
-from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import ResetPolicy
@@ -330,7 +330,7 @@ class SaveFlags:
     turn: TurnId
     flags: dict[int, Flags]
 
-    async def take(self, tables: Tables) -> FlagsOf:
+    async def take(self, tables: Tables) -> FlagsByTurn:
         for owner in OWNERS:
             if await tables.turn(owner, self.turn) is not None:
                 before = await tables.flags(owner, (self.turn,))

@@ -79,7 +79,7 @@ from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.turn.request import MustReachDisk
 from turnledger.engine.turn.running_turn import record
-from turnledger.model.catalogue import ListPosition, Wanted
+from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation, Ticket, Within
 from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.retention import NEVER, ResetPolicy
@@ -465,7 +465,7 @@ class Operations(RuleBasedStateMachine):
         self.pair.read(attempts_page, page)
         behind = ListPosition(self.now, CONVERSATIONS[place])
         for scope, archived in product((None, "app"), (None, False, True)):
-            wanted = Wanted(owner=owner, scope=scope, archived=archived)
+            wanted = ChatFilter(owner=owner, scope=scope, archived=archived)
             self.pair.read(list_page, ListChats(wanted, behind, 2, self.now))
         fields = one_of(self.requests, pick).fields
         asked = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])

@@ -33,7 +33,7 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
 from turnledger.errors import StoreError
-from turnledger.model.catalogue import Wanted
+from turnledger.model.catalogue import ChatFilter
 from turnledger.model.conversation import ConversationState
 from turnledger.model.flags import Flags
 from turnledger.model.retention import ResetPolicy
@@ -293,6 +293,6 @@ def test_list_page_skips_lapsed_conversations_and_is_not_empty_while_more_follow
     """A lapsed conversation is taken out of the page, not out of what the page is taken from."""
     make(pair, 0, at=1_000)
     make(pair, 1, at=1_500, expires_after=100)
-    everything = pair.read(list_page, ListChats(Wanted(owner="ann"), None, 10, 2_000)).value
+    everything = pair.read(list_page, ListChats(ChatFilter(owner="ann"), None, 10, 2_000)).value
     assert [each.conversation.id for each in everything.chats] == [CONVERSATIONS[0]]
-    assert pair.read(list_page, ListChats(Wanted(owner="ann"), None, 1, 2_000)).value == everything
+    assert pair.read(list_page, ListChats(ChatFilter(owner="ann"), None, 1, 2_000)).value == everything

@@ -22,7 +22,7 @@ from turnledger.engine.turn.request import (
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model import event_log
 from turnledger.model.item import Item, result_of
-from turnledger.model.journal import Journal, finished, started
+from turnledger.model.journal import Journal, item_record, start_record
 from turnledger.model.messages.calls import check_turn
 from turnledger.model.turn import Failure, OnStop, Turn, TurnKind, instructed_after
 
@@ -81,7 +81,7 @@ class Asked:
             place = next((each for each in waiting if each not in journal.started), None)
             if place is not None:
                 journal.started[place] = what == "start reading"
-                return [started(place, read_only=what == "start reading")], journal
+                return [start_record(place, read_only=what == "start reading")], journal
         item = assistant(f"text {len(journal.items)}")
         if what == "result" and waiting and not ends_thinking:
             item = result_of(journal.items[waiting[0]], "found")
@@ -90,7 +90,7 @@ class Asked:
         elif what == "think":
             item = reasoning()
         journal.items.append(item)
-        return [finished(item)], journal
+        return [item_record(item)], journal
 
     def record(self, records: list[bytes], late: int) -> RecordRequest:
         begun = self._lane()

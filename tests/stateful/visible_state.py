@@ -24,7 +24,7 @@ from turnledger.engine.attempt.idempotency import claimed_as
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt
-from turnledger.model.catalogue import Listed, ListPosition, Wanted
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import Branch, Within
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn
@@ -116,17 +116,17 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         # Also after one that is not listed itself: it may have been when its page was read.
         if found is not None:
             place = ListPosition(found.touched_at, found.id)
-            yield f"{owner}'s page after {number}", await tables.listed(Wanted(owner=owner), place, 2)
+            yield f"{owner}'s page after {number}", await tables.listed(ChatFilter(owner=owner), place, 2)
     for scope, key in product(SCOPES, CONVERSATION_KEYS):
         yield (
             f"{owner}'s conversation {key!r} in {scope!r}",
             await tables.conversation_by_key(owner, scope, key),
         )
     for scope, size in product((None, *SCOPES), (1, 2, ALL)):
-        wanted = Wanted(owner=owner, scope=scope)
+        wanted = ChatFilter(owner=owner, scope=scope)
         yield f"{owner}'s list of {scope!r} by {size}", await _paged(tables, wanted, size)
     for chosen in CHOICES:
-        yield f"{owner}'s list of {chosen}", await _paged(tables, Wanted(owner=owner, **chosen), 2)
+        yield f"{owner}'s list of {chosen}", await _paged(tables, ChatFilter(owner=owner, **chosen), 2)
     for number, turn in enumerate(TURNS, 1):
         yield f"{owner}'s turn {number}", await tables.turn(owner, turn)
         yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
@@ -155,10 +155,10 @@ async def _of_tokens(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
             yield f"{owner}'s valid tokens at {now}", await tables.count_tokens(owner, now, 3)
 
 
-async def _paged(tables: Tables, wanted: Wanted, size: int) -> list[Listed]:
-    listed: list[Listed] = []
+async def _paged(tables: Tables, wanted: ChatFilter, size: int) -> list[ChatEntry]:
+    listed: list[ChatEntry] = []
     page = await tables.listed(wanted, None, size)
     while page:
         listed += page
-        page = await tables.listed(wanted, ListPosition.behind(page[-1]), size)
+        page = await tables.listed(wanted, ListPosition.after(page[-1]), size)
     return listed

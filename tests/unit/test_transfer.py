@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from turnledger import Chat, Ledger, Limits
 from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.hosting import Host
-from turnledger.model.transfer import ENDS, Did
+from turnledger.model.transfer import ENDS, ImportOutcome
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.url import open_store
 from turnledger.testing.fake_clock import FakeClock
@@ -160,11 +160,11 @@ def test_export_imported_elsewhere_recreates_the_same_chats(
         Random(seed).shuffle(chats)
         async with ledger_over(there, seed=77) as ledger:
             reports = await imported(ledger, b"".join(chats))
-            assert [report.did for report in reports] == [Did.IMPORTED] * len(chats)
+            assert [report.did for report in reports] == [ImportOutcome.IMPORTED] * len(chats)
             assert await exported(ledger) == file
             assert await ledger.check() == []
             again = await imported(ledger, file)
-            assert [report.did for report in again] == [Did.UNCHANGED] * len(chats)
+            assert [report.did for report in again] == [ImportOutcome.UNCHANGED] * len(chats)
             assert await exported(ledger) == file
 
     asyncio.run(story())
@@ -218,14 +218,18 @@ def test_import_of_a_damaged_file_leaves_the_store_consistent(
             ends = {report.line: report.did for report in reports if report.did in ENDS}
             again = await imported(ledger, file)
             for report in again:
-                if ends.get(report.line) is Did.IMPORTED and report.turn is None and report.did in ENDS:
-                    assert report.did in (Did.UNCHANGED, Did.CONFLICT)
-            assert Did.IMPORTED not in {report.did for report in again}
+                if (
+                    ends.get(report.line) is ImportOutcome.IMPORTED
+                    and report.turn is None
+                    and report.did in ENDS
+                ):
+                    assert report.did in (ImportOutcome.UNCHANGED, ImportOutcome.CONFLICT)
+            assert ImportOutcome.IMPORTED not in {report.did for report in again}
             told = await exported(ledger)
             assert await ledger.check() == []
         async with ledger_over("memory", seed=79) as other:
             reports = await imported(other, told)
-            assert {report.did for report in reports} <= {Did.IMPORTED}
+            assert {report.did for report in reports} <= {ImportOutcome.IMPORTED}
             assert await exported(other) == told
 
     asyncio.run(story())
@@ -283,9 +287,12 @@ async def test_import_of_a_chat_dated_in_the_future_clamps_its_use_time_or_refus
         made = {**chat, "id": "b", "created_at": late}
         ahead = {**chat, "id": "c", "touched_at": now + 60_000}
         file = b"".join(msgspec.json.encode(each) + b"\n" for each in (chat, made, ahead))
-        for ends in ([Did.IMPORTED, Did.REFUSED, Did.IMPORTED], [Did.UNCHANGED, Did.REFUSED, Did.UNCHANGED]):
+        for ends in (
+            [ImportOutcome.IMPORTED, ImportOutcome.REFUSED, ImportOutcome.IMPORTED],
+            [ImportOutcome.UNCHANGED, ImportOutcome.REFUSED, ImportOutcome.UNCHANGED],
+        ):
             told = [each async for each in ledger.import_lines([file])]
             assert [each.did for each in told if each.did in ENDS] == ends
-            assert [each.line for each in told if each.did is Did.REPAIRED] == [1]
+            assert [each.line for each in told if each.did is ImportOutcome.REPAIRED] == [1]
         listed = (await ledger.list()).chats
         assert [each.conversation.touched_at for each in listed] == [now + 60_000, now]

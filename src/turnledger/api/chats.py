@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnledger.api.errors import Error
 from turnledger.api.fields import Count, Time, one_of, schema
-from turnledger.model.conversation import ConversationState, NamedBy
+from turnledger.model.conversation import ConversationState, TitleSource
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 Entry_co = TypeVar("Entry_co", covariant=True)
@@ -23,7 +23,7 @@ class ChatInfo(Struct, frozen=True, kw_only=True):
     conversation_key: str | None = None
     scope: str | None = None
     title: str | None = None
-    named_by: Annotated[str, one_of(NamedBy, "The origin of its title.")] | None = None
+    named_by: Annotated[str, one_of(TitleSource, "The origin of its title.")] | None = None
     metadata: dict[str, str] = {}
     tags: tuple[str, ...] = ()
     pinned: bool = False

@@ -16,7 +16,7 @@ from turnledger.api.turns import Attempt, Turn
 from turnledger.model import codec
 from turnledger.model.access.share import Share as StoredShare
 from turnledger.model.access.token import Token as StoredToken
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.item import Item
@@ -50,7 +50,7 @@ def show_chat(shape: type[AnyChat], conversation: Conversation, /, **others: Any
     return view(shape, conversation, scope=conversation.scope or None, **others)
 
 
-def show_listed(listed: Listed) -> ListedChat:
+def show_listed(listed: ChatEntry) -> ListedChat:
     chat = listed.conversation
     # Field by field: lists are long, and looking the names up takes three times as long.
     return ListedChat(
@@ -74,7 +74,7 @@ def show_listed(listed: Listed) -> ListedChat:
     )
 
 
-def show_listed_as(shape: type[AnyListed], listed: Listed, /, **others: Any) -> AnyListed:
+def show_listed_as(shape: type[AnyListed], listed: ChatEntry, /, **others: Any) -> AnyListed:
     return shape(**asdict(show_listed(listed)), **others)
 
 

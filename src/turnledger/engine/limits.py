@@ -22,11 +22,11 @@ from turnledger.model.conversation import (
     Branch,
     Conversation,
     Usage,
+    branch_bytes,
+    chat_count,
+    details_bytes,
     link_of,
-    of_aside,
-    of_branch,
-    of_chat,
-    of_details,
+    set_aside_bytes,
 )
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import Attempt, Turn
@@ -52,7 +52,7 @@ async def store_turn(tables: Tables, owner: str, branch: Branch, turn: Turn, log
     """Insert a turn of a branch; return the bytes of all its turns. The caller saves the branch."""
     await tables.add_turn(turn, log)
     stored = branch.bytes + len(turn.body) + len(log)
-    more = of_branch(stored) - of_branch(branch.bytes)
+    more = branch_bytes(stored) - branch_bytes(branch.bytes)
     if more:
         await tables.count_bytes(owner, more)
     return stored
@@ -61,7 +61,7 @@ async def store_turn(tables: Tables, owner: str, branch: Branch, turn: Turn, log
 async def count_set_aside(tables: Tables, attempt: Attempt) -> Attempt:
     """Count an ended attempt with its journal and log; return it with its count. The caller saves it."""
     journal = await tables.journal(attempt.id)
-    size = of_aside(attempt, journal, await tables.log_chunks(attempt.id, 0, 1))
+    size = set_aside_bytes(attempt, journal, await tables.log_chunks(attempt.id, 0, 1))
     if size != attempt.bytes:
         await tables.count_bytes(attempt.owner, size - attempt.bytes)
     return replace(attempt, bytes=size)
@@ -75,7 +75,7 @@ async def check_room(
     this transaction."""
     new = _NOTHING
     if made is not None:
-        adds_chat, new = True, Usage(bytes=of_branch(0) + of_details(made), chats=of_chat(made))
+        adds_chat, new = True, Usage(bytes=branch_bytes(0) + details_bytes(made), chats=chat_count(made))
     link = link_of(owner)
     if room != BOUNDLESS:
         shown = room if link is None else BOUNDLESS

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
-from turnledger.model.catalogue import Listed, ListPosition, Wanted
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
@@ -28,9 +28,9 @@ from turnledger.model.conversation import (
     Ticket,
     Usage,
 )
-from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
-from turnledger.model.text.search import FoundPlace, Phrase
+from turnledger.model.text.search import Phrase, SearchMatch
 from turnledger.model.turn import Attempt, Turn
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Tables(EndedTables, Protocol):
     async def conversation_by_key(
         self, owner: str, scope: str, conversation_key: str
     ) -> Conversation | None: ...
-    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
+    async def listed(self, wanted: ChatFilter, after: ListPosition | None, limit: int) -> list[ChatEntry]:
         """Matching ones with the state of their current branch, last touched first, after a position.
         Excludes internal and unlisted ones. Must be fast with many chats, and with rare and common tags."""
         ...
@@ -222,11 +222,11 @@ class Tables(EndedTables, Protocol):
     async def stored(self, owner: str) -> Usage: ...
 
     # Flags of items. Purged with their turn.
-    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsByTurn:
         """Those of these turns; turns without flags are left out."""
         ...
 
-    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsByTurn:
         """Those of the turns of these stretches. They are few: it must cost less than reading all turns."""
         ...
 
@@ -400,7 +400,7 @@ class Tables(EndedTables, Protocol):
 
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
-    ) -> list[FoundPlace]:
+    ) -> list[SearchMatch]:
         """Turns and titles of the owner, in one scope or all, that contain all words of these phrases, in
         descending order of place, below `before`; of conversations in any state, except internal ones. The
         order of words is not checked, and a text found may have changed since."""

@@ -18,7 +18,7 @@ _VERSION = 1
 _CURSOR_LENGTH = 36
 
 
-class Listed(Struct, frozen=True):
+class ChatEntry(Struct, frozen=True):
     """A chat in a list, as of its last commit."""
 
     conversation: Conversation
@@ -29,7 +29,7 @@ class Listed(Struct, frozen=True):
     is_running: bool
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ChatFilter(Struct, frozen=True, kw_only=True):
     """Which chats of an owner to list. None means any."""
 
     owner: str
@@ -40,7 +40,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     deleted: bool = False
     """Only chats that can be restored."""
 
-    def fits(self, conversation: Conversation) -> bool:
+    def matches(self, conversation: Conversation) -> bool:
         """Return whether to list a conversation. Internal and unlisted ones never are."""
         state = ConversationState.DELETED if self.deleted else ConversationState.LIVE
         return (
@@ -62,7 +62,7 @@ class ListPosition(Struct, frozen=True, order=True):
     id: ConversationId
 
     @classmethod
-    def behind(cls, listed: Listed) -> ListPosition:
+    def after(cls, listed: ChatEntry) -> ListPosition:
         return cls(listed.conversation.touched_at, listed.conversation.id)
 
     @classmethod
@@ -95,7 +95,7 @@ def _check(at: int, id: bytes) -> int:
 class Page(Struct, frozen=True):
     """A page of chats, most recently used first."""
 
-    chats: tuple[Listed, ...]
+    chats: tuple[ChatEntry, ...]
     next: str | None = None
     """The cursor of the next page; None for the last."""
     as_of: str = ""

@@ -46,7 +46,7 @@ class ConversationState(StrEnum):
     EXPIRED = "expired"  # its conversation_key stays taken until it is reset
 
 
-class NamedBy(StrEnum):
+class TitleSource(StrEnum):
     """The source of a conversation's title."""
 
     PERSON = "person"  # only a person changes it
@@ -85,7 +85,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     pinned: bool = False
     archived: bool = False
-    named_by: NamedBy | None = None
+    named_by: TitleSource | None = None
     is_listed: bool = True
     """False for a conversation made by a turn, until the first commit."""
     purge_at: int | None = None
@@ -96,7 +96,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is ConversationState.DELETED or self.state is ConversationState.PURGED
 
     @property
-    def has_time(self) -> bool:
+    def may_lapse(self) -> bool:
         """Whether it may expire or reset after some time."""
         return self.expires_after is not None or self.reset_policy is not NEVER
 
@@ -277,15 +277,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Conversations, including deleted ones that can be restored."""
 
 
-def in_blocks(size: int) -> int:
+def block_bytes(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def of_branch(size: int) -> int:
-    return in_blocks(size + ROW)
+def branch_bytes(size: int) -> int:
+    return block_bytes(size + ROW)
 
 
-def of_details(conversation: Conversation) -> int:
+def details_bytes(conversation: Conversation) -> int:
     size = 0
     if conversation.title:
         size += len(conversation.title.encode())
@@ -293,15 +293,15 @@ def of_details(conversation: Conversation) -> int:
         size += len(msgspec.json.encode(conversation.metadata))
     if conversation.tags:
         size += len(msgspec.json.encode(conversation.tags))
-    return in_blocks(size) if size > ROW else 0
+    return block_bytes(size) if size > ROW else 0
 
 
-def of_chat(conversation: Conversation) -> int:
+def chat_count(conversation: Conversation) -> int:
     """Return 1 for a conversation that counts, 0 for a purged or expired one."""
     return int(conversation.state in (ConversationState.LIVE, ConversationState.DELETED))
 
 
-def of_aside(attempt: Attempt, journal: list[bytes], log: list[bytes]) -> int:
+def set_aside_bytes(attempt: Attempt, journal: list[bytes], log: list[bytes]) -> int:
     """Return the bytes counted for an attempt set aside with this journal and log."""
     failure = attempt.failure.message if attempt.failure else ""
     texts = len(attempt.partial.encode()) + len(failure.encode())

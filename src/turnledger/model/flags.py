@@ -23,61 +23,64 @@ class Flags(Struct, frozen=True):
 
 SHOWN = Flags()
 
-FlagsOf: TypeAlias = Mapping[TurnId, Mapping[int, Flags]]
+FlagsByTurn: TypeAlias = Mapping[TurnId, Mapping[int, Flags]]
 """Turn → place among its items → flags, for items with a flag."""
 
-Hidden: TypeAlias = Mapping[TurnId, Collection[int]]
+HiddenPlaces: TypeAlias = Mapping[TurnId, Collection[int]]
 """Turn → places of its hidden items."""
 
 
-def hidden_from_model(flags: FlagsOf) -> Hidden:
+def hidden_from_model(flags: FlagsByTurn) -> HiddenPlaces:
     return _hidden({turn: [at for at, each in of.items() if not each.to_model] for turn, of in flags.items()})
 
 
-def hidden_from_user(flags: FlagsOf) -> Hidden:
+def hidden_from_user(flags: FlagsByTurn) -> HiddenPlaces:
     return _hidden({turn: [at for at, each in of.items() if not each.to_user] for turn, of in flags.items()})
 
 
-def _hidden(places: Mapping[TurnId, Collection[int]]) -> Hidden:
+def _hidden(places: Mapping[TurnId, Collection[int]]) -> HiddenPlaces:
     return {turn: found for turn, found in places.items() if found}
 
 
-def with_their_halves(items: Sequence[Item], hidden: Collection[int]) -> set[int]:
+def with_counterparts(items: Sequence[Item], hidden: Collection[int]) -> set[int]:
     """Return these places and those that must be hidden with them: the result of a hidden call, the call of a
     hidden result, and reasoning if nothing that it led to is shown."""
-    gone = set(hidden)
+    found = set(hidden)
     for call, result in pair_places(items):
-        if call in gone or result in gone:
-            gone.update((call, result))
-    for place, led_to in _led_to(items):
-        if gone.issuperset(led_to):
-            gone.add(place)
-    return gone
+        if call in found or result in found:
+            found.update((call, result))
+    for place, targets in _reasoning_targets(items):
+        if found.issuperset(targets):
+            found.add(place)
+    return found
 
 
-def gone_in(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]) -> list[set[int]]:
+def hidden_in_parts(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]) -> list[set[int]]:
     """Apply `with_their_halves` across the parts of a history: a result may come in a later part."""
     firsts = list(accumulate(map(len, parts), initial=0))
-    asked = {first + place for first, places in zip(firsts, hidden, strict=False) for place in places}
-    gone = with_their_halves([item for part in parts for item in part], asked)
+    named = {first + place for first, places in zip(firsts, hidden, strict=False) for place in places}
+    found = with_counterparts([item for part in parts for item in part], named)
     return [
-        {place for place in range(len(part)) if first + place in gone}
+        {place for place in range(len(part)) if first + place in found}
         for first, part in zip(firsts, parts, strict=False)
     ]
 
 
-def left_of(items: Iterable[Item], gone: Collection[int], first: int = 0) -> tuple[Item, ...]:
-    """Return the items whose places are not gone; `first` is the place of the first one."""
-    return tuple(item for place, item in enumerate(items, first) if place not in gone)
+def visible_items(items: Iterable[Item], hidden: Collection[int], first: int = 0) -> tuple[Item, ...]:
+    """Return the items whose places are not hidden; `first` is the place of the first one."""
+    return tuple(item for place, item in enumerate(items, first) if place not in hidden)
 
 
 def without_hidden(
     parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
 ) -> list[tuple[Item, ...]]:
-    return [left_of(part, gone) for part, gone in zip(parts, gone_in(parts, hidden), strict=True)]
+    return [
+        visible_items(part, places)
+        for part, places in zip(parts, hidden_in_parts(parts, hidden), strict=True)
+    ]
 
 
-def _led_to(items: Sequence[Item]) -> list[tuple[int, range]]:
+def _reasoning_targets(items: Sequence[Item]) -> list[tuple[int, range]]:
     """Return each reasoning item with the places of what it led to: the calls after it, or else one item."""
     found: list[tuple[int, range]] = []
     for place, item in enumerate(items):

@@ -139,7 +139,7 @@ def marked(raw: bytes) -> bytes:
     return (int.from_bytes(raw) & ~_PLACES | _MARKS).to_bytes(16)
 
 
-def derived(kind: type[AnyId], at: int, *parts: str) -> AnyId:
+def derive_id(kind: type[AnyId], at: int, *parts: str) -> AnyId:
     """Derive an id from these texts; it sorts by `at`, in milliseconds since 1970."""
     joined = _PART.join(part.encode(errors="surrogatepass") for part in parts)
     random = hashlib.sha256(kind.prefix.encode() + _PART + joined).digest()

@@ -52,7 +52,7 @@ class Journal:
         return journal
 
     @classmethod
-    def taken_up(cls, records: Sequence[bytes]) -> Journal:
+    def for_retry(cls, records: Sequence[bytes]) -> Journal:
         """Read the journal for a retry: without reasoning at its end, whose item never came, and with no item
         marked as emitted, since the retry has emitted none."""
         journal = cls.of(records)
@@ -64,9 +64,9 @@ class Journal:
     def records(self) -> list[bytes]:
         records: list[bytes] = []
         for place, item in enumerate(self.items):
-            records.append(finished(item, emitted=place in self.emitted))
+            records.append(item_record(item, emitted=place in self.emitted))
             if place in self.started:
-                records.append(started(place, read_only=self.started[place]))
+                records.append(start_record(place, read_only=self.started[place]))
         return records
 
     @property
@@ -83,10 +83,10 @@ class Journal:
         return [place for place, item in enumerate(self.items) if item.is_call and place not in answers]
 
 
-def finished(item: Item, *, emitted: bool = False) -> bytes:
+def item_record(item: Item, *, emitted: bool = False) -> bytes:
     return codec.encode(JournalRecord(item=msgspec.Raw(item.raw), emitted=emitted or msgspec.UNSET))
 
 
-def started(place: int, *, read_only: bool) -> bytes:
+def start_record(place: int, *, read_only: bool) -> bytes:
     """Encode the record that the call at this place is about to act."""
     return codec.encode(JournalRecord(started=place, read_only=read_only))

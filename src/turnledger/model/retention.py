@@ -16,28 +16,28 @@ from turnledger.model import codec
 from turnledger.model.ids import ConversationId
 
 
-class Reason(StrEnum):
+class RetentionReason(StrEnum):
     """Why retention removed a conversation."""
 
     AGE = "age"  # unused for too long: it can be restored
     SIZE = "size"  # the oldest of an owner above the storage limit: it is purged
 
 
-class Retired(msgspec.Struct, frozen=True, kw_only=True):
+class RetiredConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation that retention removed."""
 
     owner: str
     conversation: ConversationId
-    reason: Reason
+    reason: RetentionReason
     touched_at: int
     purge_at: int | None
     """Until when it can be restored; None if it cannot."""
 
 
-class Retained(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one round of retention."""
 
-    retired: tuple[Retired, ...] = ()
+    retired: tuple[RetiredConversation, ...] = ()
     """In the order of removal."""
     full: tuple[str, ...] = ()
     """Owners still above the limit: the rest of their chats is pinned, running or shared with forks."""

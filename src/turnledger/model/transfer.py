@@ -106,7 +106,7 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 _encoder = msgspec.json.Encoder()
 
 
-def encoded(line: ChatLine | TurnLine) -> bytes:
+def encode_line(line: ChatLine | TurnLine) -> bytes:
     return _encoder.encode(line) + b"\n"
 
 
@@ -222,12 +222,12 @@ def instructions_of(line: TurnLine) -> tuple[msgspec.Raw, ...] | None:
     return None if isinstance(line.instructions, UnsetType) else line.instructions
 
 
-def decoded(raw: bytes, kind: Any) -> Any:
+def decode_line(raw: bytes, kind: Any) -> Any:
     """Decode a line. Raises msgspec.DecodeError."""
     return msgspec.json.decode(raw, type=kind)
 
 
-class Did(StrEnum):
+class ImportOutcome(StrEnum):
     """The outcome for a chat, or for a part of it."""
 
     IMPORTED = "imported"  # the chat is stored, except for parts that are reported
@@ -239,11 +239,13 @@ class Did(StrEnum):
     RENAMED = "renamed"  # it was stored under another id
 
 
-ENDS = frozenset({Did.IMPORTED, Did.UNCHANGED, Did.CONFLICT, Did.REFUSED})
+ENDS = frozenset(
+    {ImportOutcome.IMPORTED, ImportOutcome.UNCHANGED, ImportOutcome.CONFLICT, ImportOutcome.REFUSED}
+)
 """Final outcomes: each chat has exactly one."""
 
 
-LONGEST_WHY = 500
+REASON_LENGTH = 500
 """Characters of a sentence, which may quote the file."""
 LONGEST_NAME = 80
 MOST_OF_A_CHAT = 1_000
@@ -255,7 +257,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     line; every part that was changed or left out has a report of its own."""
 
     line: int
-    did: Did
+    did: ImportOutcome
     chat: str | None = None
     """The id of the stored chat, or its id in the file if it is not stored."""
     turn: str | None = None
@@ -272,17 +274,19 @@ class Notes:
         self._last = 0
         self._left_out = 0
 
-    def add(self, line: int, did: Did, why: str, *, chat: str | None, turn: str | None = None) -> None:
+    def add(
+        self, line: int, did: ImportOutcome, why: str, *, chat: str | None, turn: str | None = None
+    ) -> None:
         self._last = line
         if len(self._kept) >= MOST_OF_A_CHAT:
             self._left_out += 1
             return
         named = None if turn is None else str(turn)[:LONGEST_NAME]
-        self._kept.append(ImportReport(line=line, did=did, chat=chat, turn=named, why=why[:LONGEST_WHY]))
+        self._kept.append(ImportReport(line=line, did=did, chat=chat, turn=named, why=why[:REASON_LENGTH]))
 
     def all(self) -> list[ImportReport]:
         kept = sorted(self._kept, key=lambda report: report.line)
         if self._left_out:
             why = f"{self._left_out} more reports of this chat are left out."
-            kept.append(ImportReport(line=self._last, did=Did.DROPPED, chat=kept[-1].chat, why=why))
+            kept.append(ImportReport(line=self._last, did=ImportOutcome.DROPPED, chat=kept[-1].chat, why=why))
         return kept

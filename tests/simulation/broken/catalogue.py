@@ -11,7 +11,7 @@ from turnledger.engine.attempt import end, takeover
 from turnledger.engine.conversations import resolve
 from turnledger.engine.turn import begin, commit
 from turnledger.engine.turn import begin as begin_module
-from turnledger.model.text.plain import seen_texts
+from turnledger.model.text.plain import visible_texts
 from turnledger.stores.memory import search_rows as in_memory
 from turnledger.stores.sqlite.tables import search as in_file
 
@@ -46,9 +46,9 @@ def previews_the_question() -> list[Patch]:
 @broken
 def finds_what_is_hidden() -> list[Patch]:
     def all_texts(turn: Any, hidden: Any) -> list[str]:
-        return seen_texts(turn, ())
+        return visible_texts(turn, ())
 
-    return [(in_memory, "seen_texts", all_texts), (in_file, "seen_texts", all_texts)]
+    return [(in_memory, "visible_texts", all_texts), (in_file, "visible_texts", all_texts)]
 
 
 @broken
@@ -56,7 +56,7 @@ def finds_no_answers() -> list[Patch]:
     def questions(turn: Any, hidden: Any) -> list[str]:
         return [item.text for item in turn.input if item.role == "user"]
 
-    return [(in_memory, "seen_texts", questions), (in_file, "seen_texts", questions)]
+    return [(in_memory, "visible_texts", questions), (in_file, "visible_texts", questions)]
 
 
 async def tells_nobody(*_: Any, **__: Any) -> None:

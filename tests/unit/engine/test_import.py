@@ -16,7 +16,15 @@ from turnledger.errors import InvalidInput
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.messages.calls import NOT_ANSWERED
-from turnledger.model.transfer import BranchLine, ChatLine, Did, FlagLine, ImportReport, ResetLine, TurnLine
+from turnledger.model.transfer import (
+    BranchLine,
+    ChatLine,
+    FlagLine,
+    ImportOutcome,
+    ImportReport,
+    ResetLine,
+    TurnLine,
+)
 from turnledger.model.turn import Failure, TurnKind
 
 AT = 1_700_000_000_000
@@ -57,9 +65,9 @@ def said(plan: Plan, branch: int = 0) -> list[str]:
     return [each.input[0].text for each in plan.line_of(plan.branches[branch][1])]
 
 
-def told(plan: Plan) -> list[tuple[int, Did]]:
+def told(plan: Plan) -> list[tuple[int, ImportOutcome]]:
     """What is reported, but for ids of another making."""
-    return [(each.line, each.did) for each in plan.reports if each.did is not Did.RENAMED]
+    return [(each.line, each.did) for each in plan.reports if each.did is not ImportOutcome.RENAMED]
 
 
 def test_import_derives_the_same_ids_from_foreign_ids_each_time() -> None:
@@ -69,7 +77,7 @@ def test_import_derives_the_same_ids_from_foreign_ids_each_time() -> None:
     assert ConversationId(first.conversation.id)
     assert all(TurnId(id) for id in first.turns)
     assert said(first) == ["ask a", "ask b"]
-    assert {each.did for each in first.reports} == {Did.RENAMED}
+    assert {each.did for each in first.reports} == {ImportOutcome.RENAMED}
     assert planned(header(), 1, [], "ben", Limits()).conversation.id != first.conversation.id
 
 
@@ -91,26 +99,26 @@ def test_import_without_branches_puts_the_turns_on_one_line() -> None:
 def test_import_reorders_turns_that_precede_their_parent_and_reports_it() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="b"),)), turn("b", "a"), turn("a"))
     assert said(made) == ["ask a", "ask b"]
-    assert told(made) == [(1, Did.REPAIRED)]
+    assert told(made) == [(1, ImportOutcome.REPAIRED)]
 
 
 def test_import_attaches_a_turn_with_a_missing_parent_to_the_line_before() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="d"),)), turn("a"), turn("c", "b"), turn("d", "c"))
     assert said(made) == ["ask a", "ask c", "ask d"]
-    assert told(made) == [(3, Did.REPAIRED)]
+    assert told(made) == [(3, ImportOutcome.REPAIRED)]
 
 
 def test_import_drops_turns_that_form_a_cycle() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "c"), turn("c", "b"))
     assert said(made) == ["ask a"]
-    assert (3, Did.DROPPED) in told(made)
-    assert (4, Did.DROPPED) in told(made)
+    assert (3, ImportOutcome.DROPPED) in told(made)
+    assert (4, ImportOutcome.DROPPED) in told(made)
 
 
 def test_import_drops_a_second_turn_with_the_same_id() -> None:
     made = plan(header(), turn("a"), turn("a"))
     assert len(made.turns) == 1
-    assert told(made) == [(3, Did.DROPPED)]
+    assert told(made) == [(3, ImportOutcome.DROPPED)]
 
 
 def test_import_of_a_truncated_chat_keeps_the_complete_turns() -> None:
@@ -119,13 +127,18 @@ def test_import_of_a_truncated_chat_keeps_the_complete_turns() -> None:
     assert said(made) == ["ask a", "ask b"]
     assert len(made.branches) == 1
     assert made.conversation.branch == made.branches[0][0]
-    assert told(made) == [(1, Did.REPAIRED), (1, Did.REPAIRED), (1, Did.DROPPED), (1, Did.REPAIRED)]
+    assert told(made) == [
+        (1, ImportOutcome.REPAIRED),
+        (1, ImportOutcome.REPAIRED),
+        (1, ImportOutcome.DROPPED),
+        (1, ImportOutcome.REPAIRED),
+    ]
 
 
 def test_import_drops_and_reports_a_turn_that_is_on_no_branch() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "a"))
     assert said(made) == ["ask a"]
-    assert told(made) == [(3, Did.DROPPED)]
+    assert told(made) == [(3, ImportOutcome.DROPPED)]
 
 
 def test_import_drops_an_invalid_item_and_keeps_flags_on_their_items() -> None:
@@ -134,7 +147,7 @@ def test_import_drops_an_invalid_item_and_keeps_flags_on_their_items() -> None:
     [only] = made.turns.values()
     assert [item.text for item in only.output] == ["kept"]
     assert list(only.flags) == [1]
-    assert told(made) == [(2, Did.DROPPED), (2, Did.DROPPED)]
+    assert told(made) == [(2, ImportOutcome.DROPPED), (2, ImportOutcome.DROPPED)]
 
 
 def test_import_closes_a_call_that_only_another_branch_answers() -> None:
@@ -146,7 +159,7 @@ def test_import_closes_a_call_that_only_another_branch_answers() -> None:
     _, b, c = made.turns.values()
     assert [item.fields["output"] for item in b.input] == ["r"]
     assert [item.fields.get("output") for item in c.input] == [NOT_ANSWERED, None]
-    assert told(made) == [(4, Did.REPAIRED)]
+    assert told(made) == [(4, ImportOutcome.REPAIRED)]
 
 
 def test_import_drops_a_stray_result_and_the_turn_it_leaves_empty() -> None:
@@ -155,7 +168,7 @@ def test_import_drops_a_stray_result_and_the_turn_it_leaves_empty() -> None:
     made = plan(header(branches=branches), turn("a"), stray, turn("c", "b"))
     assert said(made) == ["ask a", "ask c"]
     assert [each.number for each in made.turns.values()] == [1, 2]
-    assert told(made) == [(3, Did.REPAIRED), (3, Did.DROPPED)]
+    assert told(made) == [(3, ImportOutcome.REPAIRED), (3, ImportOutcome.DROPPED)]
 
 
 def test_import_keeps_instructions_in_force_until_replaced() -> None:
@@ -168,7 +181,7 @@ def test_import_keeps_instructions_in_force_until_replaced() -> None:
         turn("d", "c", instructions=raws(message("user", "no"))),
     )
     assert [each.instructed for each in made.turns.values()] == [1, 1, 0, 0]
-    assert told(made) == [(5, Did.DROPPED)]
+    assert told(made) == [(5, ImportOutcome.DROPPED)]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +192,7 @@ def test_import_keeps_instructions_in_force_until_replaced() -> None:
 def test_import_drops_a_turn_with_an_invalid_kind_or_time(change: dict[str, Any]) -> None:
     made = plan(header(), turn("a"), turn("b", "a", **change))
     assert said(made) == ["ask a"]
-    assert told(made) == [(3, Did.DROPPED)]
+    assert told(made) == [(3, ImportOutcome.DROPPED)]
 
 
 def test_import_drops_a_turn_beyond_the_size_limit() -> None:
@@ -273,7 +286,7 @@ def test_import_compares_branch_ids_in_linear_time(monkeypatch: pytest.MonkeyPat
         __hash__ = BranchId.__hash__
 
     def counted(kind: type[Id], text: str, at: int, within: str) -> Id:
-        made = import_plan.derived(kind, at, within, text)
+        made = import_plan.derive_id(kind, at, within, text)
         return Counted.trusted(made.raw) if kind is BranchId else made
 
     monkeypatch.setattr(import_plan, "known_id", counted)
@@ -285,7 +298,7 @@ def test_import_compares_branch_ids_in_linear_time(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("revision", [0, -1, 2**60])
 def test_import_reports_an_invalid_revision_and_sets_it_to_one(revision: int) -> None:
     made = plan(header(revision=revision), turn("t1"))
-    assert (made.conversation.revision, told(made)) == (1, [(1, Did.REPAIRED)])
+    assert (made.conversation.revision, told(made)) == (1, [(1, ImportOutcome.REPAIRED)])
 
 
 def test_import_reports_meaningless_fields_and_drops_them() -> None:
@@ -296,7 +309,7 @@ def test_import_reports_meaningless_fields_and_drops_them() -> None:
         turn("t2", "t1", flags=flags),
         turn("t3", "t2", kind="settled", failure=Failure("c", "m" * 65_536)),
     )
-    assert told(made) == [(line, Did.DROPPED) for line in (1, 2, 3, 4)]
+    assert told(made) == [(line, ImportOutcome.DROPPED) for line in (1, 2, 3, 4)]
     assert made.conversation.named_by is None
     assert [each.failure for each in made.turns.values()] == [None] * 3
 
@@ -376,7 +389,7 @@ def test_chat_reader_reports_a_truncated_last_line() -> None:
     found = read(lines(CHAT, TURN, TURN)[:-20])
     assert [len(each.turns) for each in chats(found)] == [1]
     [report] = reports(found)
-    assert (report.line, report.did, report.chat) == (3, Did.REFUSED, "a")
+    assert (report.line, report.did, report.chat) == (3, ImportOutcome.REFUSED, "a")
     assert "cut off" in report.why
 
 
@@ -402,15 +415,15 @@ def test_chat_reader_reports_an_unreadable_line_and_continues(line: Any, word: s
     [chat] = chats(found)
     assert [turn.id for _, turn in chat.turns] == ["u"]
     [report] = reports(found)
-    assert (report.line, report.did) == (2, Did.REFUSED)
+    assert (report.line, report.did) == (2, ImportOutcome.REFUSED)
     assert word in report.why
 
 
 def test_chat_reader_refuses_a_turn_without_its_chat_before_it() -> None:
     found = read(lines(TURN, CHAT, {**TURN, "chat": "b"}))
     assert [(each.line, each.did, each.turn) for each in reports(found)] == [
-        (1, Did.REFUSED, "t"),
-        (3, Did.REFUSED, "t"),
+        (1, ImportOutcome.REFUSED, "t"),
+        (3, ImportOutcome.REFUSED, "t"),
     ]
     assert [each.turns for each in chats(found)] == [[]]
 
@@ -418,8 +431,8 @@ def test_chat_reader_refuses_a_turn_without_its_chat_before_it() -> None:
 def test_chat_reader_reports_unknown_fields_and_drops_them() -> None:
     found = read(lines({**CHAT, "color": "red"}, {**TURN, "mood": 1}))
     assert [(each.line, each.did, each.turn) for each in reports(found)] == [
-        (1, Did.DROPPED, None),
-        (2, Did.DROPPED, "t"),
+        (1, ImportOutcome.DROPPED, None),
+        (2, ImportOutcome.DROPPED, "t"),
     ]
     assert "color" in reports(found)[0].why
     assert len(chats(found)[0].turns) == 1

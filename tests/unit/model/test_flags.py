@@ -10,10 +10,10 @@ from tests.unit.model.shapes import assistant, call, histories, reasoning, repea
 from turnledger.model.flags import (
     SHOWN,
     Flags,
-    gone_in,
     hidden_from_model,
     hidden_from_user,
-    with_their_halves,
+    hidden_in_parts,
+    with_counterparts,
     without_hidden,
 )
 from turnledger.model.ids import TurnId
@@ -56,24 +56,24 @@ A_TURN = [user(), reasoning(), call("a"), call("b"), result("a"), result("b"), r
     ids=["nothing", "message", "call", "result", "all calls", "what was thought of", "a thought", "plan"],
 )
 def test_hidden_item_hides_its_call_result_or_reasoning(hidden: list[int], gone: list[int]) -> None:
-    assert sorted(with_their_halves(A_TURN, hidden)) == gone
+    assert sorted(with_counterparts(A_TURN, hidden)) == gone
 
 
 def test_hidden_call_of_a_repeated_id_hides_only_its_own_result() -> None:
     items = [call("a"), result("a"), call("a"), result("a")]
-    assert with_their_halves(items, [3]) == {2, 3}
-    assert with_their_halves(items, [0]) == {0, 1}
+    assert with_counterparts(items, [3]) == {2, 3}
+    assert with_counterparts(items, [0]) == {0, 1}
 
 
 def test_hidden_item_hides_all_reasoning_before_it() -> None:
-    assert with_their_halves([reasoning("1"), reasoning("2"), assistant()], [2]) == {0, 1, 2}
+    assert with_counterparts([reasoning("1"), reasoning("2"), assistant()], [2]) == {0, 1, 2}
 
 
 def test_hidden_call_hides_its_result_in_a_later_turn() -> None:
     parts = [(user(), reasoning(), call("a")), (result("a"), assistant())]
     assert without_hidden(parts, [(2,), ()]) == [(user(),), (assistant(),)]
     assert without_hidden(parts, [(), (0,)]) == [(user(),), (assistant(),)]
-    assert gone_in(parts, [(), (0,)]) == [{1, 2}, {0}]
+    assert hidden_in_parts(parts, [(), (0,)]) == [{1, 2}, {0}]
 
 
 @repeatable
@@ -88,7 +88,7 @@ def test_items_left_after_hiding_are_well_formed_and_complete(
     asked = [{at - start for at in hidden if start <= at < end} for start, end in stretches]
     left = [item for part in without_hidden(parts, asked) for item in part]
     assert open_calls(left) == ()
-    gone = with_their_halves(items, {at for at in hidden if at < len(items)})
+    gone = with_counterparts(items, {at for at in hidden if at < len(items)})
     assert left == [item for at, item in enumerate(items) if at not in gone]
     assert {at for at in hidden if at < len(items)} <= gone
     extra = [items[at] for at in gone - hidden]

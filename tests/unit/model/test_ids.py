@@ -20,7 +20,7 @@ from turnledger.model.ids import (
     SystemEntropy,
     TokenId,
     TurnId,
-    derived,
+    derive_id,
     time_of,
 )
 
@@ -30,15 +30,15 @@ TIMES = st.integers(0, 2**48 - 1)
 @repeatable
 @given(TIMES, st.text(), st.text())
 def test_derived_id_is_deterministic_and_keeps_its_time(at: int, one: str, two: str) -> None:
-    made = derived(TurnId, at, one, two)
-    assert TurnId(made) == made == derived(TurnId, at, one, two)
+    made = derive_id(TurnId, at, one, two)
+    assert TurnId(made) == made == derive_id(TurnId, at, one, two)
     assert time_of(made) == at
 
 
 def test_derived_ids_of_different_texts_kinds_or_times_differ() -> None:
-    assert derived(TurnId, 1, "a", "b") != derived(TurnId, 1, "ab")
-    assert derived(TurnId, 1, "a").raw != derived(BranchId, 1, "a").raw
-    assert derived(ConversationId, 1, "a") != derived(ConversationId, 2, "a")
+    assert derive_id(TurnId, 1, "a", "b") != derive_id(TurnId, 1, "ab")
+    assert derive_id(TurnId, 1, "a").raw != derive_id(BranchId, 1, "a").raw
+    assert derive_id(ConversationId, 1, "a") != derive_id(ConversationId, 2, "a")
 
 
 KINDS: list[type[Id]] = [ConversationId, BranchId, TurnId, LeaseId, TokenId]

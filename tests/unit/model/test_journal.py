@@ -13,16 +13,16 @@ from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.journal import Journal, finished, started
+from turnledger.model.journal import Journal, item_record, start_record
 from turnledger.model.turn import MOVES, Attempt, AttemptBody, AttemptState, Failure, Instructions
 
 
 def records(journal: Journal) -> list[bytes]:
     written = []
     for place, item in enumerate(journal.items):
-        written.append(finished(item))
+        written.append(item_record(item))
         if place in journal.started:
-            written.append(started(place, read_only=journal.started[place]))
+            written.append(start_record(place, read_only=journal.started[place]))
     return written
 
 
@@ -68,16 +68,20 @@ def test_journal_pairs_results_of_a_repeated_id_per_occurrence() -> None:
 
 
 def test_journal_marks_items_of_emitted_text_until_a_retry_resumes_it() -> None:
-    written = [finished(assistant(), emitted=True), finished(call()), finished(assistant(), emitted=True)]
+    written = [
+        item_record(assistant(), emitted=True),
+        item_record(call()),
+        item_record(assistant(), emitted=True),
+    ]
     journal = Journal.of(written)
     assert journal.emitted == {0, 2}
     assert journal.records == written
-    assert Journal.taken_up(written).emitted == set()
+    assert Journal.for_retry(written).emitted == set()
 
 
 def test_journal_record_holds_an_item_or_a_start() -> None:
-    assert finished(call()) == b'{"item":' + call().raw + b',"read_only":false,"v":1}'
-    assert started(3, read_only=True) == b'{"started":3,"read_only":true,"v":1}'
+    assert item_record(call()) == b'{"item":' + call().raw + b',"read_only":false,"v":1}'
+    assert start_record(3, read_only=True) == b'{"started":3,"read_only":true,"v":1}'
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,7 @@ def test_journal_record_holds_an_item_or_a_start() -> None:
 )
 def test_damaged_journal_record_raises_store_corrupt(record: bytes) -> None:
     with pytest.raises(StoreCorrupt):
-        Journal.of([finished(call()), record])
+        Journal.of([item_record(call()), record])
 
 
 def test_journal_record_of_a_newer_version_is_refused() -> None:

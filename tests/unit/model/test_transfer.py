@@ -5,22 +5,22 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.transfer import (
-    LONGEST_WHY,
     MOST_OF_A_CHAT,
+    REASON_LENGTH,
     BranchLine,
     ChatLine,
-    Did,
+    ImportOutcome,
     ImportReport,
     Notes,
     TurnLine,
     chat_line,
-    encoded,
+    encode_line,
     turn_line,
     unknown_fields,
 )
@@ -51,7 +51,7 @@ def test_chat_line_leaves_out_default_values() -> None:
     chat = Conversation(
         id=ConversationId(CHAT), owner="ann", branch=BranchId(BRANCH), created_at=1, touched_at=2
     )
-    line = encoded(chat_line(chat, [BranchLine(id=BRANCH, head=None)], 0))
+    line = encode_line(chat_line(chat, [BranchLine(id=BRANCH, head=None)], 0))
     assert line == (
         b'{"type":"chat","schema_version":1,"id":"%(chat)b","created_at":1,"touched_at":2,'
         b'"branches":[{"id":"%(branch)b","head":null}],"current":"%(branch)b","turns":0}\n'
@@ -69,7 +69,7 @@ def test_chat_line_holds_every_field_except_the_owner() -> None:
         conversation_key="k",
         former_conversation_key="f",
         title="T",
-        named_by=NamedBy.PERSON,
+        named_by=TitleSource.PERSON,
         tags=("x", "y"),
         pinned=True,
         archived=True,
@@ -80,17 +80,17 @@ def test_chat_line_holds_every_field_except_the_owner() -> None:
         internal=True,
     )
     line = chat_line(chat, [], 0, [b"effect"])
-    assert msgspec.json.decode(encoded(line), type=ChatLine) == line
+    assert msgspec.json.decode(encode_line(line), type=ChatLine) == line
     assert line.reset_policy is not None
     assert line.reset_policy.policy == chat.reset_policy
-    told = msgspec.json.decode(encoded(line))
+    told = msgspec.json.decode(encode_line(line))
     assert set(told) == {*ChatLine.__struct_encode_fields__, "type"} - {"branches"}
-    assert "ann" not in encoded(line).decode()
+    assert "ann" not in encode_line(line).decode()
 
 
 def test_turn_line_is_one_line_for_items_written_on_several() -> None:
     pretty = Item(b'{\n  "type": "message",\r\n  "role": "user",\n  "content": "a\\nb"\n}')
-    line = encoded(turn_line(CHAT, turn(pretty), {1: Flags(to_user=False), 0: Flags()}))
+    line = encode_line(turn_line(CHAT, turn(pretty), {1: Flags(to_user=False), 0: Flags()}))
     assert line.count(b"\n") == 1
     assert line.count(b"\r") == 0
     told = msgspec.json.decode(line, type=TurnLine)
@@ -120,17 +120,17 @@ def test_unknown_fields_of_invalid_parts_are_ignored(part: object) -> None:
 def test_import_reports_are_sorted_by_line() -> None:
     notes = Notes()
     for line in (3, 1, 2):
-        notes.add(line, Did.DROPPED, "why", chat="c", turn="t")
+        notes.add(line, ImportOutcome.DROPPED, "why", chat="c", turn="t")
     assert [report.line for report in notes.all()] == [1, 2, 3]
-    assert notes.all()[0] == ImportReport(line=1, did=Did.DROPPED, chat="c", turn="t", why="why")
+    assert notes.all()[0] == ImportReport(line=1, did=ImportOutcome.DROPPED, chat="c", turn="t", why="why")
 
 
 def test_import_reports_beyond_the_limit_are_counted() -> None:
     notes = Notes()
     for line in range(MOST_OF_A_CHAT + 5):
-        notes.add(line, Did.DROPPED, "x" * 10_000, chat="c", turn="t" * 10_000)
+        notes.add(line, ImportOutcome.DROPPED, "x" * 10_000, chat="c", turn="t" * 10_000)
     *kept, last = notes.all()
     assert len(kept) == MOST_OF_A_CHAT
     assert last.why == "5 more reports of this chat are left out."
-    assert {len(report.why) for report in kept} == {LONGEST_WHY}
+    assert {len(report.why) for report in kept} == {REASON_LENGTH}
     assert {len(report.turn or "") for report in kept} == {80}

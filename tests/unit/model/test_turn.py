@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.model.shapes import any_items, assistant, call, repeatable, result, turn, user
 from turnledger.errors import StoreCorrupt, StoreTooNew
-from turnledger.model.conversation import BLOCK, in_blocks
+from turnledger.model.conversation import BLOCK, block_bytes
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 
@@ -128,4 +128,4 @@ def test_turn_with_hidden_items_hides_them_from_chat_clients_only() -> None:
     [(0, 0), (1, BLOCK), (BLOCK, BLOCK), (BLOCK + 1, 2 * BLOCK), (5 * BLOCK - 1, 5 * BLOCK)],
 )
 def test_size_in_blocks_is_rounded_up(size: int, counted: int) -> None:
-    assert in_blocks(size) == counted
+    assert block_bytes(size) == counted

@@ -12,9 +12,9 @@ from turnledger.api.chats import ListedChat
 from turnledger.api.turns import Turn
 from turnledger.api.views import show_listed, show_token
 from turnledger.model import codec
-from turnledger.model.catalogue import Wanted
+from turnledger.model.catalogue import ChatFilter
 from turnledger.model.conversation import LOCAL
-from turnledger.model.flags import gone_in, left_of
+from turnledger.model.flags import hidden_in_parts, visible_items
 
 TOKENS = 1_000
 
@@ -27,7 +27,9 @@ async def last_used(
     from turnledger.engine.conversations.catalogue import ListChats, list_page
     from turnledger.stores.url import visit_store
 
-    wanted = Wanted(owner=owner or LOCAL, scope=scope, archived=None if deleted else False, deleted=deleted)
+    wanted = ChatFilter(
+        owner=owner or LOCAL, scope=scope, archived=None if deleted else False, deleted=deleted
+    )
     visit = await visit_store(url)
     try:
         page = await visit.read(list_page, ListChats(wanted, None, limit, SystemClock().now_ms()))
@@ -60,11 +62,11 @@ def visible(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """Return the turns without their hidden items and the other halves of these."""
     if not any(turn.hidden for turn in turns):
         return tuple(turns)
-    gone = gone_in([(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns])
+    gone = hidden_in_parts([(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns])
     return tuple(map(_without, turns, gone))
 
 
 def _without(turn: Turn, gone: Collection[int]) -> Turn:
-    input = codec.raws(left_of(turn.input, gone))
-    done = codec.raws(left_of(turn.output, gone, len(turn.input)))
+    input = codec.raws(visible_items(turn.input, gone))
+    done = codec.raws(visible_items(turn.output, gone, len(turn.input)))
     return replace(turn, raw_input=input, raw_output=done, hidden=())

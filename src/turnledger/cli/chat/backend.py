@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnledger.api.turns import Turn
 from turnledger.model.event import Event
-from turnledger.model.flags import left_of
+from turnledger.model.flags import visible_items
 from turnledger.model.item import Item
 from turnledger.model.turn import AttemptState, Failure, TurnKind
 
@@ -45,13 +45,13 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
 
 def seen_turn(turn: Turn) -> SeenTurn:
     """Return a turn without the items hidden from its owner."""
-    asked = left_of(turn.input, turn.hidden)
+    asked = visible_items(turn.input, turn.hidden)
     return SeenTurn(
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
         asked=text_of(asked),
-        output=(*without_messages(asked), *left_of(turn.output, turn.hidden, len(turn.input))),
+        output=(*without_messages(asked), *visible_items(turn.output, turn.hidden, len(turn.input))),
         details=turn.details,
         took_ms=turn.committed_at - turn.created_at,
     )

@@ -36,7 +36,7 @@ from turnledger.errors import (
 )
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.plain import plain
@@ -377,7 +377,7 @@ class RunningHere:
         return False
 
 
-def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> SeenChat:
+def seen_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> SeenChat:
     conversation = listed.conversation
     return SeenChat(
         id=conversation.id,

@@ -130,7 +130,7 @@ async def _share(tables: Tables, request: CreateShare, parent: Token | None) -> 
 def _check_not_beyond(share: Share, parent: Token, now: int) -> None:
     # Compare at the widest: a token without a visitor's lifetime.
     most = share.token_for(parent.id, b"", now)
-    beyond = most.beyond(parent)
+    beyond = most.excess_over(parent)
     if beyond:
         more = "; ".join(beyond)
         raise TokenTooWide(f"A link cannot grant what its token lacks: {more}. Ask for less.")

@@ -108,7 +108,7 @@ def _token(request: CreateToken, parent: Token | None) -> Token:
         bounds=bounds,
         digest=request.digest,
     )
-    beyond = () if parent is None else token.beyond(parent)
+    beyond = () if parent is None else token.excess_over(parent)
     if beyond:
         raise TokenTooWide(f"A token cannot grant what it lacks: {'; '.join(beyond)}. Ask for less.")
     return token

@@ -17,7 +17,7 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
 from turnledger.model.conversation import Branch, Origin
-from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import admit, calls_left_open, without_answers
@@ -101,7 +101,7 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
         return self.fork.number + len(self.copies)
 
     @property
-    def flags(self) -> FlagsOf:
+    def flags(self) -> FlagsByTurn:
         return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
 
 

@@ -23,7 +23,7 @@ from turnledger.errors import (
     TurnNotFound,
     TurnStopped,
 )
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, Turn
@@ -124,7 +124,7 @@ class TurnStatus:
     turn: Turn | None
     """None unless it is committed."""
     failure: Failure | None
-    chat: Listed
+    chat: ChatEntry
 
 
 async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus:

@@ -211,7 +211,7 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
     if parent.revoked_at is not None:
         text = f"{token.id} was made by {parent.id}, which is revoked: it still works."
         audit.found(Rule.TOKEN, place, text)
-    beyond = token.beyond(parent)
+    beyond = token.excess_over(parent)
     if beyond:
         text = f"{token.id} gives what {parent.id}, which made it, does not: {'; '.join(beyond)}."
         audit.found(Rule.TOKEN, place, text)

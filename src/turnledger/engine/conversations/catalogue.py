@@ -10,15 +10,15 @@ from turnledger.engine.conversations.resolve import Target, check_live, find, ha
 from turnledger.engine.feed import newest_position, record_change
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
-from turnledger.model.catalogue import Listed, ListPosition, Page, Wanted
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import EVERYWHERE, Conversation, NamedBy, Within
+from turnledger.model.conversation import EVERYWHERE, Conversation, TitleSource, Within
 from turnledger.model.ids import ConversationId
 
 
 @dataclass(frozen=True)
 class ListChats:
-    wanted: Wanted
+    wanted: ChatFilter
     after: ListPosition | None
     limit: int
     now: int
@@ -31,7 +31,7 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
     as_of = str(await newest_position(tables))
     if request.within.chat is not None:
         return Page(await _alone(tables, request, request.within.chat), as_of=as_of)
-    after, shown = request.after, list[Listed]()
+    after, shown = request.after, list[ChatEntry]()
     # One more than requested shows whether another page follows.
     wanted = request.limit + 1
     while True:
@@ -40,24 +40,24 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
         shown += [each for each in found if not await _has_lapsed(tables, each, request.now)]
         if len(found) < wanted or len(shown) >= wanted:
             break
-        after = ListPosition.behind(found[-1])
+        after = ListPosition.after(found[-1])
     page = tuple([_apart(each) for each in shown[: request.limit]])
     has_more = len(shown) > request.limit
-    return Page(page, ListPosition.behind(page[-1]).cursor if has_more else None, as_of)
+    return Page(page, ListPosition.after(page[-1]).cursor if has_more else None, as_of)
 
 
-async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tuple[Listed, ...]:
+async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tuple[ChatEntry, ...]:
     """Return the list for a caller that may see one chat only."""
     found = await tables.conversation(request.wanted.owner, id)
     branch = await tables.branch(found.branch) if found is not None else None
-    if found is None or branch is None or not request.within.sees(found) or not request.wanted.fits(found):
+    if found is None or branch is None or not request.within.sees(found) or not request.wanted.matches(found):
         return ()
-    alone = Listed(found, branch.length, branch.preview, branch.running is not None)
-    is_behind = request.after is None or ListPosition.behind(alone) < request.after
+    alone = ChatEntry(found, branch.length, branch.preview, branch.running is not None)
+    is_behind = request.after is None or ListPosition.after(alone) < request.after
     return (_apart(alone),) if is_behind and not await _has_lapsed(tables, alone, request.now) else ()
 
 
-async def _has_lapsed(tables: Tables, listed: Listed, now: int) -> bool:
+async def _has_lapsed(tables: Tables, listed: ChatEntry, now: int) -> bool:
     """Return whether it has expired or, if deleted, can no longer be restored."""
     found = listed.conversation
     if found.is_deleted:
@@ -65,7 +65,7 @@ async def _has_lapsed(tables: Tables, listed: Listed, now: int) -> bool:
     return not listed.is_running and await has_expired(tables, found, now)
 
 
-def _apart(listed: Listed) -> Listed:
+def _apart(listed: ChatEntry) -> ChatEntry:
     """Copy its metadata, so that a caller cannot change what the store holds."""
     found = listed.conversation
     if not found.metadata:
@@ -89,7 +89,7 @@ async def named_chat(tables: Tables, request: NamedChatRequest) -> Page:
         return Page((), as_of=as_of)
     await check_live(tables, found, request.now)
     return Page(
-        (_apart(Listed(found, branch.length, branch.preview, branch.running is not None)),), as_of=as_of
+        (_apart(ChatEntry(found, branch.length, branch.preview, branch.running is not None)),), as_of=as_of
     )
 
 
@@ -111,11 +111,13 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
         found = await check_live(tables, found, request.due)
     except ConversationUnavailable:
         return None
-    if found.named_by is NamedBy.MODEL and found.title == request.title:
+    if found.named_by is TitleSource.MODEL and found.title == request.title:
         return found  # a repetition: the first result was lost
-    if found.named_by not in (None, NamedBy.WORDS) or (found.title is not None and found.named_by is None):
+    if found.named_by not in (None, TitleSource.WORDS) or (
+        found.title is not None and found.named_by is None
+    ):
         return None
-    named = replace(found, title=request.title, named_by=NamedBy.MODEL)
+    named = replace(found, title=request.title, named_by=TitleSource.MODEL)
     await tables.save_conversation(named)
     if named.is_listed:
         await record_change(tables, ChangeKind.CHAT_CHANGED, named, request.now)

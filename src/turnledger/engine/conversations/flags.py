@@ -15,7 +15,7 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.flags import SHOWN, Flags, FlagsOf
+from turnledger.model.flags import SHOWN, Flags, FlagsByTurn
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 
@@ -88,7 +88,7 @@ class FlagsRequest:
     through: int
 
 
-async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsOf:
+async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsByTurn:
     return await line.flags_of(tables, request.owner, request.branch, request.after, request.through)
 
 
@@ -100,7 +100,7 @@ class FlagsOfRequest:
     now: int
 
 
-async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsOf:
+async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsByTurn:
     """Return the flags of these turns of a conversation, where there are any; raise TurnNotFound."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     for id in request.turns:

@@ -12,9 +12,9 @@ from turnledger.engine.conversations.resolve import check_live, live_conversatio
 from turnledger.engine.history.line import MISSING, flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
-from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
+from turnledger.model.flags import Flags, FlagsByTurn, hidden_from_user, hidden_in_parts, without_hidden
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -143,11 +143,11 @@ async def info(tables: Tables, request: InfoRequest) -> Conversation:
     return replace(found, metadata=dict(found.metadata))
 
 
-async def summary(tables: Tables, request: InfoRequest) -> Listed:
+async def summary(tables: Tables, request: InfoRequest) -> ChatEntry:
     """Return the conversation as listed, if it is live."""
     found = await info(tables, request)
     branch = await _shown(tables, found)
-    return Listed(found, branch.length, branch.preview, is_running=branch.running is not None)
+    return ChatEntry(found, branch.length, branch.preview, is_running=branch.running is not None)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class FlaggedPage(Struct, frozen=True):
     """Turns in order with the flags of their items, read at one moment, and their branch."""
 
     turns: list[Turn]
-    flags: FlagsOf
+    flags: FlagsByTurn
     branch: Branch
 
 
@@ -210,7 +210,7 @@ async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
     return FlaggedPage(turns, flags, branch)
 
 
-def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
+def shown_to_user(turns: Sequence[Turn], flags: FlagsByTurn) -> list[Item]:
     """Return the items of these turns that the user sees. A hidden call hides its result, and vice versa."""
     parts = [turn.items for turn in turns]
     hidden = hidden_from_user(flags)
@@ -226,7 +226,7 @@ class ReadTurns(Struct, frozen=True):
     turns: tuple[TurnId, ...]
 
 
-async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsOf:
+async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsByTurn:
     """Return the flags of these turns, where there are any. Their owner was checked when they were read."""
     if not await tables.flag_version(request.owner):
         return {}
@@ -241,7 +241,7 @@ async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) 
         hidden |= hidden_from_user(await store.read(flags_of_read, read))
     if not hidden:
         return [()] * len(turns)
-    gone = gone_in([turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns])
+    gone = hidden_in_parts([turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns])
     return [tuple(sorted(places)) for places in gone]
 
 

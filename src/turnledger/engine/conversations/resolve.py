@@ -29,9 +29,9 @@ from turnledger.model.conversation import (
     Branch,
     Conversation,
     ConversationState,
-    NamedBy,
+    TitleSource,
     Within,
-    of_details,
+    details_bytes,
 )
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
@@ -76,7 +76,7 @@ async def update_entry(
 
 
 def named_by_words(conversation: Conversation, title: str | None) -> Conversation:
-    return replace(conversation, title=title, named_by=None if title is None else NamedBy.WORDS)
+    return replace(conversation, title=title, named_by=None if title is None else TitleSource.WORDS)
 
 
 async def _first_words(
@@ -103,7 +103,7 @@ async def name_again(
 ) -> None:
     """Rename a chat that was named by the words of a turn, after flags of that turn have changed; `before`
     are the places hidden until now. A chat without a name may get one."""
-    if conversation.internal or conversation.named_by not in (None, NamedBy.WORDS):
+    if conversation.internal or conversation.named_by not in (None, TitleSource.WORDS):
         return
     if conversation.title not in (None, first_words(turn.input, before)):
         return
@@ -380,7 +380,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         raise RevisionConflict(found.revision)
     if is_so:
         return found
-    if of_details(changed) > of_details(found):
+    if details_bytes(changed) > details_bytes(found):
         await check_room(tables, request.owner, request.room)
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
@@ -393,8 +393,8 @@ async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Co
     if title is None:
         return found
     if title.strip():  # a blank name could be neither seen nor found
-        return replace(found, title=title, named_by=NamedBy.PERSON)
-    if found.named_by is NamedBy.WORDS:
+        return replace(found, title=title, named_by=TitleSource.PERSON)
+    if found.named_by is TitleSource.WORDS:
         return found
     branch = await tables.branch(found.branch)
     words = await words_of(tables, found.owner, branch) if branch is not None else None

@@ -15,11 +15,11 @@ from turnledger.engine.conversations.resolve import has_expired
 from turnledger.engine.history import line
 from turnledger.engine.ports import Store, Sync, Tables
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNew, TurnNotFound
-from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, NamedBy, Within
+from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, TitleSource, Within
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.plain import seen_texts
-from turnledger.model.text.search import TITLES, FoundPlace, Phrase, Snippet, snippet_of
+from turnledger.model.text.plain import visible_texts
+from turnledger.model.text.search import TITLES, Phrase, SearchMatch, Snippet, snippet_of
 from turnledger.model.turn import Turn
 
 AT_ONCE = 256
@@ -138,7 +138,7 @@ async def _homes(tables: Tables, request: SearchRequest) -> frozenset[Conversati
 
 
 async def _hit(
-    tables: Tables, request: SearchRequest, found: FoundPlace, hits: dict[ConversationId, Hit]
+    tables: Tables, request: SearchRequest, found: SearchMatch, hits: dict[ConversationId, Hit]
 ) -> Hit | None:
     """Return the hit for a place; None if it is not visible, or if its chat is in the page already."""
     if found.conversation in hits:
@@ -163,7 +163,7 @@ async def _hit(
 
 
 async def _title_hit(tables: Tables, home: Conversation, request: SearchRequest) -> Hit | None:
-    if not await request.shows(tables, home) or not home.title or home.named_by is NamedBy.WORDS:
+    if not await request.shows(tables, home) or not home.title or home.named_by is TitleSource.WORDS:
         return None
     snippet = snippet_of([home.title], request.sought)
     return _hit_of(home, None, home.branch, snippet) if snippet is not None else None
@@ -206,7 +206,7 @@ async def _branch_with(
 async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
     flags = await tables.flags(request.owner, (turn.id,))
     hidden = hidden_from_user(flags).get(turn.id, ())
-    return snippet_of(seen_texts(turn, hidden), request.sought)
+    return snippet_of(visible_texts(turn, hidden), request.sought)
 
 
 def cursor_at(place: int) -> str:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.flags import Hidden, without_hidden
+from turnledger.model.flags import HiddenPlaces, without_hidden
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import open_calls, without_answers, without_open_reasoning
 from turnledger.model.turn import Turn
@@ -82,7 +82,9 @@ class Around(Struct, frozen=True):
     hidden: Collection[int] = ()
 
 
-def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> tuple[Item, ...]:
+def assemble(
+    history: Sequence[Turn], around: Around, context: Context, hidden: HiddenPlaces
+) -> tuple[Item, ...]:
     """Return the items for the model. `history` is all committed turns, or as many of the last ones as the
     policy can use; `hidden` names the items to leave out."""
     past, current = _parts(history, around, hidden)
@@ -95,14 +97,14 @@ def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: 
     return assembled
 
 
-def first_shown(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> int:
+def first_shown(history: Sequence[Turn], around: Around, context: Context, hidden: HiddenPlaces) -> int:
     """Return the place of the first turn of this history that the policy shows; its length if none."""
     past, current = _parts(history, around, hidden)
     return _start(past, around, current, context)
 
 
 def _parts(
-    history: Sequence[Turn], around: Around, hidden: Hidden
+    history: Sequence[Turn], around: Around, hidden: HiddenPlaces
 ) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
     past = [turn.items for turn in history]
     current = (*around.input, *without_open_reasoning(around.steps))

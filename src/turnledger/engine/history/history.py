@@ -22,7 +22,7 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, StoreCorrupt
 from turnledger.model.conversation import Branch, Conversation, Origin, Stretch
-from turnledger.model.flags import FlagsOf, Hidden, gone_in
+from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_in_parts
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import calls_left_open
@@ -253,7 +253,7 @@ class ShownTurns:
             same, other = (middle, other) if is_same else (same, middle)
         return ShownTurns(self._turns[:same])
 
-    def without(self, hidden: Hidden | None) -> Sequence[Turn]:
+    def without(self, hidden: HiddenPlaces | None) -> Sequence[Turn]:
         """Return the turns without hidden items and their halves, as a copy: the list may grow meanwhile."""
         turns = self._turns
         flagged = [index for index, turn in enumerate(turns) if turn.id in hidden] if hidden else []
@@ -262,7 +262,7 @@ class ShownTurns:
         # The other half of a hidden item is in the same turn or a neighbour.
         first = max(0, flagged[0] - 1)
         near = turns[first : flagged[-1] + 2]
-        gone = gone_in([turn.items for turn in near], [hidden.get(turn.id, ()) for turn in near])
+        gone = hidden_in_parts([turn.items for turn in near], [hidden.get(turn.id, ()) for turn in near])
         before, self._hiding = self._hiding, {}
         for index, places in enumerate(map(frozenset, gone), first):
             if places:
@@ -365,7 +365,7 @@ class _Entry:
         self.said_end: bytes | None = None
         """The id of the last turn of that prefix."""
         self.shown: ShownTurns | None = None
-        self.flags: tuple[int, int, FlagsOf] | None = None
+        self.flags: tuple[int, int, FlagsByTurn] | None = None
         """The flag version, the number of the first turn, and the flags read."""
         self.line: LatestLine | None = None
         self.names: tuple[Name, ...] = ()
@@ -512,7 +512,7 @@ class BranchCache:
 
     # The turns as chat clients see them.
 
-    def shown(self, branch: BranchId, history: History, hidden: Hidden | None = None) -> Sequence[Turn]:
+    def shown(self, branch: BranchId, history: History, hidden: HiddenPlaces | None = None) -> Sequence[Turn]:
         """Return the turns of a history as their user sees them, without hidden items and their halves; the
         same objects as last time."""
         entry = self._entry(branch)
@@ -554,7 +554,7 @@ class BranchCache:
     # Flags, under the version that a begin read while it held the lane. Every later change raises the
     # version: while it is unchanged, turns appended since have no flags.
 
-    def flags(self, branch: BranchId, version: int, turns: Sequence[Turn]) -> FlagsOf | None:
+    def flags(self, branch: BranchId, version: int, turns: Sequence[Turn]) -> FlagsByTurn | None:
         """Return the flags of these turns, the last of a branch up to its head; None if not cached."""
         entry = self._entries.get(branch)
         kept = None if entry is None else entry.flags
@@ -563,7 +563,7 @@ class BranchCache:
         self._entries.move_to_end(branch)
         return kept[2]
 
-    def keep_flags(self, branch: BranchId, version: int, turns: Sequence[Turn], flags: FlagsOf) -> None:
+    def keep_flags(self, branch: BranchId, version: int, turns: Sequence[Turn], flags: FlagsByTurn) -> None:
         if turns:
             entry = self._entry(branch)
             entry.flags = (version, turns[0].number, flags)

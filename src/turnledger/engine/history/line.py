@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, StoreCorrupt, TurnNotFound
 from turnledger.model.conversation import Branch, ConversationState, Stretch
-from turnledger.model.flags import FlagsOf
+from turnledger.model.flags import FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.turn import Turn
 
@@ -74,7 +74,7 @@ async def last_shared(tables: Tables, one: Branch, other: Branch) -> int:
             return 0
 
 
-async def flags_of(tables: Tables, owner: str, branch: Branch, after: int, through: int) -> FlagsOf:
+async def flags_of(tables: Tables, owner: str, branch: Branch, after: int, through: int) -> FlagsByTurn:
     """Return the flags of the turns of the line numbered after < number <= through, where there are any."""
     return await tables.flags_in(owner, await _stretches(tables, branch, after, min(through, branch.length)))
 

@@ -13,7 +13,7 @@ from turnledger.engine.lifecycle.delete import purge, purge_time, soft_delete
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
 from turnledger.model.conversation import Conversation
-from turnledger.model.retention import Reason, Retained, Retired
+from turnledger.model.retention import RetentionReason, RetentionReport, RetiredConversation
 
 ANY_TIME = 2**62
 
@@ -60,7 +60,7 @@ async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversatio
     by = request.bounds.touched_by
     old = [] if by is None else await tables.oldest_conversations(request.owner, by, request.limit)
     now, until = request.bounds.now, request.purge_at
-    return [await soft_delete(tables, each, until, now, Reason.AGE) for each in old]
+    return [await soft_delete(tables, each, until, now, RetentionReason.AGE) for each in old]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
         candidates = await tables.oldest_conversations(owner, ANY_TIME, request.limit)
     purged: list[Conversation] = []
     for each in candidates:
-        purged.append(await purge(tables, each, request.bounds.now, Reason.SIZE))
+        purged.append(await purge(tables, each, request.bounds.now, RetentionReason.SIZE))
         # Forks may share some of it; the next step then continues.
         excess -= await tables.bytes_of(each.id)
         if excess <= 0:
@@ -96,8 +96,8 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
     return Shed(purged, is_done=not purged)
 
 
-def retired(conversation: Conversation, reason: Reason) -> Retired:
-    return Retired(
+def retired(conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
+    return RetiredConversation(
         owner=conversation.owner,
         conversation=conversation.id,
         reason=reason,
@@ -125,15 +125,15 @@ class RetentionTimer:
             self._next = now + self._process.limits.retain_every
             await self.retain()
 
-    async def retain(self) -> Retained:
+    async def retain(self) -> RetentionReport:
         """Do a round in small transactions; report what was removed. A failure leaves the rest to the
         next."""
         process, limits = self._process, self._process.limits
         age_ms = None if limits.retain_for is None else round(limits.retain_for * 1000)
         bounds = RetentionBounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)
         if bounds.age_ms is None and bounds.bytes is None:
-            return Retained()
-        gone: list[Retired] = []
+            return RetentionReport()
+        gone: list[RetiredConversation] = []
         full: list[str] = []
         after: str | None = None
         while owners := await process.store.read(_owners, after):
@@ -146,27 +146,27 @@ class RetentionTimer:
                 if bounds.bytes is not None and await process.store.read(_stored, owner) > bounds.bytes:
                     full.append(owner)
             after = owners[-1]
-        return Retained(retired=tuple(gone), full=tuple(full))
+        return RetentionReport(retired=tuple(gone), full=tuple(full))
 
-    async def _retire_old(self, request: RetireRequest) -> list[Retired]:
-        gone: list[Retired] = []
+    async def _retire_old(self, request: RetireRequest) -> list[RetiredConversation]:
+        gone: list[RetiredConversation] = []
         while True:
             batch = await self._process.store.transact(retire_old, request)
-            gone += [self._removed(each, Reason.AGE) for each in batch]
+            gone += [self._removed(each, RetentionReason.AGE) for each in batch]
             if len(batch) < request.limit:
                 return gone
 
-    async def _shed(self, request: RetireRequest) -> list[Retired]:
-        gone: list[Retired] = []
+    async def _shed(self, request: RetireRequest) -> list[RetiredConversation]:
+        gone: list[RetiredConversation] = []
         step = Shed([], is_done=request.bounds.bytes is None)
         while not step.is_done:
             step = await self._process.store.transact(shed, request)
-            gone += [self._removed(each, Reason.SIZE) for each in step.purged]
+            gone += [self._removed(each, RetentionReason.SIZE) for each in step.purged]
         return gone
 
-    def _removed(self, conversation: Conversation, reason: Reason) -> Retired:
+    def _removed(self, conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
         self._process.forget_deleted(conversation)
-        what = "deleted" if reason is Reason.AGE else "purged"
+        what = "deleted" if reason is RetentionReason.AGE else "purged"
         log.info("retention: %s was %s by %s", conversation.id, what, reason)
         return retired(conversation, reason)
 

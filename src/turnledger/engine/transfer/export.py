@@ -20,10 +20,10 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, ConversationNotFound
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Stretch, Within
-from turnledger.model.flags import Flags, Hidden, hidden_from_user
+from turnledger.model.flags import Flags, HiddenPlaces, hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.journal import Journal
-from turnledger.model.transfer import BranchLine, chat_line, encoded, turn_line
+from turnledger.model.transfer import BranchLine, chat_line, encode_line, turn_line
 from turnledger.model.turn import Failure, Turn, TurnKind, instructed_after
 
 PAGE = 50
@@ -92,7 +92,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
     return Outline(
         owner=conversation.owner,
         conversation=conversation,
-        header=encoded(chat_line(conversation, heads, turns, await tables.forgotten(conversation.id))),
+        header=encode_line(chat_line(conversation, heads, turns, await tables.forgotten(conversation.id))),
         stretches=tuple(stretches),
         branches=tuple(branch.id for branch in branches),
         waiting=tuple(waiting),
@@ -182,7 +182,7 @@ async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
     lines = []
     for turn in turns:
         waits = late.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
-        lines.append(encoded(turn_line(chat, turn, waits.flags, waits.failure)))
+        lines.append(encode_line(turn_line(chat, turn, waits.flags, waits.failure)))
     return lines
 
 
@@ -226,7 +226,7 @@ class ShownPart(Struct, frozen=True):
     conversation: Conversation
     branch: Branch
     turns: list[Turn]
-    hidden: Hidden
+    hidden: HiddenPlaces
     """The places of items hidden from users."""
 
 

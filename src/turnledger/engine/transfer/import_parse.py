@@ -18,11 +18,11 @@ from turnledger.model.transfer import LONGEST_NAME as SHOWN
 from turnledger.model.transfer import (
     SCHEMA_VERSION,
     ChatLine,
-    Did,
+    ImportOutcome,
     ImportReport,
     Notes,
     TurnLine,
-    decoded,
+    decode_line,
     unknown_fields,
 )
 
@@ -135,9 +135,9 @@ class ChatReader:
 
     def _refuse(self, why: str) -> Iterator[ImportReport]:
         if self._chat is None:
-            yield ImportReport(line=self._line, did=Did.REFUSED, why=why)
+            yield ImportReport(line=self._line, did=ImportOutcome.REFUSED, why=why)
         else:
-            self._chat.notes.add(self._line, Did.REFUSED, why, chat=self._chat.id)
+            self._chat.notes.add(self._line, ImportOutcome.REFUSED, why, chat=self._chat.id)
 
     def _refuse_version(self, raw: bytes, version: object, *, is_chat: bool) -> Iterator[ImportReport]:
         shown = repr(version)[:SHOWN]
@@ -153,7 +153,7 @@ class ChatReader:
         self, raw: bytes, kind: type[ChatLine] | type[TurnLine], fields: dict[str, msgspec.Raw]
     ) -> Iterator[ReadChat | ImportReport]:
         try:
-            line = decoded(raw, kind)
+            line = decode_line(raw, kind)
         except (ValueError, RecursionError) as problem:
             if kind is ChatLine:
                 why = f"It cannot be read: {problem}."
@@ -166,7 +166,7 @@ class ChatReader:
         elif self._chat is None or (self._chat.header is not None and line.chat != self._chat.header.id):
             chat, turn = line.chat[:SHOWN], line.id[:SHOWN]
             why = "It does not stand behind the line of its chat."
-            yield ImportReport(line=self._line, did=Did.REFUSED, chat=chat, turn=turn, why=why)
+            yield ImportReport(line=self._line, did=ImportOutcome.REFUSED, chat=chat, turn=turn, why=why)
             return
         else:
             self._add_turn(self._chat, line)
@@ -176,7 +176,7 @@ class ChatReader:
             names = ", ".join(unknown)[:SHOWN]
             why = f"It has fields that are not known here, and were left out: {names}."
             turn = line.id if isinstance(line, TurnLine) else None
-            self._chat.notes.add(self._line, Did.DROPPED, why, chat=self._chat.id, turn=turn)
+            self._chat.notes.add(self._line, ImportOutcome.DROPPED, why, chat=self._chat.id, turn=turn)
 
     def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
         limits = self._limits

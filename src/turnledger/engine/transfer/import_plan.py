@@ -19,14 +19,14 @@ from turnledger.engine.turn.validation import (
 )
 from turnledger.errors import InvalidId, InvalidInput, MalformedItems
 from turnledger.model import codec, event_log, transfer
-from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, NamedBy
+from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, TitleSource
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
+from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derive_id
 from turnledger.model.item import DEEPEST, Item, check_plain
 from turnledger.model.messages.calls import calls_left_open, started_calls
-from turnledger.model.messages.repair import Fitted, fitted
+from turnledger.model.messages.repair import FittedTurn, fit_turn
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine
+from turnledger.model.transfer import ChatLine, ImportOutcome, ImportReport, Notes, TurnLine
 from turnledger.model.turn import Failure, Instructions, Turn, TurnKind, instructed_after, is_instruction
 
 LATEST = 253_402_300_799_999
@@ -34,7 +34,7 @@ LATEST = 253_402_300_799_999
 HIGHEST = 2**53
 """The largest integer that every JSON parser reads exactly."""
 
-Note: TypeAlias = tuple[Did, str]
+Note: TypeAlias = tuple[ImportOutcome, str]
 _is_effect = re.compile(r"[0-9a-f]{32}").fullmatch
 AnyId = TypeVar("AnyId", bound=Id)
 
@@ -44,7 +44,7 @@ def known_id(kind: type[AnyId], text: str, at: int, within: str) -> AnyId:
     try:
         return kind(text)
     except InvalidId:
-        return derived(kind, at, within, text)
+        return derive_id(kind, at, within, text)
 
 
 def conversation_of(header: ChatLine, owner: str, notes: list[Note]) -> Conversation:
@@ -54,12 +54,12 @@ def conversation_of(header: ChatLine, owner: str, notes: list[Note]) -> Conversa
         raise InvalidInput("created_at and touched_at must be milliseconds since 1970.")
     id = known_id(ConversationId, header.id, header.created_at, owner)
     if id != header.id:
-        notes.append((Did.RENAMED, f"{header.id[:80]!r} is no id of a chat; it is {id} here."))
+        notes.append((ImportOutcome.RENAMED, f"{header.id[:80]!r} is no id of a chat; it is {id} here."))
     title, named_by = _title(header, notes)
     return Conversation(
         id=id,
         owner=owner,
-        branch=derived(BranchId, header.created_at, str(id), ""),
+        branch=derive_id(BranchId, header.created_at, str(id), ""),
         scope=check_scope("scope", header.scope),
         conversation_key=_name("conversation_key", header.conversation_key, notes),
         former_conversation_key=_name("former_conversation_key", header.former_conversation_key, notes),
@@ -83,28 +83,32 @@ def _name(field: str, value: str | None, notes: list[Note]) -> str | None:
         try:
             check_name(field, value)
         except InvalidInput as problem:
-            notes.append((Did.DROPPED, str(problem)))
+            notes.append((ImportOutcome.DROPPED, str(problem)))
             return None
     return value
 
 
-def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, NamedBy | None]:
+def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, TitleSource | None]:
     title, named_by = header.title, header.named_by
     if title is not None and len(title) > TEXT_LENGTH:
         title = title[:TEXT_LENGTH]
-        notes.append((Did.REPAIRED, f"Its title was cut to {TEXT_LENGTH} characters."))
-    if named_by is not None and named_by not in tuple(NamedBy):
-        notes.append((Did.DROPPED, f"named_by is {named_by!r}; it must be one of {', '.join(NamedBy)}."))
+        notes.append((ImportOutcome.REPAIRED, f"Its title was cut to {TEXT_LENGTH} characters."))
+    if named_by is not None and named_by not in tuple(TitleSource):
+        notes.append(
+            (ImportOutcome.DROPPED, f"named_by is {named_by!r}; it must be one of {', '.join(TitleSource)}.")
+        )
         named_by = None
     if named_by is not None and title is None:
-        notes.append((Did.DROPPED, "named_by says who gave it a title, and it has none."))
+        notes.append((ImportOutcome.DROPPED, "named_by says who gave it a title, and it has none."))
         named_by = None
-    return title, None if named_by is None else NamedBy(named_by)
+    return title, None if named_by is None else TitleSource(named_by)
 
 
 def _revision(header: ChatLine, notes: list[Note]) -> int:
     if not 1 <= header.revision <= HIGHEST:
-        notes.append((Did.REPAIRED, f"Its revision is {header.revision}, which none can be; it is 1 here."))
+        notes.append(
+            (ImportOutcome.REPAIRED, f"Its revision is {header.revision}, which none can be; it is 1 here.")
+        )
         return 1
     return header.revision
 
@@ -113,7 +117,7 @@ def _tags(header: ChatLine, notes: list[Note]) -> tuple[str, ...]:
     try:
         return tags_of(header.tags)
     except InvalidInput as problem:
-        notes.append((Did.DROPPED, f"Its tags: {problem}"))
+        notes.append((ImportOutcome.DROPPED, f"Its tags: {problem}"))
         return ()
 
 
@@ -121,14 +125,16 @@ def _metadata(header: ChatLine, notes: list[Note]) -> dict[str, str]:
     try:
         check_details(None, header.metadata)
     except InvalidInput as problem:
-        notes.append((Did.DROPPED, str(problem)))
+        notes.append((ImportOutcome.DROPPED, str(problem)))
         return {}
     return dict(header.metadata)
 
 
 def _expiry(header: ChatLine, notes: list[Note]) -> int | None:
     if header.expires_after is not None and not 0 < header.expires_after <= LONGEST * 1000:
-        notes.append((Did.DROPPED, f"expires_after must be above 0 and at most {LONGEST:g} seconds."))
+        notes.append(
+            (ImportOutcome.DROPPED, f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
+        )
         return None
     return header.expires_after
 
@@ -143,13 +149,13 @@ def _reset_policy(header: ChatLine, notes: list[Note]) -> ResetPolicy:
         if line.daily_at is not None:
             ResetPolicy.daily(line.daily_at, line.timezone)
     except InvalidInput as problem:
-        notes.append((Did.DROPPED, f"Its reset policy: {problem}"))
+        notes.append((ImportOutcome.DROPPED, f"Its reset policy: {problem}"))
         return NEVER
     return line.policy
 
 
 MOST_ITEMS = 100_000
-PLACED_NOWHERE = derived(BranchId, 0, "nowhere")
+PLACED_NOWHERE = derive_id(BranchId, 0, "nowhere")
 """The branch of a turn that has none yet."""
 LONGEST_FAILURE = 65_536
 """Characters of a failure: many more than those made here have."""
@@ -259,7 +265,7 @@ class _Planning:
     def id_of(self, kind: type[AnyId], text: str) -> AnyId:
         return known_id(kind, text, self.header.created_at, self.chat)
 
-    def note(self, line: int, did: Did, why: str, turn: str | None = None) -> None:
+    def note(self, line: int, did: ImportOutcome, why: str, turn: str | None = None) -> None:
         self.notes.add(line, did, why, chat=self.chat, turn=turn)
 
 
@@ -286,16 +292,16 @@ def _read_turns(planning: _Planning, lines: Sequence[tuple[int, TurnLine]]) -> N
         try:
             turn = _turn_of(planning, at, line)
         except MalformedItems as problem:
-            planning.note(at, Did.DROPPED, str(problem), line.id)
+            planning.note(at, ImportOutcome.DROPPED, str(problem), line.id)
             continue
         if turn.id in planning.turns:
-            planning.note(at, Did.DROPPED, "A turn of this id came before.", line.id)
+            planning.note(at, ImportOutcome.DROPPED, "A turn of this id came before.", line.id)
         else:
             planning.turns[turn.id] = turn
     stated = planning.header.turns
     if stated is not None and stated != len(lines):
         why = f"It says that {stated} turns follow, and {len(lines)} could be read."
-        planning.note(planning.at, Did.REPAIRED, why)
+        planning.note(planning.at, ImportOutcome.REPAIRED, why)
 
 
 def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
@@ -310,7 +316,9 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
         raise MalformedItems(f"It is too large: at most {planning.limits.turn_bytes} bytes.")
     id = planning.id_of(TurnId, line.id)
     if id != line.id:
-        planning.note(at, Did.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80])
+        planning.note(
+            at, ImportOutcome.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80]
+        )
     parent = None if line.parent is None else planning.id_of(TurnId, line.parent)
     given = _items(planning, at, line, (*line.input, *line.output))
     items = [item for item in given if item is not None]
@@ -340,7 +348,7 @@ def _items(planning: _Planning, at: int, line: TurnLine, raws: Sequence[msgspec.
         try:
             found.append(plain_item(raw))
         except MalformedItems as problem:
-            planning.note(at, Did.DROPPED, f"Item {place}: {problem}", line.id)
+            planning.note(at, ImportOutcome.DROPPED, f"Item {place}: {problem}", line.id)
             found.append(None)
     return found
 
@@ -360,7 +368,9 @@ def _instructions(planning: _Planning, at: int, line: TurnLine) -> Instructions 
     given = transfer.instructions_of(line)
     if given is None:
         if line.instructions_once:
-            planning.note(at, Did.DROPPED, "It has no instructions that could be for it only.", line.id)
+            planning.note(
+                at, ImportOutcome.DROPPED, "It has no instructions that could be for it only.", line.id
+            )
         return None
     try:
         if len(given) > planning.limits.input_items:
@@ -369,7 +379,7 @@ def _instructions(planning: _Planning, at: int, line: TurnLine) -> Instructions 
         if not all(map(is_instruction, items)):
             raise MalformedItems("they are messages whose role is system or developer.")
     except MalformedItems as problem:
-        planning.note(at, Did.DROPPED, f"Its instructions cannot be read: {problem}", line.id)
+        planning.note(at, ImportOutcome.DROPPED, f"Its instructions cannot be read: {problem}", line.id)
         return None
     return Instructions(items, is_lasting=not line.instructions_once)
 
@@ -380,7 +390,7 @@ def _details(planning: _Planning, at: int, line: TurnLine) -> bytes:
         try:
             codec.raw_object("details", codec.object_of(msgspec.Raw(raw)))
         except Exception as problem:
-            planning.note(at, Did.DROPPED, f"Its details are no JSON object: {problem}", line.id)
+            planning.note(at, ImportOutcome.DROPPED, f"Its details are no JSON object: {problem}", line.id)
             return b""
     return raw
 
@@ -389,12 +399,18 @@ def _flags(planning: _Planning, at: int, line: TurnLine, places: Mapping[int, in
     flags = {places[each.item]: each.flags for each in line.flags if each.item in places}
     named = {each.item for each in line.flags}
     if len(named) < len(line.flags):
-        planning.note(at, Did.DROPPED, "Of several flags for one item the last one is taken.", line.id)
+        planning.note(
+            at, ImportOutcome.DROPPED, "Of several flags for one item the last one is taken.", line.id
+        )
     astray = len(named) - len(flags)
     if astray:
-        planning.note(at, Did.DROPPED, f"{astray} of its flags are for items that are not there.", line.id)
+        planning.note(
+            at, ImportOutcome.DROPPED, f"{astray} of its flags are for items that are not there.", line.id
+        )
     if len(flags) > planning.limits.turn_flags:
-        planning.note(at, Did.DROPPED, f"Only {planning.limits.turn_flags} items can be flagged.", line.id)
+        planning.note(
+            at, ImportOutcome.DROPPED, f"Only {planning.limits.turn_flags} items can be flagged.", line.id
+        )
         flags = dict(sorted(flags.items())[: planning.limits.turn_flags])
     return flags
 
@@ -402,10 +418,12 @@ def _flags(planning: _Planning, at: int, line: TurnLine, places: Mapping[int, in
 def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
     """Return why it failed; drop the failure of a completed turn."""
     if line.failure is not None and line.kind == TurnKind.COMPLETED:
-        planning.note(at, Did.DROPPED, "It was completed, so its failure is left out.", line.id)
+        planning.note(at, ImportOutcome.DROPPED, "It was completed, so its failure is left out.", line.id)
         return None
     if line.failure is not None and len(line.failure.code) + len(line.failure.message) > LONGEST_FAILURE:
-        planning.note(at, Did.DROPPED, f"Its failure has more than {LONGEST_FAILURE} characters.", line.id)
+        planning.note(
+            at, ImportOutcome.DROPPED, f"Its failure has more than {LONGEST_FAILURE} characters.", line.id
+        )
         return None
     return line.failure
 
@@ -420,7 +438,7 @@ def _effects(
     calls = {place for place, item in enumerate(output) if item is not None and item.is_call}
     if line.kind != TurnKind.INTERRUPTED or len(line.effects) != len(acted & calls):
         why = "Its effects are left out: they are places of calls in the output of an interrupted turn."
-        planning.note(at, Did.DROPPED, why, line.id)
+        planning.note(at, ImportOutcome.DROPPED, why, line.id)
         return None
     read = [place for place, item in enumerate(output) if item is not None]
     return tuple(new for new, place in enumerate(read) if place in acted)
@@ -436,14 +454,18 @@ def _tie(planning: _Planning) -> None:
         if turn.parent is not None and turn.parent not in planning.turns:
             parent = before.id if before is not None and before.id not in heads else None
             where = f"It follows {parent} instead." if parent else "It is the first turn instead."
-            planning.note(turn.line, Did.REPAIRED, f"Its parent {turn.parent} is not there. {where}", turn.id)
+            planning.note(
+                turn.line, ImportOutcome.REPAIRED, f"Its parent {turn.parent} is not there. {where}", turn.id
+            )
             planning.turns[turn.id] = replace(turn, parent=parent)
         elif turn.parent is not None and turn.parent not in seen:
             is_late = True
         seen.add(turn.id)
         before = turn
     if is_late:
-        planning.note(planning.at, Did.REPAIRED, "Its turns are out of order; they were put in order.")
+        planning.note(
+            planning.at, ImportOutcome.REPAIRED, "Its turns are out of order; they were put in order."
+        )
     _number(planning)
 
 
@@ -460,7 +482,7 @@ def _number(planning: _Planning) -> None:
         waiting += [(child, number + 1) for child in reversed(children.get(turn.id, []))]
     for turn in planning.turns.values():
         if turn.id not in ordered:
-            planning.note(turn.line, Did.DROPPED, "It is among the turns that it follows.", turn.id)
+            planning.note(turn.line, ImportOutcome.DROPPED, "It is among the turns that it follows.", turn.id)
     planning.turns = ordered
 
 
@@ -472,11 +494,11 @@ def _fit(planning: _Planning) -> None:
     made: dict[TurnId, Planned] = {}
     for turn in planning.turns.values():
         parent = planning.instead.get(turn.parent, turn.parent) if turn.parent else None
-        fit = fitted(open_after[parent], turn.input, turn.output)
+        fit = fit_turn(open_after[parent], turn.input, turn.output)
         for why in fit.changes:
-            planning.note(turn.line, Did.REPAIRED, why, turn.id)
+            planning.note(turn.line, ImportOutcome.REPAIRED, why, turn.id)
         if not fit.items:
-            planning.note(turn.line, Did.DROPPED, "Nothing of it is left.", turn.id)
+            planning.note(turn.line, ImportOutcome.DROPPED, "Nothing of it is left.", turn.id)
             planning.instead[turn.id] = parent
             continue
         number = made[parent].number + 1 if parent else 1
@@ -497,7 +519,7 @@ def _fit(planning: _Planning) -> None:
     planning.turns = made
 
 
-def _moved(turn: Planned, fit: Fitted) -> Mapping[int, Flags]:
+def _moved(turn: Planned, fit: FittedTurn) -> Mapping[int, Flags]:
     """Return the flags at the new places of their items."""
     if not turn.flags or not fit.changes:
         return turn.flags
@@ -506,7 +528,7 @@ def _moved(turn: Planned, fit: Fitted) -> Mapping[int, Flags]:
     return {places[id(items[at])]: each for at, each in turn.flags.items() if id(items[at]) in places}
 
 
-def _effects_in(turn: Planned, fit: Fitted) -> tuple[int, ...] | None:
+def _effects_in(turn: Planned, fit: FittedTurn) -> tuple[int, ...] | None:
     """Return the effects at the new places of their calls."""
     if turn.effects is None or not fit.changes:
         return turn.effects
@@ -519,7 +541,7 @@ def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[Bra
     given = planning.header.branches
     if not given:
         last = next(reversed(planning.turns), None)
-        return [(derived(BranchId, conversation.created_at, planning.chat, ""), last, "")]
+        return [(derive_id(BranchId, conversation.created_at, planning.chat, ""), last, "")]
     heads = [_head_of(planning, each.head) for each in given]
     reached = _reached(planning, [head for head, is_there in heads if is_there])
     loose = iter([leaf for leaf in _leaves(planning) if leaf not in reached])
@@ -529,13 +551,15 @@ def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[Bra
         if not is_there:
             head = next(loose, None)
             if head is None and (len(given) > 1 and planning.turns):
-                planning.note(planning.at, Did.DROPPED, f"Of the branch {each.id} no turn is there.")
+                planning.note(
+                    planning.at, ImportOutcome.DROPPED, f"Of the branch {each.id} no turn is there."
+                )
                 continue
             where = f"It ends with {head}." if head else "It is empty."
             why = f"The last turn of the branch {each.id}, {each.head}, is not there. {where}"
-            planning.note(planning.at, Did.REPAIRED, why)
+            planning.note(planning.at, ImportOutcome.REPAIRED, why)
         if id in found:
-            planning.note(planning.at, Did.DROPPED, f"A branch of the id {each.id} came before.")
+            planning.note(planning.at, ImportOutcome.DROPPED, f"A branch of the id {each.id} came before.")
             continue
         found[id] = (id, head, each.id)
     return list(found.values()) or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
@@ -578,7 +602,7 @@ def _made(
         turns.update({turn.id: turn for turn in all_of_them.line_of(head, turns)})
     for turn in planning.turns.values():
         if turn.id not in turns:
-            planning.note(turn.line, Did.DROPPED, "No branch leads to it.", turn.id)
+            planning.note(turn.line, ImportOutcome.DROPPED, "No branch leads to it.", turn.id)
     for turn in turns.values():
         turn.encode()
     current = planning.header.current
@@ -587,7 +611,7 @@ def _made(
         shown = branches[-1][0]
         if current is not None:
             why = f"The branch it showed, {current}, is not there. It shows {shown}."
-            planning.note(planning.at, Did.REPAIRED, why)
+            planning.note(planning.at, ImportOutcome.REPAIRED, why)
     return Plan(
         line=planning.at,
         conversation=msgspec.structs.replace(conversation, branch=shown),
@@ -603,5 +627,5 @@ def _forgotten(planning: _Planning) -> tuple[bytes, ...]:
     if len(given) <= planning.limits.import_turns and all(map(_is_effect, given)):
         return tuple(dict.fromkeys(map(bytes.fromhex, given)))
     why = "Its `forgotten` names no effects, or too many. Forgotten effects may appear again."
-    planning.note(planning.at, Did.DROPPED, why)
+    planning.note(planning.at, ImportOutcome.DROPPED, why)
     return ()

@@ -36,10 +36,17 @@ from turnledger.model.conversation import (
     Within,
 )
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, TurnId, derived, time_of
+from turnledger.model.ids import BranchId, ConversationId, TurnId, derive_id, time_of
 from turnledger.model.messages.calls import calls_left_open
 from turnledger.model.text.plain import preview_of
-from turnledger.model.transfer import BranchLine, Did, ImportReport, chat_line, encoded, turn_line
+from turnledger.model.transfer import (
+    BranchLine,
+    ImportOutcome,
+    ImportReport,
+    chat_line,
+    encode_line,
+    turn_line,
+)
 from turnledger.model.turn import Turn
 
 
@@ -80,12 +87,12 @@ def bases_of(plan: Plan, shared: Mapping[TurnId, Turn]) -> set[TurnId]:
 
 def turn_called(chat: ConversationId, id: TurnId) -> TurnId:
     """Derive the id of a turn that cannot keep its own."""
-    return derived(TurnId, time_of(id), str(chat), str(id))
+    return derive_id(TurnId, time_of(id), str(chat), str(id))
 
 
 def branch_called(chat: ConversationId, id: BranchId) -> BranchId:
     """Derive the id of a branch that cannot keep its own."""
-    return derived(BranchId, time_of(id), str(chat), str(id))
+    return derive_id(BranchId, time_of(id), str(chat), str(id))
 
 
 def draft_of(plan: Plan, chat: ConversationId, known: Known, *, keeps_ids: bool) -> ImportDraft:
@@ -129,7 +136,7 @@ class _Drafting:
     def _note(self, at: int, why: str, turn: TurnId | None = None) -> None:
         named = None if turn is None else str(turn)
         chat = str(self.conversation.id)
-        self.notes.append(ImportReport(line=at, did=Did.RENAMED, chat=chat, turn=named, why=why))
+        self.notes.append(ImportReport(line=at, did=ImportOutcome.RENAMED, chat=chat, turn=named, why=why))
 
     def _name(self) -> None:
         """Choose ids for rows whose own are taken. If all are replaced, report it once, for the chat."""
@@ -271,20 +278,23 @@ async def place_of(tables: Tables, request: ImportRequest) -> ConversationId | C
             return found
         if found.state is ConversationState.DELETED:
             why = "It was deleted here, and can be restored: do so, or delete it for good, and import again."
-            return _end(plan, found, Did.CONFLICT, why)
+            return _end(plan, found, ImportOutcome.CONFLICT, why)
     return _end(
-        plan, wanted, Did.REFUSED, "No id could be found for it. Give it another id, and import again."
+        plan,
+        wanted,
+        ImportOutcome.REFUSED,
+        "No id could be found for it. Give it another id, and import again.",
     )
 
 
 def _name(wanted: Conversation, tried: int) -> ConversationId:
     if not tried:
         return wanted.id
-    return derived(ConversationId, wanted.created_at, wanted.owner, str(wanted.id), str(tried))
+    return derive_id(ConversationId, wanted.created_at, wanted.owner, str(wanted.id), str(tried))
 
 
-def _end(plan: Plan, found: Conversation, did: Did, why: str) -> Imported:
-    turns = len(plan.turns) if did is Did.UNCHANGED else None
+def _end(plan: Plan, found: Conversation, did: ImportOutcome, why: str) -> Imported:
+    turns = len(plan.turns) if did is ImportOutcome.UNCHANGED else None
     report = ImportReport(line=plan.line, did=did, chat=str(found.id), turns=turns, why=why)
     return Imported(found, (report,))
 
@@ -303,9 +313,9 @@ def compared(plan: Plan, outline: Outline, there: Sequence[bytes]) -> Imported:
         if made == branch_called(found.id, id)
     }
     if lines_of(plan, wanted, ids, branches) == there:
-        return _end(plan, found, Did.UNCHANGED, "It is here already.")
+        return _end(plan, found, ImportOutcome.UNCHANGED, "It is here already.")
     why = "Another chat of this id is here, or this one was changed since. It is left as it is."
-    return _end(plan, found, Did.CONFLICT, why)
+    return _end(plan, found, ImportOutcome.CONFLICT, why)
 
 
 def _turns_called(plan: Plan, chat: ConversationId, there: Sequence[bytes]) -> dict[TurnId, TurnId]:
@@ -331,21 +341,21 @@ def lines_of(
         for id, head in plan.branches
     ]
     shown = replace(conversation, branch=branches.get(conversation.branch, conversation.branch))
-    lines = [encoded(chat_line(shown, heads, len(plan.turns), plan.forgotten))]
+    lines = [encode_line(chat_line(shown, heads, len(plan.turns), plan.forgotten))]
     for turn in plan.turns.values():
         lines.append(_line_of(turn, str(conversation.id), ids))
     return lines
 
 
 def _line_of(turn: Planned, chat: str, ids: Mapping[TurnId, TurnId]) -> bytes:
-    return encoded(turn_line(chat, turn.turn(PLACED_NOWHERE, ids), turn.flags, turn.failure))
+    return encode_line(turn_line(chat, turn.turn(PLACED_NOWHERE, ids), turn.flags, turn.failure))
 
 
 async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> Imported:
     plan, conversation = request.plan, draft.conversation
     if conversation.is_expired(request.due):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
-        return _end(plan, conversation, Did.REFUSED, why)
+        return _end(plan, conversation, ImportOutcome.REFUSED, why)
     await check_room(tables, conversation.owner, request.room, adds_chat=True)
     conversation, notes = await _with_its_key(tables, plan, conversation)
     await tables.add_conversation(conversation)
@@ -355,7 +365,9 @@ async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> 
     for turn, flags in draft.flags.items():
         await tables.save_flags(conversation.owner, turn, flags)
     await record_change(tables, ChangeKind.CHAT_CREATED, conversation, request.now)
-    report = ImportReport(line=plan.line, did=Did.IMPORTED, chat=str(conversation.id), turns=len(plan.turns))
+    report = ImportReport(
+        line=plan.line, did=ImportOutcome.IMPORTED, chat=str(conversation.id), turns=len(plan.turns)
+    )
     return Imported(conversation, (*draft.notes, *notes, report))
 
 
@@ -367,7 +379,7 @@ async def _with_its_key(
     if key is None or await tables.conversation_by_key(conversation.owner, conversation.scope, key) is None:
         return conversation, ()
     why = f"Its conversation_key {key!r} names another chat. It has none here."
-    note = ImportReport(line=plan.line, did=Did.DROPPED, chat=str(conversation.id), why=why)
+    note = ImportReport(line=plan.line, did=ImportOutcome.DROPPED, chat=str(conversation.id), why=why)
     return replace(conversation, conversation_key=None), (note,)
 
 
@@ -424,7 +436,7 @@ async def _find_shared(tables: Tables, plan: Plan, known: Known, turns: Sequence
         if found.branch not in homes:
             homes[found.branch] = await _scope_of(tables, owner, found.branch)
         flags = (await tables.flags(owner, (found.id,))).get(found.id, {})
-        told = encoded(turn_line("", found, flags, await failure_of(tables, found)))
+        told = encode_line(turn_line("", found, flags, await failure_of(tables, found)))
         if homes[found.branch] == plan.conversation.scope and told == _line_of(turn, "", {}):
             known.shared[turn.id] = found
 

@@ -73,7 +73,7 @@ async def take_up(
 ) -> tuple[Branch, Journal, int]:
     """Move the journal of a failed attempt to its retry, with a stated result for each call of unknown
     outcome. The effects belong to the retry then, and nothing waits to be settled."""
-    journal = Journal.taken_up(await tables.journal(earlier.id))
+    journal = Journal.for_retry(await tables.journal(earlier.id))
     journal.items += unfinished.resume_results(journal)
     await tables.drop_journal(earlier.id)
     resumed = replace(earlier.with_state(AttemptState.RESUMED), journaled=0)
@@ -358,7 +358,7 @@ async def _take_lane(
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
     await record_change(tables, ChangeKind.TURN_RUNNING, conversation, request.round.now, turn=attempt.id)
-    if request.policy.is_interaction and conversation.has_time:
+    if request.policy.is_interaction and conversation.may_lapse:
         # Begin counts as interaction, so that a conversation does not expire during a long turn.
         await tables.touch_conversation(conversation.id, request.round.now)
     if request.round.is_repeated:

@@ -382,14 +382,14 @@ class OpenTurn:
     async def add(self, items: Sequence[Item], reaches: int) -> None:
         emitted = self.draft.takes_text(reaches)
         await self._record(
-            [journals.finished(item, emitted=emitted and not place) for place, item in enumerate(items)]
+            [journals.item_record(item, emitted=emitted and not place) for place, item in enumerate(items)]
         )
         self.draft.take(items, reaches)
         for place, item in enumerate(items):
             self.live.record_item(item, emitted=emitted and not place)
 
     async def start(self, place: int, *, read_only: bool) -> None:
-        await self._record([journals.started(place, read_only=read_only)])
+        await self._record([journals.start_record(place, read_only=read_only)])
         self.draft.start(place, read_only=read_only)
 
     async def _record(self, records: list[bytes]) -> None:

@@ -16,7 +16,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.turn.request import AcquireRequest, Begun
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Branch
-from turnledger.model.flags import FlagsOf, Hidden, hidden_from_model
+from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_from_model
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import open_calls, without_open_reasoning
@@ -25,7 +25,7 @@ from turnledger.model.turn import Turn
 FIRST_PAGE = 16
 """Turns read first to fill a budget; each further page is twice as long."""
 
-NO_FLAGS: FlagsOf = {}
+NO_FLAGS: FlagsByTurn = {}
 
 
 class Base(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Base(Struct, frozen=True):
     instructed: int
     owner: str
     flagged: int
-    carried_flags: FlagsOf = NO_FLAGS
+    carried_flags: FlagsByTurn = NO_FLAGS
     """Those of the carried turns, which are not stored yet."""
 
     @classmethod
@@ -56,7 +56,7 @@ class Base(Struct, frozen=True):
 
 async def tail(
     process: Process, base: Base, context: Context, around: Around
-) -> tuple[Sequence[Turn], FlagsOf]:
+) -> tuple[Sequence[Turn], FlagsByTurn]:
     """Return the last turns that the context can show, and their flags. They come from the cache if it holds
     the whole history, and never go into it, since it holds prefixes."""
     cached = process.cache.prefix(base.line.id, base.head, base.length)
@@ -77,10 +77,10 @@ def _whole(base: Base, turns: list[Turn]) -> Sequence[Turn]:
 
 async def _within_budget(
     process: Process, base: Base, context: Context, around: Around
-) -> tuple[Sequence[Turn], FlagsOf]:
+) -> tuple[Sequence[Turn], FlagsByTurn]:
     """Read backwards until the budget is full. Hidden items do not count."""
     turns: list[Turn] = list(base.carried)
-    flags: FlagsOf = base.carried_flags
+    flags: FlagsByTurn = base.carried_flags
     left, size, first = base.length, FIRST_PAGE, 0
     # The hidden items of the first turn read depend on the turn before it.
     while left and first < 2:
@@ -106,7 +106,7 @@ async def _read(process: Process, base: Base, through: int, limit: int) -> list[
     return turns
 
 
-async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
+async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsByTurn:
     if not base.flagged or not turns:
         return NO_FLAGS
     known = process.cache.flags(base.branch, base.flagged, turns)
@@ -116,14 +116,14 @@ async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> Flags
     return known
 
 
-async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
+async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsByTurn:
     after, through = (turns[0].number - 1, min(turns[-1].number, base.length)) if turns else (0, 0)
     if not base.flagged or after >= through:
         return NO_FLAGS
     return await process.store.read(read_flags, FlagsRequest(base.owner, base.line, after, through))
 
 
-NOTHING_HIDDEN: Hidden = {}
+NOTHING_HIDDEN: HiddenPlaces = {}
 
 
 class Snapshot(Struct, frozen=True, dict=True):
@@ -134,7 +134,7 @@ class Snapshot(Struct, frozen=True, dict=True):
     instructions: tuple[Item, ...] = ()
     primer: tuple[Item, ...] = ()
     context: Context = ALL
-    hidden: Hidden = NOTHING_HIDDEN
+    hidden: HiddenPlaces = NOTHING_HIDDEN
     hidden_input: Collection[int] = ()
     """Places of the input that are hidden: those hidden when it was first asked."""
 

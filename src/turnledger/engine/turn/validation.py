@@ -36,7 +36,7 @@ from turnledger.model.conversation import (
     TAGS,
     TEXT_LENGTH,
     Conversation,
-    NamedBy,
+    TitleSource,
     Within,
 )
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -451,7 +451,7 @@ def details_of(
     named = title if title and title.strip() else None
     return {
         "title": named,
-        "named_by": NamedBy.PERSON if named else None,
+        "named_by": TitleSource.PERSON if named else None,
         "metadata": dict(metadata or {}),
         "tags": tags_of(tags),
         "internal": internal,

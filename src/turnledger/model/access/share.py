@@ -26,7 +26,7 @@ from turnledger.model.conversation import Within, guest_of
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 from turnledger.model.turn import Bytes
 
-SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})
+VISITOR_SCOPES = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})
 """What a visitor of a scope may do, each with their own conversations."""
 READS = frozenset({TokenScope.CHATS_READ})
 VISIT = 24 * 3600.0
@@ -95,7 +95,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
             id=id,
             owner=self.owner if is_reader else guest_of(self.id, id),
             name=self.name,
-            scopes=READS if is_reader else SCOPES_OF_VISITORS,
+            scopes=READS if is_reader else VISITOR_SCOPES,
             chat_scope=self.chat_scope,
             conversation=self.conversation,
             models=self.models,

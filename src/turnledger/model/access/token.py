@@ -34,7 +34,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes: int | None = None
     chats: int | None = None
 
-    def beyond(self, other: Bounds) -> tuple[str, ...]:
+    def excess_over(self, other: Bounds) -> tuple[str, ...]:
         """Return the names of the bounds that allow more than the other's."""
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in self.__struct_fields__}
         return tuple(
@@ -113,10 +113,10 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     def allows(self, scope: TokenScope) -> bool:
         return scope in self.scopes
 
-    def may_ask(self, model: str) -> bool:
+    def may_use(self, model: str) -> bool:
         return not self.models or model in self.models
 
-    def beyond(self, other: Token) -> tuple[str, ...]:
+    def excess_over(self, other: Token) -> tuple[str, ...]:
         """Return, in a few words each, what it grants beyond the other. The owners may differ: a token with
         `admin` creates tokens for the users of an application."""
         found = []
@@ -129,7 +129,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
             found.append("other models")
         if other.expires_at is not None and (self.expires_at is None or self.expires_at > other.expires_at):
             found.append("a later end")
-        higher = self.effective_bounds.beyond(other.effective_bounds)
+        higher = self.effective_bounds.excess_over(other.effective_bounds)
         is_given = self.bounds.n is not None or other.bounds.n is not None
         found += [f"a higher {name}" for name in higher if name != "n" or is_given]
         return tuple(found)

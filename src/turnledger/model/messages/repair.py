@@ -39,27 +39,27 @@ class Pending(StrEnum):
     DROP = "drop"  # no client will
 
 
-class Action(StrEnum):
+class RepairAction(StrEnum):
     DROPPED = "dropped"
     MOVED = "moved"  # directly after its call
 
 
-class Change(msgspec.Struct, frozen=True):
+class RepairChange(msgspec.Struct, frozen=True):
     """One change: `place` is the index of the given item, `why` a sentence for people."""
 
     place: int
-    action: Action
+    action: RepairAction
     why: str
 
 
-class Repaired(msgspec.Struct, frozen=True):
+class RepairedHistory(msgspec.Struct, frozen=True):
     """A well-formed history, and the changes that made it so, ordered by place."""
 
     items: tuple[Item, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[RepairChange, ...]
 
 
-def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> Repaired:
+def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> RepairedHistory:
     """Return the items as a history that a model accepts, with the reason of each change.
 
     Deterministic and idempotent. Raises InvalidInput for an unknown `pending`, and nothing else.
@@ -74,7 +74,7 @@ class _Repair:
 
     def __init__(self, given: Sequence[Item], pending: Pending) -> None:
         self._given = given
-        self._changes: dict[int, Change] = {}
+        self._changes: dict[int, RepairChange] = {}
         self._answers: dict[int, int] = {}  # the place of a call -> the place of its result
         self._drop_empty_messages()
         self._pair()
@@ -82,7 +82,7 @@ class _Repair:
         self._part_calls_of_one_id()
         self._keep_reasoning_with_its_item()
 
-    def repaired(self) -> Repaired:
+    def repaired(self) -> RepairedHistory:
         items: list[Item] = []
         for place, item in enumerate(self._given):
             if place not in self._changes:
@@ -90,16 +90,16 @@ class _Repair:
                 answer = self._answers.get(place)
                 if answer is not None and answer in self._changes:
                     items.append(self._given[answer])
-        return Repaired(tuple(items), tuple(self._changes[place] for place in sorted(self._changes)))
+        return RepairedHistory(tuple(items), tuple(self._changes[place] for place in sorted(self._changes)))
 
     def _backwards(self) -> Iterator[tuple[int, Item]]:
         return zip(range(len(self._given) - 1, -1, -1), reversed(self._given), strict=True)
 
     def _drop(self, place: int, why: str) -> None:
-        self._changes[place] = Change(place, Action.DROPPED, why)
+        self._changes[place] = RepairChange(place, RepairAction.DROPPED, why)
 
     def _move(self, place: int, why: str) -> None:
-        self._changes.setdefault(place, Change(place, Action.MOVED, why))
+        self._changes.setdefault(place, RepairChange(place, RepairAction.MOVED, why))
 
     def _drop_empty_messages(self) -> None:
         for place, item in enumerate(self._given):
@@ -122,7 +122,7 @@ class _Repair:
                 if calls:
                     self._answers[calls.popleft()] = place
                 else:
-                    self._drop(place, _why_stray(item, called.get(item.call_id)))
+                    self._drop(place, _stray_reason(item, called.get(item.call_id)))
 
     def _drop_unanswered(self, pending: Pending) -> None:
         later: set[str | None] = set()  # the ids of the calls that stay
@@ -183,7 +183,7 @@ def _is_from_others(item: Item) -> bool:
     return not item.is_result and not can_follow_reasoning(item)
 
 
-def _why_stray(result: Item, call_type: str | None) -> str:
+def _stray_reason(result: Item, call_type: str | None) -> str:
     if call_type is None:
         return f"No call of the id {result.call_id} stands before this result."
     if f"{call_type}_output" != result.type:
@@ -191,7 +191,7 @@ def _why_stray(result: Item, call_type: str | None) -> str:
     return f"The call {result.call_id} has a result already."
 
 
-class Fitted(msgspec.Struct, frozen=True):
+class FittedTurn(msgspec.Struct, frozen=True):
     """A turn that is well formed after the one before it, and the changes as sentences."""
 
     input: tuple[Item, ...]
@@ -203,12 +203,12 @@ class Fitted(msgspec.Struct, frozen=True):
         return (*self.input, *self.output)
 
 
-def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item]) -> Fitted:
+def fit_turn(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item]) -> FittedTurn:
     """Make a turn fit after one that left these calls open. A turn that fits is not changed; one that cannot
     be saved comes back empty."""
     items = (*input, *output)
     if fits(pending, items):
-        return Fitted(tuple(input), tuple(output))
+        return FittedTurn(tuple(input), tuple(output))
     by_id: dict[str | None, list[Item]] = {}
     for item in items:
         by_id.setdefault(item.call_id, []).append(item)
@@ -222,10 +222,10 @@ def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item
         before = {id(call) for call in pending}
         items = tuple(item for item in repaired.items if id(item) not in before)
     if not fits(pending, items):
-        return Fitted((), (), (*changes, "It does not fit behind the turn before."))
+        return FittedTurn((), (), (*changes, "It does not fit behind the turn before."))
     asked = {id(item) for item in (*filled, *input)}
     count = max((place + 1 for place, item in enumerate(items) if id(item) in asked), default=0)
-    return Fitted(items[:count], items[count:], tuple(changes))
+    return FittedTurn(items[:count], items[count:], tuple(changes))
 
 
 def fits(pending: Sequence[Item], items: Sequence[Item]) -> bool:
@@ -249,7 +249,7 @@ def _is_answered(call: Item, items: Sequence[Item]) -> bool:
     return False
 
 
-def _sentences(repaired: Repaired, first: int) -> list[str]:
+def _sentences(repaired: RepairedHistory, first: int) -> list[str]:
     return [
         f"Item {change.place - first} was {change.action.value}: {change.why}"
         for change in repaired.changes

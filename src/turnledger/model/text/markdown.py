@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from turnledger.model.conversation import Conversation
-from turnledger.model.flags import with_their_halves
+from turnledger.model.flags import with_counterparts
 from turnledger.model.item import Item
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import Turn, TurnKind
@@ -32,26 +32,26 @@ _KINDS = {
 
 
 def markdown_head(conversation: Conversation) -> str:
-    title = escaped(conversation.title or NO_TITLE) or escaped(NO_TITLE)
+    title = escape(conversation.title or NO_TITLE) or escape(NO_TITLE)
     began, last = _day(conversation.created_at), _day(conversation.touched_at)
     return f"# {title}\n\nBegun {began}, last used {last}.\n"
 
 
 def markdown_turn(turn: Turn, hidden: Collection[int] = ()) -> str:
     """Return a turn without the hidden items and their halves."""
-    gone = with_their_halves(turn.items, hidden)
+    gone = with_counterparts(turn.items, hidden)
     parts = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
     if turn.kind in _KINDS:
         parts.append(f"_{_KINDS[turn.kind]}_\n")
     return "".join(f"\n{part}" for part in parts if part)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Escape a text to one line without markup."""
     return _SPECIAL.sub(r"\\\1", plain(" ".join(text.split())))
 
 
-def fenced(text: str) -> str:
+def fence_text(text: str) -> str:
     """Put a text in a fence longer than any in it, without control characters."""
     text = _CONTROL.sub("\ufffd", _ENDS.sub("\n", text))
     longest = max((len(run) for run in _TICKS.findall(text)), default=0)
@@ -64,17 +64,18 @@ def _item(item: Item) -> str:
         return _message(item)
     if item.is_call:
         arguments = item.fields.get("arguments", item.fields.get("input", ""))
-        return f"**Tool call** {escaped(str(item.fields.get('name', item.type)))}\n\n{fenced(str(arguments))}"
+        name = escape(str(item.fields.get("name", item.type)))
+        return f"**Tool call** {name}\n\n{fence_text(str(arguments))}"
     if item.is_result:
-        return f"**Tool result**\n\n{fenced(_text_of(item.fields.get('output')))}"
+        return f"**Tool result**\n\n{fence_text(_text_of(item.fields.get('output')))}"
     return ""  # reasoning and other items that only models read
 
 
 def _message(item: Item) -> str:
     parts = item.fields.get("content")
     others = [] if isinstance(parts, str) else [part for part in parts or () if not _is_text(part)]
-    attached = [f"_[{escaped(str(part.get('type', 'part')))}]_\n" for part in others]
-    text = fenced(item.text) if item.text else ""
+    attached = [f"_[{escape(str(part.get('type', 'part')))}]_\n" for part in others]
+    text = fence_text(item.text) if item.text else ""
     return f"## {_ROLES[item.role or 'user']}\n\n" + "\n".join([*([text] if text else []), *attached])
 
 

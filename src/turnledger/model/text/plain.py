@@ -33,11 +33,11 @@ def one_line(text: str, length: int) -> str:
         if len(line) < length or not line.isprintable():
             line = " ".join(text[: length * _SPARE].split())
     if not line.isprintable():
-        line = " ".join("".join([letter for letter in line if _is_shown(letter)]).split())
+        line = " ".join("".join([letter for letter in line if _is_visible(letter)]).split())
     return line[:length].rstrip()
 
 
-def _is_shown(letter: str) -> bool:
+def _is_visible(letter: str) -> bool:
     # Joiners stay: scripts and emoji need them.
     return letter not in _DIRECTIONS and unicodedata.category(letter) not in ("Cc", "Cs", "Co", "Cn")
 
@@ -52,16 +52,16 @@ def plain(text: str) -> str:
 
 
 LONGEST = 60
-_KEPT = re.compile(r"[^\w\- ]+")
+_DROPPED = re.compile(r"[^\w\- ]+")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)
 
 
-def file_name(title: str | None, otherwise: str, ending: str) -> str:
-    """Make a file name of the letters, digits, spaces and dashes of a title, or else of `otherwise`."""
+def file_name(title: str | None, default: str, ending: str) -> str:
+    """Make a file name of the letters, digits, spaces and dashes of a title, or else of `default`."""
     text = unicodedata.normalize("NFC", title or "")
-    text = " ".join(_KEPT.sub(" ", text.replace("_", " ")).split())[:LONGEST].strip(" -")
+    text = " ".join(_DROPPED.sub(" ", text.replace("_", " ")).split())[:LONGEST].strip(" -")
     if not text or _RESERVED.fullmatch(text):
-        text = otherwise
+        text = default
     return f"{text}.{ending}"
 
 
@@ -99,7 +99,7 @@ def first_words(input: Iterable[Item], hidden: Collection[int] = ()) -> str | No
 
 
 PREVIEW_LENGTH = 160
-_SEEN = ("assistant", "user")
+_PREVIEW_ROLES = ("assistant", "user")
 
 
 def preview_of(turn: Turn, hidden: Collection[int] = ()) -> str:
@@ -107,18 +107,22 @@ def preview_of(turn: Turn, hidden: Collection[int] = ()) -> str:
     items = turn.items
     for place in range(len(items) - 1, -1, -1):
         item = items[place]
-        if item.role in _SEEN and place not in hidden and (line := one_line(item.text, PREVIEW_LENGTH)):
+        if (
+            item.role in _PREVIEW_ROLES
+            and place not in hidden
+            and (line := one_line(item.text, PREVIEW_LENGTH))
+        ):
             return line
     return ""
 
 
-_SPOKEN = ("user", "assistant")
+_SEARCHED_ROLES = ("user", "assistant")
 
 
-def seen_texts(turn: Turn, hidden: Collection[int]) -> list[str]:
+def visible_texts(turn: Turn, hidden: Collection[int]) -> list[str]:
     """Return the visible texts of user and assistant, in order; not tools, reasoning or instructions."""
     return [
         item.text
         for place, item in enumerate(turn.items)
-        if item.type == "message" and item.role in _SPOKEN and place not in hidden and item.text
+        if item.type == "message" and item.role in _SEARCHED_ROLES and place not in hidden and item.text
     ]

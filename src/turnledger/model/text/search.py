@@ -18,7 +18,7 @@ WORD_LENGTH = 64
 """Characters by which words are distinguished; natural words are shorter."""
 WORDS_OF_TEXT = 50_000
 """Words of one text that are indexed; a long book has more."""
-WORDS_SOUGHT = 32
+QUERY_WORDS = 32
 """Words of one query; further ones are ignored."""
 
 _ACCENTS = 10
@@ -50,18 +50,18 @@ class _Folds(dict[int, str]):
     """Cache of folded characters, filled on first use."""
 
     def __missing__(self, code: int) -> str:
-        folded = self[code] = _folded(chr(code))
+        folded = self[code] = _fold(chr(code))
         return folded
 
 
 _folds = _Folds()
 
 
-def _folded(letter: str) -> str:
+def _fold(letter: str) -> str:
     """Return what a character adds to words: letters, nothing, or a space between words."""
     decomposed = normalize("NFKD", normalize("NFKD", letter).casefold())
     kept = normalize("NFC", "".join(each for each in decomposed if not _is_dropped(each)))
-    return "".join(map(_placed, kept))
+    return "".join(map(_separate, kept))
 
 
 def _is_dropped(letter: str) -> bool:
@@ -71,19 +71,19 @@ def _is_dropped(letter: str) -> bool:
     return kind == "Me" or (kind == "Cf" and letter != _ZERO_WIDTH_SPACE)
 
 
-def _placed(letter: str) -> str:
+def _separate(letter: str) -> str:
     if any(first <= ord(letter) <= last for first, last in _SPACELESS):
         return f" {letter} " if letter.isalnum() or category(letter)[0] == "M" else " "
     return letter if letter.isalnum() or category(letter)[0] == "M" else " "
 
 
-def composed(text: str) -> str:
+def compose(text: str) -> str:
     """Compose each letter and its accents into one character; offsets count these."""
     return text if text.isascii() else normalize("NFC", text)
 
 
 def words_of(text: str) -> list[str]:
-    words = composed(text).translate(_folds).split(None, WORDS_OF_TEXT)[:WORDS_OF_TEXT]
+    words = compose(text).translate(_folds).split(None, WORDS_OF_TEXT)[:WORDS_OF_TEXT]
     return [word[:WORD_LENGTH] for word in words]
 
 
@@ -107,34 +107,34 @@ def spans_of(text: str) -> list[Span]:
     return found
 
 
-def sought_in(typed: str) -> tuple[Phrase, ...]:
+def parse_query(query: str) -> tuple[Phrase, ...]:
     """Parse a query: all of its words must match.
 
     Text in quotes, or without a space, is one phrase. The last word is a prefix unless its quote is closed or
     it is a single letter. Any text is valid; one without words finds nothing.
     """
     phrases: list[Phrase] = []
-    left = WORDS_SOUGHT
-    for chunk, is_open in _chunks(typed):
+    left = QUERY_WORDS
+    for chunk, is_open in _chunks(query):
         words = tuple(words_of(chunk)[:left])
         left -= len(words)
         if words:
-            phrases.append(Phrase(words, is_open and _may_go_on(words[-1])))
+            phrases.append(Phrase(words, is_open and _may_be_prefix(words[-1])))
         if not left:
             break
     return tuple(phrases)
 
 
-def _may_go_on(word: str) -> bool:
+def _may_be_prefix(word: str) -> bool:
     """Return whether a word is long enough for a prefix; one Korean syllable is."""
     return len(word) > 1 or word >= FIRST_SYLLABLE
 
 
-def _chunks(typed: str) -> Iterator[tuple[str, bool]]:
+def _chunks(query: str) -> Iterator[tuple[str, bool]]:
     """Split a query into quoted parts and parts between spaces, each with whether it is a prefix."""
-    *closed, last = _QUOTES.split(typed)
+    *quoted, last = _QUOTES.split(query)
     is_quoted = False
-    for part in closed:
+    for part in quoted:
         yield from ((each, False) for each in ([part] if is_quoted else part.split()))
         is_quoted = not is_quoted
     pieces = [last] if is_quoted else last.split()
@@ -152,7 +152,7 @@ def places_of(phrase: Phrase, words: Sequence[str]) -> Iterator[int]:
             yield place - count
 
 
-def has(phrase: Phrase, words: Sequence[str]) -> bool:
+def contains(phrase: Phrase, words: Sequence[str]) -> bool:
     return next(places_of(phrase, words), None) is not None
 
 
@@ -173,18 +173,18 @@ class Snippet(Struct, frozen=True):
     marks: tuple[tuple[int, int], ...] = ()
 
 
-def snippet_of(texts: Sequence[str], sought: Sequence[Phrase]) -> Snippet | None:
+def snippet_of(texts: Sequence[str], phrases: Sequence[Phrase]) -> Snippet | None:
     """Return the part of these texts with the most matches; None if a phrase is missing."""
-    if not sought:
+    if not phrases:
         return None
     words = [words_of(text) for text in texts]
-    there = [[phrase for phrase in sought if has(phrase, each)] for each in words]
-    if not all(any(phrase in found for found in there) for phrase in sought):
+    there = [[phrase for phrase in phrases if contains(phrase, each)] for each in words]
+    if not all(any(phrase in found for found in there) for phrase in phrases):
         return None
     best = max(range(len(texts)), key=lambda place: (len(there[place]), -place))
-    line = composed(_BREAK.sub(" ", texts[best]).strip())
+    line = compose(_BREAK.sub(" ", texts[best]).strip())
     first = min(next(places_of(phrase, words[best])) for phrase in there[best])
-    return _marked(_window(line, first), there[best])
+    return _mark(_window(line, first), there[best])
 
 
 def _window(line: str, word: int) -> str:
@@ -210,18 +210,18 @@ def _offset(line: str, word: int) -> int:
     return 0
 
 
-def _marked(text: str, sought: Sequence[Phrase]) -> Snippet:
+def _mark(text: str, phrases: Sequence[Phrase]) -> Snippet:
     spans = spans_of(text)
     words = [span.word for span in spans]
     marks = {
         (spans[place].start, spans[place + len(phrase.words) - 1].end)
-        for phrase in sought
+        for phrase in phrases
         for place in places_of(phrase, words)
     }
-    return Snippet(text, tuple(_joined(sorted(marks))))
+    return Snippet(text, tuple(_join(sorted(marks))))
 
 
-def _joined(marks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join(marks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for start, end in marks:
         if joined and start < joined[-1][1]:
@@ -235,7 +235,7 @@ TITLES = 1 << 61
 """Places above this are titles, which come before all turns."""
 
 
-class FoundPlace(Struct, frozen=True):
+class SearchMatch(Struct, frozen=True):
     """A result. Results are in descending order of place: titles first, newest conversation first, then
     turns, last committed first. A place is unique while it is taken."""
 

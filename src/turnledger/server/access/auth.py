@@ -81,8 +81,8 @@ class Principal(msgspec.Struct, frozen=True):
             return None
         return Link(str(self.token.share), self.token.bounds)
 
-    def may_ask(self, model: str) -> bool:
-        return self.token is None or self.token.may_ask(model)
+    def may_use(self, model: str) -> bool:
+        return self.token is None or self.token.may_use(model)
 
     def has(self, needed: TokenScope | None) -> bool:
         return needed is None or needed in self.scopes

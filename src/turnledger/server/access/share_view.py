@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from turnledger.api.turns import ShownChat, Turn
 from turnledger.chat import Chat
 from turnledger.model import codec
-from turnledger.model.conversation import NamedBy
+from turnledger.model.conversation import TitleSource
 from turnledger.model.item import Item
 from turnledger.model.text.plain import first_words
 
@@ -22,7 +22,7 @@ ROLES = ("user", "assistant")
 
 async def show_to_reader(chat: Chat, shown: ShownChat) -> ShownChat:
     title: dict[str, Any] = (
-        {"title": await _title_for_reader(chat)} if shown.named_by == NamedBy.WORDS else {}
+        {"title": await _title_for_reader(chat)} if shown.named_by == TitleSource.WORDS else {}
     )
     return replace(
         shown,

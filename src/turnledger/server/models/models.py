@@ -46,10 +46,10 @@ class Models:
     def find(self, name: str, principal: Principal) -> ResolvedModel:
         """Return the model of this name. Raises RequestRefused (404 `model_not_found`) if there is none that
         the caller may use."""
-        found = self.get(name) if principal.may_ask(name) else None
+        found = self.get(name) if principal.may_use(name) else None
         if found is not None:
             return found
-        known = ", ".join(filter(principal.may_ask, self._by_name))
+        known = ", ".join(filter(principal.may_use, self._by_name))
         message = f"Unknown model {plain(name[:100])!r}. Known: {known}."
         raise RequestRefused(404, "model_not_found", message, param="model")
 
@@ -73,7 +73,7 @@ class Models:
     async def list_models(self, principal: Principal) -> list[dict[str, Any]]:
         """List the models that the caller may use, as objects of the models API. Raises ModelError if the
         upstream cannot be reached."""
-        return [each for each in await self._list_all(principal) if principal.may_ask(str(each.get("id")))]
+        return [each for each in await self._list_all(principal) if principal.may_use(str(each.get("id")))]
 
     async def _list_all(self, principal: Principal) -> list[dict[str, Any]]:
         by_name = [_listed_model(name) for name in self._by_name]

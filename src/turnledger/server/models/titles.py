@@ -10,7 +10,7 @@ import asyncio
 
 from turnledger.errors import TurnledgerError
 from turnledger.hosting import Host
-from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.model.turn import Turn
 from turnledger.runners.titles import Beginning, title_by
 from turnledger.server.models.models import ResolvedModel
@@ -42,7 +42,7 @@ class Titles:
 
     def enqueue(self, conversation: Conversation, turn: Turn) -> None:
         """Name the chat of this first turn later. Never waits, never raises."""
-        if conversation.internal or conversation.named_by not in (None, NamedBy.WORDS) or self._is_closed:
+        if conversation.internal or conversation.named_by not in (None, TitleSource.WORDS) or self._is_closed:
             return
         if len(self.tasks) >= self._max_tasks:
             log.warning("title_left_out", conversation=conversation.id)

@@ -19,7 +19,7 @@ from turnledger.engine.conversations.read import ListedBranch
 from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.access.token import TokenScope
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import Branch as ShownBranch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import OnBusy
@@ -170,7 +170,7 @@ async def _respond_moved(principal: Principal, chat: Chat, branch: ShownBranch) 
         listed = await chat.summary()
     except ConversationUnavailable:
         moved = replace(chat.as_opened, branch=branch.id)
-        listed = Listed(moved, branch.length, branch.preview, is_running=False)
+        listed = ChatEntry(moved, branch.length, branch.preview, is_running=False)
     return json_response(without_content(principal, show_listed(listed)))
 
 

@@ -17,7 +17,7 @@ from turnledger.api.views import show_listed
 from turnledger.chat import Chat
 from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.access.token import TokenScope
-from turnledger.model.catalogue import Listed, Page
+from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.conversation import TAG_LENGTH, Conversation
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, error_details
@@ -116,7 +116,7 @@ def revision_of(if_match: str | None) -> int | None:
     return int(found[1])
 
 
-async def _show_updated(chat: Chat, updated: Conversation, before: Listed) -> Listed:
+async def _show_updated(chat: Chat, updated: Conversation, before: ChatEntry) -> ChatEntry:
     """Return the chat after this change: it was made, even if the chat changed again or was deleted."""
     listed = before
     with suppress(ConversationUnavailable):
@@ -135,7 +135,7 @@ async def _respond_conflict(principal: Principal, chat: Chat, problem: RevisionC
     return json_response(conflict, 412, {"etag": etag_of(listed.conversation)})
 
 
-def _chat_response(principal: Principal, listed: Listed, status: int = 200) -> Response:
+def _chat_response(principal: Principal, listed: ChatEntry, status: int = 200) -> Response:
     headers = {"etag": etag_of(listed.conversation)}
     return json_response(without_content(principal, show_listed(listed)), status, headers)
 

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.access.token import TokenScope
 from turnledger.model.text.plain import content_disposition, file_name
-from turnledger.model.transfer import Did, ImportReport
+from turnledger.model.transfer import ImportOutcome, ImportReport
 from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import error_body, shutdown_error
@@ -187,7 +187,7 @@ class ImportEndpoint:
         )
         chats: list[str] = []
         async for report in reports:
-            if report.did is Did.IMPORTED and len(chats) < AUDITED_CHATS:
+            if report.did is ImportOutcome.IMPORTED and len(chats) < AUDITED_CHATS:
                 chats.append(str(report.chat))
                 add_audit_fields(request.scope, imported=chats)
             await response.send(report)
@@ -207,7 +207,7 @@ class _ReportStream:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._held = bytearray()
-        self._counts: Counter[Did] = Counter()
+        self._counts: Counter[ImportOutcome] = Counter()
         self._has_begun = False
 
     async def send(self, report: ImportReport) -> None:
@@ -219,7 +219,7 @@ class _ReportStream:
             self._held.clear()
 
     async def end(self) -> None:
-        counts = {outcome.value: self._counts[outcome] for outcome in Did}
+        counts = {outcome.value: self._counts[outcome] for outcome in ImportOutcome}
         await self._finish(msgspec.json.encode({"done": counts}))
 
     async def fail(self, problem: BaseException) -> None:

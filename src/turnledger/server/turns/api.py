@@ -13,7 +13,7 @@ from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnledgerError
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
@@ -130,7 +130,7 @@ class NativeTurn:
             return
         turn = running.turn
         assert turn is not None  # noqa: S101 - it has just been committed
-        summary = Listed(running.conversation, turn.number, "", is_running=False)
+        summary = ChatEntry(running.conversation, turn.number, "", is_running=False)
         hidden: Sequence[int] = ()
         if not is_cancelled:
             # The chat after the commit: title, number of turns, last use. Items of a question that were
@@ -163,7 +163,7 @@ class NativeTurn:
             await self._exchange.client.wait_for_room()
         self._exchange.end()
 
-    def _send_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:
+    def _send_whole(self, turn: Turn, chat: ChatEntry, hidden: Sequence[int]) -> None:
         answer = TurnAnswer(
             turn=show_turn(turn, hidden),
             chat=without_content(self._exchange.principal, show_listed(chat)),

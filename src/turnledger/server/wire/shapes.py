@@ -11,7 +11,7 @@ from turnledger.api.turns import Attempt
 from turnledger.api.views import AnyChat, show_attempt
 from turnledger.engine.conversations.read import SetAside
 from turnledger.model.access.token import TokenScope
-from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.openapi.endpoint import Parameter
@@ -25,7 +25,7 @@ def without_content(principal: Principal, chat: AnyChat) -> AnyChat:
     if principal.has(TokenScope.CHATS_READ):
         return chat
     withheld: dict[str, Any] = {"preview": ""} if isinstance(chat, ListedChat) else {}
-    if chat.named_by != NamedBy.PERSON:
+    if chat.named_by != TitleSource.PERSON:
         withheld["title"] = None
     return replace(chat, **withheld)
 

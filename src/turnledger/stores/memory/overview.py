@@ -12,11 +12,11 @@ from turnledger.model.conversation import (
     ConversationState,
     Ticket,
     Usage,
+    branch_bytes,
+    chat_count,
+    details_bytes,
     link_of,
-    of_aside,
-    of_branch,
-    of_chat,
-    of_details,
+    set_aside_bytes,
 )
 from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
 from turnledger.model.turn import AttemptState
@@ -136,13 +136,13 @@ def _miscounted(db: Database) -> Iterator[str]:
             yield f"{branch.id} counts other bytes than its turns take: the usage of its owner is wrong."
         found = db.conversations.get(branch.conversation)
         if found is not None and branch.id not in db.cleared:
-            size[found.owner] += of_branch(branch.bytes)
+            size[found.owner] += branch_bytes(branch.bytes)
     for conversation in db.conversations.values():
-        size[conversation.owner] += of_details(conversation)
-        chats[conversation.owner] += of_chat(conversation)
+        size[conversation.owner] += details_bytes(conversation)
+        chats[conversation.owner] += chat_count(conversation)
     for attempt in db.attempts.values():
         kept = list(db.journals.get(attempt.id, {}).values()), list(db.logs.get(attempt.id, {}).values())
-        if attempt.bytes != (0 if attempt.state is AttemptState.RUNNING else of_aside(attempt, *kept)):
+        if attempt.bytes != (0 if attempt.state is AttemptState.RUNNING else set_aside_bytes(attempt, *kept)):
             yield f"{attempt.id} counts other bytes than are kept of it: the usage of its owner is wrong."
         size[attempt.owner] += attempt.bytes
     visitors: Counter[ShareId | None] = Counter()

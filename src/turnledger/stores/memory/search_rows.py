@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from turnledger.model.conversation import Conversation, ConversationState, NamedBy
+from turnledger.model.conversation import Conversation, ConversationState, TitleSource
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.plain import seen_texts
-from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
+from turnledger.model.text.plain import visible_texts
+from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
 from turnledger.model.turn import Turn
 from turnledger.stores.memory.database import UndoLog
 
@@ -33,7 +33,7 @@ class MemorySearchRows(UndoLog):
 
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
-    ) -> list[FoundPlace]:
+    ) -> list[SearchMatch]:
         db = self._db
         searched = {
             each.id: each
@@ -46,19 +46,19 @@ class MemorySearchRows(UndoLog):
         found = (each for each in self._texts(searched) if each[0].place < last and _occur(sought, each[1]))
         return sorted((place for place, _ in found), key=lambda each: -each.place)[:limit]
 
-    def _texts(self, searched: dict[ConversationId, Conversation]) -> Iterator[tuple[FoundPlace, list[str]]]:
+    def _texts(self, searched: dict[ConversationId, Conversation]) -> Iterator[tuple[SearchMatch, list[str]]]:
         db = self._db
         for id, each in searched.items():
-            if each.title and each.named_by is not NamedBy.WORDS:
-                yield FoundPlace(TITLES + db.places[id], id), [each.title]
+            if each.title and each.named_by is not TitleSource.WORDS:
+                yield SearchMatch(TITLES + db.places[id], id), [each.title]
         for turn in db.turns.values():
             id = db.branches[turn.branch].conversation
             if id in searched:
-                yield FoundPlace(db.places[turn.id], id, turn.id), self._seen(searched[id].owner, turn)
+                yield SearchMatch(db.places[turn.id], id, turn.id), self._seen(searched[id].owner, turn)
 
     def _seen(self, owner: str, turn: Turn) -> list[str]:
         flags = self._db.flags.get((owner, turn.id), {})
-        return seen_texts(turn, {place for place, each in flags.items() if not each.to_user})
+        return visible_texts(turn, {place for place, each in flags.items() if not each.to_user})
 
     async def shown_elsewhere(
         self, branch: BranchId, number: int, limit: int

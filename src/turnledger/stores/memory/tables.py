@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.catalogue import Listed, ListPosition, Wanted
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -20,12 +20,12 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
     Usage,
+    branch_bytes,
+    chat_count,
+    details_bytes,
     link_of,
-    of_branch,
-    of_chat,
-    of_details,
 )
-from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, Turn
 from turnledger.stores.memory.access_rows import MemoryAccessRows
@@ -73,7 +73,7 @@ class MemoryTables(
         if conversation.expires_after is None:
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
-        self._count(conversation.owner, of_details(conversation), of_chat(conversation))
+        self._count(conversation.owner, details_bytes(conversation), chat_count(conversation))
         self._give_place(conversation.id)
         if conversation.conversation_key is not None:
             self._take_key(conversation, conversation.conversation_key)
@@ -137,8 +137,8 @@ class MemoryTables(
         """Save a conversation, and count the difference in size."""
         before = self._db.conversations.get(conversation.id, conversation)
         self._put(self._db.conversations, conversation.id, conversation)
-        more = of_details(conversation) - of_details(before)
-        self._count(conversation.owner, more, of_chat(conversation) - of_chat(before))
+        more = details_bytes(conversation) - details_bytes(before)
+        self._count(conversation.owner, more, chat_count(conversation) - chat_count(before))
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
         found = self._db.conversations.get(id)
@@ -207,12 +207,12 @@ class MemoryTables(
             self._remove(line, number)
         if unneeded:
             self._put(self._db.branches, branch.id, replace(branch, bytes=left))
-            self._count(owner, of_branch(left) - of_branch(branch.bytes))
+            self._count(owner, branch_bytes(left) - branch_bytes(branch.bytes))
         is_done = not made_from_it and not line and branch.id not in self._db.cleared
         if not is_done or len(unneeded) == limit:
             return len(unneeded)
         self._put(self._db.cleared, branch.id, None)
-        self._count(owner, -of_branch(left))
+        self._count(owner, -branch_bytes(left))
         if branch.id not in self._db.origins:
             return len(unneeded)
         self._remove(self._db.origins, branch.id)
@@ -247,7 +247,7 @@ class MemoryTables(
     async def add_branch(self, branch: Branch) -> None:
         self._put(self._db.branches, branch.id, branch)
         if branch.conversation in self._db.conversations:
-            self._count(self._db.conversations[branch.conversation].owner, of_branch(branch.bytes))
+            self._count(self._db.conversations[branch.conversation].owner, branch_bytes(branch.bytes))
 
     async def add_branches(self, made: Sequence[NewBranch]) -> None:
         for each in made:
@@ -357,10 +357,10 @@ class MemoryTables(
     async def turn_log(self, id: TurnId) -> bytes:
         return self._db.turn_logs.get(id, b"")
 
-    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsByTurn:
         return {turn: self._db.flags[owner, turn] for turn in turns if (owner, turn) in self._db.flags}
 
-    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsByTurn:
         asked = {each.branch: each for each in stretches}
         found: dict[TurnId, Mapping[int, Flags]] = {}
         for (of, id), flags in self._db.flags.items():
@@ -525,20 +525,20 @@ class MemoryTables(
 
     # Lists, exports and imports.
 
-    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
+    async def listed(self, wanted: ChatFilter, after: ListPosition | None, limit: int) -> list[ChatEntry]:
         found = [
             each
             for each in self._db.conversations.values()
-            if wanted.fits(each) and each.branch in self._db.branches
+            if wanted.matches(each) and each.branch in self._db.branches
         ]
         if after is not None:
             found = [each for each in found if _place(each) < (after.at, after.id)]
         found.sort(key=_place, reverse=True)
         return [self._listed(each) for each in found[:limit]]
 
-    def _listed(self, conversation: Conversation) -> Listed:
+    def _listed(self, conversation: Conversation) -> ChatEntry:
         branch = self._db.branches[conversation.branch]
-        return Listed(conversation, branch.length, branch.preview, branch.running is not None)
+        return ChatEntry(conversation, branch.length, branch.preview, branch.running is not None)
 
     async def untouched(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
@@ -597,7 +597,7 @@ class MemoryTables(
 
     async def bytes_of(self, conversation: ConversationId) -> int:
         branches = [each for each in self._db.branches.values() if each.conversation == conversation]
-        return sum(of_branch(each.bytes) for each in branches if each.id not in self._db.cleared)
+        return sum(branch_bytes(each.bytes) for each in branches if each.id not in self._db.cleared)
 
     def _in(self, state: ConversationState) -> list[Conversation]:
         return [each for each in self._db.conversations.values() if each.state is state]

@@ -11,7 +11,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import InvalidInput, RevisionConflict
-from turnledger.model.catalogue import Listed
+from turnledger.model.catalogue import ChatEntry
 from turnledger.model.ids import ConversationId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chats_of, exchange, soon
@@ -19,7 +19,7 @@ from turnledger.testing.store_contract.stage import Contract, Stage, StageProces
 BOOM = RuntimeError("boom")
 
 
-async def only(process: StageProcess, **wanted: Any) -> Listed:
+async def only(process: StageProcess, **wanted: Any) -> ChatEntry:
     [listed] = (await chats_of(process.ledger, wanted).list(**wanted)).chats
     return listed
 

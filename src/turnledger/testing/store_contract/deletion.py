@@ -24,7 +24,7 @@ from turnledger.model.conversation import (
     Within,
 )
 from turnledger.model.ids import TurnId
-from turnledger.model.retention import Reason
+from turnledger.model.retention import RetentionReason
 from turnledger.model.turn import AttemptState
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.branches import branch_off, grow
@@ -191,7 +191,7 @@ class Retention(Contract):
         with caplog.at_level(logging.INFO, "turnledger"):
             report = await here.ledger.retain()
         assert [each.conversation for each in report.retired] == [each.id for each in old]
-        assert {each.reason for each in report.retired} == {Reason.AGE}
+        assert {each.reason for each in report.retired} == {RetentionReason.AGE}
         assert all(each.purge_at is not None for each in report.retired)
         assert [line for line in caplog.messages if "was deleted by age" in line] == [
             f"retention: {each.id} was deleted by age" for each in old
@@ -209,7 +209,7 @@ class Retention(Contract):
         other = await make_used_chat(here, stage, "bob")
         report = await there.ledger.retain()
         assert [each.conversation for each in report.retired] == [each.id for each in chats[:3]]
-        assert {(each.reason, each.purge_at) for each in report.retired} == {(Reason.SIZE, None)}
+        assert {(each.reason, each.purge_at) for each in report.retired} == {(RetentionReason.SIZE, None)}
         assert report.full == ()
         assert (await here.ledger.for_owner("ann").usage()).bytes == 3 * BLOCK
         for each in (*chats[3:], other):

@@ -18,7 +18,7 @@ from turnledger.engine.transfer.import_write import import_chat
 from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import Within
-from turnledger.model.transfer import ENDS, Did, ImportReport
+from turnledger.model.transfer import ENDS, ImportOutcome, ImportReport
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
@@ -57,7 +57,7 @@ def only_report(reports: list[ImportReport]) -> ImportReport:
     return end
 
 
-def outcomes_of(reports: list[ImportReport]) -> list[Did]:
+def outcomes_of(reports: list[ImportReport]) -> list[ImportOutcome]:
     return [report.did for report in reports]
 
 
@@ -117,7 +117,7 @@ class ChatTransfer(Contract):
             chat = await rich_chat(there, conversation_key="k")
             file = await export(there, chat.id)
             reports = await import_file(here, file)
-            assert outcomes_of(reports) == [Did.IMPORTED]
+            assert outcomes_of(reports) == [ImportOutcome.IMPORTED]
             assert reports[0].line == 1
             assert reports[0].chat == chat.id
             assert reports[0].turns == file.count(b"\n") - 1
@@ -134,14 +134,14 @@ class ChatTransfer(Contract):
         chat = await rich_chat(here)
         file = await export(here, chat.id)
         reports = await import_file(here, file, owner="ben")
-        assert set(outcomes_of(reports)) == {Did.RENAMED, Did.IMPORTED}
+        assert set(outcomes_of(reports)) == {ImportOutcome.RENAMED, ImportOutcome.IMPORTED}
         [name] = {report.chat for report in reports}
         assert name is not None
         assert name != chat.id
         theirs = await export(here, name, owner="ben")
         assert without_ids(theirs) == without_ids(file)
-        assert outcomes_of(await import_file(here, file, owner="ben")) == [Did.UNCHANGED]
-        assert outcomes_of(await import_file(here, theirs, owner="ben")) == [Did.UNCHANGED]
+        assert outcomes_of(await import_file(here, file, owner="ben")) == [ImportOutcome.UNCHANGED]
+        assert outcomes_of(await import_file(here, theirs, owner="ben")) == [ImportOutcome.UNCHANGED]
         assert await export(here, chat.id) == file
         assert await here.check() == []
         with pytest.raises(ConversationNotFound):
@@ -155,10 +155,13 @@ class ChatTransfer(Contract):
         file = await export(here, fork.id)
         both = await export_all(here)
         async with other_ledger() as there:
-            assert outcomes_of(await import_file(there, file)) == [Did.IMPORTED]
+            assert outcomes_of(await import_file(there, file)) == [ImportOutcome.IMPORTED]
             assert await export(there, fork.id) == file
             used = (await there.usage()).bytes
-            assert outcomes_of(await import_file(there, both)) == [Did.IMPORTED, Did.UNCHANGED]
+            assert outcomes_of(await import_file(there, both)) == [
+                ImportOutcome.IMPORTED,
+                ImportOutcome.UNCHANGED,
+            ]
             assert await export_all(there) == both
             assert await there.check() == []
             assert (await there.usage()).bytes > used
@@ -177,7 +180,7 @@ class ChatTransfer(Contract):
             await import_file(there.ledger, forked)
             gate.release()
             reports = await soon(importing)
-        assert set(outcomes_of(reports)) == {Did.RENAMED, Did.IMPORTED}
+        assert set(outcomes_of(reports)) == {ImportOutcome.RENAMED, ImportOutcome.IMPORTED}
         theirs = await export(here.ledger, chat.id, owner="ben")
         assert without_ids(theirs) == without_ids(file)
         assert await export(here.ledger, fork.id) == forked
@@ -207,7 +210,7 @@ class ChatTransfer(Contract):
             await export(here, chat.id)
         await process.tend()
         reports = await import_file(here, file)
-        assert only_report(reports).did is Did.IMPORTED
+        assert only_report(reports).did is ImportOutcome.IMPORTED
         copy = await here.conversation(conversation_key="k")
         assert only_report(reports).chat == copy.id != chat.id
         await purge_all(process, copy)

@@ -9,7 +9,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.errors import StorageFull, TurnStopped
 from turnledger.hosting import Host
-from turnledger.model.conversation import BLOCK, ROW, Usage, in_blocks, of_branch
+from turnledger.model.conversation import BLOCK, ROW, Usage, block_bytes, branch_bytes
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import do, read
 from turnledger.testing.store_contract.stage import (
@@ -56,7 +56,7 @@ class StoredBytes(Contract):
         assert await stored_bytes(here) == BLOCK
         long = {str(number): "\N{SNOWMAN}" * 500 for number in range(16)}
         await chat.update(metadata=long)
-        assert await stored_bytes(here) == BLOCK + in_blocks(16 * 1_500)
+        assert await stored_bytes(here) == BLOCK + block_bytes(16 * 1_500)
         await chat.update(metadata={}, title="\N{SNOWMAN}" * 400)
         assert await stored_bytes(here) == 2 * BLOCK
         assert await here.ledger.check(at_rest=True) == []
@@ -76,7 +76,7 @@ class StoredBytes(Contract):
         assert with_effects > ROW + 2 * len(LONG) + 5_000
         assert await here.ledger.check(at_rest=True) == []
         await exchange(chat, "next")  # settles it: journal and log now belong to a turn
-        kept = in_blocks(await turn_bytes(here, chat) + ROW)
+        kept = block_bytes(await turn_bytes(here, chat) + ROW)
         assert kept < await stored_bytes(here) < kept + with_effects - len(LONG)
         assert await here.ledger.check(at_rest=True) == []
         stage.clock.advance(LIMITS.attempts_kept + 1)
@@ -117,7 +117,7 @@ class StoredBytes(Contract):
         for _ in range(12):
             await exchange(chat, "q", answer)
             size = await turn_bytes(here, chat)
-            assert await stored_bytes(there) == of_branch(size)
+            assert await stored_bytes(there) == branch_bytes(size)
         before = await stored_bytes(here)
         await exchange(await there.chat(owner="ann"), "q")
         assert await stored_bytes(here) == before + BLOCK

@@ -14,7 +14,7 @@ from turnledger import errors
 from turnledger.client.core import transfer
 from turnledger.client.core.steps import Reply, Request
 from turnledger.client.core.transfer import Source, download, import_chats
-from turnledger.model.transfer import Did
+from turnledger.model.transfer import ImportOutcome
 
 ASKED = Request(method="GET", path="/api/export")
 
@@ -103,7 +103,7 @@ def sent(script: Script) -> list[bytes]:
 
 def test_import_returns_one_report_per_line() -> None:
     (report,) = (script := Script(DONE)).play(import_chats(script.trying(), FILE, "support"))
-    assert (report.line, report.did, report.chat, report.turns) == (1, Did.IMPORTED, "c", 1)
+    assert (report.line, report.did, report.chat, report.turns) == (1, ImportOutcome.IMPORTED, "c", 1)
     assert script.asked[0].query == (("scope", "support"),)
 
 

@@ -35,7 +35,7 @@ from turnledger.model.event import ItemDone
 from turnledger.model.event_log import ITEM, LogChunk
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.journal import Journal, finished
+from turnledger.model.journal import Journal, item_record
 from turnledger.model.messages.calls import NOT_STARTED, open_calls
 from turnledger.model.turn import QUEUED, AttemptState, Failure
 from turnledger.stores.memory import Database, MemoryTables
@@ -145,7 +145,7 @@ def request(owner: str = "ann", chunk: int = 0, item: int = 0) -> TurnLogRequest
 def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
     made = told_tables()
     drive(made.add_attempt(attempt(1, journaled=2)))
-    drive(made.add_records(TURN, 0, [finished(call("a")), finished(call("b"))]))
+    drive(made.add_records(TURN, 0, [item_record(call("a")), item_record(call("b"))]))
     for number in range(CHUNKS + 1):
         log = bytes([ITEM]) if number >= CHUNKS - 1 else bytes([4])
         chunk = LogChunk(log=log, text="" if log == bytes([ITEM]) else "x")
@@ -356,7 +356,7 @@ def test_resumed_journal_states_each_started_call_once(journal: Journal) -> None
 @pytest.mark.parametrize("start", [STARTED, READ_ONLY])
 def test_resumed_journal_that_ends_in_reasoning_is_well_formed(start: bool) -> None:
     # A tool started while the model went on: the stated result must not stand behind the reasoning.
-    journal = Journal.taken_up(Journal([call("a"), reasoning()], {0: start}).records)
+    journal = Journal.for_retry(Journal([call("a"), reasoning()], {0: start}).records)
     steps = [*journal.items, *resume_results(journal)]
     assert open_calls((user(), *steps, assistant())) == ()
 

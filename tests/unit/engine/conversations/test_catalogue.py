@@ -12,9 +12,9 @@ from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.resolve import is_entry_complete, named_by_words, new_conversation
 from turnledger.engine.conversations.search import cursor_at, index_some, make_findable, place_of
 from turnledger.errors import InvalidInput
-from turnledger.model.conversation import Conversation, NamedBy, Within
+from turnledger.model.conversation import Conversation, TitleSource, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.search import TITLES, FoundPlace, Phrase
+from turnledger.model.text.search import TITLES, Phrase, SearchMatch
 from turnledger.stores.memory import MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
@@ -110,7 +110,7 @@ def test_chat_is_entered_in_the_catalogue_if_internal_or_listed_with_a_title(
 
 def test_title_by_words_is_removed_when_there_are_no_words() -> None:
     named = named_by_words(conversation(), "Words")
-    assert (named.title, named.named_by) == ("Words", NamedBy.WORDS)
+    assert (named.title, named.named_by) == ("Words", TitleSource.WORDS)
     unnamed = named_by_words(named, None)
     assert (unnamed.title, unnamed.named_by) == (None, None)
 
@@ -163,10 +163,10 @@ async def test_search_skips_index_entries_that_are_stale(
     [hit] = (await ledger.search("heron")).hits
     id, other = hit.conversation.id, ConversationId.trusted(bytes(16))
     stale = [
-        FoundPlace(9, other),
-        FoundPlace(8, other, hit.turn),
-        FoundPlace(7, id),
-        FoundPlace(6, id, TurnId.trusted(bytes(16))),
+        SearchMatch(9, other),
+        SearchMatch(8, other, hit.turn),
+        SearchMatch(7, id),
+        SearchMatch(6, id, TurnId.trusted(bytes(16))),
     ]
 
     async def search(
@@ -176,7 +176,7 @@ async def test_search_skips_index_entries_that_are_stale(
         sought: Sequence[Phrase],
         before: int | None,
         limit: int,
-    ) -> list[FoundPlace]:
+    ) -> list[SearchMatch]:
         return stale if before is None else []
 
     monkeypatch.setattr(MemoryTables, "search", search)

@@ -31,7 +31,7 @@ from turnledger.engine.ports import Operation, Request, Result
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.snapshot import FIRST_PAGE
 from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
-from turnledger.model.flags import Hidden, without_hidden
+from turnledger.model.flags import HiddenPlaces, without_hidden
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.messages.calls import open_calls
@@ -59,7 +59,10 @@ def texts(items: Sequence[Item]) -> list[str]:
 
 
 def shown(
-    history: Sequence[Turn], context: Context = ALL, hidden: Hidden | None = None, **around: tuple[Item, ...]
+    history: Sequence[Turn],
+    context: Context = ALL,
+    hidden: HiddenPlaces | None = None,
+    **around: tuple[Item, ...],
 ) -> list[str]:
     return texts(assemble(history, Around(**{"input": (user("q"),), **around}), context, hidden or {}))
 
@@ -205,7 +208,7 @@ policies = st.one_of(
 places = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 20)), max_size=8)
 
 
-def hidden_in(history: list[Turn], chosen: set[tuple[int, int]]) -> Hidden:
+def hidden_in(history: list[Turn], chosen: set[tuple[int, int]]) -> HiddenPlaces:
     hidden: dict[object, set[int]] = {}
     for at, place in chosen:
         if at < len(history) and place < len(history[at].items):

@@ -9,7 +9,7 @@ from tests.unit.model.shapes import some_id
 from turnledger.model.access.share import (
     NONCE,
     READS,
-    SCOPES_OF_VISITORS,
+    VISITOR_SCOPES,
     Share,
     ShareKind,
     is_code,
@@ -35,7 +35,7 @@ def test_scope_link_gives_its_visitor_an_owner_of_its_own() -> None:
     assert token.owner == f"guest_{into_scope.id.removeprefix('share_')}_{TOKEN.removeprefix('tok_')}"
     assert link_of(token.owner) == into_scope.id
     assert [link_of(owner) for owner in ("ann", "guest_", f"{token.owner}0", "guest_x_y")] == [None] * 4
-    assert (token.scopes, token.within, token.models) == (SCOPES_OF_VISITORS, Within("shop"), ("small",))
+    assert (token.scopes, token.within, token.models) == (VISITOR_SCOPES, Within("shop"), ("small",))
     assert (token.share, token.parent, token.digest, token.created_at) == (into_scope.id, TOKEN, b"d", 5)
     assert TokenScope.ADMIN not in token.scopes
 

@@ -51,9 +51,9 @@ def test_token_is_valid_until_it_expires_or_is_revoked(changes: dict[str, Any], 
 def test_token_allows_only_its_scopes_and_models() -> None:
     assert PLAIN.allows(TokenScope.TURNS_RUN)
     assert not PLAIN.allows(TokenScope.ADMIN)
-    assert PLAIN.may_ask("anything")
-    assert token(models=("a", "b")).may_ask("b")
-    assert not token(models=("a", "b")).may_ask("c")
+    assert PLAIN.may_use("anything")
+    assert token(models=("a", "b")).may_use("b")
+    assert not token(models=("a", "b")).may_use("c")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_token_allows_only_its_scopes_and_models() -> None:
 def test_token_beyond_lists_the_rights_another_token_lacks(
     mine: dict[str, Any], other: dict[str, Any], beyond: tuple[str, ...]
 ) -> None:
-    assert token(**mine).beyond(token(**other)) == beyond
+    assert token(**mine).excess_over(token(**other)) == beyond
 
 
 tokens = st.builds(
@@ -100,16 +100,16 @@ tokens = st.builds(
 @repeatable
 @given(tokens, tokens, tokens)
 def test_token_beyond_is_reflexive_and_transitive(one: Token, two: Token, three: Token) -> None:
-    assert not one.beyond(one)
-    if not one.beyond(two) and not two.beyond(three):
-        assert not one.beyond(three)
+    assert not one.excess_over(one)
+    if not one.excess_over(two) and not two.excess_over(three):
+        assert not one.excess_over(three)
 
 
 def test_token_beyond_reports_a_higher_n_than_the_parent() -> None:
     parent = token(models=("m",))
     child = token(models=("m",), bounds=Bounds(n=100))
-    assert child.beyond(parent) == ("a higher n",)
-    assert not token(models=("m",)).beyond(parent)
+    assert child.excess_over(parent) == ("a higher n",)
+    assert not token(models=("m",)).excess_over(parent)
 
 
 TEXT = new_token_text(Random(1).getrandbits)

@@ -25,7 +25,7 @@ from tests.unit.model.shapes import (
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item, message
 from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, open_calls
-from turnledger.model.messages.repair import Action, Change, Pending, fits, fitted, repair
+from turnledger.model.messages.repair import Pending, RepairAction, RepairChange, fit_turn, fits, repair
 
 BLANK = Item.of({"role": "assistant", "content": [{"type": "output_text", "text": " \n"}]})
 HOSTED = Item.of({"type": "web_search_call", "id": "ws", "call_id": "a"})
@@ -44,7 +44,7 @@ def fresh(*items: Item) -> list[Item]:
     return [Item(item.raw) for item in items]
 
 
-def why(items: list[Item], **options: Any) -> list[tuple[int, Action, str]]:
+def why(items: list[Item], **options: Any) -> list[tuple[int, RepairAction, str]]:
     return [(change.place, change.action, change.why) for change in repair(items, **options).changes]
 
 
@@ -112,8 +112,8 @@ def check_repair(items: list[Item], pending: Pending) -> None:
     # The same objects, each once; each change is told, and nothing else has changed.
     kept_places = places(items, pending=pending)
     told = {change.place: change.action for change in repaired.changes}
-    dropped = {place for place, action in told.items() if action is Action.DROPPED}
-    moved = {place for place, action in told.items() if action is Action.MOVED}
+    dropped = {place for place, action in told.items() if action is RepairAction.DROPPED}
+    moved = {place for place, action in told.items() if action is RepairAction.MOVED}
     assert [change.place for change in repaired.changes] == sorted(told)
     assert sorted(kept_places) == [place for place in range(len(items)) if place not in dropped]
     assert [place for place in kept_places if place not in moved] == [
@@ -226,8 +226,8 @@ def test_repair_drops_an_unanswered_call_together_with_its_reasoning() -> None:
     items = [user(), reasoning(), call("a"), user("Well?"), assistant()]
     assert places(items) == [0, 3, 4]
     assert why(items) == [
-        (1, Action.DROPPED, "What this reasoning led to is not there."),
-        (2, Action.DROPPED, "This function_call of the id a has no result."),
+        (1, RepairAction.DROPPED, "What this reasoning led to is not there."),
+        (2, RepairAction.DROPPED, "This function_call of the id a has no result."),
     ]
 
 
@@ -254,7 +254,7 @@ def test_repair_drops_reasoning_without_a_following_item(after: list[Item]) -> N
 def test_repair_drops_a_stray_result() -> None:
     items = [user(), result("a"), assistant()]
     assert places(items) == [0, 2]
-    assert why(items) == [(1, Action.DROPPED, "No call of the id a stands before this result.")]
+    assert why(items) == [(1, RepairAction.DROPPED, "No call of the id a stands before this result.")]
 
 
 def test_repair_drops_a_result_before_its_call() -> None:
@@ -264,14 +264,14 @@ def test_repair_drops_a_result_before_its_call() -> None:
 def test_repair_drops_the_second_result_of_a_call() -> None:
     items = [call(), result(output="1"), assistant(), result(output="2")]
     assert places(items) == [0, 1, 2]
-    assert why(items) == [(3, Action.DROPPED, "The call a has a result already.")]
+    assert why(items) == [(3, RepairAction.DROPPED, "The call a has a result already.")]
 
 
 def test_repair_drops_a_result_of_another_type_than_its_call() -> None:
     items = [call(), result(type="shell_call"), result(), user()]
     assert places(items) == [0, 2, 3]
     reason = "This result for a is a shell_call_output, the call a function_call."
-    assert why(items) == [(1, Action.DROPPED, reason)]
+    assert why(items) == [(1, RepairAction.DROPPED, reason)]
     assert places([call(), result(type="shell_call"), user()]) == [2]
 
 
@@ -289,7 +289,7 @@ def test_repair_does_not_pair_a_result_with_an_older_call_of_the_same_id() -> No
 def test_repair_pairs_parallel_calls_of_one_id_in_order() -> None:
     items = [reasoning(), call(name="x"), call(name="y"), result(output="1"), result(output="2"), user()]
     assert places(items) == [0, 1, 3, 2, 4, 5]
-    assert why(items) == [(3, Action.MOVED, "Another call uses the id a before this result.")]
+    assert why(items) == [(3, RepairAction.MOVED, "Another call uses the id a before this result.")]
 
 
 def test_repair_pairs_parallel_calls_of_one_id_by_type() -> None:
@@ -301,7 +301,7 @@ def test_repair_moves_a_result_that_separates_reasoning_from_its_item() -> None:
     items = [call("a"), reasoning(), result("a"), call("b"), result("b")]
     assert places(items) == [0, 2, 1, 3, 4]
     why_moved = "This result stands between reasoning and what that led to."
-    assert why(items) == [(2, Action.MOVED, why_moved)]
+    assert why(items) == [(2, RepairAction.MOVED, why_moved)]
 
 
 def test_repair_does_not_move_a_result_for_reasoning_that_is_dropped() -> None:
@@ -330,7 +330,7 @@ def test_repair_drops_an_empty_assistant_message(content: Any) -> None:
     empty = Item.of({"role": "assistant", "content": content, "status": "incomplete"})
     items = [user(), empty, user("Still there?")]
     assert places(items) == [0, 2]
-    assert why(items) == [(1, Action.DROPPED, "This assistant message says nothing.")]
+    assert why(items) == [(1, RepairAction.DROPPED, "This assistant message says nothing.")]
 
 
 def test_repair_keeps_an_assistant_message_with_a_refusal_or_audio() -> None:
@@ -368,7 +368,7 @@ def test_repair_refuses_an_unknown_pending_option() -> None:
 
 def test_repair_change_is_comparable() -> None:
     (change,) = repair([result()]).changes
-    assert change == Change(0, Action.DROPPED, "No call of the id a stands before this result.")
+    assert change == RepairChange(0, RepairAction.DROPPED, "No call of the id a stands before this result.")
 
 
 def test_examples_of_broken_histories_are_refused_by_open_calls() -> None:
@@ -391,30 +391,30 @@ ITEMS = st.one_of(
 
 
 def test_fitted_turn_that_already_fits_is_unchanged() -> None:
-    fit = fitted([CALL], [RESULT, HELLO], [ANSWER])
+    fit = fit_turn([CALL], [RESULT, HELLO], [ANSWER])
     assert (fit.input, fit.output, fit.changes) == ((RESULT, HELLO), (ANSWER,), ())
 
 
 def test_fitted_turn_closes_an_unanswered_call() -> None:
-    fit = fitted([CALL], [HELLO], [ANSWER])
+    fit = fit_turn([CALL], [HELLO], [ANSWER])
     assert [item.fields.get("output") for item in fit.input] == [NOT_ANSWERED, None]
     assert len(fit.changes) == 1
 
 
 def test_fitted_turn_without_input_closes_an_unanswered_call() -> None:
-    fit = fitted([CALL], [], [ANSWER])
+    fit = fit_turn([CALL], [], [ANSWER])
     assert fit.input[0].fields["output"] == NOT_ANSWERED
     assert fit.output == (ANSWER,)
 
 
 def test_fitted_turn_drops_a_stray_result() -> None:
-    fit = fitted([], [HELLO], [RESULT, ANSWER])
+    fit = fit_turn([], [HELLO], [RESULT, ANSWER])
     assert (fit.input, fit.output) == ((HELLO,), (ANSWER,))
     assert fit.changes[0].startswith("Item 1 was dropped")
 
 
 def test_fitted_turn_of_stray_results_is_empty() -> None:
-    assert fitted([], [RESULT], []).items == ()
+    assert fit_turn([], [RESULT], []).items == ()
 
 
 @repeatable
@@ -422,12 +422,12 @@ def test_fitted_turn_of_stray_results_is_empty() -> None:
 def test_fitted_turn_of_any_items_is_well_formed_and_stable(
     before: list[Item], input: list[Item], output: list[Item]
 ) -> None:
-    pending = calls_left_open(fitted([], before, []).items)
-    fit = fitted(pending, input, output)
+    pending = calls_left_open(fit_turn([], before, []).items)
+    fit = fit_turn(pending, input, output)
     if fit.items:
         assert fits(pending, fit.items)
         open_calls((*pending, *fit.items))
-    again = fitted(pending, fit.input, fit.output)
+    again = fit_turn(pending, fit.input, fit.output)
     if fit.items:
         assert (again.items, again.changes) == (fit.items, ())
 
@@ -436,6 +436,6 @@ def test_fitted_turn_of_any_items_is_well_formed_and_stable(
 def test_fitting_many_pending_calls_takes_linear_time(many: int) -> None:
     calls = [call(f"c{number}") for number in range(many)]
     told = [*(result(f"c{number}") for number in reversed(range(many))), user()]
-    assert looks(lambda: fitted(calls, [user()], [])) < 40 * many
-    assert looks(lambda: fitted([], [user()], calls)) < 40 * many
-    assert looks(lambda: fitted(calls, told, [])) < 40 * many
+    assert looks(lambda: fit_turn(calls, [user()], [])) < 40 * many
+    assert looks(lambda: fit_turn([], [user()], calls)) < 40 * many
+    assert looks(lambda: fit_turn(calls, told, [])) < 40 * many

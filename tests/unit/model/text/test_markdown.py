@@ -12,7 +12,7 @@ from tests.unit.model.shapes import repeatable
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.text.markdown import escaped, fenced, markdown_head, markdown_turn
+from turnledger.model.text.markdown import escape, fence_text, markdown_head, markdown_turn
 from turnledger.model.turn import Turn, TurnKind
 
 HEX = "01890000000070008000000000000000"
@@ -76,7 +76,7 @@ def test_markdown_of_an_interrupted_turn_states_the_interruption() -> None:
     ],
 )
 def test_fenced_text_with_marks_does_not_leave_its_fence(text: str) -> None:
-    fence, *inside, end, last = fenced(text).split("\n")
+    fence, *inside, end, last = fence_text(text).split("\n")
     assert fence.removesuffix("text") == end
     assert last == ""
     assert not any(re.match(r" {0,3}" + end, line) for line in inside)
@@ -85,11 +85,11 @@ def test_fenced_text_with_marks_does_not_leave_its_fence(text: str) -> None:
 @repeatable
 @given(st.text())
 def test_fenced_text_of_any_characters_does_not_leave_its_fence(text: str) -> None:
-    fence, *inside, end, _ = fenced(text).split("\n")
+    fence, *inside, end, _ = fence_text(text).split("\n")
     assert fence.removesuffix("text") == end
     assert not any(end in line for line in inside)
-    assert "\x1b" not in fenced(text)
-    assert "\u202e" not in fenced(text)
+    assert "\x1b" not in fence_text(text)
+    assert "\u202e" not in fence_text(text)
 
 
 def test_markdown_title_is_one_escaped_line() -> None:
@@ -104,7 +104,7 @@ def test_markdown_title_is_one_escaped_line() -> None:
 @repeatable
 @given(st.text())
 def test_escaped_text_has_no_unescaped_mark(text: str) -> None:
-    assert not re.search(r"(?<!\\)(?:\\\\)*[<\[*_`#]", escaped(text))
+    assert not re.search(r"(?<!\\)(?:\\\\)*[<\[*_`#]", escape(text))
 
 
 def test_markdown_names_an_image_without_its_url() -> None:

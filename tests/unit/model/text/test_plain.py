@@ -18,8 +18,8 @@ from turnledger.model.text.plain import (
     one_line,
     plain,
     preview_of,
-    seen_texts,
     title_of,
+    visible_texts,
 )
 from turnledger.model.turn import Turn
 
@@ -193,7 +193,7 @@ def test_seen_texts_are_those_of_user_and_assistant_in_order() -> None:
     ]
     asked = Item.of({"role": "user", "content": parts})
     refused = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
-    assert seen_texts(seen_turn(asked, message("assistant", "Yes."), refused), ()) == [
+    assert visible_texts(seen_turn(asked, message("assistant", "Yes."), refused), ()) == [
         "with image",
         "Yes.",
         "No.",
@@ -203,9 +203,9 @@ def test_seen_texts_are_those_of_user_and_assistant_in_order() -> None:
 def test_seen_texts_leave_out_tools_reasoning_and_instructions() -> None:
     reasoning = Item.of({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]})
     notes = [message("system", "note"), message("developer", "note"), message("assistant", "")]
-    assert seen_texts(seen_turn(*notes, reasoning, Item.of(CALL), Item.of(RESULT)), ()) == []
+    assert visible_texts(seen_turn(*notes, reasoning, Item.of(CALL), Item.of(RESULT)), ()) == []
 
 
 def test_seen_texts_leave_out_hidden_items() -> None:
     told = seen_turn(message("user", "one"), message("assistant", "two"), message("assistant", "three"))
-    assert seen_texts(told, {1}) == ["one", "three"]
+    assert visible_texts(told, {1}) == ["one", "three"]

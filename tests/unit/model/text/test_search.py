@@ -10,16 +10,16 @@ from tests.unit.model.shapes import repeatable
 from turnledger.model.text.search import (
     CUT,
     LENGTH,
+    QUERY_WORDS,
     WORD_LENGTH,
     WORDS_OF_TEXT,
-    WORDS_SOUGHT,
     Phrase,
     Snippet,
-    composed,
-    has,
+    compose,
+    contains,
+    parse_query,
     places_of,
     snippet_of,
-    sought_in,
     spans_of,
     words_of,
 )
@@ -58,7 +58,7 @@ def test_words_and_texts_are_bounded_in_length() -> None:
 @repeatable
 @given(TEXTS)
 def test_spans_give_the_place_of_each_word(text: str) -> None:
-    line = composed(text)
+    line = compose(text)
     spans = spans_of(line)
     assert [span.word for span in spans] == words_of(text)
     for span in spans:
@@ -93,7 +93,7 @@ def test_words_of_normalized_words_are_unchanged(text: str) -> None:
 def test_query_is_split_into_words_and_phrases(typed: str, sought: list[tuple[str, bool]]) -> None:
     # Where a word is a character, it cannot go on, whatever is said of it.
     expected = [Phrase(tuple(words.split()), is_open) for words, is_open in sought]
-    found = list(sought_in(typed))
+    found = list(parse_query(typed))
     assert [phrase.words for phrase in found] == [phrase.words for phrase in expected]
     if not typed.startswith("東"):
         assert found == expected
@@ -104,9 +104,9 @@ def test_query_is_split_into_words_and_phrases(typed: str, sought: list[tuple[st
 @example('"' * 1_000)
 @example("word " * 10_000)
 def test_query_of_any_text_is_a_valid_search_within_its_limit(typed: str) -> None:
-    sought = sought_in(typed)
+    sought = parse_query(typed)
     words = [word for phrase in sought for word in phrase.words]
-    assert len(words) <= WORDS_SOUGHT
+    assert len(words) <= QUERY_WORDS
     assert words == words_of(typed)[: len(words)]
     assert not any(phrase.is_open for phrase in sought[:-1])
 
@@ -118,7 +118,7 @@ def test_phrase_matches_exactly_where_its_words_stand(words: list[str], phrase: 
         sought = Phrase(tuple(phrase.split()), is_open)
         text = f" {' '.join(words)} "
         needle = f" {phrase}" if is_open else f" {phrase} "
-        assert has(sought, words) == (needle in text)
+        assert contains(sought, words) == (needle in text)
         for place in places_of(sought, words):
             assert " ".join(words[place:]).startswith(phrase)
 
@@ -135,36 +135,36 @@ def marked(snippet: Snippet | None) -> list[str]:
 
 
 def test_snippet_marks_the_words_sought() -> None:
-    snippet = snippet_of(["Two herons, one Heron."], sought_in("heron"))
+    snippet = snippet_of(["Two herons, one Heron."], parse_query("heron"))
     assert snippet == Snippet("Two herons, one Heron.", ((4, 10), (16, 21)))
-    assert marked(snippet_of(["An e-mail of MINE"], sought_in("mine e-mail"))) == ["e-mail", "MINE"]
+    assert marked(snippet_of(["An e-mail of MINE"], parse_query("mine e-mail"))) == ["e-mail", "MINE"]
 
 
 def test_snippet_joins_overlapping_phrases_into_one_mark() -> None:
-    assert marked(snippet_of(["a b c d"], sought_in('"a b" "b c" d'))) == ["a b c", "d"]
+    assert marked(snippet_of(["a b c d"], parse_query('"a b" "b c" d'))) == ["a b c", "d"]
 
 
 def test_snippet_of_texts_without_every_phrase_is_none() -> None:
-    assert snippet_of(["a heron", "an egret"], sought_in("heron stork")) is None
-    assert snippet_of([], sought_in("heron")) is None
+    assert snippet_of(["a heron", "an egret"], parse_query("heron stork")) is None
+    assert snippet_of([], parse_query("heron")) is None
     assert snippet_of(["a heron"], ()) is None
 
 
 def test_snippet_shows_the_text_with_most_phrases() -> None:
     texts = ["one", "one two", "two one three", "three"]
-    assert snippet_of(texts, sought_in("one two three ")) == Snippet(texts[2], ((0, 3), (4, 7), (8, 13)))
-    assert snippet_of(["one", "two"], sought_in("one two")) == Snippet("one", ((0, 3),))
+    assert snippet_of(texts, parse_query("one two three ")) == Snippet(texts[2], ((0, 3), (4, 7), (8, 13)))
+    assert snippet_of(["one", "two"], parse_query("one two")) == Snippet("one", ((0, 3),))
 
 
 def test_snippet_is_one_line_without_control_characters() -> None:
-    assert snippet_of(["\n a\r\n\tb \x00\x1b[31m c\u2028d "], sought_in("d")) == Snippet(
+    assert snippet_of(["\n a\r\n\tb \x00\x1b[31m c\u2028d "], parse_query("d")) == Snippet(
         "a b [31m c d", ((11, 12),)
     )
 
 
 def test_snippet_of_a_long_text_is_the_part_around_the_first_match() -> None:
     text = "before " * 100 + "heron " + "after " * 100
-    snippet = snippet_of([text], sought_in("heron"))
+    snippet = snippet_of([text], parse_query("heron"))
     assert snippet is not None
     assert marked(snippet) == ["heron"]
     assert snippet.text.startswith(f"{CUT}before ")
@@ -174,10 +174,10 @@ def test_snippet_of_a_long_text_is_the_part_around_the_first_match() -> None:
 @repeatable
 @given(st.lists(LONG_TEXTS, max_size=3), LONG_TEXTS)
 def test_snippet_of_any_texts_has_valid_marks_if_every_phrase_is_found(texts: list[str], typed: str) -> None:
-    sought = sought_in(typed)
+    sought = parse_query(typed)
     snippet = snippet_of(texts, sought)
     words = [words_of(text) for text in texts]
-    is_there = bool(sought) and all(any(has(phrase, each) for each in words) for phrase in sought)
+    is_there = bool(sought) and all(any(contains(phrase, each) for each in words) for phrase in sought)
     assert (snippet is not None) == is_there
     if snippet is None:
         return
@@ -192,4 +192,4 @@ def test_snippet_of_any_texts_has_valid_marks_if_every_phrase_is_found(texts: li
 @given(LONG_TEXTS)
 def test_snippet_of_a_single_word_always_contains_it(text: str) -> None:
     for word in words_of(text)[:5]:
-        assert marked(snippet_of([text], sought_in(f'"{word}"')))
+        assert marked(snippet_of([text], parse_query(f'"{word}"')))

@@ -64,7 +64,7 @@ async def test_token_authenticates_its_owner_with_its_scopes_and_models() -> Non
         token, text = await here.token(chat_scope="shop", models=["a"])
         who = await here.authenticator.admit(shown(text))
         assert (who.owner, who.scopes, who.within, who.token_id) == ("ann", RUN, Within("shop"), token.id)
-        assert (who.may_ask("a"), who.may_ask("b")) == (True, False)
+        assert (who.may_use("a"), who.may_use("b")) == (True, False)
         who.check(None)
         who.check(TokenScope.TURNS_RUN)
         with pytest.raises(RequestRefused, match="requires a token with the scope admin") as refused:
@@ -92,7 +92,7 @@ async def test_tokenless_local_caller_is_accepted_until_a_token_exists_and_never
             RequestHead({"headers": [(b"authorization", b"Basic YTpi")]}),
         ):
             who = await here.authenticator.admit(head)
-            assert (who.owner, who.token, who.within, who.may_ask("any")) == ("local", None, Within(), True)
+            assert (who.owner, who.token, who.within, who.may_use("any")) == ("local", None, Within(), True)
             assert who.scopes == frozenset(TokenScope) - {TokenScope.ADMIN}
             with pytest.raises(RequestRefused, match="tokens create --scopes admin"):
                 who.check(TokenScope.ADMIN)

@@ -15,7 +15,7 @@ from turnledger.chat import Chat
 from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
 from turnledger.hosting import Host
 from turnledger.model.access.token import Token
-from turnledger.model.conversation import NamedBy
+from turnledger.model.conversation import TitleSource
 from turnledger.model.ids import TokenId
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
@@ -273,7 +273,7 @@ async def test_titles_beyond_the_queue_limit_keep_the_first_words(ledger: Ledger
     await made(titles)
     assert namer.most_at_once == 2
     by = [(await chat.info()).named_by for chat in chats]
-    assert by == [NamedBy.MODEL] * 5 + [NamedBy.WORDS] * 2
+    assert by == [TitleSource.MODEL] * 5 + [TitleSource.WORDS] * 2
 
 
 @pytest.mark.parametrize("problem", [ModelUnavailable("gone"), TimeoutError(), ValueError("a bug")])
@@ -283,7 +283,7 @@ async def test_title_failure_leaves_the_first_words_as_title(ledger: Ledger, pro
     titles = Titles(Host(ledger), ResolvedModel(namer, "tiny"))
     chat = await talk(ledger, titles)
     await made(titles)
-    assert (await chat.info()).named_by is NamedBy.WORDS
+    assert (await chat.info()).named_by is TitleSource.WORDS
 
 
 async def test_title_model_that_times_out_leaves_the_first_words_as_title(
@@ -293,7 +293,7 @@ async def test_title_model_that_times_out_leaves_the_first_words_as_title(
     titles = Titles(Host(ledger), ResolvedModel(Namer(), "tiny"))
     chat = await talk(ledger, titles)
     await made(titles)
-    assert (await chat.info()).named_by is NamedBy.WORDS
+    assert (await chat.info()).named_by is TitleSource.WORDS
 
 
 async def test_closing_titles_cancels_pending_ones_and_accepts_no_more(ledger: Ledger) -> None:

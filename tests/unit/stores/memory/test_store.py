@@ -31,7 +31,7 @@ from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket, Usage
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
-from turnledger.model.text.search import TITLES, sought_in
+from turnledger.model.text.search import TITLES, parse_query
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.memory import tables as tables_of_memory
@@ -620,7 +620,7 @@ async def test_check_reports_disagreements_up_to_its_limit(lived: Lived, rows: D
 
 
 async def places(tables: Tables, typed: str) -> list[int]:
-    return [each.place for each in await tables.search("local", None, sought_in(typed), None, 10)]
+    return [each.place for each in await tables.search("local", None, parse_query(typed), None, 10)]
 
 
 async def test_search_places_rise_and_those_of_titles_lie_above_turns() -> None:

@@ -12,10 +12,10 @@ from tests.unit.engine.populated_store import live_in, say
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger
 from turnledger.hosting import Host
-from turnledger.model.catalogue import Wanted
+from turnledger.model.catalogue import ChatFilter
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.text.search import sought_in
+from turnledger.model.text.search import parse_query
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore, migrations
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
@@ -334,7 +334,7 @@ def add_chat(
 
 async def listed(connection: apsw.Connection) -> list[tuple[str | None, str | None, str]]:
     migrate(connection, ":memory:")
-    found = await SqliteTables(connection.cursor()).listed(Wanted(owner="ann"), None, 10)
+    found = await SqliteTables(connection.cursor()).listed(ChatFilter(owner="ann"), None, 10)
     return [(each.conversation.title, each.conversation.named_by, each.preview) for each in found]
 
 
@@ -381,7 +381,7 @@ async def test_migration_makes_titles_and_turns_searchable(old: apsw.Connection)
     tables = SqliteTables(old.cursor())
     while not await tables.is_all_known():
         assert await tables.index_texts(10)
-    found = await tables.search("ann", None, sought_in("birds"), None, 10)
+    found = await tables.search("ann", None, parse_query("birds"), None, 10)
     assert [(each.conversation.raw, each.turn is None) for each in found] == [(named, True), (unnamed, False)]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from turnledger.model.catalogue import Listed, ListPosition, Wanted
-from turnledger.model.conversation import Conversation, ConversationState, of_branch
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
+from turnledger.model.conversation import Conversation, ConversationState, branch_bytes
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
@@ -32,7 +32,7 @@ ID, TOUCHED_AT = 0, 10
 
 
 class SqliteCatalogueRows(NamedQueries):
-    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
+    async def listed(self, wanted: ChatFilter, after: ListPosition | None, limit: int) -> list[ChatEntry]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
         asked = (wanted.owner, *place, limit, wanted.scope)
         rest = (wanted.pinned, wanted.tag)
@@ -48,7 +48,7 @@ class SqliteCatalogueRows(NamedQueries):
         return [_listed(row) for row in rows[:limit]]
 
     @decoder
-    def _in_order(self, asked: Row, wanted: Wanted, rest: Row) -> list[Row]:
+    def _in_order(self, asked: Row, wanted: ChatFilter, rest: Row) -> list[Row]:
         """Scan all chats from a place on; archived ones are separate in the index, and need a second scan."""
         *place, limit, scope = asked
         rows: list[Row] = []
@@ -116,7 +116,7 @@ class SqliteCatalogueRows(NamedQueries):
 
     @decoder
     async def bytes_of(self, conversation: ConversationId) -> int:
-        return sum(of_branch(size) for (size,) in self._rows("bytes_of", conversation.raw))
+        return sum(branch_bytes(size) for (size,) in self._rows("bytes_of", conversation.raw))
 
     async def untouched(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
@@ -143,8 +143,8 @@ class SqliteCatalogueRows(NamedQueries):
 
 
 @decoder
-def _listed(row: Row) -> Listed:
-    return Listed(records.conversation_of(row), row[_LENGTH], row[_PREVIEW], bool(row[_RUNNING]))
+def _listed(row: Row) -> ChatEntry:
+    return ChatEntry(records.conversation_of(row), row[_LENGTH], row[_PREVIEW], bool(row[_RUNNING]))
 
 
 def _conversations(rows: list[Row]) -> list[Conversation]:

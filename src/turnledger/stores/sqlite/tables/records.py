@@ -22,9 +22,9 @@ from turnledger.model.conversation import (
     Claim,
     Conversation,
     ConversationState,
-    NamedBy,
     Stretch,
     Ticket,
+    TitleSource,
 )
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
@@ -137,7 +137,7 @@ def conversation_of(row: Row) -> Conversation:
         tags=tags_of(row[15]),
         pinned=bool(row[16]),
         archived=bool(row[17]),
-        named_by=None if row[18] is None else NamedBy(row[18]),
+        named_by=None if row[18] is None else TitleSource(row[18]),
         is_listed=bool(row[19]),
         purge_at=row[20],
     )

@@ -15,8 +15,8 @@ from itertools import accumulate
 
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.plain import seen_texts
-from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
+from turnledger.model.text.plain import visible_texts
+from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables.records import NamedQueries, Row
@@ -65,10 +65,10 @@ class SqliteSearchRows(NamedQueries):
     @decoder
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
-    ) -> list[FoundPlace]:
+    ) -> list[SearchMatch]:
         if not sought:
             return []
-        found: list[FoundPlace] = []
+        found: list[SearchMatch] = []
         whole = _whole_words(sought)
         if before is None or before > TITLES:
             last = TITLES if before is None else before - TITLES
@@ -79,7 +79,7 @@ class SqliteSearchRows(NamedQueries):
                     continue
                 query = match_query(owner, scope, block, sought)
                 rows = self._rows("found_titles", query, last, owner, limit - len(found))
-                found += [FoundPlace(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
+                found += [SearchMatch(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
             before = TITLES
         for (block,) in self._rows("blocks_before", owner, before):
             if len(found) == limit:
@@ -90,7 +90,7 @@ class SqliteSearchRows(NamedQueries):
             query = match_query(owner, scope, block, sought)
             rows = self._rows("found_turns", query, before, owner, limit - len(found))
             found += [
-                FoundPlace(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows
+                SearchMatch(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows
             ]
         return found
 
@@ -214,6 +214,6 @@ def _some_of(rows: Sequence[Row]) -> list[int]:
 def _texts(id: bytes, body: bytes, hidden: Collection[int]) -> list[str]:
     turn = Turn(TurnId.trusted(id), BranchId.trusted(id), 0, None, TurnKind.COMPLETED, 0, 0, body)
     try:
-        return seen_texts(turn, hidden)
+        return visible_texts(turn, hidden)
     except (StoreCorrupt, StoreTooNew):
         return []  # reading the turn, or a check, reports the damage

@@ -23,12 +23,12 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
     Usage,
+    branch_bytes,
+    chat_count,
+    details_bytes,
     link_of,
-    of_branch,
-    of_chat,
-    of_details,
 )
-from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, Turn
 from turnledger.stores.sqlite.failures import decoder
@@ -90,13 +90,16 @@ class SqliteTables(
         columns = records.columns_of_conversation(conversation)
         self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
         self._add_tags(conversation)
-        self._count(conversation.owner, of_details(conversation), of_chat(conversation))
+        self._count(conversation.owner, details_bytes(conversation), chat_count(conversation))
 
     async def save_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
         for owner, *before in self._rows("counted_details", conversation.id.raw):
             had = records.counted_conversation(conversation, *before)
-            more, chats = of_details(conversation) - of_details(had), of_chat(conversation) - of_chat(had)
+            more, chats = (
+                details_bytes(conversation) - details_bytes(had),
+                chat_count(conversation) - chat_count(had),
+            )
             if more or chats:
                 self._count(owner, more, chats)
         self._tag(conversation.id, conversation.tags)
@@ -151,14 +154,14 @@ class SqliteTables(
             if turns:
                 left = stored - sum(size for _, size in turns)
                 self._run("shrink_branch", left, ref)
-                self._count(owner, of_branch(left) - of_branch(stored))
+                self._count(owner, branch_bytes(left) - branch_bytes(stored))
                 stored = left
             removed += len(turns)
             if removed >= limit:
                 break
             if needed is None:
                 self._run("clear_branch", ref)
-                self._count(owner, -of_branch(stored))
+                self._count(owner, -branch_bytes(stored))
                 for (source,) in self._rows("drop_origin", ref):
                     self._run("sweep_again", source)
                     removed += 1
@@ -185,7 +188,7 @@ class SqliteTables(
         columns = records.columns_of_branch(branch)
         self._run("add_branch", branch.id.raw, branch.conversation.raw, branch.start, *columns)
         for owner, *_ in self._rows("counted_details", branch.conversation.raw):
-            self._count(owner, of_branch(branch.bytes))
+            self._count(owner, branch_bytes(branch.bytes))
 
     async def add_branches(self, made: Sequence[NewBranch]) -> None:
         rows: list[Row] = []
@@ -197,7 +200,7 @@ class SqliteTables(
         chat = made[0].branch.conversation.raw
         self._refs.update((BranchId.trusted(id), ref) for id, ref in self._rows("refs_of_branches", chat))
         for owner, *_ in self._rows("counted_details", chat):
-            self._count(owner, sum(of_branch(each.branch.bytes) for each in made))
+            self._count(owner, sum(branch_bytes(each.branch.bytes) for each in made))
         origins = [self._columns_of_origin(each.origin) for each in made if each.origin is not None]
         self._insert(QUERIES["add_origin"], origins)
         turns = [row for each in made for row in self._rows_of_turns(each)]
@@ -363,11 +366,11 @@ class SqliteTables(
         row = self._row("stored", owner)
         return Usage(bytes=row[0], chats=row[1]) if row else Usage(bytes=0)
 
-    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsByTurn:
         found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
         return {turn: records.flags_of(rows) for turn, rows in found.items() if rows}
 
-    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsByTurn:
         asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
         found: dict[TurnId, list[Row]] = {}
         for turn, *flags in self._rows("flags_in", msgspec.json.encode(asked).decode(), owner):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from turnledger.engine.ports import Tables
 from turnledger.ledger import OWNER
-from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.model.text.search import Phrase, words_of
 from turnledger.model.turn import Turn
 from turnledger.testing.simulation.oracle.promises import RestingBranch
@@ -35,7 +35,7 @@ def check_list(conversation: Conversation, lines: list[RestingBranch]) -> Iterat
     """Check that a conversation with turns is listed, with its title, length and preview."""
     if not conversation.is_listed:
         yield f"{conversation.id} has turns, and is not listed"
-    if conversation.title is None or (conversation.named_by is NamedBy.WORDS and not conversation.title):
+    if conversation.title is None or (conversation.named_by is TitleSource.WORDS and not conversation.title):
         yield f"{conversation.id} has turns, and no title"
     for line in lines:
         if line.branch.length != len(line.turns):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Branch, Ticket
-from turnledger.model.flags import FlagsOf
+from turnledger.model.flags import FlagsByTurn
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -40,7 +40,7 @@ class RestingBranch:
     is_current: bool
     turns: list[Turn]
     waiting: list[Ticket]
-    flags: FlagsOf
+    flags: FlagsByTurn
 
 
 def check_promises(world: World, lines: list[RestingBranch]) -> Iterator[str]:

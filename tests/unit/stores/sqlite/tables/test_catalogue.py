@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.unit.engine.populated_store import live_in
 from tests.unit.stores.sqlite.operations import ids
 from turnledger.engine.check.check import CheckRequest, check
-from turnledger.model.catalogue import Listed, ListPosition, Wanted
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit
@@ -72,7 +72,7 @@ async def mixed(tables: SqliteTables) -> list[Conversation]:
 
 
 CHOICES = [
-    Wanted(owner="ada", scope=scope, tag=tag, archived=archived, pinned=pinned, deleted=deleted)
+    ChatFilter(owner="ada", scope=scope, tag=tag, archived=archived, pinned=pinned, deleted=deleted)
     for scope, tag, archived, pinned, deleted in product(
         (None, "", "shop"), (None, "a", "b", "c"), (None, False, True), (None, False, True), (False, True)
     )
@@ -88,20 +88,22 @@ async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_
     chats = await mixed(tables)
     for wanted in CHOICES:
         expected = sorted(
-            (each for each in chats if wanted.fits(each)),
+            (each for each in chats if wanted.matches(each)),
             key=lambda each: (each.touched_at, each.id),
             reverse=True,
         )
         assert [each.conversation for each in await tables.listed(wanted, None, ALL)] == expected, wanted
-        paged: list[Listed] = []
-        while page := await tables.listed(wanted, ListPosition.behind(paged[-1]) if paged else None, 2):
+        paged: list[ChatEntry] = []
+        while page := await tables.listed(wanted, ListPosition.after(paged[-1]) if paged else None, 2):
             paged += page
         assert [each.conversation for each in paged] == expected, wanted
 
 
 async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables: SqliteTables) -> None:
     made = await add(tables, 3)
-    assert await tables.listed(Wanted(owner="ada"), None, 1) == [Listed(made, 3, "said 3", is_running=False)]
+    assert await tables.listed(ChatFilter(owner="ada"), None, 1) == [
+        ChatEntry(made, 3, "said 3", is_running=False)
+    ]
 
 
 async def test_tag_rows_follow_the_tags_of_a_conversation(
@@ -120,7 +122,7 @@ STEPS = 50
 """Instructions of SQLite's machine between two looks at it."""
 
 
-async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: Wanted, at: int = 600) -> int:
+async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: ChatFilter, at: int = 600) -> int:
     """What the page behind a time costs, in steps of SQLite's machine."""
     count = 0
 
@@ -139,19 +141,19 @@ async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: Wanted
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(owner="ada"),
-        Wanted(owner="ada", scope="shop"),
-        Wanted(owner="ada", archived=None),
-        Wanted(owner="ada", archived=True),
-        Wanted(owner="ada", pinned=True, archived=None),
-        Wanted(owner="ada", deleted=True, archived=None),
-        Wanted(owner="ada", tag="rare", archived=None),
-        Wanted(owner="ada", tag="common", archived=None),
+        ChatFilter(owner="ada"),
+        ChatFilter(owner="ada", scope="shop"),
+        ChatFilter(owner="ada", archived=None),
+        ChatFilter(owner="ada", archived=True),
+        ChatFilter(owner="ada", pinned=True, archived=None),
+        ChatFilter(owner="ada", deleted=True, archived=None),
+        ChatFilter(owner="ada", tag="rare", archived=None),
+        ChatFilter(owner="ada", tag="common", archived=None),
     ],
     ids=lambda wanted: " ".join(f"{each}" for each in (wanted.scope, wanted.tag, wanted.archived)),
 )
 async def test_list_page_costs_the_same_among_many_chats_as_among_few(
-    connection: apsw.Connection, tables: SqliteTables, wanted: Wanted
+    connection: apsw.Connection, tables: SqliteTables, wanted: ChatFilter
 ) -> None:
     async def grow(first: int, last: int) -> None:
         for number in range(first, last):
@@ -182,7 +184,7 @@ async def test_list_by_a_tag_of_old_chats_does_not_scan_newer_chats(
     monkeypatch.setattr(catalogue, "LOOKED_BACK", 100)
     for number in range(400):
         await add(tables, number, scope="shop", tags=("old",) if number < 60 else ())
-    wanted = Wanted(owner="ada", tag="old", scope=scope, archived=None)
+    wanted = ChatFilter(owner="ada", tag="old", scope=scope, archived=None)
     few = await cost(connection, tables, wanted, at=10_000)
     for number in range(400, 4_000):
         await add(tables, number, scope="shop")

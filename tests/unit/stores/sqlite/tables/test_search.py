@@ -18,7 +18,7 @@ from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.search import index_some, is_all_known
 from turnledger.model.item import message
-from turnledger.model.text.search import TITLES, Phrase, has, sought_in, words_of
+from turnledger.model.text.search import TITLES, Phrase, contains, parse_query, words_of
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migrate
 from turnledger.stores.sqlite.tables import search as search_module2
@@ -172,7 +172,7 @@ async def test_search_finds_turns_and_titles_from_before_the_index_existed() -> 
     tables = SqliteTables(connection.cursor())
     assert not await tables.is_all_known()
     assert await tables.index_texts(10) == 2
-    found = await tables.search("ann", None, sought_in("heron"), None, 10)
+    found = await tables.search("ann", None, parse_query("heron"), None, 10)
     assert [each.place for each in found] == [TITLES + 1, 1]
 
 
@@ -303,7 +303,7 @@ def finds(
 ) -> bool:
     index.execute("DELETE FROM w WHERE rowid = 1")
     index.execute("INSERT INTO w (rowid, words) VALUES (1, ?)", (terms_of("ann", "", 7, texts),))
-    query = match_query(owner, scope, block, sought_in(typed))
+    query = match_query(owner, scope, block, parse_query(typed))
     return bool(index.execute("SELECT rowid FROM w WHERE w MATCH ?", (query,)).fetchall())
 
 
@@ -312,12 +312,12 @@ def finds(
 def test_search_index_finds_exactly_the_texts_with_the_words(
     index: apsw.Connection, texts: list[str], typed: str
 ) -> None:
-    sought = sought_in(typed)
+    sought = parse_query(typed)
     single = [Phrase((word,)) for phrase in sought for word in phrase.words]
     if single:
         single[-1] = Phrase(single[-1].words, sought[-1].is_open)
         words = [word for text in texts for word in words_of(text)]
-        assert finds(index, texts, typed) == all(has(phrase, words) for phrase in single)
+        assert finds(index, texts, typed) == all(contains(phrase, words) for phrase in single)
 
 
 @repeatable
@@ -325,7 +325,7 @@ def test_search_index_finds_exactly_the_texts_with_the_words(
 def test_search_index_finds_any_text_by_itself_only_for_its_owner_and_scope(
     index: apsw.Connection, typed: str
 ) -> None:
-    if len(sought_in(typed)) > 0:
+    if len(parse_query(typed)) > 0:
         assert finds(index, [typed], typed)
         assert not finds(index, [typed], typed, owner="ben")
         assert not finds(index, [typed], typed, scope="shop")

@@ -20,7 +20,7 @@ from turnledger import Ledger
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt, StoreError
 from turnledger.hosting import Host, TokenScope
-from turnledger.model.catalogue import ListPosition, Wanted
+from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
     Branch,
@@ -187,7 +187,7 @@ async def test_list_returns_live_conversations_last_touched_first(tables: Any) -
     for each in (*listed, *hidden):
         await with_branch(tables, each)
     expected = sorted(listed, key=lambda each: (each.touched_at, each.id), reverse=True)
-    wanted = Wanted(owner="ada")
+    wanted = ChatFilter(owner="ada")
     assert [each.conversation for each in await tables.listed(wanted, None, 10)] == expected
     places = [ListPosition(each.touched_at, each.id) for each in expected]
     pages = [await tables.listed(wanted, after, 1) for after in (None, *places)]
