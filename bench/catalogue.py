@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.measures import Line, one_turn
 from turnledger import Ledger
-from turnledger.engine.conversations.search import AT_ONCE, make_findable
+from turnledger.engine.conversations.search import AT_ONCE, index_texts
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn import commit
 from turnledger.model.conversation import Branch, Conversation, TitleSource
@@ -122,7 +122,7 @@ async def filled(folder: Path, many: int, few: int) -> Ledger:
         rows = [row_of(MANY, number, many, dice) for number in range(first, last)]
         rows += [row_of(FEW, number, few, dice) for number in range(first * few // many, last * few // many)]
         await store.transact(fill, rows)
-    await make_findable(store, 2 * (many + few) // AT_ONCE + 2)  # turns, and titles
+    await index_texts(store, 2 * (many + few) // AT_ONCE + 2)  # turns, and titles
     return await Ledger.over(store)
 
 

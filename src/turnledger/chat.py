@@ -436,7 +436,7 @@ class Chat:
             revision=revision,
             now=self._process.clock.now_ms(),
             due=self._process.clock.due_ms(),
-            room=self._process.limits.room,
+            quota=self._process.limits.quota,
         )
         return await self._process.persist(update, request)
 

@@ -115,7 +115,7 @@ class Chats:
         process = self._process
         details = details_of(title, metadata, internal=internal, expires_after=expires_after, tags=tags)
         target = self._target(id, conversation_key, create, reset, **details)
-        request, found = ResolveRequest(target, process.clock.due_ms(), process.limits.room), None
+        request, found = ResolveRequest(target, process.clock.due_ms(), process.limits.quota), None
         if idempotency_key is not None:
             found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
         elif id is not None or conversation_key is not None:
@@ -167,7 +167,7 @@ class Chats:
             fresh,
             now,
             self._within,
-            process.limits.room,
+            process.limits.quota,
             authorization.version if authorization else None,
         )
         found = await persist_admitted(process, reset_key, request, authorization)

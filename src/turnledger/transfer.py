@@ -163,8 +163,8 @@ class Transfer:
         try:
             plan = await _planned(header, found, owner, process.limits)
             now, due = process.clock.now_ms(), process.clock.due_ms()
-            room = process.limits.room
-            request = ImportRequest(plan, now, due, within, room, keeps_ids=keep_ids)
+            quota = process.limits.quota
+            request = ImportRequest(plan, now, due, within, quota, keeps_ids=keep_ids)
             # A read comes first, so that importing the same file again does not hold up the writer.
             imported = await process.store.read(place_of, request)
             if isinstance(imported, ConversationId):

@@ -303,7 +303,7 @@ async def _at_work(tables: Tables, _: None) -> bool:
     """Whether turns run or wait: some go on though their clients have left. Read with the SQLite that has the
     file open: when another one in the same process closes it, all locks on it are gone."""
     leases = [lease.id for lease in await tables.leases()]
-    return any([await tables.running_of(id) or await tables.tickets_of(id) for id in leases])
+    return any([await tables.running_attempts(id) or await tables.tickets_of(id) for id in leases])
 
 
 async def _answer(turn: RunningTurn) -> None:

@@ -257,7 +257,7 @@ async def stored(ledger: Ledger, chat: Chat) -> list[Any]:
             attempts,
             [await tables.journal(each.id) for each in attempts],
             await tables.changes_of(chat.owner, 0, 100),
-            await tables.stored(chat.owner),
+            await tables.usage(chat.owner),
         ]
 
     return await ledger._process.store.read(rows, None)

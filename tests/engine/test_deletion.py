@@ -165,7 +165,7 @@ class TestDeletion:
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0", ["Private."])
         await here.flush()
-        [attempt] = await read(here.store, do("running_of", here.ledger._process.lease))
+        [attempt] = await read(here.store, do("running_attempts", here.ledger._process.lease))
         here.store.ignores_hints = True
         await (await there.chat(chat)).delete(purge=True)
         row = do("attempt", chat.owner, attempt.id)

@@ -175,7 +175,7 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         st.none() | times,
     ),
     do("revoke_token", tokens, times),
-    do("note_use", tokens, times),
+    do("record_use", tokens, times),
     do("raise_admission", owners),
     do("drop_claim", owners, idempotency_keys),
     do("beat", st.sampled_from(LEASES)),

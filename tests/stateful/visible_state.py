@@ -77,7 +77,7 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
     # The tables promise no order for these.
     for number, lease in enumerate(LEASES, 1):
         yield f"lease {number}", await tables.lease(lease)
-        yield f"running of {number}", sorted(await tables.running_of(lease), key=attrgetter("id"))
+        yield f"running of {number}", sorted(await tables.running_attempts(lease), key=attrgetter("id"))
         yield f"tickets of lease {number}", sorted(await tables.tickets_of(lease), key=attrgetter("attempt"))
     yield "leases", sorted(await tables.leases(), key=attrgetter("id"))
     async for read in _of_tokens(tables):
@@ -116,7 +116,10 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         # Also after one that is not listed itself: it may have been when its page was read.
         if found is not None:
             place = ListPosition(found.touched_at, found.id)
-            yield f"{owner}'s page after {number}", await tables.listed(ChatFilter(owner=owner), place, 2)
+            yield (
+                f"{owner}'s page after {number}",
+                await tables.listed_chats(ChatFilter(owner=owner), place, 2),
+            )
     for scope, key in product(SCOPES, CONVERSATION_KEYS):
         yield (
             f"{owner}'s conversation {key!r} in {scope!r}",
@@ -132,7 +135,7 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
     yield f"{owner}'s flags", await tables.flags(owner, TURNS) or None
     yield f"{owner}'s flag version", await tables.flag_version(owner)
-    yield f"{owner}'s bytes", await tables.stored(owner)
+    yield f"{owner}'s bytes", await tables.usage(owner)
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
         name = claimed_as(key, Within(within))
         yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)
@@ -142,7 +145,7 @@ async def _of_tokens(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
     for number, id in enumerate(TOKENS, 1):
         token = await tables.token(None, id)
         yield f"token {number}", token
-        yield f"minted by {number}", await tables.minted_by(id)
+        yield f"minted by {number}", await tables.child_tokens(id)
         yield f"tokens before {number}", await tables.tokens(None, id, 2)
         if token is not None:
             yield f"found as {number}", await tables.token_by_digest(token.digest)
@@ -157,8 +160,8 @@ async def _of_tokens(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
 
 async def _paged(tables: Tables, wanted: ChatFilter, size: int) -> list[ChatEntry]:
     listed: list[ChatEntry] = []
-    page = await tables.listed(wanted, None, size)
+    page = await tables.listed_chats(wanted, None, size)
     while page:
         listed += page
-        page = await tables.listed(wanted, ListPosition.after(page[-1]), size)
+        page = await tables.listed_chats(wanted, ListPosition.after(page[-1]), size)
     return listed

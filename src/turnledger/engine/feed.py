@@ -500,8 +500,8 @@ class NotifyingStore:
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         await self._store.keep_lease(id, every)
 
-    def holder_is_gone(self, id: LeaseId) -> bool:
-        return self._store.holder_is_gone(id)
+    def is_holder_dead(self, id: LeaseId) -> bool:
+        return self._store.is_holder_dead(id)
 
     async def close(self) -> None:
         await self._store.close()

@@ -32,19 +32,19 @@ from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import Attempt, Turn
 
 
-class Room(Struct, frozen=True):
+class Quota(Struct, frozen=True):
     """What an owner may store; None for no limit."""
 
     bytes: int | None = None
     chats: int | None = None
 
-    def bounded_by(self, bounds: Bounds) -> Room:
+    def bounded_by(self, bounds: Bounds) -> Quota:
         """Return the same, overridden by these bounds where they are set."""
         most = self.bytes if bounds.bytes is None else bounds.bytes
-        return Room(most, self.chats if bounds.chats is None else bounds.chats)
+        return Quota(most, self.chats if bounds.chats is None else bounds.chats)
 
 
-BOUNDLESS = Room()
+UNLIMITED = Quota()
 _NOTHING = Usage(bytes=0)
 
 
@@ -67,8 +67,8 @@ async def count_set_aside(tables: Tables, attempt: Attempt) -> Attempt:
     return replace(attempt, bytes=size)
 
 
-async def check_room(
-    tables: Tables, owner: str, room: Room, *, adds_chat: bool = False, made: Conversation | None = None
+async def check_quota(
+    tables: Tables, owner: str, quota: Quota, *, adds_chat: bool = False, made: Conversation | None = None
 ) -> None:
     """Raise StorageFull if the owner, or all visitors of the same link, have reached the quota; a write that
     reaches it still fits. `adds_chat`: for a conversation about to be inserted. `made`: for one inserted in
@@ -77,26 +77,26 @@ async def check_room(
     if made is not None:
         adds_chat, new = True, Usage(bytes=branch_bytes(0) + details_bytes(made), chats=chat_count(made))
     link = link_of(owner)
-    if room != BOUNDLESS:
-        shown = room if link is None else BOUNDLESS
-        _check(await tables.stored(owner), room, new, shown, adds_chat=adds_chat)
+    if quota != UNLIMITED:
+        reported = quota if link is None else UNLIMITED
+        _check(await tables.usage(owner), quota, new, reported, adds_chat=adds_chat)
     share = None if link is None else await tables.share(None, link)
     if share is not None:
         of_link = Usage(bytes=share.bytes, chats=share.chats)
-        own = BOUNDLESS.bounded_by(share.bounds)
-        _check(of_link, room.bounded_by(share.bounds), new, own, adds_chat=adds_chat)
+        own = UNLIMITED.bounded_by(share.bounds)
+        _check(of_link, quota.bounded_by(share.bounds), new, own, adds_chat=adds_chat)
 
 
-def _check(stored: Usage, room: Room, new: Usage, shown: Room, *, adds_chat: bool) -> None:
-    """Raise StorageFull. `shown` has the limits that the caller may know: a visitor only the link's."""
-    if room.bytes is not None and stored.bytes - new.bytes >= room.bytes:
-        raise StorageFull(shown.bytes)
-    if adds_chat and room.chats is not None and stored.chats - new.chats >= room.chats:
-        raise StorageFull(shown.chats, "chats")
+def _check(stored: Usage, quota: Quota, new: Usage, reported: Quota, *, adds_chat: bool) -> None:
+    """Raise StorageFull. `reported` has the limits that the caller may know: a visitor only the link's."""
+    if quota.bytes is not None and stored.bytes - new.bytes >= quota.bytes:
+        raise StorageFull(reported.bytes)
+    if adds_chat and quota.chats is not None and stored.chats - new.chats >= quota.chats:
+        raise StorageFull(reported.chats, "chats")
 
 
 async def usage(tables: Tables, owner: str) -> Usage:
-    return await tables.stored(owner)
+    return await tables.usage(owner)
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ class Limits:
             raise self._too_large(what)
 
     @property
-    def room(self) -> Room:
-        return Room(self.owner_bytes, self.owner_chats)
+    def quota(self) -> Quota:
+        return Quota(self.owner_bytes, self.owner_chats)
 
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""

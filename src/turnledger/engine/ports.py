@@ -102,12 +102,14 @@ class Tables(EndedTables, Protocol):
     async def conversation_by_key(
         self, owner: str, scope: str, conversation_key: str
     ) -> Conversation | None: ...
-    async def listed(self, wanted: ChatFilter, after: ListPosition | None, limit: int) -> list[ChatEntry]:
+    async def listed_chats(
+        self, chat_filter: ChatFilter, after: ListPosition | None, limit: int
+    ) -> list[ChatEntry]:
         """Matching ones with the state of their current branch, last touched first, after a position.
         Excludes internal and unlisted ones. Must be fast with many chats, and with rare and common tags."""
         ...
 
-    async def untouched(
+    async def least_recent_conversations(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
     ) -> list[Conversation]:
         """Live, listed, not internal ones of one scope or all, longest untouched first, after the one with
@@ -140,8 +142,8 @@ class Tables(EndedTables, Protocol):
         twice. Changes nothing else."""
         ...
 
-    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
-        """Make `now` the current branch if `was` still is; return whether it was. Changes nothing else."""
+    async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:
+        """Make `new` the current branch if `old` still is; return whether it was. Changes nothing else."""
         ...
 
     async def switches(self, id: ConversationId) -> tuple[TurnId, ...]: ...
@@ -180,7 +182,7 @@ class Tables(EndedTables, Protocol):
         """Those of the branches that a conversation made from this turn, oldest first."""
         ...
 
-    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+    async def empty_branches_at(self, turn: Turn, limit: int) -> list[BranchId]:
         """The branches made from this turn, in any conversation, that have no turns of their own."""
         ...
 
@@ -219,7 +221,7 @@ class Tables(EndedTables, Protocol):
         turns, cleared branches, attempts."""
         ...
 
-    async def stored(self, owner: str) -> Usage: ...
+    async def usage(self, owner: str) -> Usage: ...
 
     # Flags of items. Purged with their turn.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsByTurn:
@@ -244,7 +246,7 @@ class Tables(EndedTables, Protocol):
         """Those of a conversation, newest first."""
         ...
 
-    async def running_of(self, lease: LeaseId) -> list[Attempt]: ...
+    async def running_attempts(self, lease: LeaseId) -> list[Attempt]: ...
     async def add_attempt(self, attempt: Attempt) -> None: ...
     async def save_attempt(self, attempt: Attempt) -> None:
         """Update state, stop, failure, partial, journaled, fence, lease and ended_at."""
@@ -286,7 +288,7 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def drop_ticket(self, attempt: TurnId) -> None: ...
-    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
+    async def move_tickets(self, old: BranchId, new: BranchId) -> None:
         """Append the queue of one branch to that of another, in order."""
         ...
 
@@ -325,7 +327,7 @@ class Tables(EndedTables, Protocol):
         """In any state, newest first, after `before` in that order."""
         ...
 
-    async def minted_by(self, parent: TokenId) -> list[Token]:
+    async def child_tokens(self, parent: TokenId) -> list[Token]:
         """Those that this one created, in any state, oldest first."""
         ...
 
@@ -338,7 +340,7 @@ class Tables(EndedTables, Protocol):
         """Mark as revoked, unless it is."""
         ...
 
-    async def note_use(self, id: TokenId, at: int) -> None:
+    async def record_use(self, id: TokenId, at: int) -> None:
         """Advance the time of the last use, never set it back."""
         ...
 
@@ -361,7 +363,7 @@ class Tables(EndedTables, Protocol):
         """In any state, newest first, after `before` in that order."""
         ...
 
-    async def shares_made_by(self, parent: TokenId) -> list[Share]:
+    async def child_shares(self, parent: TokenId) -> list[Share]:
         """Those that a token created, in any state, oldest first."""
         ...
 
@@ -393,7 +395,7 @@ class Tables(EndedTables, Protocol):
         the texts themselves has nothing to do."""
         ...
 
-    async def is_all_known(self, owner: str | None = None) -> bool:
+    async def is_index_complete(self, owner: str | None = None) -> bool:
         """Whether everything is indexed; or everything of this owner, as far as the store can tell
         quickly."""
         ...
@@ -406,7 +408,7 @@ class Tables(EndedTables, Protocol):
         order of words is not checked, and a text found may have changed since."""
         ...
 
-    async def shown_elsewhere(
+    async def forks_showing(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
         """The live conversations, with their branches, that were made from this turn of a branch or a later
@@ -479,7 +481,7 @@ class Tables(EndedTables, Protocol):
         """The number of the last turn of this branch that a branch made from it needs; 0 for none."""
         ...
 
-    async def oddities(self, limit: int) -> list[str]:
+    async def inconsistencies(self, limit: int) -> list[str]:
         """What is wrong with this store that its tables do not show, each in a sentence: unreachable rows,
         inconsistent counts, a damaged file."""
         ...
@@ -533,7 +535,7 @@ class Store(Protocol):
         closed."""
         ...
 
-    def holder_is_gone(self, id: LeaseId) -> bool:
+    def is_holder_dead(self, id: LeaseId) -> bool:
         """Return whether the process of this lease is known to be dead. False means unknown."""
         ...
 

@@ -260,7 +260,7 @@ class Process:
         self.ids = IdSource(self.clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)
         self.waiters = Waiters()
-        self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
+        self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.is_holder_dead)
         self.cache = BranchCache(limits.cached_bytes)
         self.attempts: dict[TurnId, bool] = {}
         """Attempts that a task here is responsible for, and whether they have queued. Any other attempt with

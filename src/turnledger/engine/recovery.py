@@ -22,7 +22,7 @@ from turnledger.engine.attempt.takeover import (
     take_over_from,
 )
 from turnledger.engine.clock import last_marked, note_mark
-from turnledger.engine.conversations.search import RECOVERY_STEPS, make_findable
+from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
@@ -246,9 +246,9 @@ class Recovery:
         """Index what is missing: a few steps while turns run, longer while none does."""
         process = self._process
         until = process.clock.monotonic() + process.limits.lease_time / 4
-        self._is_index_complete = await make_findable(process.store, RECOVERY_STEPS)
+        self._is_index_complete = await index_texts(process.store, RECOVERY_STEPS)
         while not self._is_index_complete and not process.running and process.clock.monotonic() < until:
-            self._is_index_complete = await make_findable(process.store, 1)
+            self._is_index_complete = await index_texts(process.store, 1)
 
     # Hints from other processes.
 

@@ -162,8 +162,8 @@ class GatedStore:
         self._lease = id
         await self._store.keep_lease(id, every if self._renews else NEVER_RENEWED)
 
-    def holder_is_gone(self, id: LeaseId) -> bool:
-        return id in self.gone or self._store.holder_is_gone(id)
+    def is_holder_dead(self, id: LeaseId) -> bool:
+        return id in self.gone or self._store.is_holder_dead(id)
 
     async def close(self) -> None:
         if self in self._neighbours:

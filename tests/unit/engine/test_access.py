@@ -16,7 +16,7 @@ from turnledger.engine.access.shares import create as create_share
 from turnledger.engine.access.shares import exchange
 from turnledger.engine.access.tokens import create
 from turnledger.engine.admission import Authorization, check_admitted, persist_admitted
-from turnledger.engine.limits import Limits, Room, check_room, store_turn, usage
+from turnledger.engine.limits import Limits, Quota, check_quota, store_turn, usage
 from turnledger.engine.ports import Operation, Request, Result, Tables
 from turnledger.engine.process import Process
 from turnledger.errors import AdmissionMoved, LinkNotValid, StorageFull, TokenEnded, TooManyTokens
@@ -184,16 +184,16 @@ def test_owner_row_is_written_once_per_block_of_bytes() -> None:
 
 def test_check_room_refuses_once_the_storage_quota_is_reached() -> None:
     tables = Counted()
-    drive(check_room(tables, "ann", Room(BLOCK + 1)))
-    drive(check_room(tables, "eve", Room(BLOCK)))
+    drive(check_quota(tables, "ann", Quota(BLOCK + 1)))
+    drive(check_quota(tables, "eve", Quota(BLOCK)))
     with pytest.raises(StorageFull) as refused:
-        drive(check_room(tables, "ann", Room(BLOCK)))
+        drive(check_quota(tables, "ann", Quota(BLOCK)))
     assert refused.value.limit == BLOCK
 
 
 def test_check_room_does_not_count_the_conversation_being_created() -> None:
     tables = Counted()
-    drive(check_room(tables, "ann", Room(1, 1), made=conversation()))
-    drive(check_room(tables, "ann", Room(chats=2), adds_chat=True))
+    drive(check_quota(tables, "ann", Quota(1, 1), made=conversation()))
+    drive(check_quota(tables, "ann", Quota(chats=2), adds_chat=True))
     with pytest.raises(StorageFull, match="1 chats"):
-        drive(check_room(tables, "ann", Room(chats=1), adds_chat=True))
+        drive(check_quota(tables, "ann", Quota(chats=1), adds_chat=True))

@@ -193,11 +193,11 @@ async def revoke(tables: Tables, request: RevokeToken) -> tuple[Token, ...]:
         raise TokenNotFound
     family = [token]
     for each in family:  # grows during iteration
-        family += await tables.minted_by(each.id)
+        family += await tables.child_tokens(each.id)
     fresh = [each for each in family if each.revoked_at is None]
     for each in fresh:
         await tables.revoke_token(each.id, request.now)
-        for share in await tables.shares_made_by(each.id):
+        for share in await tables.child_shares(each.id):
             await tables.revoke_share(share.id, request.now)
     for owner in dict.fromkeys(each.owner for each in fresh):
         await tables.raise_admission(owner)
@@ -219,4 +219,4 @@ async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
 async def note_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:
     """Advance the times of last use; skip tokens that no longer exist."""
     for id, at in uses.items():
-        await tables.note_use(id, at)
+        await tables.record_use(id, at)

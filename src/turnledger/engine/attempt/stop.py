@@ -124,7 +124,7 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
 
 async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | None]:
     """Return the running attempts of a process, with the stop requested for each, if any."""
-    return {attempt.id: attempt.stop for attempt in await tables.running_of(lease)}
+    return {attempt.id: attempt.stop for attempt in await tables.running_attempts(lease)}
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class AttemptRef:
 
 async def held_by(tables: Tables, lease: LeaseId) -> tuple[list[AttemptRef], list[Ticket]]:
     refs: list[AttemptRef] = []
-    for attempt in await tables.running_of(lease):
+    for attempt in await tables.running_attempts(lease):
         branch = await tables.branch(attempt.branch)
         refs.append(AttemptRef.of(attempt, branch))
     return refs, await tables.tickets_of(lease)
@@ -105,7 +105,7 @@ async def end_lease(tables: Tables, lease: LeaseId) -> None:
 
 
 async def _is_named(tables: Tables, lease: LeaseId) -> bool:
-    return bool(await tables.running_of(lease) or await tables.tickets_of(lease))
+    return bool(await tables.running_attempts(lease) or await tables.tickets_of(lease))
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
     audit = Audit(tables, request.limit, at_rest=request.at_rest)
     is_whole, unsummed = True, 0
     try:
-        for sentence in await tables.oddities(request.limit):
+        for sentence in await tables.inconsistencies(request.limit):
             audit.found(Rule.STORE, Location(), sentence)
         await _everything(audit)
         unsummed = await tables.turns_without_checksum()

@@ -18,7 +18,7 @@ from turnledger.model.ids import ConversationId
 
 @dataclass(frozen=True)
 class ListChats:
-    wanted: ChatFilter
+    chat_filter: ChatFilter
     after: ListPosition | None
     limit: int
     now: int
@@ -33,12 +33,12 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
         return Page(await _alone(tables, request, request.within.chat), as_of=as_of)
     after, shown = request.after, list[ChatEntry]()
     # One more than requested shows whether another page follows.
-    wanted = request.limit + 1
+    count = request.limit + 1
     while True:
-        found = await tables.listed(request.wanted, after, wanted)
+        found = await tables.listed_chats(request.chat_filter, after, count)
         # Skip chats that have lapsed but are not marked yet, without leaving a gap in the page.
         shown += [each for each in found if not await _has_lapsed(tables, each, request.now)]
-        if len(found) < wanted or len(shown) >= wanted:
+        if len(found) < count or len(shown) >= count:
             break
         after = ListPosition.after(found[-1])
     page = tuple([_apart(each) for each in shown[: request.limit]])
@@ -48,9 +48,14 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
 
 async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tuple[ChatEntry, ...]:
     """Return the list for a caller that may see one chat only."""
-    found = await tables.conversation(request.wanted.owner, id)
+    found = await tables.conversation(request.chat_filter.owner, id)
     branch = await tables.branch(found.branch) if found is not None else None
-    if found is None or branch is None or not request.within.sees(found) or not request.wanted.matches(found):
+    if (
+        found is None
+        or branch is None
+        or not request.within.sees(found)
+        or not request.chat_filter.matches(found)
+    ):
         return ()
     alone = ChatEntry(found, branch.length, branch.preview, branch.running is not None)
     is_behind = request.after is None or ListPosition.after(alone) < request.after

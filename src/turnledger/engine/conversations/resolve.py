@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.feed import record_change
-from turnledger.engine.limits import BOUNDLESS, Room, check_room
+from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
@@ -133,7 +133,7 @@ async def preview_again(tables: Tables, conversation: Conversation, turn: Turn) 
     """Update previews after flags of a turn have changed: of its own branch, of the current one, and of
     branches that were made from it."""
     owner = conversation.owner
-    for id in dict.fromkeys((turn.branch, conversation.branch, *await tables.ends_at(turn, ENDS))):
+    for id in dict.fromkeys((turn.branch, conversation.branch, *await tables.empty_branches_at(turn, ENDS))):
         branch = await tables.branch(id)
         if branch is None or branch.head is None:
             continue
@@ -218,7 +218,7 @@ async def find(tables: Tables, target: Target) -> Conversation | None:
 
 
 async def resolve(
-    tables: Tables, target: Target, now: int, *, is_interaction: bool = True, room: Room = BOUNDLESS
+    tables: Tables, target: Target, now: int, *, is_interaction: bool = True, quota: Quota = UNLIMITED
 ) -> Conversation:
     """Return the live conversation that the target names; insert it if allowed. If its reset policy is due,
     an interaction replaces it, and nothing else does.
@@ -227,10 +227,10 @@ async def resolve(
     room to insert it."""
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id is None:
-        return await insert(tables, target.fresh, room)
+        return await insert(tables, target.fresh, quota)
     if found is not None and is_interaction and await is_stale(tables, target, found, now):
         assert target.fresh is not None  # noqa: S101 - else it is not stale
-        return await succeed(tables, found, target.fresh, target.reset_policy or found.reset_policy, room)
+        return await succeed(tables, found, target.fresh, target.reset_policy or found.reset_policy, quota)
     found = await check_live(tables, found, now)
     if changes_policy(target, found):
         found = replace(found, reset_policy=target.reset_policy)
@@ -249,8 +249,8 @@ async def seen_lane(
     return found if found is not None and target.is_plainly(found[0]) else None
 
 
-async def insert(tables: Tables, fresh: Conversation, room: Room = BOUNDLESS) -> Conversation:
-    await check_room(tables, fresh.owner, room, adds_chat=True)
+async def insert(tables: Tables, fresh: Conversation, quota: Quota = UNLIMITED) -> Conversation:
+    await check_quota(tables, fresh.owner, quota, adds_chat=True)
     await tables.add_conversation(fresh)
     await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
     if fresh.is_listed:
@@ -263,7 +263,7 @@ async def succeed(
     before: Conversation,
     fresh: Conversation,
     reset_policy: ResetPolicy,
-    room: Room = BOUNDLESS,
+    quota: Quota = UNLIMITED,
 ) -> Conversation:
     """Give the conversation_key to a fresh conversation, which inherits the settings. The old one stays, with
     its running and queued turns, and records the key it had."""
@@ -275,7 +275,7 @@ async def succeed(
         expires_after=before.expires_after if fresh.expires_after is None else fresh.expires_after,
         reset_policy=reset_policy,
     )
-    return await insert(tables, after, room)
+    return await insert(tables, after, quota)
 
 
 async def is_stale(tables: Tables, target: Target, found: Conversation, now: int) -> bool:
@@ -325,11 +325,11 @@ async def has_expired(tables: Tables, found: Conversation, now: int) -> bool:
 class ResolveRequest:
     target: Target
     now: int
-    room: Room = BOUNDLESS
+    quota: Quota = UNLIMITED
 
 
 async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
-    return await resolve(tables, request.target, request.now, room=request.room)
+    return await resolve(tables, request.target, request.now, quota=request.quota)
 
 
 async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversation | None:
@@ -360,7 +360,7 @@ class UpdateRequest:
     """The revision that the caller has read, if the update depends on it."""
     now: int
     due: int
-    room: Room = BOUNDLESS
+    quota: Quota = UNLIMITED
 
 
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
@@ -381,7 +381,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     if is_so:
         return found
     if details_bytes(changed) > details_bytes(found):
-        await check_room(tables, request.owner, request.room)
+        await check_quota(tables, request.owner, request.quota)
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
     if changed.is_listed:  # else the feed has not reported it yet

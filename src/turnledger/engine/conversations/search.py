@@ -116,7 +116,7 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     if homes is not None:
         is_last = len(hits) < request.limit and effort < MOST_EFFORT
     after = None if is_last or before is None else cursor_at(before)
-    return SearchPage(tuple(hits.values()), after, await tables.is_all_known(request.owner))
+    return SearchPage(tuple(hits.values()), after, await tables.is_index_complete(request.owner))
 
 
 async def _homes(tables: Tables, request: SearchRequest) -> frozenset[ConversationId] | None:
@@ -180,7 +180,7 @@ async def _where_shown(
     """Return the chat that shows a turn: its own, or the first visible one that was made from it."""
     if await request.shows(tables, home):
         return home, await _branch_with(tables, home, turn, turn.branch)
-    for id, branch in await tables.shown_elsewhere(turn.branch, turn.number, MOST_FORKS):
+    for id, branch in await tables.forks_showing(turn.branch, turn.number, MOST_FORKS):
         fork = await tables.conversation(request.owner, id)
         if fork is not None and await request.shows(tables, fork):
             return fork, await _branch_with(tables, fork, turn, branch)
@@ -231,25 +231,25 @@ async def index_own(tables: Tables, owner: str) -> int:
     return await tables.index_texts(AT_ONCE, owner)
 
 
-async def is_all_known(tables: Tables, owner: str | None) -> bool:
-    return await tables.is_all_known(owner)
+async def is_index_complete(tables: Tables, owner: str | None) -> bool:
+    return await tables.is_index_complete(owner)
 
 
-async def make_findable(store: Store, steps: int) -> bool:
+async def index_texts(store: Store, steps: int) -> bool:
     """Index in at most `steps` steps; return whether all is indexed. Steps lost in a crash are repeated."""
     for _ in range(steps):
-        if await store.read(is_all_known, None):
+        if await store.read(is_index_complete, None):
             return True
         await store.transact(index_some, AT_ONCE, Sync.PROCESS)
     return False
 
 
-async def make_own_findable(store: Store, owner: str) -> None:
+async def index_own_texts(store: Store, owner: str) -> None:
     """Index what was committed; if that is much, only what this owner wrote."""
-    if await make_findable(store, OTHERS_STEPS):
+    if await index_texts(store, OTHERS_STEPS):
         return
     for _ in range(SEARCH_STEPS):
-        if await store.read(is_all_known, owner):
+        if await store.read(is_index_complete, owner):
             return
         if not await store.transact(index_own, owner, Sync.PROCESS):
             return
@@ -260,5 +260,5 @@ async def search_all(store: Store, request: SearchRequest) -> SearchPage:
     if not request.sought:
         return SearchPage((), None, is_complete=True)
     with suppress(StoreError):  # an incomplete page is worth more than none
-        await make_own_findable(store, request.owner)
+        await index_own_texts(store, request.owner)
     return await store.read(search, request)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from turnledger.engine.admission import check_admitted
 from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live_conversation_of
 from turnledger.engine.conversations.resolve import Target, check_live, insert, keys_of, resolve, succeed
-from turnledger.engine.limits import BOUNDLESS, Room
+from turnledger.engine.limits import UNLIMITED, Quota
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationExpired, ConversationNotFound, IdempotencyMismatch, InvalidInput
 from turnledger.model.conversation import EVERYWHERE, Conversation, Within
@@ -23,7 +23,7 @@ class MakeRequest:
     key: IdempotencyKey
     now: int
     due: int
-    room: Room = BOUNDLESS
+    quota: Quota = UNLIMITED
 
 
 async def make(tables: Tables, request: MakeRequest) -> Conversation:
@@ -35,7 +35,7 @@ async def make(tables: Tables, request: MakeRequest) -> Conversation:
         if claim.fingerprint != key.fingerprint:
             raise IdempotencyMismatch
         return await check_live(tables, await live_conversation_of(tables, claim), request.due)
-    made = await resolve(tables, target, request.due, room=request.room)
+    made = await resolve(tables, target, request.due, quota=request.quota)
     await tables.save_claim(claim_of(key, made, made.branch, request.now))
     return made
 
@@ -66,7 +66,7 @@ class ResetRequest:
     fresh: Conversation
     now: int
     within: Within = EVERYWHERE
-    room: Room = BOUNDLESS
+    quota: Quota = UNLIMITED
     admitted: int | None = None
 
 
@@ -83,9 +83,9 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
         await _check_had_key(tables, request, request.replaces)
     found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
     if found is None:
-        return await insert(tables, request.fresh, request.room)
+        return await insert(tables, request.fresh, request.quota)
     if found.id == request.replaces or await _has_expired(tables, found, request.now):
-        return await succeed(tables, found, request.fresh, found.reset_policy, request.room)
+        return await succeed(tables, found, request.fresh, found.reset_policy, request.quota)
     return found
 
 

@@ -27,7 +27,7 @@ from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live
 from turnledger.engine.conversations.resolve import check_live, live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
-from turnledger.engine.limits import BOUNDLESS, Room, check_room
+from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     BranchNotFound,
@@ -95,13 +95,13 @@ async def check_move(
     move: Move,
     *,
     kept: TurnId | None,
-    room: Room = BOUNDLESS,
+    quota: Quota = UNLIMITED,
 ) -> None:
     """Raise if the move will fail once the running turn was stopped; `kept` is that turn, if it will be
     last."""
     if isinstance(move, Switch):
         if await missing_effects(tables, lane, await _target(tables, lane, move)):
-            await check_room(tables, owner, room)
+            await check_quota(tables, owner, quota)
     else:
         _check_last(move, (await last_turn(tables, lane)).id if kept is None else kept)
 
@@ -112,7 +112,7 @@ def _check_last(undo: Undo, last: TurnId) -> None:
 
 
 async def move(
-    tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, room: Room = BOUNDLESS
+    tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, quota: Quota = UNLIMITED
 ) -> Moved:
     """Move the conversation; the caller has the lane. Raises TurnNotFound without a turn to undo,
     HistoryDiverged if the last turn is another, BranchNotFound, and StorageFull without room for effects."""
@@ -128,7 +128,7 @@ async def move(
     if missing:
         # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows
         # them.
-        await check_room(tables, owner, room)
+        await check_quota(tables, owner, quota)
         copies = await make_copies(tables, owner, target, missing)
         target = await add_copies(tables, owner, target, copies)
         await tables.save_branch(target)
@@ -168,7 +168,7 @@ class ForkRequest:
     fresh: Conversation
     now: int
     due: int
-    room: Room = BOUNDLESS
+    quota: Quota = UNLIMITED
     key: IdempotencyKey | None = None
     admitted: int | None = None
 
@@ -199,7 +199,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     key = fresh.conversation_key
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} is taken. Use another one.")
-    await check_room(tables, request.owner, request.room, adds_chat=True)
+    await check_quota(tables, request.owner, request.quota, adds_chat=True)
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))

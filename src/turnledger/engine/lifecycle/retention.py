@@ -40,7 +40,7 @@ async def beyond(tables: Tables, asked: tuple[Sequence[str], RetentionBounds]) -
 
 
 async def _is_beyond(tables: Tables, owner: str, bounds: RetentionBounds) -> bool:
-    if bounds.bytes is not None and (await tables.stored(owner)).bytes > bounds.bytes:
+    if bounds.bytes is not None and (await tables.usage(owner)).bytes > bounds.bytes:
         return True
     by = bounds.touched_by
     return by is not None and bool(await tables.oldest_conversations(owner, by, 1))
@@ -80,7 +80,7 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
     bound, owner = request.bounds.bytes, request.owner
     if await tables.purge_ended(request.limit):
         return Shed([], is_done=False)
-    excess = 0 if bound is None else (await tables.stored(owner)).bytes - bound
+    excess = 0 if bound is None else (await tables.usage(owner)).bytes - bound
     if excess <= 0:
         return Shed([], is_done=True)
     candidates = await tables.oldest_deleted(owner, request.limit)
@@ -176,4 +176,4 @@ async def _owners(tables: Tables, after: str | None) -> list[str]:
 
 
 async def _stored(tables: Tables, owner: str) -> int:
-    return (await tables.stored(owner)).bytes
+    return (await tables.usage(owner)).bytes

@@ -255,4 +255,4 @@ class OwnedRequest:
 async def owned(tables: Tables, request: OwnedRequest) -> list[Conversation]:
     """Return a page of the conversations of an owner, longest untouched first: one that is used meanwhile
     moves to the end, and is still read."""
-    return await tables.untouched(request.owner, request.scope, request.after, request.limit)
+    return await tables.least_recent_conversations(request.owner, request.scope, request.after, request.limit)

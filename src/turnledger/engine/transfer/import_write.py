@@ -20,7 +20,7 @@ from turnledger.engine.conversations.resolve import LOOKED_AT
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
 from turnledger.engine.history.line import STRETCHES_KEPT
-from turnledger.engine.limits import BOUNDLESS, Room, check_room
+from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.engine.transfer.export import Outline
 from turnledger.engine.transfer.import_plan import PLACED_NOWHERE, Plan, Planned
@@ -235,7 +235,7 @@ class ImportRequest:
     now: int
     due: int
     within: Within = EVERYWHERE
-    room: Room = BOUNDLESS
+    quota: Quota = UNLIMITED
     draft: ImportDraft | None = None
     """The rows to insert, made before the transaction."""
     keeps_ids: bool = True
@@ -356,7 +356,7 @@ async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> 
     if conversation.is_expired(request.due):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
         return _end(plan, conversation, ImportOutcome.REFUSED, why)
-    await check_room(tables, conversation.owner, request.room, adds_chat=True)
+    await check_quota(tables, conversation.owner, request.quota, adds_chat=True)
     conversation, notes = await _with_its_key(tables, plan, conversation)
     await tables.add_conversation(conversation)
     await tables.add_branches(draft.branches)

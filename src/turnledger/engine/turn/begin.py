@@ -28,7 +28,7 @@ from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import record_change, record_withdrawal
 from turnledger.engine.lane.queue import beat_of, is_dead, queue_before
 from turnledger.engine.lifecycle.moves import Move, Moved, Switch, check_move, move, moved_before, moved_under
-from turnledger.engine.limits import check_room, count_set_aside
+from turnledger.engine.limits import check_quota, count_set_aside
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.request import (
     Beginning,
@@ -129,7 +129,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moves
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
-        await check_room(tables, target.owner, request.bounds.room, made=made)
+        await check_quota(tables, target.owner, request.bounds.quota, made=made)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.is_resent or request.retry is not None):
@@ -279,7 +279,7 @@ async def _check_before_stopping(
     wish = request.content.diverge
     if request.move is not None:
         kept = running.id if keeps_running else None
-        await check_move(tables, running.owner, branch, request.move, kept=kept, room=request.bounds.room)
+        await check_move(tables, running.owner, branch, request.move, kept=kept, quota=request.bounds.quota)
     elif wish is None:
         admit(() if keeps_running else branch.pending, request.content.input)
     elif not (keeps_running and wish.may_mean(running.id)):
@@ -295,7 +295,7 @@ async def _move(
     """Do the whole move now, while the lane is free."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)
-    moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.bounds.room)
+    moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.bounds.quota)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.round.now)
     if request.key is not None:

@@ -15,7 +15,7 @@ from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lifecycle.moves import Move, Moved
-from turnledger.engine.limits import BOUNDLESS, Room
+from turnledger.engine.limits import UNLIMITED, Quota
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
@@ -88,7 +88,7 @@ class BeginBounds(Struct, frozen=True):
 
     wait_until: int
     queue_limit: int
-    room: Room = BOUNDLESS
+    quota: Quota = UNLIMITED
 
 
 class Round(Struct, frozen=True):

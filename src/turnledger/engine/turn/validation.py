@@ -226,7 +226,7 @@ def _begin(process: Process, **asked: Any) -> BeginRequest:
     return BeginRequest(
         attempt=process.ids.new(TurnId),
         lease=process.lease,
-        bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
+        bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.quota),
         round=Round(now, process.clock.due_ms()),
         **asked,
     )
@@ -313,7 +313,7 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Make
     key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *arguments)
     assert key is not None  # noqa: S101 - for the type checker
     clock = process.clock
-    return MakeRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.room)
+    return MakeRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.quota)
 
 
 def fork_request(
@@ -335,7 +335,7 @@ def fork_request(
         fresh,
         process.clock.now_ms(),
         process.clock.due_ms(),
-        process.limits.room,
+        process.limits.quota,
         _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
         authorization.version if authorization else None,
     )

@@ -31,7 +31,7 @@ class MemoryAccessRows(UndoLog):
         listed = [self._db.shares[id] for id in ids if owner in (None, self._db.shares[id].owner)]
         return listed[:limit]
 
-    async def shares_made_by(self, parent: TokenId) -> list[Share]:
+    async def child_shares(self, parent: TokenId) -> list[Share]:
         made = [each for each in self._db.shares.values() if each.parent == parent]
         return sorted(made, key=lambda each: each.id)
 
@@ -87,7 +87,7 @@ class MemoryAccessRows(UndoLog):
         listed = [self._db.tokens[id] for id in ids if owner in (None, self._db.tokens[id].owner)]
         return listed[:limit]
 
-    async def minted_by(self, parent: TokenId) -> list[Token]:
+    async def child_tokens(self, parent: TokenId) -> list[Token]:
         made = [each for each in self._db.tokens.values() if each.parent == parent]
         return sorted(made, key=lambda each: each.id)
 
@@ -110,7 +110,7 @@ class MemoryAccessRows(UndoLog):
         if found is not None and found.revoked_at is None:
             self._put(self._db.tokens, id, replace(found, revoked_at=at))
 
-    async def note_use(self, id: TokenId, at: int) -> None:
+    async def record_use(self, id: TokenId, at: int) -> None:
         found = self._db.tokens.get(id)
         if found is not None and (found.used_at is None or found.used_at < at):
             self._put(self._db.tokens, id, replace(found, used_at=at))

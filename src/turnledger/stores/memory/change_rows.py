@@ -26,7 +26,7 @@ class MemoryChangeRows(UndoLog):
         self._put(self._db.changes, number, replace(change, position=Position(number, mark)))
         self._put(self._db.last_change, None, number)
 
-    async def _tell_gone(self, conversation: Conversation, why: str, at: int) -> None:
+    async def _record_removal(self, conversation: Conversation, why: str, at: int) -> None:
         """Record a chat that this store ended by itself, if the feed has reported it."""
         if conversation.is_listed and not conversation.internal:
             owner, id, scope = conversation.owner, conversation.id, conversation.scope

@@ -68,7 +68,7 @@ class MemoryOverview:
     async def turns_without_checksum(self) -> int:
         return 0
 
-    async def oddities(self, limit: int) -> list[str]:
+    async def inconsistencies(self, limit: int) -> list[str]:
         return list(islice(_oddities(self._db), limit))
 
 

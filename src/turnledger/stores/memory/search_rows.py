@@ -28,7 +28,7 @@ class MemorySearchRows(UndoLog):
     async def index_texts(self, limit: int, owner: str | None = None) -> int:
         return 0
 
-    async def is_all_known(self, owner: str | None = None) -> bool:
+    async def is_index_complete(self, owner: str | None = None) -> bool:
         return True
 
     async def search(
@@ -60,7 +60,7 @@ class MemorySearchRows(UndoLog):
         flags = self._db.flags.get((owner, turn.id), {})
         return visible_texts(turn, {place for place, each in flags.items() if not each.to_user})
 
-    async def shown_elsewhere(
+    async def forks_showing(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
         made = self._made_from(branch, number)

@@ -36,7 +36,7 @@ class MemoryStore:
             tables.undo()
             raise
         if tables.has_written:
-            self._tell_others()
+            self._notify_others()
         return result
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
@@ -48,7 +48,7 @@ class MemoryStore:
             raise LedgerClosed
         return MemoryTables(self._db)
 
-    def _tell_others(self) -> None:
+    def _notify_others(self) -> None:
         for store, changed, context in self._db.watchers:
             if store is not self:
                 asyncio.get_running_loop().call_soon(changed, context=context)
@@ -66,7 +66,7 @@ class MemoryStore:
             await asyncio.sleep(every)
             await self.transact(renew, id)
 
-    def holder_is_gone(self, id: LeaseId) -> bool:
+    def is_holder_dead(self, id: LeaseId) -> bool:
         return False
 
     async def close(self) -> None:

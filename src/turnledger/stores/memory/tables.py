@@ -95,7 +95,7 @@ class MemoryTables(
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:
             gone = ConversationState.PURGED if is_restorable(each) else ConversationState.EXPIRED
             self._end(replace(each, state=gone, title=None, metadata={}, tags=(), purge_at=None))
-            await self._tell_gone(each, gone.value, newest.created_at)
+            await self._record_removal(each, gone.value, newest.created_at)
 
     async def save_conversation(self, conversation: Conversation) -> None:
         before = self._db.conversations.get(conversation.id, conversation)
@@ -140,11 +140,11 @@ class MemoryTables(
         more = details_bytes(conversation) - details_bytes(before)
         self._count(conversation.owner, more, chat_count(conversation) - chat_count(before))
 
-    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
+    async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:
         found = self._db.conversations.get(id)
-        if found is None or found.branch != was:
+        if found is None or found.branch != old:
             return False
-        self._put(self._db.conversations, id, replace(found, branch=now))
+        self._put(self._db.conversations, id, replace(found, branch=new))
         return True
 
     async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
@@ -288,7 +288,7 @@ class MemoryTables(
         ]
         return made[:limit]
 
-    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+    async def empty_branches_at(self, turn: Turn, limit: int) -> list[BranchId]:
         made = [each.branch for each in self._db.origins.values() if each.base == turn.id]
         return [each for each in made if self._db.branches[each].head == turn.id][:limit]
 
@@ -351,7 +351,7 @@ class MemoryTables(
             counted = replace(share, bytes=share.bytes + more, chats=share.chats + chats)
             self._put(self._db.shares, share.id, counted)
 
-    async def stored(self, owner: str) -> Usage:
+    async def usage(self, owner: str) -> Usage:
         return self._db.stored.get(owner, Usage(bytes=0))
 
     async def turn_log(self, id: TurnId) -> bytes:
@@ -388,7 +388,7 @@ class MemoryTables(
         found = [each for each in self._db.attempts.values() if each.conversation == conversation]
         return sorted(found, key=lambda each: each.id, reverse=True)[:limit]
 
-    async def running_of(self, lease: LeaseId) -> list[Attempt]:
+    async def running_attempts(self, lease: LeaseId) -> list[Attempt]:
         return [
             each
             for each in self._db.attempts.values()
@@ -468,15 +468,15 @@ class MemoryTables(
         self._put(self._db.tickets, ticket.attempt, numbered)
         return numbered
 
-    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
-        moved = await self.tickets(was)
-        last = self._db.last_ticket.get(now, 0)
+    async def move_tickets(self, old: BranchId, new: BranchId) -> None:
+        moved = await self.tickets(old)
+        last = self._db.last_ticket.get(new, 0)
         for ticket in moved:
             self._put(
-                self._db.tickets, ticket.attempt, replace(ticket, branch=now, number=last + ticket.number)
+                self._db.tickets, ticket.attempt, replace(ticket, branch=new, number=last + ticket.number)
             )
         if moved:
-            self._put(self._db.last_ticket, now, last + self._db.last_ticket.get(was, 0))
+            self._put(self._db.last_ticket, new, last + self._db.last_ticket.get(old, 0))
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._remove(self._db.tickets, attempt)
@@ -525,11 +525,13 @@ class MemoryTables(
 
     # Lists, exports and imports.
 
-    async def listed(self, wanted: ChatFilter, after: ListPosition | None, limit: int) -> list[ChatEntry]:
+    async def listed_chats(
+        self, chat_filter: ChatFilter, after: ListPosition | None, limit: int
+    ) -> list[ChatEntry]:
         found = [
             each
             for each in self._db.conversations.values()
-            if wanted.matches(each) and each.branch in self._db.branches
+            if chat_filter.matches(each) and each.branch in self._db.branches
         ]
         if after is not None:
             found = [each for each in found if _place(each) < (after.at, after.id)]
@@ -540,7 +542,7 @@ class MemoryTables(
         branch = self._db.branches[conversation.branch]
         return ChatEntry(conversation, branch.length, branch.preview, branch.running is not None)
 
-    async def untouched(
+    async def least_recent_conversations(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
     ) -> list[Conversation]:
         found = sorted(

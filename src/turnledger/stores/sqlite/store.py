@@ -158,7 +158,7 @@ class SqliteStore:
             submit = self._write_worker.submit
             self._keeper = LeaseKeeper(lambda: submit(Job(renew, id, Sync.PROCESS)), every)
 
-    def holder_is_gone(self, id: LeaseId) -> bool:
+    def is_holder_dead(self, id: LeaseId) -> bool:
         """Return whether the lock file of this lease exists and is unlocked. False without one: that of a
         process on another machine or of another user may be invisible."""
         return self._lock_files is not None and self._lock_files.is_unlocked(id)

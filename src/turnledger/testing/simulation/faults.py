@@ -111,7 +111,7 @@ class FaultyStore:
         pause: Callable[[], None],
         observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
         on_result: Callable[[Any], None],
-        holder_is_gone: Callable[[LeaseId], bool],
+        is_holder_dead: Callable[[LeaseId], bool],
         on_lease: Callable[[LeaseId], None],
     ) -> None:
         self._inner = inner
@@ -120,7 +120,7 @@ class FaultyStore:
         self._pause = pause
         self._observe = observe
         self._on_result = on_result
-        self.holder_is_gone = holder_is_gone
+        self.is_holder_dead = is_holder_dead
         self._on_lease = on_lease
         self._keeper: asyncio.Task[None] | None = None
         self.is_starting = True

@@ -95,7 +95,7 @@ class Servers:
             pause=lambda: server.process.pause(LEASE_TIME * random.choice((0.3, 1.2, 3.0))),
             observe=lambda operation: observe(operation, self._world),
             on_result=self._world.note_result,
-            holder_is_gone=self._gone.__contains__,
+            is_holder_dead=self._gone.__contains__,
             on_lease=lambda lease: setattr(server, "lease", lease),
         )
         clock = SimulatedClock(self._loop, self._wall, random.choice((0, 0, -7_000, 30_000)))

@@ -20,7 +20,7 @@ class Handles(Contract):
         lease = IDS.new(LeaseId)
         await here.keep_lease(lease, 1_000.0)
         assert await read(there, do("lease", lease)) is not None
-        assert not there.holder_is_gone(lease)
+        assert not there.is_holder_dead(lease)
         await here.close()
         assert await read(there, do("lease", lease)) is None
         await there.close()

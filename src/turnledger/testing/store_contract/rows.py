@@ -406,7 +406,7 @@ class Rows(Contract):
         other = full_attempt(found)
         for attempt in (running, ended, other):
             await write(stores[0], do("add_attempt", attempt))
-        assert await read(stores[1], do("running_of", running.lease)) == [running]
+        assert await read(stores[1], do("running_attempts", running.lease)) == [running]
 
     async def test_beats_increase_until_the_lease_is_dropped(self, stores: list[Store]) -> None:
         lease = IDS.new(LeaseId)
@@ -507,11 +507,11 @@ class Overview(Contract):
         found = await insert_conversation(here)
         attempt = full_attempt(found)
         await write(here, do("add_attempt", attempt), do("add_records", attempt.id, 0, [b"record"]))
-        assert await read(there, do("oddities", 9)) == []
+        assert await read(there, do("inconsistencies", 9)) == []
         await write(here, do("drop_attempt", attempt.id))
-        [oddity] = await read(there, do("oddities", 9))
+        [oddity] = await read(there, do("inconsistencies", 9))
         assert attempt.id in oddity
-        assert await read(there, do("oddities", 0)) == []
+        assert await read(there, do("inconsistencies", 0)) == []
         assert await read(there, do("turns_without_checksum")) == 0
 
 

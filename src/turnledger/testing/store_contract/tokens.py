@@ -170,8 +170,8 @@ class StoredTokens(Contract):
             assert await read(there, do("token", "eve", each.id)) is None
             assert await read(there, do("token_by_digest", each.digest)) == (each, 0)
         assert await read(there, do("token_by_digest", b"")) is None
-        assert await read(there, do("minted_by", full.parent)) == [full]
-        assert await read(there, do("minted_by", full.id)) == []
+        assert await read(there, do("child_tokens", full.parent)) == [full]
+        assert await read(there, do("child_tokens", full.id)) == []
         assert await read(there, do("tokens", None, None, 9)) == [plain, full]
         assert await read(there, do("tokens", "ann", None, 9)) == [plain]
         assert await read(there, do("tokens", None, plain.id, 9)) == [full]
@@ -240,9 +240,9 @@ class StoredTokens(Contract):
         here, there = stores
         made = token()
         await write(here, do("add_token", made))
-        await write(there, do("revoke_token", made.id, 5), do("note_use", made.id, 7))
-        await write(here, do("revoke_token", made.id, 6), do("note_use", made.id, 6))
-        await write(here, do("revoke_token", UNKNOWN, 6), do("note_use", UNKNOWN, 6))
+        await write(there, do("revoke_token", made.id, 5), do("record_use", made.id, 7))
+        await write(here, do("revoke_token", made.id, 6), do("record_use", made.id, 6))
+        await write(here, do("revoke_token", UNKNOWN, 6), do("record_use", UNKNOWN, 6))
         assert await read(there, do("tokens", None, None, 9)) == [replace(made, revoked_at=5, used_at=7)]
 
     async def test_tokens_are_purged_by_end_in_bounded_steps(self, stores: list[Store]) -> None:
@@ -387,7 +387,7 @@ class ShareLinks(Contract):
         assert await read(there, do("share_by_digest", plain.digest)) == plain
         assert await read(there, do("share_by_digest", b"")) is None
         assert full.parent is not None
-        assert await read(there, do("shares_made_by", full.parent)) == [full]
+        assert await read(there, do("child_shares", full.parent)) == [full]
         assert await read(there, do("shares", None, None, 9)) == [plain, full]
         assert await read(there, do("shares", None, plain.id, 9)) == [full]
         assert await read(there, do("shares", "ann", None, 9)) == [full]

@@ -252,13 +252,13 @@ async def test_check_of_a_damaged_store_that_fails_still_reports_its_findings(li
     store = MemoryStore(Database())
 
     async def broken(tables: Tables, request: CheckRequest) -> object:
-        async def oddities(limit: int) -> list[str]:
+        async def inconsistencies(limit: int) -> list[str]:
             return ["Page 7 is torn."]
 
         async def all_branches(after: object, limit: int) -> list[object]:
             raise OSError("cannot read page 7")
 
-        tables.oddities = oddities  # type: ignore[method-assign]
+        tables.inconsistencies = inconsistencies  # type: ignore[method-assign]
         tables.all_branches = all_branches  # type: ignore[method-assign,assignment]
         return await check(tables, request)
 

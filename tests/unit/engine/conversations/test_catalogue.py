@@ -10,7 +10,7 @@ from tests.unit.model.shapes import some_id
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.resolve import is_entry_complete, named_by_words, new_conversation
-from turnledger.engine.conversations.search import cursor_at, index_some, make_findable, place_of
+from turnledger.engine.conversations.search import cursor_at, index_some, index_texts, place_of
 from turnledger.errors import InvalidInput
 from turnledger.model.conversation import Conversation, TitleSource, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -205,7 +205,7 @@ class Behind(MemoryTables):
 
     left = 5
 
-    async def is_all_known(self, owner: str | None = None) -> bool:
+    async def is_index_complete(self, owner: str | None = None) -> bool:
         return Behind.left == 0
 
     async def index_texts(self, limit: int, owner: str | None = None) -> int:
@@ -223,7 +223,7 @@ async def test_search_indexes_outstanding_turns_in_bounded_steps(monkeypatch: py
         assert not (await ledger.search("heron")).is_complete
         assert Behind.left == 2
         assert (await ledger.search("heron")).is_complete
-        await make_findable(store, 5)
+        await index_texts(store, 5)
     assert store.operations.count(index_some.__name__) == 5
 
 

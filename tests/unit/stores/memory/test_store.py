@@ -609,14 +609,14 @@ async def test_check_reports_each_disagreement_between_rows(
 async def test_check_reports_a_line_with_a_missing_turn(lived: Lived, rows: Database) -> None:
     turn = last_turn(rows)
     del rows.turns[turn.id]
-    [told] = await MemoryTables(rows).oddities(9)
+    [told] = await MemoryTables(rows).inconsistencies(9)
     assert f"is {turn.id}, which is not there" in told
 
 
 async def test_check_reports_disagreements_up_to_its_limit(lived: Lived, rows: Database) -> None:
     for number in range(5):
         rows.journals[TurnId("turn_" + raw_id(number))] = {}
-    assert len(await MemoryTables(rows).oddities(3)) == 3
+    assert len(await MemoryTables(rows).inconsistencies(3)) == 3
 
 
 async def places(tables: Tables, typed: str) -> list[int]:

@@ -37,12 +37,12 @@ def locks(path: Path) -> list[str]:
 async def test_lease_of_the_own_process_is_not_gone(store: SqliteStore) -> None:
     lease = ids.new(LeaseId)
     await store.keep_lease(lease, every=60)
-    assert store.holder_is_gone(lease) is False
+    assert store.is_holder_dead(lease) is False
     assert await store.read(beat_of, lease) == 1
 
 
 async def test_lease_without_a_lock_file_is_not_reported_gone(store: SqliteStore) -> None:
-    assert store.holder_is_gone(ids.new(LeaseId)) is False
+    assert store.is_holder_dead(ids.new(LeaseId)) is False
 
 
 async def test_lease_is_renewed_while_the_event_loop_is_blocked(store: SqliteStore, path: Path) -> None:
@@ -60,10 +60,10 @@ async def test_lease_of_a_killed_process_is_gone_at_once(
     lease = ids.new(LeaseId)
     process = await asyncio.to_thread(neighbour, "hold", path, lease)
     assert lease in await store.read(leases, None)
-    assert store.holder_is_gone(lease) is False
+    assert store.is_holder_dead(lease) is False
     process.kill()
     await asyncio.to_thread(process.wait)
-    assert store.holder_is_gone(lease) is True
+    assert store.is_holder_dead(lease) is True
 
 
 async def test_lock_file_of_a_dead_process_is_removed_after_its_lease(
@@ -89,7 +89,7 @@ async def test_closed_store_ends_its_lease_and_removes_its_lock_file(store: Sqli
     await other.close()
     assert await store.read(leases, None) == set()
     assert locks(path) == []
-    assert store.holder_is_gone(lease) is False
+    assert store.is_holder_dead(lease) is False
 
 
 async def test_inline_store_beats_once_and_leaves_no_lock_file(path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_inline_store_beats_once_and_leaves_no_lock_file(path: Path) -> No
     store = await SqliteStore.open(path, inline=True)
     await store.keep_lease(lease, every=0.001)
     assert await store.read(beat_of, lease) == 1
-    assert store.holder_is_gone(lease) is False
+    assert store.is_holder_dead(lease) is False
     assert locks(path) == []
     await store.close()
 

@@ -31,7 +31,7 @@ from turnledger.stores.sqlite.tables.records import FILES, QUERIES, named_querie
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 
-SMALL = {"leases", "forget_buried", "attempts", "running_of", "mark_swept", "is_all_known"}
+SMALL = {"leases", "forget_buried", "attempts", "running_attempts", "mark_swept", "is_index_complete"}
 """Queries that read a table of few rows, or a part of one, from end to end."""
 SMALL_TABLES = {"search_mark", "turn_due", "made"}
 """Tables of one row, of what is to be done, and of what a query has found so far."""
@@ -334,7 +334,7 @@ def add_chat(
 
 async def listed(connection: apsw.Connection) -> list[tuple[str | None, str | None, str]]:
     migrate(connection, ":memory:")
-    found = await SqliteTables(connection.cursor()).listed(ChatFilter(owner="ann"), None, 10)
+    found = await SqliteTables(connection.cursor()).listed_chats(ChatFilter(owner="ann"), None, 10)
     return [(each.conversation.title, each.conversation.named_by, each.preview) for each in found]
 
 
@@ -379,7 +379,7 @@ async def test_migration_makes_titles_and_turns_searchable(old: apsw.Connection)
     unnamed, _ = add_chat(old, 2, [body("Where are birds?")])
     migrate(old, ":memory:")
     tables = SqliteTables(old.cursor())
-    while not await tables.is_all_known():
+    while not await tables.is_index_complete():
         assert await tables.index_texts(10)
     found = await tables.search("ann", None, parse_query("birds"), None, 10)
     assert [(each.conversation.raw, each.turn is None) for each in found] == [(named, True), (unnamed, False)]

@@ -29,8 +29,8 @@ class SqliteAccessRows(NamedQueries):
             rows = self._rows("tokens_of_owner", owner, after, limit)
         return [token_of(row) for row in rows]
 
-    async def minted_by(self, parent: TokenId) -> list[Token]:
-        return [token_of(row) for row in self._rows("minted_by", parent.raw)]
+    async def child_tokens(self, parent: TokenId) -> list[Token]:
+        return [token_of(row) for row in self._rows("child_tokens", parent.raw)]
 
     async def count_tokens(self, owner: str, now: int, limit: int) -> int:
         [(count,)] = self._rows("count_tokens", owner, now, limit)
@@ -42,8 +42,8 @@ class SqliteAccessRows(NamedQueries):
     async def revoke_token(self, id: TokenId, at: int) -> None:
         self._run("revoke_token", id.raw, at)
 
-    async def note_use(self, id: TokenId, at: int) -> None:
-        self._run("note_use", id.raw, at)
+    async def record_use(self, id: TokenId, at: int) -> None:
+        self._run("record_use", id.raw, at)
 
     async def purge_tokens(self, ended_before: int, limit: int) -> int:
         return len(self._rows("purge_tokens", ended_before, limit))
@@ -75,8 +75,8 @@ class SqliteAccessRows(NamedQueries):
             rows = self._rows("shares_of_owner", owner, after, limit)
         return [share_of(row) for row in rows]
 
-    async def shares_made_by(self, parent: TokenId) -> list[Share]:
-        return [share_of(row) for row in self._rows("shares_made_by", parent.raw)]
+    async def child_shares(self, parent: TokenId) -> list[Share]:
+        return [share_of(row) for row in self._rows("child_shares", parent.raw)]
 
     async def count_shares(self, owner: str, now: int, limit: int) -> int:
         [(count,)] = self._rows("count_shares", owner, now, limit)

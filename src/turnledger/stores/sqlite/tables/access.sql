@@ -36,7 +36,7 @@ WHERE id < coalesce(?1, x'ffffffffffffffffffffffffffffffffff')
 ORDER BY id DESC
 LIMIT ?2;
 
--- name: minted_by
+-- name: child_tokens
 -- Those that another token created.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
        conversation, share, bounds
@@ -62,7 +62,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- The first time counts.
 UPDATE token SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL;
 
--- name: note_use
+-- name: record_use
 -- Forward only: uses may be reported late.
 UPDATE token SET used_at = ?2 WHERE id = ?1 AND (used_at IS NULL OR used_at < ?2);
 
@@ -119,7 +119,7 @@ WHERE id < coalesce(?1, x'ffffffffffffffffffffffffffffffffff')
 ORDER BY id DESC
 LIMIT ?2;
 
--- name: shares_made_by
+-- name: child_shares
 -- Those that a token created.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
        created_at, expires_at, revoked_at, parent, bounds, bytes, chats

@@ -32,32 +32,34 @@ ID, TOUCHED_AT = 0, 10
 
 
 class SqliteCatalogueRows(NamedQueries):
-    async def listed(self, wanted: ChatFilter, after: ListPosition | None, limit: int) -> list[ChatEntry]:
+    async def listed_chats(
+        self, chat_filter: ChatFilter, after: ListPosition | None, limit: int
+    ) -> list[ChatEntry]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
-        asked = (wanted.owner, *place, limit, wanted.scope)
-        rest = (wanted.pinned, wanted.tag)
-        state = ConversationState.DELETED if wanted.deleted else ConversationState.LIVE
-        if wanted.tag is not None and self._is_rare(wanted.owner, wanted.tag):
-            rows = self._rows("listed_by_tag", *asked, wanted.archived, *rest, state.value)
-        elif wanted.deleted:
-            rows = self._rows("listed_deleted", *asked, wanted.archived, *rest)
-        elif wanted.pinned:
-            rows = self._rows("listed_pinned", *asked, wanted.archived, *rest)
+        asked = (chat_filter.owner, *place, limit, chat_filter.scope)
+        rest = (chat_filter.pinned, chat_filter.tag)
+        state = ConversationState.DELETED if chat_filter.deleted else ConversationState.LIVE
+        if chat_filter.tag is not None and self._is_rare(chat_filter.owner, chat_filter.tag):
+            rows = self._rows("listed_by_tag", *asked, chat_filter.archived, *rest, state.value)
+        elif chat_filter.deleted:
+            rows = self._rows("listed_deleted", *asked, chat_filter.archived, *rest)
+        elif chat_filter.pinned:
+            rows = self._rows("listed_pinned", *asked, chat_filter.archived, *rest)
         else:
-            rows = self._in_order(asked, wanted, rest)
+            rows = self._in_order(asked, chat_filter, rest)
         return [_listed(row) for row in rows[:limit]]
 
     @decoder
-    def _in_order(self, asked: Row, wanted: ChatFilter, rest: Row) -> list[Row]:
+    def _in_order(self, asked: Row, chat_filter: ChatFilter, rest: Row) -> list[Row]:
         """Scan all chats from a place on; archived ones are separate in the index, and need a second scan."""
         *place, limit, scope = asked
         rows: list[Row] = []
-        for half in (False, True) if wanted.archived is None else (wanted.archived,):
-            end = self._end(place, half, scope) if wanted.tag is not None else None
+        for half in (False, True) if chat_filter.archived is None else (chat_filter.archived,):
+            end = self._end(place, half, scope) if chat_filter.tag is not None else None
             found = self._half(*asked, half, *rest, end or 0)
             if end is not None and len(found) < limit:
                 live = ConversationState.LIVE.value
-                return self._rows("listed_by_tag", *asked, wanted.archived, *rest, live)
+                return self._rows("listed_by_tag", *asked, chat_filter.archived, *rest, live)
             rows += found
         return sorted(rows, key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
 
@@ -118,14 +120,14 @@ class SqliteCatalogueRows(NamedQueries):
     async def bytes_of(self, conversation: ConversationId) -> int:
         return sum(branch_bytes(size) for (size,) in self._rows("bytes_of", conversation.raw))
 
-    async def untouched(
+    async def least_recent_conversations(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
     ) -> list[Conversation]:
         last = BEFORE_ALL if after is None else (after[0], after[1].raw)
-        query = "untouched"
+        query = "least_recent"
         arguments: list[Any] = [*last, limit]
         if scope is not None:
-            query = "untouched_in_scope" if scope else "untouched_in_no_scope"
+            query = "least_recent_in_scope" if scope else "least_recent_in_no_scope"
             arguments += [scope] if scope else []
         # Archived ones are in the other half of the index: two queries instead of sorting everything.
         rows = [row for archived in (0, 1) for row in self._rows(query, owner, archived, *arguments)]

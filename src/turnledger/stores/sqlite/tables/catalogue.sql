@@ -182,7 +182,7 @@ SELECT bytes FROM branch WHERE conversation = ? AND cleared = 0;
 
 -- Statements for exports and imports.
 
--- name: untouched
+-- name: least_recent
 -- Listed ones of an owner, archived or not, longest untouched first: the index of lists, backwards.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
@@ -193,7 +193,7 @@ WHERE owner = ?1 AND archived = ?2 AND state = 'live' AND internal = 0 AND liste
 ORDER BY touched_at, id
 LIMIT ?5;
 
--- name: untouched_in_scope
+-- name: least_recent_in_scope
 -- The same in one scope, which has its own index.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
@@ -204,7 +204,7 @@ WHERE owner = ?1 AND archived = ?2 AND scope = ?6 AND scope <> '' AND state = 'l
 ORDER BY touched_at, id
 LIMIT ?5;
 
--- name: untouched_in_no_scope
+-- name: least_recent_in_no_scope
 -- The same without a scope, skipping the others.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,

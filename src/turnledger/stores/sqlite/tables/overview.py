@@ -92,7 +92,7 @@ class SqliteOverview(NamedQueries):
         return int(number)
 
     @decoder
-    async def oddities(self, limit: int) -> list[str]:
+    async def inconsistencies(self, limit: int) -> list[str]:
         found = [f"SQLite says of its file: {text}." for (text,) in self._rows("integrity", limit)]
         if found == ["SQLite says of its file: ok."]:
             found = []

@@ -95,15 +95,15 @@ class SqliteSearchRows(NamedQueries):
         return found
 
     @decoder
-    async def shown_elsewhere(
+    async def forks_showing(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
-        rows = self._rows("shown_elsewhere", branch.raw, number, limit, MOST_MADE)
+        rows = self._rows("forks_showing", branch.raw, number, limit, MOST_MADE)
         return [(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
 
     @decoder
-    async def is_all_known(self, owner: str | None = None) -> bool:
-        [(is_known,)] = self._rows("is_all_known")
+    async def is_index_complete(self, owner: str | None = None) -> bool:
+        [(is_known,)] = self._rows("is_index_complete")
         if is_known or owner is None:
             return bool(is_known)
         [(is_near,)] = self._rows("is_near", NEWEST)

@@ -43,7 +43,7 @@ UPDATE search_block SET turns = turns + 1 WHERE owner = ? AND first = ?;
 -- Those after the last turn: their turns are gone, and their refs are reused.
 DELETE FROM search_block WHERE owner = ? AND first > (SELECT max(ref) FROM turn);
 
--- name: shown_elsewhere
+-- name: forks_showing
 -- The live conversations that were made from a turn or a later one on its line, oldest first.
 WITH RECURSIVE made (branch) AS (
     SELECT branch FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?1) AND through >= ?2
@@ -56,7 +56,7 @@ WHERE c.state = 'live'
 ORDER BY made.branch
 LIMIT ?3;
 
--- name: is_all_known
+-- name: is_index_complete
 -- Whether everything is indexed.
 SELECT NOT EXISTS (SELECT 1 FROM turn WHERE ref > (SELECT turn FROM search_mark))
    AND NOT EXISTS (SELECT 1 FROM conversation WHERE title_due = 1)

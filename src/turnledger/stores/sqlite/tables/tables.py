@@ -108,8 +108,8 @@ class SqliteTables(
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
         self._run("touch_conversation", at, id.raw)
 
-    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
-        return bool(self._rows("move_conversation", now.raw, id.raw, was.raw))
+    async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:
+        return bool(self._rows("move_conversation", new.raw, id.raw, old.raw))
 
     async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
         row = self._row("switches", id.raw)
@@ -280,7 +280,7 @@ class SqliteTables(
             for branch, line in self._rows("origins", conversation.raw, records.raw_or_none(base), limit)
         ]
 
-    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+    async def empty_branches_at(self, turn: Turn, limit: int) -> list[BranchId]:
         rows = self._rows("ends_at", self._ref(turn.branch), turn.id.raw, limit)
         return [BranchId.trusted(id) for (id,) in rows]
 
@@ -362,7 +362,7 @@ class SqliteTables(
             self._run("count_stored_by_visitors", link.raw, more, chats)
 
     @decoder
-    async def stored(self, owner: str) -> Usage:
+    async def usage(self, owner: str) -> Usage:
         row = self._row("stored", owner)
         return Usage(bytes=row[0], chats=row[1]) if row else Usage(bytes=0)
 
@@ -397,8 +397,8 @@ class SqliteTables(
     async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
         return [records.attempt_of(row) for row in self._rows("attempts", conversation.raw, limit)]
 
-    async def running_of(self, lease: LeaseId) -> list[Attempt]:
-        return [records.attempt_of(row) for row in self._rows("running_of", lease.raw)]
+    async def running_attempts(self, lease: LeaseId) -> list[Attempt]:
+        return [records.attempt_of(row) for row in self._rows("running_attempts", lease.raw)]
 
     async def add_attempt(self, attempt: Attempt) -> None:
         input = attempt.request_body
@@ -471,10 +471,10 @@ class SqliteTables(
         self._run("add_ticket", *records.columns_of_ticket(numbered))
         return numbered
 
-    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
-        self._run("move_tickets", now.raw, was.raw)
+    async def move_tickets(self, old: BranchId, new: BranchId) -> None:
+        self._run("move_tickets", new.raw, old.raw)
         if self._cursor.connection.changes():
-            self._run("go_on_numbering", now.raw, was.raw)
+            self._run("go_on_numbering", new.raw, old.raw)
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._run("drop_ticket", attempt.raw)

@@ -326,7 +326,7 @@ WHERE (ended, id) IN (
 ORDER BY id DESC
 LIMIT ?2;
 
--- name: running_of
+-- name: running_attempts
 -- The running attempts of a lease.
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),

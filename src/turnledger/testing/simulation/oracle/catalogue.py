@@ -16,7 +16,7 @@ ALL = 10_000
 
 async def check_search(tables: Tables, lines: list[RestingBranch]) -> list[str]:
     """Find visible words that a search misses, and hidden ones that it finds. All turns must be indexed."""
-    problems = [] if await tables.is_all_known() else ["some turns are not indexed"]
+    problems = [] if await tables.is_index_complete() else ["some turns are not indexed"]
     seen = {
         turn.id: set(words_of(" ".join(_visible_texts(line, turn)))) for line in lines for turn in line.turns
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from turnledger.chat import Chat
-from turnledger.engine.conversations.search import make_findable
+from turnledger.engine.conversations.search import index_texts
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError
@@ -71,7 +71,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
         problems += check_list(await chat.info(), lines)
         turns = {turn.id: turn for line in lines for turn in line.turns}
         problems += [problem for turn in turns.values() async for problem in _check_events(world, chat, turn)]
-    await make_findable(ledger._process.store, ALL)
+    await index_texts(ledger._process.store, ALL)
     problems += await ledger._process.store.read(check_search, everything)
     problems += world.violations
     problems += find_mismatches(await ledger._process.store.read(load_all, OWNER))

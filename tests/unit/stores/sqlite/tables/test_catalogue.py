@@ -92,16 +92,18 @@ async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_
             key=lambda each: (each.touched_at, each.id),
             reverse=True,
         )
-        assert [each.conversation for each in await tables.listed(wanted, None, ALL)] == expected, wanted
+        assert [each.conversation for each in await tables.listed_chats(wanted, None, ALL)] == expected, (
+            wanted
+        )
         paged: list[ChatEntry] = []
-        while page := await tables.listed(wanted, ListPosition.after(paged[-1]) if paged else None, 2):
+        while page := await tables.listed_chats(wanted, ListPosition.after(paged[-1]) if paged else None, 2):
             paged += page
         assert [each.conversation for each in paged] == expected, wanted
 
 
 async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables: SqliteTables) -> None:
     made = await add(tables, 3)
-    assert await tables.listed(ChatFilter(owner="ada"), None, 1) == [
+    assert await tables.listed_chats(ChatFilter(owner="ada"), None, 1) == [
         ChatEntry(made, 3, "said 3", is_running=False)
     ]
 
@@ -132,7 +134,7 @@ async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: ChatFi
         return False
 
     connection.set_progress_handler(step, STEPS)
-    page = await tables.listed(wanted, ListPosition(at, ids.new(ConversationId)), 20)
+    page = await tables.listed_chats(wanted, ListPosition(at, ids.new(ConversationId)), 20)
     connection.set_progress_handler(None)
     assert len(page) == 20
     return count

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import repeatable, turn
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
-from turnledger.engine.conversations.search import index_some, is_all_known
+from turnledger.engine.conversations.search import index_some, is_index_complete
 from turnledger.model.item import message
 from turnledger.model.text.search import TITLES, Phrase, contains, parse_query, words_of
 from turnledger.stores.sqlite import SqliteStore
@@ -65,7 +65,7 @@ async def test_search_indexes_turns_in_steps_of_bounded_size(
     await ledger.conversation(title="Named")
     done = [await store.transact(index_some, 10) for _ in range(4)]
     assert done == [3, 1, 0, 0]
-    assert await store.read(is_all_known, None)
+    assert await store.read(is_index_complete, None)
 
 
 async def test_search_index_does_not_contain_the_text(ledger: Ledger, path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_search_finds_turns_and_titles_from_before_the_index_existed() -> 
     )
     migrate(connection, ":memory:")
     tables = SqliteTables(connection.cursor())
-    assert not await tables.is_all_known()
+    assert not await tables.is_index_complete()
     assert await tables.index_texts(10) == 2
     found = await tables.search("ann", None, parse_query("heron"), None, 10)
     assert [each.place for each in found] == [TITLES + 1, 1]
@@ -278,7 +278,7 @@ async def test_search_finds_turns_indexed_out_of_order_once(
         await say(ledger, f"An egret {number}", owner="ann")
     page = await ledger.for_owner("bob").search("heron")
     assert ([hit.snippet for hit in page.hits], page.is_complete) == (["A heron 3"], False)
-    assert await search_module.make_findable(ledger._process.store, 100)
+    assert await search_module.index_texts(ledger._process.store, 100)
     page = await ledger.for_owner("bob").search("heron")
     assert [hit.snippet for hit in page.hits] == ["A heron 3", "A heron 2", "A heron 1", "A heron 0"]
     assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(8,)]

@@ -188,9 +188,9 @@ async def test_list_returns_live_conversations_last_touched_first(tables: Any) -
         await with_branch(tables, each)
     expected = sorted(listed, key=lambda each: (each.touched_at, each.id), reverse=True)
     wanted = ChatFilter(owner="ada")
-    assert [each.conversation for each in await tables.listed(wanted, None, 10)] == expected
+    assert [each.conversation for each in await tables.listed_chats(wanted, None, 10)] == expected
     places = [ListPosition(each.touched_at, each.id) for each in expected]
-    pages = [await tables.listed(wanted, after, 1) for after in (None, *places)]
+    pages = [await tables.listed_chats(wanted, after, 1) for after in (None, *places)]
     assert [each.conversation for page in pages for each in page] == expected
 
 
@@ -273,7 +273,7 @@ async def test_attempt_survives_storage_until_it_is_dropped(tables: Any, path: P
     await tables.add_attempt(attempt)
     assert await tables.attempt("ada", attempt.id) == attempt
     assert await tables.attempt("bob", attempt.id) is None
-    assert await tables.running_of(attempt.lease) == [attempt]
+    assert await tables.running_attempts(attempt.lease) == [attempt]
     changed = replace(
         attempt,
         state=AttemptState.FAILED,
@@ -287,7 +287,7 @@ async def test_attempt_survives_storage_until_it_is_dropped(tables: Any, path: P
     )
     await tables.save_attempt(changed)
     assert await tables.attempt("ada", attempt.id) == changed
-    assert await tables.running_of(changed.lease) == []
+    assert await tables.running_attempts(changed.lease) == []
     await tables.drop_attempt(attempt.id)
     assert await tables.attempt("ada", attempt.id) is None
     connection = apsw.Connection(str(path))
