@@ -147,7 +147,7 @@ def test_tool_calls_images_and_unknown_items_are_shown_as_steps(tab: Page, perso
     expect(interrupted).to_contain_text("Interrupted. The answer so far was kept.")
 
     # Pictures are shown in questions and results.
-    expect(turns.nth(5).locator(".asked img")).to_have_count(1)
+    expect(turns.nth(5).locator(".input img")).to_have_count(1)
     step(tab, "draw").locator("summary").click()
     expect(step(tab, "draw").locator("img")).to_have_count(1)
 

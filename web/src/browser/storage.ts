@@ -15,8 +15,8 @@ export class MemoryStorage implements KeyValueStorage {
     return this.#values.size;
   }
 
-  key(place: number): string | null {
-    return [...this.#values.keys()][place] ?? null;
+  key(index: number): string | null {
+    return [...this.#values.keys()][index] ?? null;
   }
 
   getItem(name: string): string | null {
@@ -48,8 +48,8 @@ export class ClosableStorage implements KeyValueStorage {
     return this.#storage?.length ?? 0;
   }
 
-  key(place: number): string | null {
-    return this.#storage?.key(place) ?? null;
+  key(index: number): string | null {
+    return this.#storage?.key(index) ?? null;
   }
 
   getItem(name: string): string | null {
@@ -83,7 +83,7 @@ export function tabStorage(): KeyValueStorage {
 }
 
 export function storedKeys(storage: KeyValueStorage): string[] {
-  return Array.from({ length: storage.length }, (_, place) => storage.key(place) ?? "");
+  return Array.from({ length: storage.length }, (_, index) => storage.key(index) ?? "");
 }
 
 function usable(storage: () => KeyValueStorage): KeyValueStorage | null {

@@ -2,11 +2,11 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 
-const seen = signal(isSeen());
-document.addEventListener("visibilitychange", () => (seen.value = isSeen()));
+const visible = signal(isVisible());
+document.addEventListener("visibilitychange", () => (visible.value = isVisible()));
 
-export const isTabVisible: ReadonlySignal<boolean> = seen;
+export const isTabVisible: ReadonlySignal<boolean> = visible;
 
-function isSeen(): boolean {
+function isVisible(): boolean {
   return document.visibilityState === "visible";
 }

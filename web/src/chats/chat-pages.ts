@@ -323,7 +323,7 @@ export class ChatPages {
 
   /** Look up a chat that a change does not fully describe; many at once are read from the list. */
   #request(id: string): void {
-    // The first page may have been read before the change. A list that nobody reads yet will include it.
+    // The first page may have been read before the change. A list that is not being read will include it.
     if (!(this.#isLoaded.peek() || this.#isReading.peek()) || this.#isElsewhere(id)) return;
     this.#missing.add(id);
     if (this.#missing.size === 1) setTimeout(() => void this.#readMissing(), BATCH_TIME);

@@ -63,14 +63,14 @@ function midnight(now: number, days: number): number {
 export class CurrentDay {
   readonly #now = signal(Date.now());
   #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #look = (): void => {
+  readonly #update = (): void => {
     if (midnight(Date.now(), 0) !== midnight(this.#now.peek(), 0)) this.#now.value = Date.now();
     this.#wait();
   };
 
   constructor() {
     // A machine that slept has missed its timer.
-    document.addEventListener("visibilitychange", this.#look);
+    document.addEventListener("visibilitychange", this.#update);
     this.#wait();
   }
 
@@ -79,12 +79,12 @@ export class CurrentDay {
   }
 
   close(): void {
-    document.removeEventListener("visibilitychange", this.#look);
+    document.removeEventListener("visibilitychange", this.#update);
     clearTimeout(this.#timer);
   }
 
   #wait(): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.#look, Math.min(midnight(Date.now(), 1) - Date.now() + 50, DAY));
+    this.#timer = setTimeout(this.#update, Math.min(midnight(Date.now(), 1) - Date.now() + 50, DAY));
   }
 }

@@ -275,8 +275,8 @@ function draftOf(thread: Thread): string {
   return thread.id.peek() ?? NEW_CHAT;
 }
 
-export function offeredDraftOf(place: string): string {
-  return `${place} offered`;
+export function offeredDraftOf(name: string): string {
+  return `${name} offered`;
 }
 
 function textOfInput(input: readonly Item[]): string {

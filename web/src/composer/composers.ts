@@ -81,12 +81,12 @@ export class Composers {
     const { expiresAt } = this.#session.me;
     if (expiresAt == null) return () => {};
     let timer: ReturnType<typeof setTimeout>;
-    const look = (): void => {
+    const check = (): void => {
       const left = expiresAt - Date.now();
       this.#isExpired.value = left <= 0;
-      if (left > 0) timer = setTimeout(look, Math.min(left, LONGEST_TIMER));
+      if (left > 0) timer = setTimeout(check, Math.min(left, LONGEST_TIMER));
     };
-    look();
+    check();
     return () => clearTimeout(timer);
   }
 }

@@ -127,10 +127,10 @@ export class ChangeFeed {
   }
 
   #visibilityChanged(): void {
-    const isSeen = document.visibilityState !== "hidden";
+    const isVisible = document.visibilityState !== "hidden";
     if (this.#channel !== null) {
-      if (isSeen) this.#postQuery();
-    } else if (!isSeen) {
+      if (isVisible) this.#postQuery();
+    } else if (!isVisible) {
       this.#ownRead?.abort(); // a hidden tab holds none of the few connections that all tabs share
       this.#ownRead = null;
     } else if (this.#ownRead === null && !this.#isRefused && !this.#ending.signal.aborted) {

@@ -10,7 +10,7 @@ import { strings } from "../strings";
 
 /** Prepare a fragment. Code blocks that grew out of `former` ones reuse them with their colours. */
 export function decorate(fragment: DocumentFragment, former: CodeBlock[] = []): readonly ChildNode[] {
-  for (const place of fragment.querySelectorAll<HTMLElement>("[data-picture]")) decoratePicture(place);
+  for (const holder of fragment.querySelectorAll<HTMLElement>("[data-picture]")) decoratePicture(holder);
   for (const link of fragment.querySelectorAll("a")) decorateLink(link);
   for (const task of fragment.querySelectorAll<HTMLElement>("[data-task]")) decorateTask(task);
   for (const pre of fragment.querySelectorAll("pre")) {
@@ -51,13 +51,13 @@ function decorateLink(link: HTMLAnchorElement): void {
   if (host !== null) link.append(element("bdi", { class: "true-host" }, ` (${host})`));
 }
 
-function decoratePicture(place: HTMLElement): void {
-  const shown = imageElement(place.getAttribute("data-picture") ?? "", place.getAttribute("data-alt") ?? "");
+function decoratePicture(holder: HTMLElement): void {
+  const shown = imageElement(holder.getAttribute("data-picture") ?? "", holder.getAttribute("data-alt") ?? "");
   // A button in a link would be two targets in one.
-  const around = place.closest("a");
+  const around = holder.closest("a");
   if (around && shown.querySelector("button")) around.after(shown);
-  else place.replaceWith(shown);
-  place.remove();
+  else holder.replaceWith(shown);
+  holder.remove();
 }
 
 function decorateTask(task: HTMLElement): void {

@@ -68,8 +68,8 @@ class TextRenderer extends Renderer {
     const { href, title, tokens } = link;
     const isBare = "autolink" in link && link.autolink === true;
     const address = isBare ? escaped(href) : resolvable(href);
-    const words = isBare ? escaped(link.text) : this.parser.parseInline(tokens);
-    return `<a href="${address}"${titleAttribute(title)}>${words}</a>`;
+    const label = isBare ? escaped(link.text) : this.parser.parseInline(tokens);
+    return `<a href="${address}"${titleAttribute(title)}>${label}</a>`;
   }
 
   /** A placeholder: whether to load the image is decided later. */

@@ -13,10 +13,10 @@ const MAX_ALT = 300;
 
 /** The element for an image at an untrusted address. */
 export function imageElement(address: string, alt: string): HTMLElement {
-  const words = safeText(alt).slice(0, MAX_ALT);
-  if (address.length <= MAX_EMBEDDED && EMBEDDED.test(address)) return embeddedImage(address, words);
+  const description = safeText(alt).slice(0, MAX_ALT);
+  if (address.length <= MAX_EMBEDDED && EMBEDDED.test(address)) return embeddedImage(address, description);
   const url = remoteUrl(address);
-  return url === null ? placeholder(words, strings.markdown.brokenImage) : loadOnRequest(url, words);
+  return url === null ? placeholder(description, strings.markdown.brokenImage) : loadOnRequest(url, description);
 }
 
 /** A placeholder for an image that is still streaming in. */
@@ -37,18 +37,18 @@ function placeholder(alt: string, label: string): HTMLElement {
 }
 
 function loadOnRequest(url: URL, alt: string): HTMLElement {
-  const place = element("span", { class: "picture-place" });
-  const ask = button("picture-ask", strings.markdown.loadImageFrom(url.host), () =>
-    place.replaceChildren(imageFrame(url, alt, place)),
+  const container = element("span", { class: "picture-holder" });
+  const loadButton = button("picture-load", strings.markdown.loadImageFrom(url.host), () =>
+    container.replaceChildren(imageFrame(url, alt, container)),
   );
   // The whole URL goes to its server, including what is hidden behind the host name.
-  ask.title = url.href.slice(0, MAX_ALT);
-  place.append(ask);
-  if (alt !== "") place.append(element("span", { class: "picture-alt", dir: "auto" }, alt));
-  return place;
+  loadButton.title = url.href.slice(0, MAX_ALT);
+  container.append(loadButton);
+  if (alt !== "") container.append(element("span", { class: "picture-alt", dir: "auto" }, alt));
+  return container;
 }
 
-function imageFrame(url: URL, alt: string, place: HTMLElement): HTMLElement {
+function imageFrame(url: URL, alt: string, container: HTMLElement): HTMLElement {
   const frame = element("iframe", {
     class: "picture-frame",
     sandbox: "allow-scripts",
@@ -62,7 +62,7 @@ function imageFrame(url: URL, alt: string, place: HTMLElement): HTMLElement {
     const size = sizeOf(event.data);
     if (size === undefined) return;
     removeEventListener("message", receive);
-    if (size === null) place.replaceChildren(placeholder(alt, strings.markdown.noImageFrom(url.host)));
+    if (size === null) container.replaceChildren(placeholder(alt, strings.markdown.noImageFrom(url.host)));
     else fit(frame, size);
   };
   addEventListener("message", receive);

@@ -12,7 +12,7 @@ export function withoutIncomplete(source: string): string {
   const line = source.slice(start);
   if (line === "") return source;
   if (INVISIBLE_START.test(line) && !isTableRow(source, start)) return source.slice(0, start);
-  const linked = line.replace(OPEN_LINK, (_, isPicture: string, words: string) => (isPicture === "!" ? "" : words));
+  const linked = line.replace(OPEN_LINK, (_, isPicture: string, label: string) => (isPicture === "!" ? "" : label));
   return source.slice(0, start) + withClosed(linked);
 }
 
@@ -28,6 +28,6 @@ function withClosed(line: string): string {
   if (open) return outside.endsWith(open[0]) ? line.slice(0, -open[0].length) : line + open[0];
   const isOdd = (outside.split("**").length - 1) % 2 === 1;
   if (!isOdd) return line;
-  const words = line.trimEnd().replace(/\*$/, (star) => (line.endsWith("**") ? star : ""));
-  return words.endsWith("**") ? words.slice(0, -2) : `${words}**`;
+  const trimmed = line.trimEnd().replace(/\*$/, (star) => (line.endsWith("**") ? star : ""));
+  return trimmed.endsWith("**") ? trimmed.slice(0, -2) : `${trimmed}**`;
 }

@@ -13,7 +13,7 @@ const FAST = 6;
 const PAUSE = 3;
 
 export class MarkdownRenderer {
-  readonly #place: HTMLElement;
+  readonly #container: HTMLElement;
   /** The text to show, and the part of it that was parsed. */
   #target = "";
   #text = "";
@@ -31,8 +31,8 @@ export class MarkdownRenderer {
   #next = 0;
   #isGrowing = true;
 
-  constructor(place: HTMLElement) {
-    this.#place = place;
+  constructor(container: HTMLElement) {
+    this.#container = container;
   }
 
   /** Show a text: at once, or with the next frame while it grows. */
@@ -51,7 +51,7 @@ export class MarkdownRenderer {
     if (!this.#drawSettled(start + budget)) return this.#schedule();
     this.#drawRest();
     if (!this.#drawSettled(start + budget)) this.#schedule();
-    levelHeadings(this.#place);
+    levelHeadings(this.#container);
     const end = performance.now();
     this.#next = end - start > FAST ? end + (end - start) * PAUSE : 0;
   }
@@ -127,14 +127,14 @@ export class MarkdownRenderer {
 
   /** Render a segment at its index, reusing the view there if possible. */
   #put(index: number, segment: Segment): void {
-    const there = this.#views[index];
-    if (there?.become(segment, this.#definitions)) return;
-    const former = there?.nodes ?? [];
+    const existing = this.#views[index];
+    if (existing?.become(segment, this.#definitions)) return;
+    const former = existing?.nodes ?? [];
     const view = segmentView(segment, this.#definitions, former);
     for (const node of former) if (!view.nodes.includes(node)) node.remove();
     this.#views[index] = view;
     const next = this.#views.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
-    for (const node of view.nodes) this.#place.insertBefore(node, next);
+    for (const node of view.nodes) this.#container.insertBefore(node, next);
   }
 
   #forget(): void {
@@ -145,7 +145,7 @@ export class MarkdownRenderer {
     this.#kept = [];
     this.#waiting = [];
     this.#stale.clear();
-    this.#place.replaceChildren();
+    this.#container.replaceChildren();
   }
 }
 

@@ -69,8 +69,8 @@ export class SignIn {
 
   /** Sign in with a token that the user enters. The former token and its data are removed once the server accepts it.
    * */
-  async submitToken(given: string): Promise<void> {
-    const text = given.trim().replace(/^bearer\s+/i, "");
+  async submitToken(input: string): Promise<void> {
+    const text = input.trim().replace(/^bearer\s+/i, "");
     const before = this.#state.value;
     if (before.kind !== "signed out" || this.#credential === null) return;
     if (!isToken(text)) return this.#move({ ...before, problem: strings.signIn.invalidToken });
@@ -239,23 +239,23 @@ export class SignIn {
     const { expiresAt } = session.me;
     if (expiresAt == null) return;
     const { signal: ending } = this.#step;
-    const look = async (pause: number): Promise<void> => {
+    const check = async (pause: number): Promise<void> => {
       try {
         await session.client.tokens.own({ signal: ending });
       } catch (problem) {
         if (isAccessRevoked(problem)) return this.#accessRevoked(session, problem);
       }
       // The clocks differ, or the server is unavailable.
-      if (!ending.aborted) this.#timer = setTimeout(() => void look(Math.min(pause * 2, LONGEST_PAUSE)), pause);
+      if (!ending.aborted) this.#timer = setTimeout(() => void check(Math.min(pause * 2, LONGEST_PAUSE)), pause);
     };
     const left = Math.min(Math.max(expiresAt - Date.now(), 0), LONGEST_TIMER);
-    this.#timer = setTimeout(() => void look(FIRST_PAUSE), left);
+    this.#timer = setTimeout(() => void check(FIRST_PAUSE), left);
   }
 }
 
 /** Forget the credential of a link that this tab no longer shows. */
-function forgetSlot(place: string): void {
-  const credential = new Credential(place, () => {});
+function forgetSlot(slot: string): void {
+  const credential = new Credential(slot, () => {});
   credential.replace(null);
   credential.close();
 }

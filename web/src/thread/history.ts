@@ -100,8 +100,8 @@ export class History {
   }
 
   #take(page: ChatPage): void {
-    const there = this.#turns.peek();
-    const continued = continuation(there, page.turns) ?? same(there, page.turns);
+    const current = this.#turns.peek();
+    const continued = continuation(current, page.turns) ?? same(current, page.turns);
     batch(() => {
       this.#info.value = page.chat;
       this.#turns.value = continued;
@@ -111,17 +111,17 @@ export class History {
 }
 
 /** Join the known turns and the end that was read; null if they belong to different branches or leave a gap. */
-export function continuation(there: readonly Turn[], end: readonly Turn[]): readonly Turn[] | null {
+export function continuation(current: readonly Turn[], end: readonly Turn[]): readonly Turn[] | null {
   const [first] = end;
   if (!first) return [];
-  const kept = there.filter(({ number }) => number < first.number);
+  const kept = current.filter(({ number }) => number < first.number);
   const last = kept.at(-1);
-  const isAdjacent = last ? last.id === first.parent : first.number === 1 || there[0]?.id === first.id;
-  return isAdjacent ? [...kept, ...same(there, end)] : null;
+  const isAdjacent = last ? last.id === first.parent : first.number === 1 || current[0]?.id === first.id;
+  return isAdjacent ? [...kept, ...same(current, end)] : null;
 }
 
 /** The turns; known ones as the identical objects. */
-function same(there: readonly Turn[], turns: readonly Turn[]): readonly Turn[] {
-  const known = new Map(there.map((turn) => [turn.id, turn]));
+function same(current: readonly Turn[], turns: readonly Turn[]): readonly Turn[] {
+  const known = new Map(current.map((turn) => [turn.id, turn]));
   return turns.map((turn) => known.get(turn.id) ?? turn);
 }

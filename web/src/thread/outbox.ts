@@ -111,7 +111,7 @@ export class TabOutbox {
     this.#found = found;
     let timer: ReturnType<typeof setTimeout> | undefined;
     // A tab that has stored a message is about to lock it; do not overtake it.
-    const look = (): void => {
+    const check = (): void => {
       timer ??= setTimeout(() => {
         timer = undefined;
         this.#findAbandoned(found);
@@ -119,9 +119,9 @@ export class TabOutbox {
     };
     this.#findAbandoned(found);
     if (!("locks" in navigator)) return; // without locks, no tab knows whether another is still there
-    addEventListener("storage", look);
+    addEventListener("storage", check);
     this.#ending.addEventListener("abort", () => {
-      removeEventListener("storage", look);
+      removeEventListener("storage", check);
       clearTimeout(timer);
     });
   }

@@ -42,16 +42,16 @@ export class PendingTurns {
   add(pending: PendingTurn, skipsQueue = false): void {
     const all = this.#all.peek();
     const waits = skipsQueue ? all.findIndex((each) => isWaiting(each)) : -1;
-    const place = waits < 0 ? all.length : waits;
-    this.#all.value = [...all.slice(0, place), pending, ...all.slice(place)];
+    const index = waits < 0 ? all.length : waits;
+    this.#all.value = [...all.slice(0, index), pending, ...all.slice(index)];
   }
 
   /** It has started: move it before all waiting ones. */
   moveStarted(pending: PendingTurn): void {
     const all = this.#all.peek().filter((each) => each !== pending);
     const waits = all.findIndex((each) => isWaiting(each));
-    const place = waits < 0 ? all.length : waits;
-    const ordered = [...all.slice(0, place), pending, ...all.slice(place)];
+    const index = waits < 0 ? all.length : waits;
+    const ordered = [...all.slice(0, index), pending, ...all.slice(index)];
     if (ordered.some((each, at) => each !== this.#all.peek()[at])) this.#all.value = ordered;
   }
 
@@ -61,8 +61,8 @@ export class PendingTurns {
 
   /** How many run or wait before it. */
   countBefore(pending: PendingTurn): number {
-    const place = this.#all.value.indexOf(pending);
-    return this.#all.value.slice(0, Math.max(0, place)).filter((each) => each.state.value !== "ending").length;
+    const index = this.#all.value.indexOf(pending);
+    return this.#all.value.slice(0, Math.max(0, index)).filter((each) => each.state.value !== "ending").length;
   }
 
   /** The running one, or the first that waits. */

@@ -24,7 +24,7 @@ export function threadRows(
     // While another one runs first, the replaced turn is still shown.
     .filter((each) => each.replaces !== null && (each === first || each.state.value === "ending"))
     .map((each) => turns.findIndex(({ id }) => id === each.replaces))
-    .filter((place) => place >= 0);
+    .filter((index) => index >= 0);
   const shown = turns.slice(0, Math.min(turns.length, ...replaced));
   return [
     ...shown.map((turn) => ({ name: nameOf(turn), turn, pending: null })),

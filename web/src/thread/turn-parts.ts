@@ -10,7 +10,7 @@ export type StepState = "running" | "done" | "failed" | "not started" | "unknown
 export type TurnPart =
   | { readonly kind: "text"; readonly text: string; readonly isCutOff: boolean }
   | { readonly kind: "reasoning"; readonly text: string }
-  | { readonly kind: "picture"; readonly url: string; readonly words: string }
+  | { readonly kind: "picture"; readonly url: string; readonly alt: string }
   | { readonly kind: "file"; readonly name: string }
   | {
       readonly kind: "step";
@@ -59,7 +59,7 @@ function hiddenPlaces({ hidden, input, output }: Turn): ReadonlySet<number> {
   const all = new Set(hidden);
   for (const [call, result] of pairs(items)) {
     const halves = [items.indexOf(call), items.indexOf(result)];
-    if (halves.some((place) => all.has(place))) for (const place of halves) all.add(place);
+    if (halves.some((index) => all.has(index))) for (const index of halves) all.add(index);
   }
   return all;
 }
@@ -144,16 +144,16 @@ function message(item: Item): TurnPart[] {
   return parts;
 }
 
-function text(words: string, { status }: Item): TurnPart[] {
-  return words ? [{ kind: "text", text: words, isCutOff: status === "incomplete" }] : [];
+function text(value: string, { status }: Item): TurnPart[] {
+  return value ? [{ kind: "text", text: value, isCutOff: status === "incomplete" }] : [];
 }
 
 function picture(part: ItemPart): TurnPart[] {
   const image = part["image_url"];
   const url = typeof image === "string" ? image : (image as { url?: unknown } | null | undefined)?.url;
-  if (typeof url === "string") return [{ kind: "picture", url, words: strings.thread.image }];
+  if (typeof url === "string") return [{ kind: "picture", url, alt: strings.thread.image }];
   if (typeof part["b64_json"] === "string") {
-    return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: strings.thread.image }];
+    return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, alt: strings.thread.image }];
   }
   if (!/file|audio/.test(part.type)) return [other(part)];
   return [{ kind: "file", name: safeText(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
@@ -172,8 +172,8 @@ function step(call: Item | null, result: Item | null, isRunning: boolean): TurnP
   return {
     kind: "step",
     name: safeText(String(call?.["name"] ?? (kind.replaceAll("_", " ") || strings.tools.result))),
-    input: words(input),
-    output: output === null ? null : words(output),
+    input: asText(input),
+    output: output === null ? null : asText(output),
     pictures: partsIn(output).flatMap(picturesOf),
     state: stateOf(call, result, output, isRunning),
   };
@@ -197,7 +197,7 @@ function picturesOf(part: ItemPart): string[] {
 
 function stateOf(call: Item | null, result: Item | null, output: unknown, isRunning: boolean): StepState {
   if (result) {
-    return LEDGER_RESULTS.get(words(output)) ?? (result["status"] === "failed" ? "failed" : "done");
+    return LEDGER_RESULTS.get(asText(output)) ?? (result["status"] === "failed" ? "failed" : "done");
   }
   if (call?.["status"] === "failed") return "failed";
   // A tool that the model's server ran has no separate result.
@@ -206,7 +206,7 @@ function stateOf(call: Item | null, result: Item | null, output: unknown, isRunn
 }
 
 /** A value as text; JSON is indented. */
-function words(value: unknown): string {
+function asText(value: unknown): string {
   if (Array.isArray(value) && value.every((part) => typeof (part as ItemPart | null)?.type === "string")) {
     return value.map((part: ItemPart) => part.text ?? "").filter(Boolean).join("\n");
   }

@@ -97,7 +97,7 @@ export class TurnReader {
   ): Promise<TurnOutcome | null> {
     let isReleased = false;
     const head = "turnId" in stream ? stream : null;
-    const look = setInterval(() => identify(pending, head), ID_POLL_INTERVAL);
+    const poll = setInterval(() => identify(pending, head), ID_POLL_INTERVAL);
     const release = effect(() => {
       if (this.#isWanted(pending)) return;
       isReleased = true;
@@ -114,7 +114,7 @@ export class TurnReader {
       // A turn that was withdrawn before it began has no events; its sender retries.
       return isReleased ? null : { kind: "gone" };
     } finally {
-      clearInterval(look);
+      clearInterval(poll);
       release();
       for (const signal of [this.#ending, withdrawn]) signal?.removeEventListener("abort", close);
     }

@@ -29,12 +29,12 @@ export function ConnectionView({ session }: { session: Session }) {
 export function useOffline(session: Session): ReadonlySignal<boolean> {
   const isOnline = useSignal(navigator.onLine);
   useEffect(() => {
-    const look = (): void => void (isOnline.value = navigator.onLine);
-    addEventListener("online", look);
-    addEventListener("offline", look);
+    const update = (): void => void (isOnline.value = navigator.onLine);
+    addEventListener("online", update);
+    addEventListener("offline", update);
     return () => {
-      removeEventListener("online", look);
-      removeEventListener("offline", look);
+      removeEventListener("online", update);
+      removeEventListener("offline", update);
     };
   }, []);
   return useComputed(() => !isOnline.value || session.feed.connection.value === "lost");

@@ -6,14 +6,14 @@ import { useLayoutEffect } from "preact/hooks";
 export function useDismissal(isWithin: (at: Node) => boolean, leave: () => void): void {
   // Before painting: a click may come as soon as something is visible.
   useLayoutEffect(() => {
-    const look = (event: Event): void => {
+    const check = (event: Event): void => {
       if (!isWithin(event.target as Node)) leave();
     };
-    document.addEventListener("pointerdown", look, true);
-    document.addEventListener("focusin", look);
+    document.addEventListener("pointerdown", check, true);
+    document.addEventListener("focusin", check);
     return () => {
-      document.removeEventListener("pointerdown", look, true);
-      document.removeEventListener("focusin", look);
+      document.removeEventListener("pointerdown", check, true);
+      document.removeEventListener("focusin", check);
     };
   }, []);
 }

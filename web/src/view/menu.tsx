@@ -34,11 +34,11 @@ interface MenuProps {
   readonly onToggle?: (isOpen: boolean) => void;
 }
 
-export function Menu({ entries, children, class: style = "quiet-button icon-only", onToggle, ...given }: MenuProps) {
+export function Menu({ entries, children, class: style = "quiet-button icon-only", onToggle, ...props }: MenuProps) {
   const button = useRef<HTMLButtonElement>(null);
   const isOpen = useSignal<"first" | "last" | null>(null);
   const name = useId();
-  const label = safeText(given.label);
+  const label = safeText(props.label);
   const open = (which: "first" | "last" | null, run?: () => void): void => {
     if (isOpen.value === which) return;
     isOpen.value = which;
@@ -103,14 +103,14 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
     const shown = list.current!;
     // In the top layer, so that no box clips it. Without popovers its fixed position has to do.
     if ("showPopover" in shown) shown.showPopover();
-    place(shown, button);
+    position(shown, button);
     itemsOf(shown).at(begin === "first" ? 0 : -1)?.focus({ preventScroll: true });
-    const again = (): void => place(shown, button);
-    addEventListener("scroll", again, { capture: true, passive: true });
-    addEventListener("resize", again);
+    const reposition = (): void => position(shown, button);
+    addEventListener("scroll", reposition, { capture: true, passive: true });
+    addEventListener("resize", reposition);
     return () => {
-      removeEventListener("scroll", again, { capture: true });
-      removeEventListener("resize", again);
+      removeEventListener("scroll", reposition, { capture: true });
+      removeEventListener("resize", reposition);
     };
   }, []);
   useDismissal((at) => Boolean(list.current?.contains(at)) || button.contains(at), leave);
@@ -154,7 +154,7 @@ function Item({ item, close }: { item: MenuItem; close: (run: () => void) => voi
       onPointerEnter={(event) => event.currentTarget.focus({ preventScroll: true })}
     >
       <span class="menu-icon">{isChoice ? item.isChecked && <CheckIcon /> : item.icon}</span>
-      <span class="menu-words">
+      <span class="menu-text">
         <span dir="auto">{safeText(item.label)}</span>
         {item.hint !== undefined && <small dir="auto">{safeText(item.hint)}</small>}
       </span>
@@ -168,16 +168,16 @@ function itemsOf(list: HTMLElement): HTMLElement[] {
 
 function walk(event: TargetedKeyboardEvent<HTMLElement>, close: () => void): void {
   const items = itemsOf(event.currentTarget);
-  const here = items.indexOf(document.activeElement as HTMLElement);
+  const current = items.indexOf(document.activeElement as HTMLElement);
   const go = (to: number): void => items.at(to % items.length)?.focus();
   const { key } = event;
-  if (key === "ArrowDown") go(here + 1);
-  else if (key === "ArrowUp") go(Math.max(here, 0) - 1);
+  if (key === "ArrowDown") go(current + 1);
+  else if (key === "ArrowUp") go(Math.max(current, 0) - 1);
   else if (key === "Home") go(0);
   else if (key === "End") go(-1);
   else if (key === "Escape" || key === "Tab") close();
   else if (key.length === 1 && key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    const found = [...items.slice(here + 1), ...items].find((each) => beginsWith(each, key));
+    const found = [...items.slice(current + 1), ...items].find((each) => beginsWith(each, key));
     if (!found) return;
     found.focus();
   } else return;
@@ -191,7 +191,7 @@ function beginsWith(item: HTMLElement, letter: string): boolean {
 }
 
 /** Place the list below its button, or above it where there is more room, within the window. */
-function place(list: HTMLElement, button: HTMLElement): void {
+function position(list: HTMLElement, button: HTMLElement): void {
   const at = button.getBoundingClientRect();
   const width = document.documentElement.clientWidth;
   const height = innerHeight;

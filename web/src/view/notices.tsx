@@ -36,7 +36,7 @@ function NoticeView({ notice, close }: { notice: Notice; close: () => void }) {
   return (
     <div class={`notice ${notice.kind}`}>
       {notice.kind === "problem" && <WarningIcon />}
-      <span class="notice-words" dir="auto">
+      <span class="notice-text" dir="auto">
         {notice.text}
       </span>
       {action && (

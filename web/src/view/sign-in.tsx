@@ -16,13 +16,13 @@ export function SignInView({ signIn, state }: { signIn: SignIn; state: NotSigned
   const shown = waiting.current.kind === "waiting" ? waiting.current : state;
   switch (shown.kind) {
     case "checking":
-      return <main class="arrival" aria-busy="true" aria-label={strings.common.loading} />;
+      return <main class="sign-in" aria-busy="true" aria-label={strings.common.loading} />;
     case "waiting":
       return <WaitingView title={shown.title} why={shown.why} retry={() => signIn.retry()} />;
     case "refused":
       return (
-        <main class="arrival">
-          <div class="arrival-card" role="alert">
+        <main class="sign-in">
+          <div class="sign-in-card" role="alert">
             <h1>{shown.title}</h1>
             <p>{shown.why}</p>
           </div>
@@ -35,13 +35,13 @@ export function SignInView({ signIn, state }: { signIn: SignIn; state: NotSigned
 
 function WaitingView({ title, why, retry }: { title: string; why: string; retry: () => void }) {
   return (
-    <main class="arrival">
-      <div class="arrival-card">
+    <main class="sign-in">
+      <div class="sign-in-card">
         <div role="alert">
           <h1>{title}</h1>
           <p>{strings.signIn.retrying}</p>
         </div>
-        <p class="arrival-detail" dir="auto">
+        <p class="sign-in-detail" dir="auto">
           {why}
         </p>
         <button type="button" class="button primary" onClick={retry}>
@@ -63,9 +63,9 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
     if (!isBusy && window.top === window) field.current?.focus();
   }, [isBusy]);
   return (
-    <main class="arrival">
+    <main class="sign-in">
       {/* No form is submitted: a frame may forbid that. */}
-      <form class="arrival-card" aria-busy={isBusy} onSubmit={(event) => event.preventDefault()}>
+      <form class="sign-in-card" aria-busy={isBusy} onSubmit={(event) => event.preventDefault()}>
         <h1>{hasEnded ? strings.signIn.accessEnded : strings.signIn.title}</h1>
         {why !== null && <p role="alert">{why}</p>}
         <label for={names.field}>{strings.signIn.token}</label>
@@ -88,14 +88,14 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
           aria-describedby={problem === null ? names.hint : names.problem}
         />
         {problem !== null && (
-          <p id={names.problem} class="arrival-problem" role="alert">
+          <p id={names.problem} class="sign-in-problem" role="alert">
             {problem}
           </p>
         )}
-        <p id={names.hint} class="arrival-detail">
+        <p id={names.hint} class="sign-in-detail">
           {strings.signIn.hint.split("`").map((text, at) => (at % 2 === 1 ? <code key={at}>{text}</code> : text))}
         </p>
-        <div class="arrival-steps">
+        <div class="sign-in-actions">
           <button type="button" class="button primary" disabled={isBusy} onClick={submit}>
             {isBusy ? strings.signIn.submitting : strings.signIn.submit}
           </button>

@@ -12,8 +12,8 @@ export class Theme {
   /** `first`: the theme from the address; it holds until the user chooses. */
   constructor(storage: StorageScope, first: ThemeName | null) {
     this.#storage = storage;
-    const kept = storage.get("theme");
-    this.#show(first ?? (kept === "light" || kept === "dark" ? kept : "system"));
+    const stored = storage.get("theme");
+    this.#show(first ?? (stored === "light" || stored === "dark" ? stored : "system"));
   }
 
   get name(): ReadonlySignal<ThemeName> {

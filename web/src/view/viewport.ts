@@ -10,14 +10,14 @@ export const isNarrow: ReadonlySignal<boolean> = narrow;
 
 /** Some phones cover the page with their keyboard instead of resizing it: keep the page above it. */
 export function stayAboveKeyboard(): void {
-  const seen = visualViewport;
-  if (!seen) return;
+  const viewport = visualViewport;
+  if (!viewport) return;
   const fit = (): void => {
-    const isCovered = seen.scale === 1 && innerHeight - seen.height > 1;
+    const isCovered = viewport.scale === 1 && innerHeight - viewport.height > 1;
     const { style } = document.documentElement;
-    if (isCovered) style.setProperty("--window-height", `${seen.height}px`);
+    if (isCovered) style.setProperty("--window-height", `${viewport.height}px`);
     else style.removeProperty("--window-height");
     if (isCovered) scrollTo(0, 0);
   };
-  seen.addEventListener("resize", fit);
+  viewport.addEventListener("resize", fit);
 }

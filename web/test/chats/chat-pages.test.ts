@@ -18,7 +18,7 @@ async function gathered(): Promise<void> {
 }
 
 describe("reading", () => {
-  test("goes as far as is needed, and tells behind what to follow", async () => {
+  test("reads as many chats as needed, and returns the position to follow from", async () => {
     const shop = new Shop(many(7));
     const pages = shelfOf(shop);
     expect(await pages.need(3)).toBe("as of");
@@ -31,7 +31,7 @@ describe("reading", () => {
     expect(pages.isWhole.value).toBe(true);
   });
 
-  test("finds those that are pinned at once, however old they are", async () => {
+  test("finds pinned chats at once, however old they are", async () => {
     const chats = many(7);
     chats[6] = { ...chats[6]!, pinned: true };
     const pages = shelfOf(new Shop(chats));
@@ -39,7 +39,7 @@ describe("reading", () => {
     expect(titles(pages)).toEqual(["Chat 0", "Chat 1", "Chat 6"]);
   });
 
-  test("what fails is told, and read again from the beginning", async () => {
+  test("reports a failed page, and reads again from the start", async () => {
     const shop = new Shop(many(3));
     const pages = shelfOf(shop);
     shop.problem = new errors.ServerUnavailable("server_unavailable", "Nobody is there.");
@@ -51,7 +51,7 @@ describe("reading", () => {
     expect(titles(pages)).toEqual(["Chat 0", "Chat 1"]);
   });
 
-  test("a chat that was deleted or renamed while it was being read is not shown as it was", async () => {
+  test("does not revert a chat that was deleted or renamed during the read", async () => {
     const shop = new Shop(many(2));
     const pages = shelfOf(shop);
     shop.isHeld = true;
@@ -74,7 +74,7 @@ describe("reading", () => {
 });
 
 describe("following", () => {
-  test("takes what a change tells, and asks for nothing", async () => {
+  test("applies a change without a request", async () => {
     const shop = new Shop(many(2));
     const pages = shelfOf(shop);
     await pages.need(1);
@@ -94,14 +94,14 @@ describe("following", () => {
     expect(shop.asked).toEqual([]);
   });
 
-  test("a change that is older than what is known changes nothing", async () => {
+  test("ignores a change that is older than the row", async () => {
     const pages = shelfOf(new Shop([chat({ id: idOf(0), title: "As it is", revision: 5 })]));
     await pages.need(1);
     pages.applyChange(change("chat.changed", { id: idOf(0), title: "As it was", revision: 4 }));
     expect(titles(pages)).toEqual(["As it is"]);
   });
 
-  test("of a chat that runs again the end of an earlier turn says nothing", async () => {
+  test("ignores the end of an earlier turn while a later one runs", async () => {
     const pages = shelfOf(new Shop(many(1)));
     await pages.need(1);
     pages.applyChange(change("turn.running", { id: idOf(0), turn: "turn_1" }));
@@ -112,7 +112,7 @@ describe("following", () => {
     expect(pages.row(idOf(0))?.isRunning).toBe(false);
   });
 
-  test("a chat beyond what was read is looked up when it is used, and stands where it belongs", async () => {
+  test("looks up a used chat beyond the read pages, and sorts it in", async () => {
     const shop = new Shop(many(7));
     const pages = shelfOf(shop);
     await pages.need(1);
@@ -124,7 +124,7 @@ describe("following", () => {
     expect(shop.asked.slice(-2)).toEqual([`info ${idOf(6)}`, `info ${idOf(5)}`]);
   });
 
-  test("many that have to be looked up are read as a list", async () => {
+  test("reads the list if many chats are missing", async () => {
     const shop = new Shop(many(40));
     const pages = shelfOf(shop);
     await pages.need(1);
@@ -134,7 +134,7 @@ describe("following", () => {
     expect(shop.asked).toEqual(["page", "pinned"]);
   });
 
-  test("one that was brought from elsewhere is not said to be used now", async () => {
+  test("does not count an import as use", async () => {
     const shop = new Shop(many(2));
     const pages = shelfOf(shop);
     await pages.need(1);
@@ -145,7 +145,7 @@ describe("following", () => {
     expect(titles(pages)).toEqual(["Chat 0", "Chat 1", "Imported"]);
   });
 
-  test("chats of other scopes are none of its", async () => {
+  test("ignores chats of other scopes", async () => {
     const shop = new Shop([chat({ id: idOf(0), scope: "shop", title: "Of the shop" })]);
     const pages = shelfOf(shop, "shop");
     await pages.need(1);
@@ -158,7 +158,7 @@ describe("following", () => {
 });
 
 describe("after a gap", () => {
-  test("everything stays until it is read anew, and as much is read as was needed", async () => {
+  test("rows stay until they are read again, as far as needed", async () => {
     const shop = new Shop(many(9));
     const pages = shelfOf(shop);
     await pages.need(5);
@@ -180,7 +180,7 @@ describe("after a gap", () => {
     expect(Math.min(...seen)).toBeGreaterThanOrEqual(5);
   });
 
-  test("a second gap while the first is read begins anew", async () => {
+  test("a second gap during the read starts it again", async () => {
     const shop = new Shop(many(3));
     const pages = shelfOf(shop);
     await pages.need(3);

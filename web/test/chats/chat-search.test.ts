@@ -49,7 +49,7 @@ async function typed(search: ChatSearch, text: string): Promise<void> {
   await settled();
 }
 
-test("a word is asked for when it stands there, once, in the scope that is looked at", async () => {
+test("a search runs once after typing, in the selected scope", async () => {
   const { search, questions } = searching();
   await typed(search, "heron");
   expect(questions.map(({ query, scope }) => [query, scope])).toEqual([["heron", "shop"]]);
@@ -59,7 +59,7 @@ test("a word is asked for when it stands there, once, in the scope that is looke
   expect([search.isOn.value, search.found.value]).toEqual([false, null]);
 });
 
-test("an answer that comes late replaces nothing", async () => {
+test("a late result replaces nothing", async () => {
   const { search, questions } = searching();
   await typed(search, "her");
   await typed(search, "heron");
@@ -72,7 +72,7 @@ test("an answer that comes late replaces nothing", async () => {
   expect([search.found.value, search.problem.value, search.isSearching.value]).toEqual([null, null, false]);
 });
 
-test("what was found stays until the next is there, and grows page by page without repeating a chat", async () => {
+test("results stay until the next ones arrive, and grow by pages without repeating a chat", async () => {
   const { search, questions, tell } = searching();
   await typed(search, "heron");
   await questions[0]!.answer({ data: [hit(1), hit(2)], next: "more", complete: true });
@@ -88,7 +88,7 @@ test("what was found stays until the next is there, and grows page by page witho
   expect(search.found.value?.hits).toHaveLength(2);
 });
 
-test("marks count characters, and nothing is lost between them", () => {
+test("marks count characters, and the parts cover the whole snippet", () => {
   expect(snippetParts("A 🦩 flamingo", [[4, 12]])).toEqual([
     { text: "A 🦩 ", isMarked: false },
     { text: "flamingo", isMarked: true },

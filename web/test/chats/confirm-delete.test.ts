@@ -4,7 +4,7 @@ import { ARMED_TIME, ConfirmDelete } from "../../src/chats/confirm-delete";
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
 
-test("it is done when it is said twice of the same, in time", () => {
+test("a second press on the same chat within the time confirms", () => {
   const confirmDelete = new ConfirmDelete();
   expect(confirmDelete.press("one")).toBe(false);
   expect(confirmDelete.press("other")).toBe(false);
@@ -13,7 +13,7 @@ test("it is done when it is said twice of the same, in time", () => {
   expect(confirmDelete.armed.value).toBeNull();
 });
 
-test("it disarms by itself, and a while after the last time it was armed", () => {
+test("it disarms itself, some time after it was last armed", () => {
   const confirmDelete = new ConfirmDelete();
   confirmDelete.press("one");
   vi.advanceTimersByTime(ARMED_TIME - 1);

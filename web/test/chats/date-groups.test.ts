@@ -14,18 +14,18 @@ function shown(times: readonly number[], now = NOON, locales = "en-GB"): string[
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
 
-test("days begin at midnight, and older chats stand by months", () => {
+test("days begin at midnight, and older chats are grouped by month", () => {
   expect(shown([at(9, 21, 0), at(9, 20, 23), at(9, 14, 0), at(9, 13, 23), at(8, 31), at(12, 31, 12, 2025)])).toEqual([
     ...["Today", "conv_0", "Yesterday", "conv_1", "Previous 7 days", "conv_2"],
     ...["September 2026", "conv_3", "August 2026", "conv_4", "December 2025", "conv_5"],
   ]);
 });
 
-test("months are called as people call them, and what is ahead of this clock is of today", () => {
+test("months are named in the locale, and future times count as today", () => {
   expect(shown([at(9, 25), at(3, 5)], NOON, "de")).toEqual(["Today", "conv_0", "März 2026", "conv_1"]);
 });
 
-test("pinned ones stand over all, in their order, and each has its number", () => {
+test("pinned chats are first, in order, and each chat is numbered", () => {
   const rows = [row({ id: "conv_p", touchedAt: at(1, 1), pinned: true }), row({ id: "conv_a", touchedAt: NOON })];
   const lines = listLines(rows, NOON, true);
   expect(lines.map((line) => (line.kind === "heading" ? line.text : line.number))).toEqual(["Pinned", 1, "Today", 2]);
@@ -34,7 +34,7 @@ test("pinned ones stand over all, in their order, and each has its number", () =
   );
 });
 
-test("another day begins at midnight, and for a machine that slept when it wakes", () => {
+test("the current day changes at midnight, or when the machine wakes up", () => {
   vi.setSystemTime(at(9, 21, 23));
   const today = new CurrentDay();
   const heard: number[] = [];

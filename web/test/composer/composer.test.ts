@@ -22,26 +22,26 @@ function send(composer: Composer, ...texts: string[]): void {
 }
 
 describe("sending", () => {
-  it("empties the composer, and says whom to ask", () => {
+  it("empties the composer, and names the model", () => {
     const { thread, composer } = writer();
     send(composer, "Hello");
     expect(composer.text.value).toBe("");
     expect(thread.sent).toEqual([["Hello", { model: "one", onBusy: "queue" }]]);
   });
 
-  it("leaves out blank lines around a message, and nothing else", () => {
+  it("trims blank lines around a message, and nothing else", () => {
     const { thread, composer } = writer();
     send(composer, "\n \n    code\n\n  more\n\n ");
     expect(thread.sent[0]?.[0]).toBe("    code\n\n  more");
   });
 
-  it("sends nothing where nothing is written", () => {
+  it("sends nothing if the field is empty", () => {
     const { thread, composer } = writer();
     send(composer, "", " \n ");
     expect(thread.sent).toEqual([]);
   });
 
-  it("does as was chosen while something runs, in all chats, and queues where nothing does", () => {
+  it("applies the chosen policy in all chats while a turn runs, and queues otherwise", () => {
     const { session, thread, composer } = writer();
     session.composers.policy.value = "interrupt";
     send(composer, "idle");
@@ -54,7 +54,7 @@ describe("sending", () => {
     expect(policies).toEqual(["queue", "interrupt", "interrupt"]);
   });
 
-  it("waits for the models to be known, in order, and is a draft until then", async () => {
+  it("waits for the models in order, as a draft until then", async () => {
     const session = new MadeUpSession();
     session.areModelsKnown.value = false;
     session.model.value = null;
@@ -76,7 +76,7 @@ describe("sending", () => {
     expect([composer.waiting.value, session.composers.drafts.read("conv_1")]).toEqual([[], ""]);
   });
 
-  it("is hindered by what no waiting mends, and says by what", () => {
+  it("is blocked with a reason by permanent problems", () => {
     const reasons = [
       (session: MadeUpSession) => (session.mayRun = false),
       (session: MadeUpSession) => [(session.models.value = []), (session.model.value = null)],
@@ -96,7 +96,7 @@ describe("sending", () => {
     ]);
   });
 
-  it("is hindered once the token has expired", () => {
+  it("is blocked once the token has expired", () => {
     vi.useFakeTimers();
     try {
       const { composer } = writer("conv_1", new MadeUpSession({ expiresAt: Date.now() + 1_000 }));
@@ -108,22 +108,22 @@ describe("sending", () => {
     }
   });
 
-  it("is not hindered by a server that cannot be reached", () => {
+  it("is not blocked by an unreachable server", () => {
     const { thread, composer } = writer();
     thread.problem.value = new errors.ServerUnavailable("server_unavailable", "Nobody there.");
     expect(composer.blockedReason.value).toBeNull();
   });
 });
 
-describe("what failed", () => {
-  it("is written again where nothing is, and is a draft at once", () => {
+describe("a failed message", () => {
+  it("returns to an empty field, and is a draft at once", () => {
     const { session, thread, composer } = writer();
     thread.failed.value = failedOf("again");
     expect(composer.text.value).toBe("again");
     expect(session.composers.drafts.read("conv_1")).toBe("again");
   });
 
-  it("is offered where something else is written, and put before it", () => {
+  it("is offered if the field is not empty, and restored before its text", () => {
     const { thread, composer } = writer();
     composer.write("new");
     thread.failed.value = failedOf("old");
@@ -132,7 +132,7 @@ describe("what failed", () => {
     expect([composer.text.value, composer.offered.value]).toEqual(["old\n\nnew", null]);
   });
 
-  it("is offered after a reload, too, until it is taken or refused", () => {
+  it("is offered after a reload until it is restored or discarded", () => {
     const { session, thread, composer } = writer();
     composer.write("new");
     thread.failed.value = failedOf("old");
@@ -142,7 +142,7 @@ describe("what failed", () => {
     expect(writer("conv_1", session).composer.offered.value).toBeNull();
   });
 
-  it("is offered in the new chat that it was said in, once that is made", () => {
+  it("is offered in the new chat once that is created", () => {
     const { session, thread, composer } = writer(null);
     composer.write("new");
     thread.failed.value = failedOf("old");
@@ -151,7 +151,7 @@ describe("what failed", () => {
     expect(writer(null, session).composer.offered.value).toBeNull();
   });
 
-  it("is offered with all others that failed behind it, until it is asked again; also after a reload", async () => {
+  it("is offered with later failed ones until it is sent again, also after a reload", async () => {
     const { session, thread, composer } = writer();
     for (const text of ["one", "two", "three"]) thread.failed.value = failedOf(text, { name: text });
     expect([composer.text.value, composer.offered.value]).toEqual(["one", "two\n\nthree"]);
@@ -162,7 +162,7 @@ describe("what failed", () => {
     expect(session.composers.drafts.read(offeredDraftOf("conv_1"))).toBe("two");
   });
 
-  it("need not be taken", () => {
+  it("can be discarded", () => {
     const { thread, composer } = writer();
     composer.write("new");
     thread.failed.value = failedOf("old");
@@ -170,13 +170,13 @@ describe("what failed", () => {
     expect([composer.text.value, composer.offered.value]).toEqual(["new", null]);
   });
 
-  it("is nobody else's to write", () => {
+  it("of another tab does not return to the field", () => {
     const { thread, composer } = writer();
     thread.failed.value = failedOf("theirs", { isLocal: false });
     expect([composer.text.value, composer.offered.value]).toEqual(["", null]);
   });
 
-  it("goes away when it is asked again after a reload", async () => {
+  it("leaves the field when it is sent again after a reload", async () => {
     const { thread, composer } = writer();
     composer.write("again"); // it was put back by the page before
     thread.failed.value = failedOf("again", { isLocal: false });
@@ -199,7 +199,7 @@ describe("what failed", () => {
     expect(composer.text.value).toBe(left);
   });
 
-  it("stays when the failure goes for another reason, as that the next message was answered", async () => {
+  it("stays if the failure is cleared for another reason", async () => {
     const { thread, composer } = writer();
     thread.failed.value = failedOf("first");
     thread.pending.value = [runningOf("second")];
@@ -208,7 +208,7 @@ describe("what failed", () => {
     expect(composer.text.value).toBe("first");
   });
 
-  it("is not written again when another message took its place", () => {
+  it("does not return after a rollback", () => {
     const { session, thread, composer } = writer();
     thread.pending.value = [runningOf("old")];
     session.composers.policy.value = "rollback";
@@ -219,15 +219,15 @@ describe("what failed", () => {
     expect(composer.text.value).toBe("old");
   });
 
-  it("of an edit is offered only: sent from here it would be another message", () => {
+  it("of an edit is only offered", () => {
     const { thread, composer } = writer();
     thread.failed.value = failedOf("edited", { replaces: "turn_1" });
     expect([composer.text.value, composer.offered.value]).toEqual(["", "edited"]);
   });
 });
 
-describe("drafts of a composer", () => {
-  it("are there when the chat is opened again", () => {
+describe("a composer's draft", () => {
+  it("is restored with the chat", () => {
     const { session, composer } = writer();
     composer.write("kept");
     session.composers.drafts.flush();
@@ -235,7 +235,7 @@ describe("drafts of a composer", () => {
     expect(writer("conv_2", session).composer.text.value).toBe("");
   });
 
-  it("go with the new chat when that is made", () => {
+  it("moves to the new chat when that is created", () => {
     const { session, thread, composer } = writer(null);
     composer.write("for the new one");
     thread.id.value = "conv_9";
@@ -243,7 +243,7 @@ describe("drafts of a composer", () => {
     expect(session.composers.drafts.read("new")).toBe("");
   });
 
-  it("of another new chat stay when one is made", () => {
+  it("of another new chat stays when one is created", () => {
     const { session, thread, composer } = writer(null);
     send(composer, "first");
     const next = writer(null, session);
@@ -253,7 +253,7 @@ describe("drafts of a composer", () => {
     expect(session.composers.drafts.read("conv_9")).toBe("");
   });
 
-  it("are not kept of a chat that is not", () => {
+  it("is not stored for a temporary chat", () => {
     const session = new MadeUpSession();
     session.composers.drafts.writeNow("new", "secret");
     const thread = new MadeUpThread();
@@ -269,7 +269,7 @@ describe("drafts of a composer", () => {
     expect(session.composers.of(thread.shown).text.value).toBe("secret");
   });
 
-  it("go with a deleted chat, and come back with it", () => {
+  it("is deleted and restored with its chat", () => {
     const { session, composer } = writer();
     composer.write("kept");
     session.composers.drafts.flush();
@@ -283,7 +283,7 @@ describe("drafts of a composer", () => {
 });
 
 describe("recalling", () => {
-  it("walks through what was said, and back to nothing", () => {
+  it("steps through sent messages, and back to an empty field", () => {
     const { thread, composer } = writer();
     thread.turns.value = [turnOf("first"), turnOf("second")];
     thread.pending.value = [runningOf("third")];
@@ -300,7 +300,7 @@ describe("recalling", () => {
     ]);
   });
 
-  it("takes nobody's words away", () => {
+  it("never replaces written text", () => {
     const { thread, composer } = writer();
     thread.turns.value = [turnOf("first")];
     composer.write("mine");

@@ -33,7 +33,7 @@ function tell(name: string, newValue: string | null): void {
 }
 
 describe("drafts", () => {
-  it("are there for the next page once some time has passed, however fast somebody types", () => {
+  it("are stored after a pause, also during fast typing", () => {
     const setItem = vi.spyOn(memory, "setItem");
     const drafts = open();
     for (const text of ["H", "He", "Hel", "Hell", "Hello"]) drafts.write(CHAT, text);
@@ -43,7 +43,7 @@ describe("drafts", () => {
     expect(open().read(CHAT)).toBe("Hello");
   });
 
-  it("are read as they were written, also before they are kept", () => {
+  it("are read as written, also before they are stored", () => {
     const drafts = open();
     drafts.write(CHAT, "  both ends \n");
     expect(drafts.read(CHAT)).toBe("  both ends \n");
@@ -51,26 +51,26 @@ describe("drafts", () => {
     expect(open().read(CHAT)).toBe("  both ends \n");
   });
 
-  it.each(["pagehide", "visibilitychange"])("are written down at %s", (type) => {
+  it.each(["pagehide", "visibilitychange"])("are stored at %s", (type) => {
     open().write(CHAT, "almost lost");
     (type === "pagehide" ? globalThis : document).dispatchEvent(new Event(type));
     expect(open().read(CHAT)).toBe("almost lost");
   });
 
-  it("leave nothing behind when they are empty", () => {
+  it("leave no entry when empty", () => {
     const drafts = open();
     drafts.writeNow(CHAT, "text");
     drafts.writeNow(CHAT, "");
     expect(storage.names()).toEqual([]);
   });
 
-  it("give way to newer ones when there are too many", () => {
+  it("are removed for newer ones beyond the limit", () => {
     const drafts = open({ drafts: 2, characters: 100 });
     for (const place of ["a", "b", "c"]) drafts.writeNow(place, place);
     expect(["a", "b", "c"].map((place) => drafts.read(place))).toEqual(["", "b", "c"]);
   });
 
-  it("give way to newer ones when they are too long together", () => {
+  it("are removed for newer ones beyond the total length", () => {
     const drafts = open({ drafts: 9, characters: 10 });
     drafts.writeNow("a", "12345");
     drafts.writeNow("b", "12345");
@@ -78,14 +78,14 @@ describe("drafts", () => {
     expect([drafts.read("a"), drafts.read("b")]).toEqual(["1234567", ""]);
   });
 
-  it("are not kept at all where one is too long by itself, and the others stay", () => {
+  it("are not stored if too long, and the others stay", () => {
     const drafts = open({ drafts: 9, characters: 10 });
     drafts.writeNow("a", "12345");
     expect(drafts.writeNow("b", "12345678901")).toBe(false);
     expect([drafts.read("a"), drafts.read("b")]).toEqual(["12345", ""]);
   });
 
-  it("give way to newer ones when the browser has no more room", () => {
+  it("are removed for newer ones if the storage is full", () => {
     const drafts = open();
     drafts.writeNow("a", "old");
     const setItem = memory.setItem.bind(memory);
@@ -97,7 +97,7 @@ describe("drafts", () => {
     expect([drafts.read("a"), drafts.read("b")]).toEqual(["", "new"]);
   });
 
-  it("say so when there is no room even then, and the others stay", () => {
+  it("report a full storage, and keep the others", () => {
     const drafts = open();
     for (const place of ["a", "b"]) drafts.writeNow(place, "short");
     const setItem = memory.setItem.bind(memory);
@@ -109,7 +109,7 @@ describe("drafts", () => {
     expect(["a", "b", "c"].map((place) => open().read(place))).toEqual(["short", "short", ""]);
   });
 
-  it("are told to who listens, when another tab writes or empties them", () => {
+  it("are reported to listeners when another tab writes or empties them", () => {
     const heard: string[] = [];
     const unlisten = open().listen(CHAT, (text) => heard.push(text));
     tell(`draft:${CHAT}`, JSON.stringify({ text: "there", at: 1, by: "other" }));
@@ -120,7 +120,7 @@ describe("drafts", () => {
     expect(heard).toEqual(["there", ""]);
   });
 
-  it("tell other tabs when they are emptied, and not when they only find no room", () => {
+  it("are reported as emptied, but not for a full storage", () => {
     const written: string[] = [];
     const setItem = memory.setItem.bind(memory);
     vi.spyOn(memory, "setItem").mockImplementation((name, value) => {
@@ -134,7 +134,7 @@ describe("drafts", () => {
     expect(written).toEqual(["first", "second", ""]);
   });
 
-  it("of the one who types win over what another tab wrote meanwhile", () => {
+  it("of the typing tab win over those of another tab", () => {
     const heard: string[] = [];
     const drafts = open();
     drafts.listen(CHAT, (text) => heard.push(text));
@@ -145,7 +145,7 @@ describe("drafts", () => {
     expect(open().read(CHAT)).toBe("mine");
   });
 
-  it("for a new chat in another tab stay when this tab has sent its own", () => {
+  it("of another tab's new chat stay when this tab sends its own", () => {
     const here = open();
     here.writeNow(NEW_CHAT, "here");
     const there = open();
@@ -154,7 +154,7 @@ describe("drafts", () => {
     expect(open().read(NEW_CHAT)).toBe("there");
   });
 
-  it("for a new chat that were there before a reload go when they are sent or taken away after it", () => {
+  it("of a new chat from before a reload are removed when sent or emptied", () => {
     open().writeNow(NEW_CHAT, "before");
     const after = open();
     expect(after.open(NEW_CHAT)).toBe("before");
@@ -162,7 +162,7 @@ describe("drafts", () => {
     expect(open().read(NEW_CHAT)).toBe("");
   });
 
-  it("are never written once whose they were is gone", () => {
+  it("are never stored after they are closed", () => {
     const drafts = open();
     drafts.write(CHAT, "secret");
     drafts.close();
@@ -173,7 +173,7 @@ describe("drafts", () => {
     expect(memory.length).toBe(0);
   });
 
-  it("are nothing where something else is written in their place", () => {
+  it("are empty if the stored value is something else", () => {
     storage.set(`draft:${CHAT}`, "{");
     expect(open().read(CHAT)).toBe("");
   });

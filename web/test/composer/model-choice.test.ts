@@ -10,23 +10,23 @@ function choosing(remembered?: string): { session: MadeUpSession; thread: MadeUp
 }
 
 describe("the model of a chat", () => {
-  it("is the one that was chosen last anywhere, at first", () => {
+  it("defaults to the last chosen one", () => {
     expect(choosing().choice.name.value).toBe("one");
   });
 
-  it("is the one that answered last in it", () => {
+  it("is the last one that answered there", () => {
     const { thread, choice } = choosing();
     thread.turns.value = [turnOf("a", { model: "one" }), turnOf("b", { model: "two" })];
     expect(choice.name.value).toBe("two");
   });
 
-  it("is not one that calls itself by a name that nobody can ask for", () => {
+  it("is not a reported name that the server does not list", () => {
     const { thread, choice } = choosing();
     thread.turns.value = [turnOf("a", { model: "two-2026-01-31" })];
     expect(choice.name.value).toBe("one");
   });
 
-  it("is the one that was chosen for it, whoever answered last; and others are told", () => {
+  it("is the chosen one, whichever answered last, and the default for new chats", () => {
     const { session, thread, choice } = choosing();
     thread.turns.value = [turnOf("a", { model: "one" })];
     choice.choose("two");
@@ -34,21 +34,21 @@ describe("the model of a chat", () => {
     expect(session.chosen).toEqual(["two"]);
   });
 
-  it("is another when the chosen one is gone", () => {
+  it("falls back if the chosen one is gone", () => {
     const { session, choice } = choosing();
     choice.choose("two");
     session.models.value = [{ id: "one" }];
     expect(choice.name.value).toBe("one");
   });
 
-  it("says which one is gone, until another is chosen", () => {
+  it("reports a gone model until another is chosen", () => {
     const { choice } = choosing("former");
     expect(choice.gone.value).toBe("former");
     choice.choose("two");
     expect(choice.gone.value).toBeNull();
   });
 
-  it("says no more of it once that was accepted", () => {
+  it("stops reporting it once accepted", () => {
     const { session, choice } = choosing("former");
     choice.accept();
     expect([choice.gone.value, session.chosen]).toEqual([null, ["one"]]);
@@ -57,7 +57,7 @@ describe("the model of a chat", () => {
     expect(other.chosen).toEqual([]);
   });
 
-  it("says nothing of one that is there, nor while nobody knows", () => {
+  it("reports no listed model, and none before the list is known", () => {
     expect(choosing("two").choice.gone.value).toBeNull();
     const { session, choice } = choosing("former");
     session.models.value = [];

@@ -8,19 +8,19 @@ function press(key: string, held: Partial<KeyPress> = {}): KeyPress {
 }
 
 describe("shortcuts", () => {
-  it("are each pressed in a way that no other has in its place", () => {
+  it("have unique keys in each place", () => {
     const all = SHORTCUTS.flatMap(({ keys, where }) => keys.map((each) => `${where} ${each}`));
     expect(new Set(all).size).toBe(all.length);
   });
 
-  it("are pressed with Control, or with Command on a Mac", () => {
+  it("use Control, or Command on a Mac", () => {
     const control = press("O", { ctrlKey: true, shiftKey: true });
     const command = press("o", { metaKey: true, shiftKey: true });
     expect([isShortcut("new", control, false), isShortcut("new", control, true)]).toEqual([true, false]);
     expect([isShortcut("new", command, false), isShortcut("new", command, true)]).toEqual([false, true]);
   });
 
-  it("are not pressed with more keys than they have", () => {
+  it("do not match with extra modifiers", () => {
     expect(isShortcut("send", press("Enter"), false)).toBe(true);
     expect(isShortcut("send", press("Enter", { ctrlKey: true }), false)).toBe(true);
     expect(isShortcut("send", press("Enter", { shiftKey: true }), false)).toBe(false);
@@ -28,12 +28,12 @@ describe("shortcuts", () => {
     expect(isShortcut("search", press("/", { ctrlKey: true }), false)).toBe(false);
   });
 
-  it("are signs by whichever keys they are typed", () => {
+  it("match signs whatever modifiers type them", () => {
     expect(isShortcut("shortcuts", press("?", { shiftKey: true }), false)).toBe(true);
     expect(isShortcut("search", press("/", { shiftKey: true }), false)).toBe(true);
   });
 
-  it("are shown by what is printed on the keys", () => {
+  it("are labelled like the keys", () => {
     expect([keyLabels("Mod+Shift+O", false), keyLabels("Mod+Enter", true), keyLabels("Escape", false)]).toEqual([
       ["Ctrl", "Shift", "O"],
       ["⌘", "Enter"],
@@ -41,7 +41,7 @@ describe("shortcuts", () => {
     ]);
   });
 
-  it("know where letters are letters", () => {
+  it("know text fields", () => {
     const [area, field, button] = ["textarea", "input", "button"].map((name) => document.createElement(name));
     expect([area, field].map((each) => isTextField(each as HTMLElement))).toEqual([true, true]);
     expect([button, null].map((each) => isTextField(each as HTMLElement))).toEqual([false, false]);

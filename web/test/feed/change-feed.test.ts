@@ -117,7 +117,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-test("one reads, behind the list that was read, and all hear it once", async () => {
+test("one tab reads after the list's position, and all receive each change once", async () => {
   const [one, other] = [open(), open()];
   await settled();
   expect(readings).toEqual([]);
@@ -133,7 +133,7 @@ test("one reads, behind the list that was read, and all hear it once", async () 
   expect([one.feed.connection.value, other.feed.connection.value]).toEqual(["live", "live"]);
 });
 
-test("who comes later joins in, and goes on behind the last change when the first one ends", async () => {
+test("a later tab joins, and continues after the last change when the leader closes", async () => {
   const one = open();
   one.feed.start("as of");
   await settled();
@@ -151,7 +151,7 @@ test("who comes later joins in, and goes on behind the last change when the firs
   expect(one.heard).toHaveLength(3); // and nothing since it was closed
 });
 
-test("a gap is one to all, and what comes behind it is heard by all", async () => {
+test("all tabs receive a gap and the changes after it", async () => {
   const [one, other] = [open(), open()];
   one.feed.start("as of");
   await settled();
@@ -162,7 +162,7 @@ test("a gap is one to all, and what comes behind it is heard by all", async () =
   expect(other.heard).toEqual(["gap 9", "chat.deleted 10"]);
 });
 
-test("a lead that nobody answers for is taken, and given back by who wakes up", async () => {
+test("a frozen leader is replaced, and steps down when it wakes up", async () => {
   const [frozen, other] = [open(), open()];
   frozen.feed.start("as of");
   await settled();
@@ -182,7 +182,7 @@ test("a lead that nobody answers for is taken, and given back by who wakes up", 
   expect(frozen.heard.slice(-1)).toEqual(["chat.deleted 2"]);
 });
 
-test("a page that is put away reads nothing, and is told what it missed when it is back", async () => {
+test("a page in the cache reads nothing, and catches up when it is restored", async () => {
   const { feed, heard } = open();
   feed.start("as of");
   await settled();
@@ -201,7 +201,7 @@ test("a page that is put away reads nothing, and is told what it missed when it 
   expect(heard.slice(2)).toEqual(["gap 2", "chat.deleted 3"]);
 });
 
-test("one that slept is told what it missed by who remembers it", async () => {
+test("a tab that slept receives the missed changes from another", async () => {
   const [one, slept] = [open(), open()];
   one.feed.start("as of");
   await settled();
@@ -214,7 +214,7 @@ test("one that slept is told what it missed by who remembers it", async () => {
   expect(slept.heard.slice(-3)).toEqual(["chat.deleted 1", "chat.deleted 2", "chat.deleted 3"]);
 });
 
-test("where there are no locks, it is read while it is seen, and taken up where it was", async () => {
+test("without locks, each visible tab reads for itself and continues", async () => {
   Object.defineProperty(navigator, "locks", { value: undefined, configurable: true });
   delete (navigator as { locks?: unknown }).locks;
   const { feed, heard } = open();
@@ -231,7 +231,7 @@ test("where there are no locks, it is read while it is seen, and taken up where 
   expect(heard).toEqual(["start as of", "chat.deleted 1", "chat.deleted 2"]);
 });
 
-test("without a list it begins now, and says so", async () => {
+test("without a list the feed begins now with a start event", async () => {
   const { feed, heard } = open();
   feed.start();
   await settled();
@@ -241,7 +241,7 @@ test("without a list it begins now, and says so", async () => {
   expect(heard).toEqual(["start 5", "chat.deleted 6"]);
 });
 
-test("who is let in no more is told so; whatever else is wrong passes", async () => {
+test("revoked access is reported; other errors are retried", async () => {
   const { feed, refused } = open();
   feed.start("as of");
   await settled();
@@ -258,7 +258,7 @@ test("who is let in no more is told so; whatever else is wrong passes", async ()
   expect(readings).toHaveLength(2);
 });
 
-test("a server that is back in a moment was not away", async () => {
+test("a short outage is not shown", async () => {
   const { feed } = open();
   feed.start("as of");
   await settled();
@@ -272,7 +272,7 @@ test("a server that is back in a moment was not away", async () => {
   expect(feed.connection.value).toBe("lost");
 });
 
-test("others of another name are others", async () => {
+test("tabs of another credential share nothing", async () => {
   const [one, other] = [open("one"), open("other")];
   for (const { feed } of [one, other]) feed.start("as of");
   await settled();

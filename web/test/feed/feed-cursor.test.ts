@@ -12,8 +12,8 @@ function types(changes: readonly Change[] | null): string[] | null {
   return changes && changes.map(({ type, position }) => `${type} ${position}`);
 }
 
-describe("changes that all tabs share", () => {
-  test("each is taken once and in order, whoever tells it", () => {
+describe("the shared feed", () => {
+  test("delivers each change once and in order", () => {
     const hearing = new FeedCursor(200);
     hearing.begin(EPOCH, "one 0");
     expect(types(hearing.accept(told(1)))).toEqual(["start one 1"]);
@@ -22,7 +22,7 @@ describe("changes that all tabs share", () => {
     expect(hearing.position).toEqual({ epoch: EPOCH, number: 2, position: "one 2" });
   });
 
-  test("one that is missing is asked for, and what was told of it is taken then", () => {
+  test("requests a missing change, and delivers it then", () => {
     const [slept, awake] = [new FeedCursor(200), new FeedCursor(200)];
     for (const each of [slept, awake]) each.begin(EPOCH, "one 0");
     for (const number of [1, 2, 3]) awake.accept(told(number));
@@ -33,7 +33,7 @@ describe("changes that all tabs share", () => {
     expect(slept.compare(awake.position!)).toBeNull();
   });
 
-  test("what nobody remembers is a gap", () => {
+  test("reports a gap for changes that are not remembered", () => {
     const [slept, awake] = [new FeedCursor(200), new FeedCursor(200)];
     for (const each of [slept, awake]) each.begin(EPOCH, "one 0");
     for (let number = 1; number <= 1_000; number++) awake.accept(told(number));
@@ -43,7 +43,7 @@ describe("changes that all tabs share", () => {
     expect(types(slept.accept(told(1_001)))).toEqual(["start one 1001"]);
   });
 
-  test("who came when they were heard already joins in; who came before has to read again", () => {
+  test("joins an epoch that began before the tab, and reports a gap otherwise", () => {
     const [later, earlier] = [new FeedCursor(200), new FeedCursor(50)];
     expect(types(later.accept(told(7)))).toEqual(["start one 7"]);
     expect(types(earlier.accept(told(7)))).toEqual(["gap one 7", "start one 7"]);
@@ -51,7 +51,7 @@ describe("changes that all tabs share", () => {
     expect(new FeedCursor(50).compare({ epoch: EPOCH, number: 7, position: "one 7" })).toMatchObject({ type: "gap" });
   });
 
-  test("another row of changes is a gap to who heard one before, and told as one gap", () => {
+  test("reports one gap for another epoch", () => {
     const hearing = new FeedCursor(200);
     hearing.begin(EPOCH, "one 0");
     const other = { name: "other", since: 150 };
@@ -61,7 +61,7 @@ describe("changes that all tabs share", () => {
     expect(types(hearing.accept(told(2, other)))).toEqual(["start other 2"]);
   });
 
-  test("who reads on from where he was tells others nothing twice", () => {
+  test("repeats nothing to others after a takeover", () => {
     const [ahead, behind] = [new FeedCursor(200), new FeedCursor(200)];
     for (const each of [ahead, behind]) each.begin(EPOCH, "one 0");
     for (const number of [1, 2, 3]) ahead.accept(told(number));

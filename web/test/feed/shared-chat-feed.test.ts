@@ -31,8 +31,8 @@ const isHidden = (hidden: boolean): void => {
   document.dispatchEvent(new Event("visibilitychange"));
 };
 
-describe("what a reader hears", () => {
-  it("is that something was said, and nothing while nothing was", async () => {
+describe("the feed of a shared chat", () => {
+  it("emits a change when the chat changes, and only then", async () => {
     await vi.advanceTimersByTimeAsync(60_000);
     expect([heard, feed.connection.value]).toEqual([[], "live"]);
     answer = () => ({ branch: "branch_1", touchedAt: 2, turnCount: 2, title: null });
@@ -40,7 +40,7 @@ describe("what a reader hears", () => {
     expect(heard).toEqual(["chat.changed"]);
   });
 
-  it("is asked for less and less often, and soon again while somebody talks", async () => {
+  it("is polled less often over time, and more often during a turn", async () => {
     await vi.advanceTimersByTimeAsync(120_000);
     const before = looks;
     await vi.advanceTimersByTimeAsync(60_000);
@@ -52,7 +52,7 @@ describe("what a reader hears", () => {
     expect(looks - talking).toBeGreaterThan(8);
   });
 
-  it("is not asked for while nobody looks", async () => {
+  it("is not polled while hidden", async () => {
     await vi.advanceTimersByTimeAsync(1_000);
     isHidden(true);
     const before = looks;
@@ -63,7 +63,7 @@ describe("what a reader hears", () => {
     expect(looks).toBe(before + 1);
   });
 
-  it("is that the chat is gone, once, and who is shut out is told so", async () => {
+  it("reports a deleted chat once, and revoked access", async () => {
     await vi.advanceTimersByTimeAsync(1_000);
     answer = () => {
       throw new errors.ConversationDeleted("conversation_deleted", "Gone.");

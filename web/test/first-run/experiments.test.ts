@@ -45,7 +45,7 @@ describe("experiments", () => {
     who = newcomer(storage);
   });
 
-  it("are for those who have no chats, and the demo model", () => {
+  it("are shown to users with the demo model and no chats", () => {
     const experiments = new Experiments(who);
     expect(experiments.isOpen.value).toBe(true);
     who.hasChats.value = true;
@@ -58,7 +58,7 @@ describe("experiments", () => {
     expect(experiments.isOpen.value).toBe(false);
   });
 
-  it("stay while they are tried, although there is a chat by then, and also after a reload", () => {
+  it("stay open once one was tried, also with a chat and after a reload", () => {
     const experiments = new Experiments(who);
     void experiments.start("vanish", thread());
     who.hasChats.value = true;
@@ -66,7 +66,7 @@ describe("experiments", () => {
     expect(new Experiments(who).isOpen.value).toBe(true);
   });
 
-  it("tell when a turn has vanished", async () => {
+  it("report a vanished turn", async () => {
     const experiments = new Experiments(who);
     const tried = thread();
     const trying = experiments.start("vanish", tried);
@@ -82,7 +82,7 @@ describe("experiments", () => {
     ["done", () => ({ turns: [ended("interrupted")], failed: null })],
     ["missed", () => ({ turns: [ended("completed")], failed: null })],
     ["early", () => ({ turns: [], failed: {} })],
-  ] as const)("tell what became of a stop: %s", async (at, outcome) => {
+  ] as const)("report the outcome of a stop: %s", async (at, outcome) => {
     const experiments = new Experiments(who);
     const tried = thread();
     const trying = experiments.start("stop", tried);
@@ -95,7 +95,7 @@ describe("experiments", () => {
     expect(experiments.tried.value.has("stop")).toBe(at === "done");
   });
 
-  it("make a chat before there are two tabs of it, and tell when the other one is heard", async () => {
+  it("create a chat for two tabs, and report a message from the other tab", async () => {
     const experiments = new Experiments(who);
     const tried = thread(null);
     const trying = experiments.start("tabs", tried);
@@ -109,13 +109,13 @@ describe("experiments", () => {
     expect(experiments.step.value).toEqual({ name: "tabs", at: "done" });
   });
 
-  it("know the tab that was opened for them", async () => {
+  it("recognize the tab that was opened for them", async () => {
     await new Experiments(who).start("tabs", thread());
     expect(new Experiments(who, true).step.value).toEqual({ name: "tabs", at: "second" });
     expect(new Experiments(who, false).step.value).toBe(null);
   });
 
-  it("say nothing of one when another was begun meanwhile", async () => {
+  it("report nothing of one after another was started", async () => {
     const experiments = new Experiments(who);
     const [one, other] = [thread(), thread()];
     const first = experiments.start("stop", one);
@@ -125,7 +125,7 @@ describe("experiments", () => {
     expect(experiments.step.value).toEqual({ name: "vanish", at: "running" });
   });
 
-  it("are over when they are closed, and when all were tried", () => {
+  it("end when closed or when all were tried", () => {
     const experiments = new Experiments(who);
     experiments.close();
     expect(experiments.isOpen.value).toBe(false);

@@ -24,8 +24,8 @@ function coloured(block: CodeBlock): [string | null, string][] {
   ]);
 }
 
-describe("a block of code", () => {
-  it("is coloured when the colours are known, and says the same", async () => {
+describe("a code block", () => {
+  it("is coloured once the colours arrive, with the same text", async () => {
     const block = new CodeBlock("let x", "js");
     asked[0]?.answer([
       { length: 3, kind: "code-keyword" },
@@ -36,7 +36,7 @@ describe("a block of code", () => {
     expect(code(block).textContent).toBe("let x");
   });
 
-  it("keeps the colours of what was there when it grows", async () => {
+  it("keeps the colours of its start while it grows", async () => {
     const block = new CodeBlock("let x", "js", true);
     asked[0]?.answer([{ length: 3, kind: "code-keyword" }]);
     block.show("let x = 1", true);
@@ -57,7 +57,7 @@ describe("a block of code", () => {
     ]);
   });
 
-  it("asks from time to time while it grows, and once more when it has ended", async () => {
+  it("is highlighted periodically while it grows, and once more at its end", async () => {
     const block = new CodeBlock("", "js", true);
     for (let length = 1; length <= 100; length += 1) {
       block.show("x".repeat(length), true);
@@ -69,7 +69,7 @@ describe("a block of code", () => {
     expect(asked.at(-1)?.text).toBe("x".repeat(100));
   });
 
-  it("is coloured across its parts", async () => {
+  it("is coloured across chunks", async () => {
     const line = `${"x".repeat(99)}\n`;
     const block = new CodeBlock(line.repeat(100), "js");
     expect(code(block).children.length).toBeGreaterThan(1);
@@ -86,14 +86,14 @@ describe("a block of code", () => {
     ).toHaveLength(9_000);
   });
 
-  it("is not coloured where that would take long, or where nobody knows the language", () => {
+  it("is not coloured if it is long or the language is unknown", () => {
     new CodeBlock("x".repeat(20_001), "js");
     new CodeBlock("x", "klingon");
     new CodeBlock("x", "constructor");
     expect(asked).toEqual([]);
   });
 
-  it("forgets colours that come too late", async () => {
+  it("ignores colours that arrive too late", async () => {
     const block = new CodeBlock("let x", "js");
     block.show("other", false);
     asked[0]?.answer([{ length: 3, kind: "code-keyword" }]);

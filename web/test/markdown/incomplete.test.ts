@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { withoutIncomplete } from "../../src/markdown/incomplete";
 
-describe("an unfinished text", () => {
+describe("incomplete Markdown", () => {
   it.each([
     ["a list below a paragraph is no heading for a moment", "Here:\n-", "Here:\n"],
     ["nor are its first signs", "Here:\n1.", "Here:\n"],

@@ -3,7 +3,7 @@ import { externalUrl, disguisedHost } from "../../src/markdown/link-targets";
 
 describe("an address", () => {
   it.each(["https://a.example/b?c#d", "HTTP://A.example", "mailto:a@b.example", "https:a.example"])(
-    "leads out: %s",
+    "is external: %s",
     (address) => {
       expect(externalUrl(address)).not.toBeNull();
     },
@@ -25,10 +25,10 @@ describe("an address", () => {
     "",
     "ftp://a.example",
     "tel:123",
-  ])("does not: %j", (address) => expect(externalUrl(address)).toBeNull());
+  ])("is not external: %j", (address) => expect(externalUrl(address)).toBeNull());
 });
 
-describe("the words of a link", () => {
+describe("a link's text", () => {
   it.each([
     ["https://a.example/x", "https://a.example/y"],
     ["a.example", "https://www.a.example/"],
@@ -39,7 +39,7 @@ describe("the words of a link", () => {
     ["write to me", "mailto:a@b.example"],
     ["münchen.example", "https://xn--mnchen-3ya.example/"],
     ["3.14", "https://a.example"],
-  ])("say nothing else: %s", (words, address) => expect(disguisedHost(words, new URL(address))).toBeNull());
+  ])("matches the host: %s", (words, address) => expect(disguisedHost(words, new URL(address))).toBeNull());
 
   it.each([
     ["https://a.example", "https://b.example/", "b.example"],
@@ -53,5 +53,5 @@ describe("the words of a link", () => {
     // It could be a place in Moldova.
     ["README.md", "https://a.example/", "a.example"],
     ["аpple.example", "https://apple.example/", "apple.example"],
-  ])("pretend: %s", (words, address, host) => expect(disguisedHost(words, new URL(address))).toBe(host));
+  ])("disguises the host: %s", (words, address, host) => expect(disguisedHost(words, new URL(address))).toBe(host));
 });

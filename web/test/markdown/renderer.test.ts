@@ -36,14 +36,14 @@ function cuts(text: string): number[] {
   return Array.from({ length: Math.ceil(text.length / step) }, (_, index) => index * step);
 }
 
-describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
+describe("streamed Markdown", { timeout: 60_000 }, () => {
   // Wherever it is cut in two: real browsers test that, too (`differing`).
-  it.each(ALL)("ends as if it had come at once, letter by letter: %s", (_, text) => {
+  it.each(ALL)("renders the same letter by letter as at once: %s", (_, text) => {
     const grown = cuts(text).map((at) => text.slice(0, at));
     expect(shown(...grown, text)).toBe(shown(text));
   });
 
-  it("ends as if it had come at once, whatever is said after what", () => {
+  it("renders the same in pieces as at once, in any combination", () => {
     let seed = 7;
     const random = (below: number): number => {
       seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648;
@@ -58,7 +58,7 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
     }
   });
 
-  it("leaves what is settled alone", () => {
+  it("leaves settled blocks alone", () => {
     const place = document.createElement("div");
     const text = new MarkdownRenderer(place);
     text.show("One.\n\nTwo.\n\n```\na", true);
@@ -69,7 +69,7 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
     expect(before[2]?.querySelector("code")?.textContent).toBe("a\nb");
   });
 
-  it("keeps code in a list while it grows", () => {
+  it("keeps code in a list that grows", () => {
     const place = document.createElement("div");
     const text = new MarkdownRenderer(place);
     const list = "1. one\n\n   ```js\n   a";
@@ -81,16 +81,16 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
     expect(block?.querySelector("code")?.textContent).toBe("a = 1\nb");
   });
 
-  it("takes nothing in code for a definition", () => {
+  it("finds no link definitions in code", () => {
     expect(shown("[a]\n\n```\n[a]: https://never.example")).not.toContain("<a");
   });
 
-  it("shows each block of code once, also where they are alike", () => {
+  it("shows each of several equal code blocks once", () => {
     const text = "    a\n\n   x\n\n    a";
     expect(shown("    a", text)).toBe(shown(text));
   });
 
-  it("is forgotten when another one takes its place", () => {
+  it("is discarded for another text", () => {
     expect(shown("One.\n\nTwo.", "Other")).toBe(shown("Other"));
   });
 });

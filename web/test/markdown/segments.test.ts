@@ -29,11 +29,11 @@ const OTHERWISE = new Set(["deep", "many emphases", "a long line", "a long list"
 const ALIKE = Object.entries(TEXTS).filter(([name]) => !OTHERWISE.has(name));
 
 describe("segments", () => {
-  it.each(ALIKE)("mean together what the whole text means: %s", (_, text) => {
+  it.each(ALIKE)("render together like the whole text: %s", (_, text) => {
     expect(inParts(text)).toBe(htmlOf(text));
   });
 
-  it("are settled when nothing can change them any more, and not before", () => {
+  it("settle as soon as no later text can change them", () => {
     const segments = new Segments();
     expect(segments.take("- a\n\n1")).toEqual([]);
     expect(segments.take("2\n\n")).toEqual([{ kind: "prose", source: "- a\n\n" }]);
@@ -48,7 +48,7 @@ describe("segments", () => {
     expect(segments.rest).toEqual([]);
   });
 
-  it("stay short where a list or a paragraph does not end", () => {
+  it("stay short in an endless list or paragraph", () => {
     const list = segmentsOf("- item\n".repeat(5_000));
     const lines = segmentsOf("some words\n".repeat(20_000));
     expect(Math.max(...list.map(({ source }) => source.length))).toBeLessThan(6_100);
@@ -66,12 +66,12 @@ describe("segments", () => {
     ["emphases that never end", "*a_".repeat(5_000)],
     ["underlines in a word", "a_".repeat(5_000)],
     ["signs of exclamation", "!".repeat(10_000)],
-  ])("are not taken for Markdown: %s", (_, text) => {
+  ])("are plain text: %s", (_, text) => {
     expect(segmentsOf(text).every(({ kind }) => kind === "plain")).toBe(true);
     expect(segmentsOf(`${text}\n`).every(({ kind }) => kind === "plain")).toBe(true);
   });
 
-  it("hold images that are in the text, and say which are on their way", () => {
+  it("hold embedded images, and mark incomplete ones", () => {
     const line = `![a](data:image/png;base64,${"A".repeat(100_000)})`;
     expect(segmentsOf(`x\n${line}\ny`)).toMatchObject([
       { kind: "prose" },

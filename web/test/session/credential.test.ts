@@ -20,8 +20,8 @@ afterEach(() => {
   made = [];
 });
 
-describe("a token that replaces another", () => {
-  it("leaves nothing of the former, and nothing else alone", () => {
+describe("a replaced token", () => {
+  it("leaves no data, and other data stays", () => {
     localStorage.setItem("somebody else's", "stays");
     localStorage.setItem("turnledger page:link-abc.def:model", "stays");
     const here = credential();
@@ -37,7 +37,7 @@ describe("a token that replaces another", () => {
     expect([here.token, localStorage.getItem(TOKEN)]).toEqual([null, null]);
   });
 
-  it("has a realm of its own", () => {
+  it("has its own storage scope", () => {
     const here = credential();
     here.replace(ONE);
     const former = here.storage();
@@ -46,7 +46,7 @@ describe("a token that replaces another", () => {
     expect(here.storage().get("draft")).toBe(null);
   });
 
-  it("is told to other tabs by the storage", () => {
+  it("is noticed by other tabs through the storage", () => {
     localStorage.setItem(TOKEN, ONE);
     const changed = vi.fn();
     const there = credential(changed);
@@ -62,7 +62,7 @@ describe("a token that replaces another", () => {
     expect(changed).toHaveBeenCalledTimes(2);
   });
 
-  it("is told to other tabs by a channel, which never has it", async () => {
+  it("is announced to other tabs by its fingerprint only", async () => {
     localStorage.setItem(TOKEN, ONE);
     const heard: unknown[] = [];
     const channel = new BroadcastChannel("turnledger credential own");
@@ -78,7 +78,7 @@ describe("a token that replaces another", () => {
     channel.close();
   });
 
-  it("is found by a page that was put aside", () => {
+  it("is noticed by a page from the back/forward cache", () => {
     localStorage.setItem(TOKEN, ONE);
     const changed = vi.fn();
     credential(changed);
@@ -87,7 +87,7 @@ describe("a token that replaces another", () => {
     expect(changed).toHaveBeenCalledTimes(1);
   });
 
-  it("does not bear what a tab writes that has not heard yet", () => {
+  it("removes data that a late tab writes", () => {
     localStorage.setItem(TOKEN, ONE);
     const here = credential();
     const former = here.storage();
@@ -97,7 +97,7 @@ describe("a token that replaces another", () => {
     expect(Object.keys(localStorage)).toEqual([TOKEN]);
   });
 
-  it("is good for this page where there is no room for it", () => {
+  it("is used by this page if the storage is full", () => {
     localStorage.setItem(TOKEN, ONE);
     const full = {
       get length() {

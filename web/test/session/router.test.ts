@@ -10,8 +10,8 @@ beforeEach(() => {
 });
 afterEach(() => router.close());
 
-describe("what is shown", () => {
-  it("is named by the address, and names it", () => {
+describe("the route", () => {
+  it("follows the address, and sets it", () => {
     expect(router.route.value).toBe(null);
     router.start(ONE);
     expect(router.route.value).toEqual({ kind: "chat", id: ONE });
@@ -23,7 +23,7 @@ describe("what is shown", () => {
     expect(router.route.value).not.toEqual(first);
   });
 
-  it("is what the address has named meanwhile, and not where one would else begin", () => {
+  it("is the one that the address names by then, not the first chat", () => {
     history.replaceState(null, "", "#conv_2"); // as a link does, of which the browser has not told yet
     router.start(ONE);
     expect([router.route.value, location.hash]).toEqual([{ kind: "chat", id: "conv_2" }, "#conv_2"]);
@@ -40,14 +40,14 @@ describe("what is shown", () => {
     expect(router.route.value).not.toEqual(first);
   });
 
-  it("is the one chat of who came by a link to it, whatever the address says", () => {
+  it("is the shared chat of a reader, whatever the address names", () => {
     history.replaceState(null, "", "#conv_2");
     const reader = new Router(ONE);
     expect(reader.route.value).toEqual({ kind: "chat", id: ONE });
     reader.close();
   });
 
-  it("has no address where it is not kept", () => {
+  it("has no address for a temporary chat", () => {
     router.start(ONE);
     router.openUnkept();
     expect([router.route.value?.kind, location.hash, location.search]).toEqual(["unkept", "", "?embed=1"]);
@@ -59,7 +59,7 @@ describe("what is shown", () => {
     forgetful.close();
   });
 
-  it("is not left for another while it would be lost by it, unless somebody says so", () => {
+  it("waits for confirmation before it loses turns", () => {
     let isHeld = true;
     router.openUnkept();
     const here = router.route.value;

@@ -27,24 +27,24 @@ beforeEach(() => {
 });
 
 describe("the code in the address", () => {
-  it("is taken, and is there no more", () => {
+  it("is removed from the address", () => {
     history.replaceState(null, "", `/share?embed=1#${CODE}`);
     expect([takeLinkCode(), location.hash, location.search, takeLinkCode()]).toEqual([CODE, "", "?embed=1", null]);
   });
 
-  it.each(["", "#new", "#conv_1"])("is none in %s", (fragment) => {
+  it.each(["", "#new", "#conv_1"])("is not %s", (fragment) => {
     history.replaceState(null, "", `/share${fragment}`);
     expect([takeLinkCode(), location.hash]).toEqual([null, fragment]);
   });
 });
 
-describe("a link", () => {
-  it("is none where its code is not whole", () => {
+describe("a share link", () => {
+  it("needs a complete code", () => {
     expect([CODE.slice(0, -1), "hello", null].map((code) => ShareLink.of(code))).toEqual([null, null, null]);
     expect(kept()).toBe("[{},{}]");
   });
 
-  it("is one visit until the answer is known, also when the page is loaded again", async () => {
+  it("is one visit until it is answered, also after a reload", async () => {
     const away = server(fails(new errors.ServerUnavailable("server_unavailable", "Away.")));
     const link = ShareLink.of(CODE) as ShareLink;
     link.remember();
@@ -59,7 +59,7 @@ describe("a link", () => {
     expect(await again.exchange(there.client, never)).toBe(null);
   });
 
-  it("that is not valid leaves neither its code nor its visit", async () => {
+  it("that is not valid is forgotten with its visit", async () => {
     const { client } = server(fails(new errors.LinkNotValid("link_not_valid", "No.")));
     const link = ShareLink.of(CODE) as ShareLink;
     link.remember();
@@ -68,7 +68,7 @@ describe("a link", () => {
     expect(kept()).toBe("[{},{}]");
   });
 
-  it("that was followed before in this tab is known, and other tabs know the last one that let somebody in", () => {
+  it("is remembered by its tab, and by other tabs once it was accepted", () => {
     const link = ShareLink.of(CODE) as ShareLink;
     sessionStorage.setItem("turnledger page:link", "link-former");
     expect(link.previousSlot()).toBe("link-former");

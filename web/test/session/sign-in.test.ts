@@ -38,13 +38,13 @@ const settled = async (milliseconds = 500): Promise<void> => {
 };
 
 describe("signing in", () => {
-  it("begins anew from wherever somebody is", () => {
+  it("can start again from every state", () => {
     const kinds = Object.keys(TRANSITIONS) as SignInKind[];
     for (const kind of kinds) expect(TRANSITIONS[kind]).toContain("checking");
     expect(kinds.filter((kind) => TRANSITIONS[kind].includes("signed in"))).toEqual(["checking", "signing in"]);
   });
 
-  it("lets in who has a token from before, with that and no other", async () => {
+  it("uses the stored token, and no other", async () => {
     localStorage.setItem(STORED, TOKEN);
     answers = () => json(ME);
     const signIn = new SignIn();
@@ -59,7 +59,7 @@ describe("signing in", () => {
     expect(asked).toEqual([TOKEN]);
   });
 
-  it("asks for a token where one is needed, and looks at what is given before it asks with it", async () => {
+  it("asks for a token, and checks its format before sending it", async () => {
     answers = (token) => (token === TOKEN ? json(ME) : refused(401, "missing_token"));
     const signIn = new SignIn();
     void signIn.start();
@@ -75,7 +75,7 @@ describe("signing in", () => {
     signIn.signOut();
   });
 
-  it("says what is wrong with an address that no server takes, and stays there", async () => {
+  it("reports an address that the server rejects", async () => {
     history.replaceState(null, "", "/?scope=%00");
     answers = () => refused(400, "invalid_input");
     const signIn = new SignIn();
@@ -84,7 +84,7 @@ describe("signing in", () => {
     expect(signIn.state.value).toMatchObject({ kind: "refused", why: "It is invalid_input." });
   });
 
-  it("keeps nothing of a token that is not good", async () => {
+  it("stores no rejected token", async () => {
     answers = (token) => refused(401, token === null ? "missing_token" : "invalid_token");
     const signIn = new SignIn();
     void signIn.start();
@@ -95,7 +95,7 @@ describe("signing in", () => {
     expect(localStorage.length).toBe(0);
   });
 
-  it("asks a server that is away again and again, ever more slowly, and at once when somebody says so", async () => {
+  it("retries an unavailable server with growing pauses, and at once on request", async () => {
     answers = () => refused(503, "shutting_down");
     const signIn = new SignIn();
     void signIn.start();
@@ -113,7 +113,7 @@ describe("signing in", () => {
     signIn.signOut();
   });
 
-  it("goes with another token that another tab has put there, whatever was on its way", async () => {
+  it("switches to a token from another tab, whatever was running", async () => {
     localStorage.setItem(STORED, TOKEN);
     let answerLate = (_: Response): void => {};
     answers = () => new Promise((resolve) => (answerLate = resolve));
@@ -129,7 +129,7 @@ describe("signing in", () => {
     expect(signIn.state.value.kind).toBe("signed out");
   });
 
-  it("finds out that a token has expired though nobody says so", async () => {
+  it("notices that a token has expired", async () => {
     localStorage.setItem(STORED, TOKEN);
     answers = () => json({ ...ME, expires_at: Date.now() + 60_000 });
     const signIn = new SignIn();

@@ -6,7 +6,7 @@ import { belongsToSlot, belongsToScope, StorageScope, storageScopeName } from ".
 const MESSAGE = { idempotencyKey: "one", baseUrl: "http://here", body: "{}", headers: {} };
 
 describe("a storage scope", () => {
-  it("keeps what is given to it, under its own name", () => {
+  it("stores values under its own name", () => {
     const storage = new MemoryStorage();
     const [mine, other] = [new StorageScope("own.abc", storage), new StorageScope("own.abcd", storage)];
     expect(mine.set("draft conv_1", "Dear")).toBe(true);
@@ -16,7 +16,7 @@ describe("a storage scope", () => {
     expect(storage.length).toBe(0);
   });
 
-  it("takes nothing from whoever comes when it is closed", () => {
+  it("ignores reads and writes after it is closed", () => {
     const memory = new MemoryStorage();
     const storage = new StorageScope("own.abc", memory);
     storage.set("model", "demo");
@@ -27,7 +27,7 @@ describe("a storage scope", () => {
     expect(memory.length).toBe(1);
   });
 
-  it("says that a full storage has kept nothing", () => {
+  it("reports that a full storage has stored nothing", () => {
     const full = Object.assign(new MemoryStorage(), {
       setItem: () => {
         throw new Error("full");
@@ -37,8 +37,8 @@ describe("a storage scope", () => {
   });
 });
 
-describe("the names of what is written down", () => {
-  it("tell the slot and the scope", () => {
+describe("storage keys", () => {
+  it("contain the slot and the scope", () => {
     const memory = new MemoryStorage();
     const name = storageScopeName("own", "abc");
     const storage = new StorageScope(name, memory);

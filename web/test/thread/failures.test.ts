@@ -13,8 +13,8 @@ const FAILED = attemptOf("turn_9", {
   endedAt: 9_100,
 });
 
-describe("what failed", () => {
-  it("is told in plain words, with what the model's server said where that helps", () => {
+describe("a failed message", () => {
+  it("has a reason in plain words, with the server's details where they help", () => {
     const told = failedTurn(ASKED, "model_refused", "ModelRefused: Status 400.");
     const words = { message: "The model refused this request.", detail: "Status 400." };
     expect(told).toMatchObject({ text: "Hello\nyou", ...words });
@@ -24,19 +24,19 @@ describe("what failed", () => {
     expect(failedTurn(ASKED, "model_refused", "Not \u202ethis").detail).toBe("Not this");
   });
 
-  it("is told alike by an error and by the last event of a turn", () => {
+  it("is the same for an error and for the last event of a turn", () => {
     const byError = failedTurnOf(ASKED, new errors.ModelRefused("model_refused", "No."));
     expect(failedTurnOf(ASKED, { code: "model_refused", message: "No." })).toEqual(byError);
     expect(failedTurnOf(ASKED, new TypeError("Odd.")).message).toBe("Odd.");
   });
 
-  it("says whether somebody stopped it", () => {
+  it("reports whether a user stopped it", () => {
     expect(failedTurn(ASKED, "turn_stopped", "").isStopped).toBe(true);
   });
 });
 
 describe("the last attempt", () => {
-  it("is told if it failed and nothing came after it", () => {
+  it("is found if it failed and no turn followed", () => {
     expect(lastFailedAttempt([turnOf(1)], [FAILED])?.id).toBe("turn_9");
     expect(lastFailedAttempt([turnOf(10)], [FAILED])).toBeNull();
     const later = attemptOf("turn_10", { createdAt: 10_000 });
@@ -47,7 +47,7 @@ describe("the last attempt", () => {
 });
 
 describe("the failures of a chat", () => {
-  it("are found in what was read of it, and gone when something came after them", () => {
+  it("are found in a page, and cleared by a later turn", () => {
     const failures = new Failures(new StorageScope("own", new MemoryStorage()));
     failures.find([turnOf(1)], [FAILED]);
     expect(failures.last.value).toMatchObject({ name: "turn_9", isLocal: false, code: "model_refused" });
@@ -57,7 +57,7 @@ describe("the failures of a chat", () => {
     expect(failures.last.value).toBeNull();
   });
 
-  it("stay while what was on its way before them comes to its end", () => {
+  it("stay while earlier pending turns end", () => {
     const failures = new Failures(new StorageScope("own", new MemoryStorage()));
     failures.put(failedTurn(ASKED, "queue_full", ""), ["turn_1", "turn_2"]);
     failures.find([turnOf(1), turnOf(2)], []);
@@ -66,7 +66,7 @@ describe("the failures of a chat", () => {
     expect(failures.last.value).toBeNull();
   });
 
-  it("stay dismissed, also for who comes back later", () => {
+  it("stay dismissed after a reload", () => {
     const storage = new StorageScope("own", new MemoryStorage());
     const failures = new Failures(storage);
     failures.put(failedTurn(ASKED, "model_refused", ""), [null]);

@@ -9,20 +9,20 @@ function historyOf(chat: MadeUpChat, namesBranches = true): History {
   return new History(chat.read.bind(chat) as Chat["read"], new AbortController().signal, namesBranches);
 }
 
-describe("what is there and what was read of its end", () => {
-  it("are one row where they touch, and turns that are in both stay the same objects", () => {
+describe("known turns and a page of the end", () => {
+  it("are joined where they meet, and common turns stay the same objects", () => {
     const there = turnsOf(1, 4);
     const joined = continuation(there, turnsOf(4, 6));
     expect(joined?.map(({ number }) => number)).toEqual([1, 2, 3, 4, 5, 6]);
     expect(joined?.[3]).toBe(there[3]);
   });
 
-  it("are none where turns are missing between them, or they are of two branches", () => {
+  it("are not joined over a gap or across branches", () => {
     expect(continuation(turnsOf(1, 4), turnsOf(6, 8))).toBeNull();
     expect(continuation(turnsOf(1, 4), [turnOf(4, { id: "turn_4b", parent: "turn_3b" })])).toBeNull();
   });
 
-  it("end where the chat does, after an undo and after an edit", () => {
+  it("end with the chat, after an undo and an edit", () => {
     expect(continuation(turnsOf(1, 4), turnsOf(1, 2))?.length).toBe(2);
     const edited = turnOf(3, { id: "turn_3b" });
     expect(continuation(turnsOf(1, 4), [edited])?.map(({ id }) => id)).toEqual(["turn_1", "turn_2", "turn_3b"]);
@@ -31,7 +31,7 @@ describe("what is there and what was read of its end", () => {
 });
 
 describe("a history", () => {
-  it("is opened by its last page, however long it is", async () => {
+  it("opens with its last page, however long it is", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 10_000);
     const history = historyOf(chat);
@@ -42,7 +42,7 @@ describe("a history", () => {
     expect(history.hasOlder.value).toBe(true);
   });
 
-  it("grows at its beginning, on the branch that it shows, and once at a time", async () => {
+  it("reads older turns of its branch, one page at a time", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 100);
     const history = historyOf(chat);
@@ -54,7 +54,7 @@ describe("a history", () => {
     expect(numbers(history)).toEqual(turnsOf(1, 100).map(({ number }) => number));
   });
 
-  it("names no branch for readers by a link, who may not", async () => {
+  it("names no branch for readers by share link", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 100);
     const history = historyOf(chat, false);
@@ -63,7 +63,7 @@ describe("a history", () => {
     expect(chat.reads[1]).not.toHaveProperty("branch");
   });
 
-  it("reads little of what came since, and keeps what was read before", async () => {
+  it("reads a short page for new turns, and keeps the others", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 30);
     const history = historyOf(chat);
@@ -76,7 +76,7 @@ describe("a history", () => {
     expect(chat.reads.length).toBe(2);
   });
 
-  it("is read anew where it shows another branch, as far back as somebody looks", async () => {
+  it("is read again for another branch, as far back as the user has scrolled", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 60);
     const history = historyOf(chat);
@@ -88,7 +88,7 @@ describe("a history", () => {
     expect(history.turns.value.at(-1)?.id).toBe("turn_60b");
   });
 
-  it("drops an older page of a branch that is not shown any more", async () => {
+  it("drops an older page of a hidden branch", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 60);
     const history = historyOf(chat);
@@ -100,7 +100,7 @@ describe("a history", () => {
     expect(history.hasOlder.value).toBe(false);
   });
 
-  it("tells who asked meanwhile of what was read then", async () => {
+  it("returns the repeated read to callers during a read", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 1);
     const history = historyOf(chat);

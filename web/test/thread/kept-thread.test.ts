@@ -44,7 +44,7 @@ afterEach(() => {
 });
 
 describe("a message", () => {
-  it("is sent, told as it is answered, and in the history under the same name", async () => {
+  it("is sent, streamed, and in the history under the same name", async () => {
     await open();
     void thread.send("Hello");
     await rest();
@@ -56,7 +56,7 @@ describe("a message", () => {
     expect(thread.nameOf(thread.turns.value[0]!)).toBe(pending?.name);
   });
 
-  it("waits for the one before it to be taken, so that none overtakes another", async () => {
+  it("waits until the server has accepted the one before it", async () => {
     await open();
     for (const text of ["One", "Two", "Three"]) void thread.send(text);
     await rest();
@@ -70,7 +70,7 @@ describe("a message", () => {
     expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One", "Two", "Three"]);
   });
 
-  it("makes the chat once, however many first ones there are", async () => {
+  it("creates the chat once, however many first ones there are", async () => {
     await open(null);
     for (const text of ["One", "Two"]) void thread.send(text);
     await rest();
@@ -79,7 +79,7 @@ describe("a message", () => {
     expect([made.made.length, thread.id.value, made.chat.asked.length]).toEqual([1, "conv_1", 2]);
   });
 
-  it("is written down until a server has it", async () => {
+  it("is stored until a server has accepted it", async () => {
     await open(null);
     void thread.send("Hello");
     expect(made.storage.names("message ").length).toBe(1);
@@ -89,7 +89,7 @@ describe("a message", () => {
     expect(made.storage.names("message ").length).toBe(0);
   });
 
-  it("that fails leaves the history as it was, and can be asked for again under its name", async () => {
+  it("that fails leaves the history unchanged, and can be retried under its key", async () => {
     await open();
     void thread.send("Hello");
     await rest();
@@ -105,7 +105,7 @@ describe("a message", () => {
     expect(thread.turns.value.length).toBe(1);
   });
 
-  it("that was stopped is asked for again as another one", async () => {
+  it("that was stopped is retried under a new key", async () => {
     await open();
     void thread.send("Hello");
     await rest();
@@ -117,7 +117,7 @@ describe("a message", () => {
     expect(made.chat.asked[1]?.name).not.toBe(made.chat.asked[0]?.name);
   });
 
-  it("that no server has is taken back without one", async () => {
+  it("that no server has is withdrawn locally", async () => {
     await open();
     made.connection.value = "lost";
     void thread.send("Hello");
@@ -128,7 +128,7 @@ describe("a message", () => {
     expect(made.storage.names("message ")).toEqual([]);
   });
 
-  it("that a server has by all appearances is stopped there, and not taken back here, without a connection", async () => {
+  it("that a server has probably accepted is stopped there, also while offline", async () => {
     await open();
     void thread.send("Hello");
     await rest();
@@ -140,7 +140,7 @@ describe("a message", () => {
     expect(states()).toEqual(["Hello: stopping"]);
   });
 
-  it("is written down again when it is asked for again, until a server has it", async () => {
+  it("is stored again for a retry until a server has accepted it", async () => {
     await open();
     void thread.send("Hello");
     await rest();
@@ -155,7 +155,7 @@ describe("a message", () => {
     expect(made.storage.names("message ")).toEqual([]);
   });
 
-  it("that failed elsewhere is asked for again once, in however many tabs at once", async () => {
+  it("that failed elsewhere is retried once by several tabs", async () => {
     const failure = { code: "model_unavailable", message: "Away." };
     made.chat.attempts = [attemptOf("turn_1", { state: "failed", failure, endedAt: 2 })];
     await open();
@@ -168,7 +168,7 @@ describe("a message", () => {
     other.close();
   });
 
-  it("is stopped by the turn that it seems to be while it waits in line", async () => {
+  it("is stopped by its guessed turn while it is queued", async () => {
     await open();
     void thread.send("Hello");
     await rest();
@@ -177,7 +177,7 @@ describe("a message", () => {
     expect(made.chat.did).toEqual([["stop", { turn: "turn_7", policy: "discard" }]]);
   });
 
-  it("goes before those that wait if it interrupts", async () => {
+  it("precedes queued ones if it interrupts", async () => {
     await open();
     void thread.send("One");
     await rest();
@@ -189,7 +189,7 @@ describe("a message", () => {
     expect(states().map((each) => each.split(":")[0])).toEqual(["One", "Three", "Two"]);
   });
 
-  it("in the place of another is asked for as such", async () => {
+  it("that replaces another is sent as a replacement", async () => {
     made.chat.turns = turnsOf(1, 2);
     await open();
     void thread.edit(turnOf(1), "Otherwise");
@@ -203,11 +203,11 @@ describe("a message", () => {
   });
 });
 
-describe("a message that a tab has left behind", () => {
+describe("a message of a closed tab", () => {
   const body = '{"chat":"conv_1","input":"Hello"}';
   const unsent = { idempotencyKey: "left", baseUrl: "", body, headers: {}, recordedAt: 1 };
 
-  it("is one with the turn that runs", async () => {
+  it("is shown once with its running turn", async () => {
     made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
     thread = new KeptThread(made.session, "conv_1");
     made.shown.value = thread;
@@ -222,7 +222,7 @@ describe("a message that a tab has left behind", () => {
     expect(made.chat.followed).toEqual([]);
   });
 
-  it("takes the place of the same turn that was shown as somebody else's", async () => {
+  it("replaces the same turn that was shown as another tab's", async () => {
     made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
     await open();
     expect(thread.pending.value.map(({ isLocal }) => isLocal)).toEqual([false]);
@@ -236,7 +236,7 @@ describe("a message that a tab has left behind", () => {
     expect(made.chat.followed[0]?.stream.isClosed).toBe(true);
   });
 
-  it("is not sent again when it is too old, but told, and written again where it was written", async () => {
+  it("is reported and put back into the field when it is too old", async () => {
     made.chat.turns = turnsOf(1, 2);
     made.outbox.record(unsent);
     thread = new KeptThread(made.session, "conv_1");
@@ -251,7 +251,7 @@ describe("a message that a tab has left behind", () => {
     expect(thread.failed.value).toMatchObject({ code: "outcome_unknown" });
   });
 
-  it("stands before what waits for it, whichever was written first", async () => {
+  it("precedes messages that wait for it, whichever was written first", async () => {
     await open();
     void thread.resend(unsent, false);
     await rest();
@@ -264,7 +264,7 @@ describe("a message that a tab has left behind", () => {
     expect(states()).toEqual(["Wait: running", "Hello: queued"]);
   });
 
-  it("can be asked for again as what it was, in the place of another", async () => {
+  it("can be retried as the replacement that it was", async () => {
     await open();
     const body = '{"chat":"conv_1","regenerates":"turn_1"}';
     void thread.resend({ ...unsent, body }, false);
@@ -283,7 +283,7 @@ describe("a message that a tab has left behind", () => {
 });
 
 describe("a chat", () => {
-  it("says why it cannot be shown, and is shown once it can", async () => {
+  it("reports why it cannot be shown, and is shown once it can", async () => {
     made.chat.problem = new errors.ConversationNotFound("conversation_not_found", "There is none.");
     await open();
     expect([thread.problem.value, thread.isLoaded.value]).toEqual([made.chat.problem, false]);
@@ -293,7 +293,7 @@ describe("a chat", () => {
     expect([thread.problem.value, thread.isLoaded.value]).toEqual([null, true]);
   });
 
-  it("shows what was asked for elsewhere, from its beginning to its end", async () => {
+  it("shows a turn from elsewhere from start to end", async () => {
     await open();
     made.chat.attempts = [attemptOf("turn_1", { input: [said("From afar")] })];
     made.happens("turn.running", "turn_1");
@@ -306,7 +306,7 @@ describe("a chat", () => {
     expect([states(), thread.turns.value.length]).toEqual([[], 1]);
   });
 
-  it("shows what others have in line, and what it says once somebody tells", async () => {
+  it("shows queued turns of other tabs, and their input once received", async () => {
     await open();
     made.happens("turn.queued", "turn_5");
     await rest();
@@ -320,7 +320,7 @@ describe("a chat", () => {
     expect(states()).toEqual([]);
   });
 
-  it("tells apart what was asked for here and elsewhere at once, as soon as the server has", async () => {
+  it("distinguishes simultaneous local and other turns once the server has answered", async () => {
     await open();
     void thread.send("Mine");
     await rest();
@@ -333,7 +333,7 @@ describe("a chat", () => {
     expect(thread.pending.value.filter(({ isLocal }) => isLocal).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
   });
 
-  it("tells other tabs what was asked for here", async () => {
+  it("sends its turns to other tabs", async () => {
     await open();
     void thread.send("Hello");
     await rest();
@@ -345,7 +345,7 @@ describe("a chat", () => {
     expect(thread.tabMessages()).toEqual([telling]);
   });
 
-  it("reads all anew after a gap", async () => {
+  it("reads everything again after a gap", async () => {
     await open();
     const before = made.chat.reads.length;
     made.happens("gap");
@@ -353,7 +353,7 @@ describe("a chat", () => {
     expect(made.chat.reads.length).toBe(before + 1);
   });
 
-  it("is switched and undone, and shows what it shows then", async () => {
+  it("shows the current turns after a switch and an undo", async () => {
     made.chat.turns = turnsOf(1, 2);
     await open();
     await thread.undo();
@@ -363,7 +363,7 @@ describe("a chat", () => {
     expect(made.chat.did).toContainEqual(["switch", "branch_2"]);
   });
 
-  it("keeps what it shows when it cannot be read for a while", async () => {
+  it("keeps its turns while the server is unavailable", async () => {
     made.chat.turns = turnsOf(1, 2);
     await open();
     made.chat.problem = new errors.ServerUnavailable("server_unavailable", "Nobody there.");

@@ -80,13 +80,13 @@ async function watched(): Promise<{ one: Tab; other: Tab; leave: () => void }> {
   return { one, other, leave: () => leave() };
 }
 
-describe("messages whose tab has gone", () => {
+describe("messages of a closed tab", () => {
   afterEach(() => {
     vi.unstubAllGlobals();
     vi.useRealTimers();
   });
 
-  it("are sent by one tab, those that were asked for before those that waited", async () => {
+  it("are sent by one tab, sent ones before waiting ones", async () => {
     shareLocks();
     const storage = new MemoryStorage();
     const gone = new Tab(storage);
@@ -103,7 +103,7 @@ describe("messages whose tab has gone", () => {
     expect(other.sent).toEqual([]);
   });
 
-  it("are left to the tab that sends them, and taken over when that has gone", async () => {
+  it("are left to the tab that sends them until it closes", async () => {
     const { other, leave } = await watched();
     expect(other.sent).toEqual([]);
     leave();
@@ -111,7 +111,7 @@ describe("messages whose tab has gone", () => {
     expect(other.sent).toEqual(["sent"]);
   });
 
-  it("go before a message that is written while they are taken over", async () => {
+  it("precede a message that is written during the takeover", async () => {
     const { other, leave } = await watched();
     leave();
     await rest();
@@ -120,7 +120,7 @@ describe("messages whose tab has gone", () => {
     expect(other.sent).toEqual(["sent", "new"]);
   });
 
-  it("go before a message that is written before anybody noticed that they were left", async () => {
+  it("precede a message that is written before the takeover", async () => {
     vi.useFakeTimers();
     shareLocks();
     const storage = new MemoryStorage();
@@ -133,13 +133,13 @@ describe("messages whose tab has gone", () => {
     expect(other.sent).toEqual(["sent", "new"]);
   });
 
-  it("keep nobody waiting while their tab sends them", async () => {
+  it("do not delay other tabs while their tab sends them", async () => {
     const { other } = await watched();
     void other.outbox.sendInOrder("new", async () => void other.sent.push("new"));
     expect(other.sent).toEqual(["new"]); // at once
   });
 
-  it("that waited for a chat are sent to it once it is made, in the order in which they were written", async () => {
+  it("that wait for a chat are sent in order once it is created", async () => {
     vi.useFakeTimers(); // all of them at the same time
     shareLocks();
     const storage = new MemoryStorage();
@@ -155,7 +155,7 @@ describe("messages whose tab has gone", () => {
     expect(asked).toEqual([...names.map((name) => [name, "conv_1", true]), ["elsewhere", null, undefined]]);
   });
 
-  it("are not sent again if their end became known", async () => {
+  it("are not sent again if their outcome is known", async () => {
     const { one, other, leave } = await watched();
     one.client.forget("sent");
     leave();
@@ -163,7 +163,7 @@ describe("messages whose tab has gone", () => {
     expect(other.sent).toEqual([]);
   });
 
-  it("are told to be old when no server may know them again", async () => {
+  it("are reported as old when a server may have forgotten them", async () => {
     vi.useFakeTimers({ now: 1_000 });
     shareLocks();
     const storage = new MemoryStorage();
@@ -175,7 +175,7 @@ describe("messages whose tab has gone", () => {
     expect(tab.sent).toEqual(["written"]);
   });
 
-  it("are sent by each tab that is loaded where there are no locks: under their names, they happen once", async () => {
+  it("are sent by each loaded tab without locks, under the same keys", async () => {
     vi.stubGlobal("navigator", { onLine: true });
     const storage = new MemoryStorage();
     new Tab(storage).client.record(SENT);
@@ -187,7 +187,7 @@ describe("messages whose tab has gone", () => {
     expect(tab.sent).toEqual(["sent", "held"]);
   });
 
-  it("are none where what is stored is something else", async () => {
+  it("are ignored if the stored value is something else", async () => {
     shareLocks();
     const storage = new MemoryStorage();
     const tab = new Tab(storage);

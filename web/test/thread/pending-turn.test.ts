@@ -9,7 +9,7 @@ function running(): PendingTurn {
 }
 
 describe("a pending turn", () => {
-  it("takes in each event once, so that no character comes twice", () => {
+  it("applies each event once, so that no text repeats", () => {
     const one = running();
     for (const event of [STARTED, delta(2, "Hel"), delta(3, "lo"), delta(2, "Hel"), delta(3, "lo")]) one.apply(event);
     expect(one.text.value).toBe("Hello");
@@ -17,7 +17,7 @@ describe("a pending turn", () => {
     expect(one.state.value).toBe("running");
   });
 
-  it("has the text of a message in the message as soon as that is whole", () => {
+  it("moves its text into the item once that is complete", () => {
     const one = running();
     for (const event of [STARTED, delta(2, "Hi")]) one.apply(event);
     one.apply({ type: "item.done", number: 3, item: said("Hi", "assistant") });
@@ -25,7 +25,7 @@ describe("a pending turn", () => {
     expect(one.items.value).toEqual([said("Hi", "assistant")]);
   });
 
-  it("forgets what was told of it when it begins anew, and says so", () => {
+  it("drops its events when it is restarted, and reports that", () => {
     const one = running();
     for (const event of [STARTED, delta(2, "This never")]) one.apply(event);
     one.apply({ type: "turn.restarted", turn: "turn_2", attempt: 2 });
@@ -34,7 +34,7 @@ describe("a pending turn", () => {
     expect(one.text.value).toBe("This");
   });
 
-  it("forgets it also if it turns out to be another turn, and not if it is the same", () => {
+  it("drops its events for another turn id, and not for the same", () => {
     const one = running();
     for (const event of [STARTED, delta(2, "One")]) one.apply(event);
     one.turnId.value = null;
@@ -44,7 +44,7 @@ describe("a pending turn", () => {
     expect([one.text.value, one.isRestarted.value]).toEqual(["", true]);
   });
 
-  it("stays on its way to a stop, whatever comes before that", () => {
+  it("stays stopping, whatever events arrive", () => {
     const one = running();
     one.state.value = "stopping";
     for (const event of [STARTED, delta(2, "One")]) one.apply(event);
@@ -53,7 +53,7 @@ describe("a pending turn", () => {
     expect(one.state.value).toBe("ending");
   });
 
-  it("tells how it failed", () => {
+  it("reports its failure", () => {
     expect(running().apply(finished(1, "failed", "model_refused"))?.code).toBe("model_refused");
   });
 });

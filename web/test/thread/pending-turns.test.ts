@@ -9,14 +9,14 @@ function made(name: string, state: PendingState = "queued", isLocal = true): Pen
 const names = (pending: PendingTurns): string[] => pending.all.value.map(({ name }) => name);
 
 describe("pending turns", () => {
-  it("stands in the order in which it is to run", () => {
+  it("are in the order in which they run", () => {
     const pending = new PendingTurns();
     for (const each of [made("a", "running"), made("b"), made("c")]) pending.add(each);
     pending.add(made("first"), true);
     expect(names(pending)).toEqual(["a", "first", "b", "c"]);
   });
 
-  it("has what has begun before all that waits", () => {
+  it("have started ones before waiting ones", () => {
     const pending = new PendingTurns();
     const late = made("late");
     for (const each of [made("a", "running"), made("b"), late]) pending.add(each);
@@ -24,7 +24,7 @@ describe("pending turns", () => {
     expect(names(pending)).toEqual(["a", "late", "b"]);
   });
 
-  it("counts those before one that have not ended", () => {
+  it("count those before one that have not ended", () => {
     const pending = new PendingTurns();
     const last = made("last");
     for (const each of [made("a", "ending"), made("b", "running"), made("c"), last]) pending.add(each);
@@ -32,7 +32,7 @@ describe("pending turns", () => {
     expect(pending.first?.name).toBe("b");
   });
 
-  it("knows which of those from here nobody knows the turn of", () => {
+  it("find local ones without a turn id", () => {
     const pending = new PendingTurns();
     const elsewhere = made("other", "running", false);
     const [waits, asked] = [made("waits", "sending"), made("asked", "sending")];
@@ -51,7 +51,7 @@ describe("pending turns", () => {
     expect([pending.of("turn_1"), pending.isGuessed("turn_1"), pending.connections]).toEqual([asked, false, 0]);
   });
 
-  it("lets go of what has ended", () => {
+  it("drop ended ones", () => {
     const pending = new PendingTurns();
     const one = made("a");
     pending.add(one);

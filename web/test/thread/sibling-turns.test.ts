@@ -14,19 +14,19 @@ function branchingOf(chat: MadeUpChat): SiblingTurns {
 const sibling = (id: string, of: string): Sibling => ({ turn: turnOf(2, { id }), branch: of, isCurrent: false });
 
 describe("fork points", () => {
-  it("are those that they were made from", () => {
+  it("are the bases of branches", () => {
     expect(forkPoints([branch("a", null, 3, 0)])).toEqual(new Set());
     expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)])).toEqual(new Set(["turn_1"]));
     expect(forkPoints([branch("a", null, 3, 0), branch("b", null, 1, 0)])).toEqual(new Set([null]));
   });
 
-  it("are none where nothing was said yet", () => {
+  it("are empty for an empty chat", () => {
     expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 1, 1)])).toEqual(new Set());
   });
 });
 
 describe("siblings", () => {
-  it("are asked for only where there can be any", async () => {
+  it("are requested only at fork points", async () => {
     const chat = new MadeUpChat();
     chat.branchList = [branch("a", null, 3, 0)];
     const branching = branchingOf(chat);
@@ -36,7 +36,7 @@ describe("siblings", () => {
     expect(shown.map(({ value }) => value)).toEqual([null, null, null]);
   });
 
-  it("say which of how many is shown, and where the others are", async () => {
+  it("have the shown index and the branches of the others", async () => {
     const chat = new MadeUpChat();
     chat.branchList = [branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)];
     chat.siblingList = [sibling("turn_2", "a"), sibling("turn_2b", "b")];
@@ -49,7 +49,7 @@ describe("siblings", () => {
     expect(branching.of(turnOf(2))).toBe(shown);
   });
 
-  it("are looked for again when branches may have been made, if anybody wants to know", async () => {
+  it("are requested again after a change, if they were ever needed", async () => {
     const chat = new MadeUpChat();
     const branching = branchingOf(chat);
     await branching.refresh();
@@ -62,7 +62,7 @@ describe("siblings", () => {
     expect(shown.value?.branches.length).toBe(2);
   });
 
-  it("of turns that are not shown any more are forgotten", async () => {
+  it("of hidden turns are dropped", async () => {
     const chat = new MadeUpChat();
     const branching = branchingOf(chat);
     const shown = branching.of(turnOf(2));

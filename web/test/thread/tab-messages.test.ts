@@ -27,7 +27,7 @@ describe("tabs", () => {
     Channel.open = [];
   });
 
-  it("hear what the others ask for, of the same credential only", () => {
+  it("receive the turns of other tabs with the same credential", () => {
     const heard: TabMessage[] = [];
     const one = new TabMessages("own", () => {}, () => []);
     const other = new TabMessages("own", (message) => heard.push(message), () => []);
@@ -37,7 +37,7 @@ describe("tabs", () => {
     expect([other.of("turn_1"), stranger.of("turn_1"), one.of("turn_1")]).toEqual([TOLD, undefined, undefined]);
   });
 
-  it("that come later are told when they ask", () => {
+  it("that open later receive them on request", () => {
     const one = new TabMessages("own", () => {}, (chat) => (chat === "conv_1" ? [TOLD] : []));
     const other = new TabMessages("own", () => {}, () => []);
     other.requestAll("conv_2");
@@ -47,7 +47,7 @@ describe("tabs", () => {
     one.close();
   });
 
-  it("tell nobody where there are no channels", () => {
+  it("send nothing without channels", () => {
     vi.unstubAllGlobals();
     vi.stubGlobal("BroadcastChannel", undefined);
     Reflect.deleteProperty(globalThis, "BroadcastChannel");
@@ -55,7 +55,7 @@ describe("tabs", () => {
     expect(() => [alone.post(TOLD), alone.requestAll("conv_1"), alone.close()]).not.toThrow();
   });
 
-  it("tell nobody where a frame is denied them", () => {
+  it("send nothing where a frame is denied channels", () => {
     vi.stubGlobal("BroadcastChannel", function denied() {
       throw new DOMException("Denied.", "SecurityError");
     });

@@ -21,13 +21,13 @@ const steps = (parts: readonly TurnPart[]): string[] =>
 const answered = (...output: Item[]): readonly TurnPart[] => partsOf(turnOf(1, { output })).output;
 
 describe("the parts of a turn", () => {
-  it("pair calls with results by their occurrence", () => {
+  it("pair calls with results in order", () => {
     const later = [call("b", "1"), call("c", "2"), result("1", "y"), result("2", "z")];
     const parts = answered(call("a", "1"), result("1", "x"), ...later);
     expect(steps(parts)).toEqual(["a: done: x", "b: done: y", "c: done: z"]);
   });
 
-  it("say of each call what is known of it", () => {
+  it("have the state of each call", () => {
     const parts = answered(
       call("a", "1"),
       call("b", "2"),
@@ -42,13 +42,13 @@ describe("the parts of a turn", () => {
     expect(steps(runningParts([call("a", "1")]))).toEqual(["a: running: null"]);
   });
 
-  it("take a tool's own words for the tool's, however they begin", () => {
+  it("treat a tool's own text as output, however it begins", () => {
     const own = ["Not started: the queue was empty. 3 mails sent", "Not answered: nobody is at home", `${UNKNOWN} Or not?`];
     const parts = own.flatMap((words, at) => answered(call("a", `${at}`), result(`${at}`, words)));
     expect(steps(parts)).toEqual(own.map((words) => `a: done: ${words}`));
   });
 
-  it("have results that came with the next turn at their calls, and not there", () => {
+  it("show results from the next turn at their calls only", () => {
     const first = turnOf(1, { output: [call("a", "1")] });
     const next = turnOf(2, { input: [result("1", "x"), said("And?")] });
     expect(steps(partsOf(first, undefined, next).output)).toEqual(["a: done: x"]);
@@ -56,14 +56,14 @@ describe("the parts of a turn", () => {
     expect(steps(partsOf(next).input)).toEqual(["function: done: x"]);
   });
 
-  it("leave out what is hidden, and a result with its call", () => {
+  it("leave out hidden items, and a result with its call", () => {
     const turn = turnOf(1, { output: [call("a", "1"), result("1", "x"), said("Hi", "assistant")], hidden: [1] });
     expect(partsOf(turn).output).toMatchObject([{ kind: "text", text: "Hi" }]);
     expect(partsOf({ ...turn, hidden: [0, 2] }).input).toEqual([]);
     expect(partsOf({ ...turn, hidden: [2] }).output.length).toBe(1);
   });
 
-  it("lay out JSON, but never change a number by it", () => {
+  it("indent JSON without changing numbers", () => {
     const [laidOut] = answered(call("a", "1", { arguments: '{"n":1,"m":"a b"}' }));
     expect(laidOut).toMatchObject({ input: '{\n  "n": 1,\n  "m": "a b"\n}' });
     const [large] = answered(call("a", "1", { arguments: '{"n": 12345678901234567890}' }));
@@ -72,7 +72,7 @@ describe("the parts of a turn", () => {
     expect(broken).toMatchObject({ input: '{"n": ' });
   });
 
-  it("are texts, thoughts, pictures, files, notes, and steps of types that nobody knows", () => {
+  it("are text, reasoning, images, files, notes and unknown steps", () => {
     const content = [
       { type: "input_text", text: "See " },
       { type: "input_text", text: "this" },
@@ -98,7 +98,7 @@ describe("the parts of a turn", () => {
     expect(more.map(({ kind }) => kind)).toEqual(["reasoning", "other", "step", "text"]);
   });
 
-  it("survive items that are nothing like what is expected", () => {
+  it("tolerate malformed items", () => {
     const odd = [
       { type: "message" },
       { type: "message", role: "user", content: [{ type: "odd" }, { type: "input_image", image_url: 7 }] },
@@ -111,7 +111,7 @@ describe("the parts of a turn", () => {
     expect(() => inputParts(odd)).not.toThrow();
   });
 
-  it("are copied as the text that they are", () => {
+  it("are copied as Markdown", () => {
     const parts = answered(said("One", "assistant"), call("a", "1"), said("Two", "assistant"));
     expect(markdownOf(parts)).toBe("One\n\nTwo");
   });

@@ -43,8 +43,8 @@ class Scene {
 
 const lost = (): Error => new errors.ServerUnavailable("server_unavailable", "Nobody there.", { isRetryable: true });
 
-describe("a turn that was asked for here", () => {
-  it("is told to its end", async () => {
+describe("a local turn", () => {
+  it("is followed to its end", async () => {
     const scene = new Scene();
     await rest();
     scene.take("turn_1").tell(STARTED, delta(2, "Hello"), finished(3));
@@ -53,7 +53,7 @@ describe("a turn that was asked for here", () => {
     expect([scene.pending.text.value, scene.pending.turnId.value]).toEqual(["Hello", "turn_1"]);
   });
 
-  it("is let go of while nobody looks, and taken up behind the last event", async () => {
+  it("is released while hidden, and continued after the last event", async () => {
     const scene = new Scene();
     await rest();
     scene.take("turn_1").tell(STARTED, delta(2, "Hel"));
@@ -69,14 +69,14 @@ describe("a turn that was asked for here", () => {
     expect([scene.pending.text.value, scene.outcome?.kind]).toEqual(["Hello", "committed"]);
   });
 
-  it("is held until a server has it, though nobody looks", async () => {
+  it("is held until a server has accepted it, also while hidden", async () => {
     const scene = new Scene();
     scene.isShown.value = false;
     await rest();
     expect(scene.asked[0]?.isClosed).toBe(false);
   });
 
-  it("is read to its end though nobody looks, once somebody said that it has ended", async () => {
+  it("is read to its end while hidden, once a change reports its end", async () => {
     const scene = new Scene();
     await rest();
     scene.take("turn_1").tell(STARTED);
@@ -90,7 +90,7 @@ describe("a turn that was asked for here", () => {
     expect(scene.outcome).toEqual({ kind: "committed" });
   });
 
-  it("is not held while it waits far back in line", async () => {
+  it("is not held while it is far back in the queue", async () => {
     const scene = new Scene();
     scene.before.value = 1;
     await rest();
@@ -104,7 +104,7 @@ describe("a turn that was asked for here", () => {
     expect(scene.read.length).toBe(1);
   });
 
-  it("is asked for again, and begins anew, if the process that ran it died while nobody looked", async () => {
+  it("is requested again if its process died while it was hidden", async () => {
     const scene = new Scene();
     await rest();
     scene.take("turn_1").tell(STARTED, delta(2, "This never"));
@@ -121,7 +121,7 @@ describe("a turn that was asked for here", () => {
     expect([scene.pending.text.value, scene.pending.isRestarted.value]).toEqual(["This", true]);
   });
 
-  it("is never asked for again by itself if it was the model that failed", async () => {
+  it("is not requested again if the model failed", async () => {
     const scene = new Scene();
     await rest();
     scene.take("turn_1").tell(STARTED, finished(2, "failed", "model_refused"));
@@ -130,7 +130,7 @@ describe("a turn that was asked for here", () => {
     expect(scene.asked.length).toBe(1);
   });
 
-  it("waits for a lost connection, and goes on where it was", async () => {
+  it("waits for a lost connection, and continues", async () => {
     vi.useFakeTimers();
     try {
       const scene = new Scene();
@@ -149,7 +149,7 @@ describe("a turn that was asked for here", () => {
     }
   });
 
-  it("is asked for again when it was withdrawn from the line, or waited there for too long", async () => {
+  it("is requested again if it was withdrawn from the queue or waited too long", async () => {
     const scene = new Scene();
     await rest();
     scene.asked[0]?.fail(new errors.WaitEnded("wait_ended", "Too long."));
@@ -160,7 +160,7 @@ describe("a turn that was asked for here", () => {
     expect([scene.asked.length, scene.outcome]).toEqual([3, null]);
   });
 
-  it("is asked for a bounded number of times", async () => {
+  it("is requested a limited number of times", async () => {
     const scene = new Scene();
     for (let time = 0; time < 30 && !scene.outcome; time += 1) {
       await rest();
@@ -171,7 +171,7 @@ describe("a turn that was asked for here", () => {
     expect(scene.asked.length).toBeLessThan(20);
   });
 
-  it("ends where it is taken back", async () => {
+  it("ends when it is withdrawn", async () => {
     const scene = new Scene();
     await rest();
     scene.withdrawal.abort();
@@ -179,7 +179,7 @@ describe("a turn that was asked for here", () => {
     expect([scene.asked[0]?.isClosed, scene.outcome?.kind]).toEqual([true, "gone"]);
   });
 
-  it("fails with what the server refuses it for", async () => {
+  it("fails with the server's refusal", async () => {
     const scene = new Scene();
     await rest();
     const refused = new errors.QueueFull("queue_full", "Too many.");
@@ -189,8 +189,8 @@ describe("a turn that was asked for here", () => {
   });
 });
 
-describe("a turn that was asked for elsewhere", () => {
-  it("is read, and never asked for", async () => {
+describe("a turn of another tab", () => {
+  it("is read, and never requested", async () => {
     const scene = new Scene(false);
     await rest();
     expect(scene.read[0]).toMatchObject({ turn: "turn_1", after: 0 });
@@ -199,7 +199,7 @@ describe("a turn that was asked for elsewhere", () => {
     expect(scene.outcome).toMatchObject({ kind: "failed", problem: { code: "process_died" } });
   });
 
-  it("is gone when nothing is told of it", async () => {
+  it("is gone if it has no events", async () => {
     const scene = new Scene(false);
     await rest();
     scene.read[0]?.stream.end();
@@ -207,7 +207,7 @@ describe("a turn that was asked for elsewhere", () => {
     expect(scene.outcome).toEqual({ kind: "gone" });
   });
 
-  it("says that somebody stopped it", async () => {
+  it("reports that a user stopped it", async () => {
     const scene = new Scene(false);
     await rest();
     scene.read[0]?.stream.tell(STARTED, finished(2, "discarded"));

@@ -84,8 +84,8 @@ async function talk(text: string, answer: string): Promise<void> {
   await sent;
 }
 
-describe("a chat that is not kept", () => {
-  it("asks with all that was said, and says that it is not to be kept", async () => {
+describe("a temporary chat", () => {
+  it("sends the whole conversation, and asks not to store it", async () => {
     await talk("One", "Two");
     await talk("Three", "Four");
     expect(shown()).toEqual([
@@ -100,7 +100,7 @@ describe("a chat that is not kept", () => {
     expect(thread.turns.value[1]?.details).toMatchObject({ model: "demo", usage: { prompt_tokens: 1 } });
   });
 
-  it("shows an answer as it comes, thoughts before it", async () => {
+  it("streams an answer, reasoning first", async () => {
     const sent = thread.send("One");
     expect(thread.pending.value[0]?.state.value).toBe("sending");
     const answering = await next(1);
@@ -117,7 +117,7 @@ describe("a chat that is not kept", () => {
     expect([thread.pending.value, turn && thread.nameOf(turn)]).toEqual([[], pending?.name]);
   });
 
-  it("answers one at a time; what waits in line can be withdrawn", async () => {
+  it("answers one message at a time; queued ones can be withdrawn", async () => {
     const first = thread.send("One");
     const second = thread.send("Two");
     const third = thread.send("Three");
@@ -155,7 +155,7 @@ describe("a chat that is not kept", () => {
   it.each([
     ["interrupt", ["One", "Half", "Two"]],
     ["rollback", ["Two"]],
-  ] as const)("has what runs make room: %s", async (onBusy, told) => {
+  ] as const)("applies the busy policy: %s", async (onBusy, told) => {
     const first = thread.send("One");
     (await next(1)).say("Half");
     await vi.waitFor(() => expect(thread.pending.value[0]?.text.value).toBe("Half"));
@@ -169,7 +169,7 @@ describe("a chat that is not kept", () => {
     expect(shown().at(-1)).toEqual(["completed", "Two", "Done"]);
   });
 
-  it("is as it was before what failed, which can be asked again", async () => {
+  it("is unchanged by a failure, which can be retried", async () => {
     await talk("One", "Two");
     refusal = new Response(JSON.stringify({ error: { code: "model_refused", message: "No." } }), { status: 400 });
     await thread.send("Three");
@@ -184,7 +184,7 @@ describe("a chat that is not kept", () => {
     expect(shown().at(-1)).toEqual(["completed", "Three", "Four"]);
   });
 
-  it("has a message said otherwise, and answered anew", async () => {
+  it("replaces an edited message and its answer", async () => {
     await talk("One", "Two");
     await talk("Three", "Four");
     const [first] = thread.turns.value;
@@ -205,7 +205,7 @@ describe("a chat that is not kept", () => {
     expect(shown()).toEqual([["completed", "Won", "Also"]]);
   });
 
-  it("is gone when the page is, and can be begun anew when that comes back", async () => {
+  it("is gone with the page, and empty after a restore from the cache", async () => {
     await talk("One", "Two");
     const sent = thread.send("Three");
     const answering = await next(2);

@@ -18,7 +18,7 @@ afterEach(() => {
 });
 
 describe("a lost connection", () => {
-  it("is shown and said for as long as it is lost, and no longer", () => {
+  it("is shown and announced while it is lost", () => {
     const connection = signal<ConnectionState>("connecting");
     const notices = new Notices();
     const session = { feed: { connection }, notices } as unknown as Session;

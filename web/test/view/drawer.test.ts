@@ -6,7 +6,7 @@ import { Drawer } from "../../src/view/drawer";
 const storage = (): StorageScope => new StorageScope("own", new MemoryStorage());
 
 describe("the list beside the chat", () => {
-  it("is put away until somebody shows it again, also after a reload", () => {
+  it("stays hidden until it is shown again, also after a reload", () => {
     const here = storage();
     const drawer = new Drawer(here, false);
     expect([drawer.isShown.value, drawer.isOver.value]).toEqual([true, false]);
@@ -17,7 +17,7 @@ describe("the list beside the chat", () => {
     expect(new Drawer(here, false).isShown.value).toBe(true);
   });
 
-  it("is over the chat where there is no room, until somebody goes on", () => {
+  it("covers the chat on narrow screens until the user moves on", () => {
     const here = storage();
     const drawer = new Drawer(here, true);
     expect([drawer.isShown.value, drawer.isOver.value]).toEqual([false, false]);
@@ -28,7 +28,7 @@ describe("the list beside the chat", () => {
     expect(here.names()).toEqual([]);
   });
 
-  it("says once where the focus goes", () => {
+  it("takes the focus once", () => {
     const drawer = new Drawer(storage(), true);
     drawer.open("search");
     expect(drawer.takesFocus("chats")).toBe(false);

@@ -19,7 +19,7 @@ afterEach(() => {
 });
 
 describe("a view that throws", () => {
-  it("is told of, and what is beside it stays as it is", () => {
+  it("is replaced by an error, and the views beside it stay", () => {
     act(() =>
       render(
         <>
@@ -39,7 +39,7 @@ describe("a view that throws", () => {
     expect(console.error).toHaveBeenCalled();
   });
 
-  it("is tried again for something else", () => {
+  it("is tried again for another subject", () => {
     const show = (of: string) =>
       act(() =>
         render(

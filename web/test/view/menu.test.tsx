@@ -33,7 +33,7 @@ afterEach(() => {
 });
 
 describe("a menu", () => {
-  it("opens at its first entry, and says so", () => {
+  it("opens with its first entry focused and aria-expanded set", () => {
     const button = shown("Rename", "line", "Delete");
     expect(button.getAttribute("aria-expanded")).toBe("false");
     click(button);
@@ -41,7 +41,7 @@ describe("a menu", () => {
     expect(here()).toBe("Rename");
   });
 
-  it("is walked with arrow keys, letters, Home and End", () => {
+  it("moves the focus with arrow keys, letters, Home and End", () => {
     const button = shown("Rename", "Pin", "Delete");
     button.focus();
     press("ArrowUp");
@@ -58,7 +58,7 @@ describe("a menu", () => {
     expect(here()).toBe("Delete");
   });
 
-  it.each(["Escape", "Tab"])("goes back to its button with %s", (key) => {
+  it.each(["Escape", "Tab"])("returns the focus to its button with %s", (key) => {
     const button = shown("Rename");
     click(button);
     press(key);
@@ -67,7 +67,7 @@ describe("a menu", () => {
     expect(chosen).not.toHaveBeenCalled();
   });
 
-  it("closes before it does what was chosen, so that this may take the focus", () => {
+  it("closes before it runs an action, which may take the focus", () => {
     const button = shown({ label: "Rename", run: () => chosen(String(document.activeElement === button)) });
     click(button);
     click(document.activeElement!);
@@ -75,7 +75,7 @@ describe("a menu", () => {
     expect(list()).toBe(null);
   });
 
-  it("stays for what must be said twice, with the focus where it was", () => {
+  it("stays open and focused for an action that needs a second press", () => {
     const button = shown({ label: "Delete", staysOpen: true, run: () => chosen("once") });
     click(button);
     click(document.activeElement!);
@@ -85,7 +85,7 @@ describe("a menu", () => {
     expect(chosen.mock.calls).toEqual([["once"], ["twice"]]);
   });
 
-  it("tells that it has closed when what was chosen is done", () => {
+  it("reports that it has closed after the action", () => {
     const told: string[] = [];
     const entries = [{ label: "Delete", run: () => told.push("chosen") }];
     const hear = (isOpen: boolean): unknown => told.push(String(isOpen));
@@ -95,13 +95,13 @@ describe("a menu", () => {
     expect(told).toEqual(["true", "chosen", "false"]);
   });
 
-  it("does nothing of what is disabled", () => {
+  it("ignores disabled items", () => {
     click(shown({ label: "Pin", isDisabled: true, run: () => chosen("Pin") }));
     click(document.activeElement!);
     expect(chosen).not.toHaveBeenCalled();
   });
 
-  it("closes when somebody clicks elsewhere, and leaves the focus there", () => {
+  it("closes on a click outside, and leaves the focus there", () => {
     const elsewhere = document.body.appendChild(document.createElement("button"));
     click(shown("Rename"));
     act(() => void elsewhere.dispatchEvent(new Event("pointerdown", { bubbles: true })));
@@ -111,7 +111,7 @@ describe("a menu", () => {
     elsewhere.remove();
   });
 
-  it("tells choices from things to do", () => {
+  it("distinguishes choices from actions", () => {
     click(shown({ label: "Dark", isChecked: true, run: () => chosen("Dark") }, "Rename"));
     const roles = [...list()!.children].map((each) => [each.getAttribute("role"), each.getAttribute("aria-checked")]);
     expect(roles).toEqual([

@@ -9,7 +9,7 @@ const shown = (): string | undefined => document.documentElement.dataset["theme"
 afterEach(() => delete document.documentElement.dataset["theme"]);
 
 describe("the theme", () => {
-  it("is the system's until somebody chooses, and the chosen one from then on", () => {
+  it("is the system's until the user chooses one", () => {
     const storage = new StorageScope("own", new MemoryStorage());
     const theme = new Theme(storage, null);
     expect([theme.name.value, shown()]).toEqual(["system", undefined]);
@@ -20,14 +20,14 @@ describe("the theme", () => {
     expect([shown(), storage.names()]).toEqual([undefined, []]);
   });
 
-  it("is what the address asks for at first", () => {
+  it("is the one in the address at first", () => {
     const storage = new StorageScope("own", new MemoryStorage());
     storage.set("theme", "dark");
     new Theme(storage, addressOptions("?theme=light").theme);
     expect(shown()).toBe("light");
   });
 
-  it("is no other than those there are", () => {
+  it("ignores unknown names", () => {
     expect(addressOptions("?theme=pink").theme).toBe(null);
     const storage = new StorageScope("own", new MemoryStorage());
     storage.set("theme", "pink");

@@ -113,8 +113,8 @@ function Choices({ id, choice, onChoose, isOpen, box }: ChoicesProps) {
           tabIndex={0}
           aria-activedescendant={active}
         >
-          {found.map((name, place) => (
-            <Choice key={name} id={`${id}-${place}`} name={name} place={place} at={at} choice={choice} take={take} />
+          {found.map((name, index) => (
+            <Choice key={name} id={`${id}-${index}`} name={name} index={index} at={at} choice={choice} take={take} />
           ))}
         </ul>
       ) : (
@@ -151,21 +151,21 @@ function ModelFilter({ field, list, active, filter }: ModelFilterProps) {
 interface ChoiceProps {
   readonly id: string;
   readonly name: string;
-  readonly place: number;
+  readonly index: number;
   readonly at: Signal<number>;
   readonly choice: ModelChoice;
   readonly take: (name: string) => void;
 }
 
-function Choice({ id, name, place, at, choice, take }: ChoiceProps) {
+function Choice({ id, name, index, at, choice, take }: ChoiceProps) {
   const isChosen = name === choice.name.value;
   return (
     <li
       id={id}
       role="option"
-      class={place === at.value ? "active" : undefined}
+      class={index === at.value ? "active" : undefined}
       aria-selected={isChosen}
-      onPointerMove={() => (at.value = place)}
+      onPointerMove={() => (at.value = index)}
       onClick={() => take(name)}
     >
       <span class="menu-icon">{isChosen && <CheckIcon size={16} />}</span>

@@ -72,9 +72,9 @@ function Group({ title, shortcuts }: { title: string; shortcuts: readonly Shortc
         {shortcuts.map(({ name, keys }) => (
           <div key={name}>
             <dt>
-              {keys.map((each, place) => (
+              {keys.map((each, index) => (
                 <span key={each}>
-                  {place > 0 && strings.shortcuts.or}
+                  {index > 0 && strings.shortcuts.or}
                   {keyLabels(each).map((key) => (
                     <kbd key={key}>{key}</kbd>
                   ))}

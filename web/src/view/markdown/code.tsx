@@ -10,15 +10,15 @@ interface CodeProps {
 }
 
 export function CodeView({ text, language = "" }: CodeProps) {
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   const block = useRef<CodeBlock | null>(null);
   useLayoutEffect(() => {
     if (block.current?.language === language) {
       block.current.show(text, false);
     } else {
       block.current = new CodeBlock(text, language);
-      place.current?.replaceChildren(block.current.element);
+      container.current?.replaceChildren(block.current.element);
     }
   }, [text, language]);
-  return <div class="markdown code-view" ref={place} />;
+  return <div class="markdown code-view" ref={container} />;
 }

@@ -11,7 +11,7 @@ interface ImageProps {
 }
 
 export function ImageView({ address, alt = "" }: ImageProps) {
-  const place = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => place.current?.replaceChildren(imageElement(address, alt)), [address, alt]);
-  return <div class="markdown" ref={place} />;
+  const container = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => container.current?.replaceChildren(imageElement(address, alt)), [address, alt]);
+  return <div class="markdown" ref={container} />;
 }

@@ -13,14 +13,14 @@ interface MarkdownProps {
 }
 
 export function MarkdownView({ text, isGrowing = false }: MarkdownProps) {
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   const shown = useRef<MarkdownRenderer | null>(null);
   useLayoutEffect(() => {
-    shown.current ??= new MarkdownRenderer(place.current as HTMLElement);
+    shown.current ??= new MarkdownRenderer(container.current as HTMLElement);
     if (typeof text === "string") shown.current.show(text, isGrowing);
     else return effect(() => shown.current?.show(text.value, isGrowing));
     return undefined;
   }, [text, isGrowing]);
   useLayoutEffect(() => () => shown.current?.close(), []);
-  return <div class="markdown" ref={place} />;
+  return <div class="markdown" ref={container} />;
 }

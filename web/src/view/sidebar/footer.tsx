@@ -18,7 +18,7 @@ export function SidebarFooter({ session, theme, drawer }: { session: Session; th
       {maySignOut ? (
         <Menu
           label={strings.account.signedInAs(owner)}
-          class="quiet-button who"
+          class="quiet-button owner"
           entries={[{ label: strings.account.signOut, icon: <SignOutIcon />, run: () => session.controls.signOut() }]}
         >
           <UserIcon />
@@ -27,7 +27,7 @@ export function SidebarFooter({ session, theme, drawer }: { session: Session; th
           </span>
         </Menu>
       ) : (
-        <span class="who one-line quiet-text" dir="auto" title={owner}>
+        <span class="owner one-line quiet-text" dir="auto" title={owner}>
           {owner}
         </span>
       )}

@@ -12,7 +12,7 @@ export interface ListEntry {
 /** The lines of a list, their indexes, and the scrolling element. */
 export interface ListLines<Line extends ListEntry = ListEntry> {
   readonly lines: readonly Line[];
-  readonly places: ReadonlyMap<string, number>;
+  readonly indexes: ReadonlyMap<string, number>;
   readonly scroller: { readonly current: HTMLElement | null };
 }
 
@@ -23,10 +23,10 @@ export function useLineHeight(height: number, touchHeight: number): number {
 }
 
 /** Keep the focus when lines change; if its line is gone, focus the one in its place. */
-export function useStableFocus({ lines, places, scroller }: ListLines, active: string | undefined) {
+export function useStableFocus({ lines, indexes, scroller }: ListLines, active: string | undefined) {
   const focus = useRef<string | null>(null);
   const isDrawing = useRef(true);
-  const before = useRef(places);
+  const before = useRef(indexes);
   isDrawing.current = true;
   useEffect(() => {
     const leave = ({ relatedTarget }: FocusEvent): void => {
@@ -40,28 +40,28 @@ export function useStableFocus({ lines, places, scroller }: ListLines, active: s
     const id = focus.current;
     if (id !== null && document.activeElement === document.body) {
       const at = Math.min(before.current.get(id) ?? 0, lines.length - 1);
-      const around = [...lines.slice(at), ...lines.slice(0, at).reverse()];
-      const near = places.has(id) ? id : (around.find(isChoice)?.id ?? active);
-      focus.current = near ?? null;
-      if (near !== undefined) lineMain(scroller.current!, near)?.focus({ preventScroll: true });
+      const candidates = [...lines.slice(at), ...lines.slice(0, at).reverse()];
+      const next = indexes.has(id) ? id : (candidates.find(isChoice)?.id ?? active);
+      focus.current = next ?? null;
+      if (next !== undefined) lineMain(scroller.current!, next)?.focus({ preventScroll: true });
     }
-    before.current = places;
+    before.current = indexes;
     isDrawing.current = false;
   });
   return focus;
 }
 
 /** Keep visible lines in place when lines change above them. */
-export function useScrollAnchor({ lines, places, scroller }: ListLines, height: number): () => void {
+export function useScrollAnchor({ lines, indexes, scroller }: ListLines, height: number): () => void {
   const anchor = useRef<{ id: string; below: number } | null>(null);
   const remember = (): void => {
     const { scrollTop } = scroller.current!;
     const at = Math.ceil(scrollTop / height);
     const line = lines.slice(at, at + 3).find(isChoice);
-    anchor.current = line && scrollTop > 0 ? { id: line.id, below: places.get(line.id)! * height - scrollTop } : null;
+    anchor.current = line && scrollTop > 0 ? { id: line.id, below: indexes.get(line.id)! * height - scrollTop } : null;
   };
   useLayoutEffect(() => {
-    const at = anchor.current && places.get(anchor.current.id);
+    const at = anchor.current && indexes.get(anchor.current.id);
     if (at != null) {
       const top = at * height - anchor.current!.below;
       if (Math.abs(top - scroller.current!.scrollTop) > 1) scroller.current!.scrollTop = top;

@@ -27,15 +27,15 @@ interface SidebarProps {
 export function SidebarView({ session, reveal, leave }: SidebarProps) {
   const state = useMemo(() => new SidebarState(session), [session]);
   useEffect(() => () => state.close(), [state]);
-  const here = session.threads.current.value?.id.value ?? null;
+  const current = session.threads.current.value?.id.value ?? null;
   useEffect(() => {
-    const look = (): void => {
-      if (document.visibilityState !== "hidden") session.chats.markSeen(here);
+    const markSeen = (): void => {
+      if (document.visibilityState !== "hidden") session.chats.markSeen(current);
     };
-    look();
-    document.addEventListener("visibilitychange", look);
-    return () => document.removeEventListener("visibilitychange", look);
-  }, [session, here]);
+    markSeen();
+    document.addEventListener("visibilitychange", markSeen);
+    return () => document.removeEventListener("visibilitychange", markSeen);
+  }, [session, current]);
   const kind = session.chats.kind.value;
   return (
     <nav class="sidebar" aria-label={strings.chats.lists.chats}>
@@ -197,7 +197,7 @@ function ListView({ state }: { state: SidebarState }) {
   );
   const isWhole = chats.isWhole.value;
   const count = rows.length;
-  const here = session.threads.current.value?.id.value ?? null;
+  const current = session.threads.current.value?.id.value ?? null;
   return (
     <>
       <Note session={session} />
@@ -208,7 +208,7 @@ function ListView({ state }: { state: SidebarState }) {
         height={2.25}
         touchHeight={2.75}
         count={isWhole ? count : -1}
-        active={active.value ?? here}
+        active={active.value ?? current}
         onActive={(id) => (active.value = id)}
         onNeed={(needed) => void chats.need(needed)}
         onKey={kind === "deleted" ? undefined : (event, { line }) => line.kind === "chat" && act(state, event, line)}

@@ -42,14 +42,14 @@ export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line
   const { lines, onKey, onActive } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const height = useLineHeight(props.height, props.touchHeight);
-  const places = useMemo(() => new Map(lines.map(({ id }, at) => [id, at])), [lines]);
-  const all = { lines, places, scroller };
-  const chosen = props.active !== null && places.has(props.active) ? props.active : firstChoice(lines)?.id;
+  const indexes = useMemo(() => new Map(lines.map(({ id }, at) => [id, at])), [lines]);
+  const all = { lines, indexes, scroller };
+  const chosen = props.active !== null && indexes.has(props.active) ? props.active : firstChoice(lines)?.id;
   const focus = useStableFocus(all, chosen);
-  const { shown, page, look } = useVisibleLines(all, height, focus.current, props.onNeed);
+  const { shown, page, measure } = useVisibleLines(all, height, focus.current, props.onNeed);
   const go = (id: string): void => {
     scrollTo(all, id, height);
-    look();
+    measure();
     focus.current = id;
     onActive(id);
     lineMain(scroller.current!, id)?.focus({ preventScroll: true });
@@ -58,7 +58,7 @@ export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line
     <div
       ref={scroller}
       class="lines"
-      onScroll={look}
+      onScroll={measure}
       onFocusIn={({ target }) => {
         const id = (target as HTMLElement).closest<HTMLElement>("[data-line]")?.dataset["line"];
         if (id === undefined) return;
@@ -66,9 +66,9 @@ export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line
         if (id !== props.active) onActive(id);
       }}
       onKeyDown={(event) => {
-        const line = lines[places.get(focus.current ?? "") ?? -1];
+        const line = lines[indexes.get(focus.current ?? "") ?? -1];
         if (line === undefined || isTyping(event.target)) return;
-        const next = isLineMain(event.target) ? lineForKey(event, lines, places.get(line.id)!, page) : undefined;
+        const next = isLineMain(event.target) ? lineForKey(event, lines, indexes.get(line.id)!, page) : undefined;
         if (next === undefined) return onKey?.(event, line);
         event.preventDefault();
         go(next.id);
@@ -97,40 +97,40 @@ export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line
 }
 
 /** Which lines are rendered: the visible ones, some around them, and the focused one. `page`: how many are visible.
- * `look`: measure again. */
+ * `measure`: measure again. */
 function useVisibleLines(all: ListLines, height: number, focused: string | null, onNeed: (count: number) => void) {
-  const { lines, places, scroller } = all;
+  const { lines, indexes, scroller } = all;
   const first = useSignal(0);
-  const seen = useSignal(30);
+  const visibleCount = useSignal(30);
   const anchor = useScrollAnchor(all, height);
-  const look = (): void => {
+  const measure = (): void => {
     const { scrollTop, clientHeight } = scroller.current!;
     first.value = Math.floor(scrollTop / height);
-    seen.value = Math.ceil(clientHeight / height) + 1;
+    visibleCount.value = Math.ceil(clientHeight / height) + 1;
     anchor();
   };
-  const latest = useRef(look);
-  latest.current = look;
+  const latest = useRef(measure);
+  latest.current = measure;
   useLayoutEffect(() => {
-    look();
+    measure();
     const watch = new ResizeObserver(() => latest.current());
     watch.observe(scroller.current!);
     return () => watch.disconnect();
   }, [height]);
-  const needed = first.value + 2 * seen.value + OVERSCAN;
+  const needed = first.value + 2 * visibleCount.value + OVERSCAN;
   useEffect(() => onNeed(needed), [needed, lines]);
-  const from = Math.max(0, Math.min(first.value, lines.length - seen.value) - OVERSCAN);
-  const to = Math.min(lines.length, first.value + seen.value + OVERSCAN);
+  const from = Math.max(0, Math.min(first.value, lines.length - visibleCount.value) - OVERSCAN);
+  const to = Math.min(lines.length, first.value + visibleCount.value + OVERSCAN);
   const shown = Array.from({ length: Math.max(0, to - from) }, (_, at) => from + at);
-  const kept = places.get(focused ?? "");
-  if (kept !== undefined && kept < from) shown.unshift(kept);
-  if (kept !== undefined && kept >= to) shown.push(kept);
-  return { shown, page: seen.value - 2, look };
+  const focusedIndex = indexes.get(focused ?? "");
+  if (focusedIndex !== undefined && focusedIndex < from) shown.unshift(focusedIndex);
+  if (focusedIndex !== undefined && focusedIndex >= to) shown.push(focusedIndex);
+  return { shown, page: visibleCount.value - 2, measure };
 }
 
 /** Scroll a line and its heading into view. */
-function scrollTo({ lines, places, scroller }: ListLines, id: string, height: number): void {
-  const at = places.get(id)!;
+function scrollTo({ lines, indexes, scroller }: ListLines, id: string, height: number): void {
+  const at = indexes.get(id)!;
   const view = scroller.current!;
   const top = (lines[at - 1]?.number === undefined ? at - 1 : at) * height;
   const end = (at + 1) * height;

@@ -27,8 +27,8 @@ export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | nu
   ];
   return (
     <>
-      {all.map((part, place) => (
-        <PartView key={place} part={part} />
+      {all.map((part, index) => (
+        <PartView key={index} part={part} />
       ))}
     </>
   );
@@ -47,7 +47,7 @@ export function PartView({ part }: { part: TurnPart | Growing }) {
     case "reasoning":
       return <ThoughtPart text={part.text} />;
     case "picture":
-      return <ImageView address={part.url} alt={part.words} />;
+      return <ImageView address={part.url} alt={part.alt} />;
     case "file":
       return <p class="chip">{part.name}</p>;
     case "step":

@@ -21,7 +21,7 @@ export function FailureCard({ session, thread, failed }: FailureProps) {
       aria-label={strings.failure.card}
       data-failed={failed.code}
     >
-      <p class="failure-words">
+      <p class="failure-reason">
         {isStopped ? <StopIcon size={16} /> : <WarningIcon size={16} />}
         <strong>{safeText(message)}</strong>
       </p>

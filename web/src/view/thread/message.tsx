@@ -14,9 +14,9 @@ const MAX_LINES = 24;
 export function MessageView({ parts }: { parts: readonly TurnPart[] }) {
   if (parts.length === 0) return null;
   return (
-    <div class="asked">
-      {parts.map((part, place) => (
-        <MessagePart key={place} part={part} />
+    <div class="input">
+      {parts.map((part, index) => (
+        <MessagePart key={index} part={part} />
       ))}
     </div>
   );

@@ -121,9 +121,9 @@ export class ScrollPosition {
   #restoreAnchor(box: HTMLElement): void {
     const edge = box.getBoundingClientRect().top;
     for (const { row, offset } of this.#anchors) {
-      const there = box.querySelector<HTMLElement>(`[data-row="${CSS.escape(row)}"]`);
-      if (!there) continue;
-      const moved = there.getBoundingClientRect().top - edge - offset;
+      const anchor = box.querySelector<HTMLElement>(`[data-row="${CSS.escape(row)}"]`);
+      if (!anchor) continue;
+      const moved = anchor.getBoundingClientRect().top - edge - offset;
       if (Math.abs(moved) >= 1) box.scrollTop += moved;
       return;
     }
@@ -144,8 +144,8 @@ function anchorsIn(box: HTMLElement): Anchor[] {
     if ((rows[middle] as HTMLElement).getBoundingClientRect().bottom <= edge) low = middle + 1;
     else high = middle;
   }
-  return [low, low - 1, low + 1, low + 2].flatMap((place) => {
-    const row = rows[place];
+  return [low, low - 1, low + 1, low + 2].flatMap((index) => {
+    const row = rows[index];
     return row ? [{ row: row.dataset["row"] as string, offset: row.getBoundingClientRect().top - edge }] : [];
   });
 }

@@ -90,9 +90,9 @@ function useRowViews(session: Session, thread: Thread, rows: readonly ThreadRow[
     const isLast = at === rows.length - 1;
     const known = [row.turn, row.pending, before, after, isLast];
     const old = cache.current.get(row.name);
-    const isSame = old?.known.every((each, place) => each === known[place]);
-    const given = { session, thread, row, before, after, isLast };
-    const view = old && isSame ? old.view : <TurnRow key={row.name} {...given} />;
+    const isSame = old?.known.every((each, index) => each === known[index]);
+    const props = { session, thread, row, before, after, isLast };
+    const view = old && isSame ? old.view : <TurnRow key={row.name} {...props} />;
     next.set(row.name, { known, view });
     return view;
   });

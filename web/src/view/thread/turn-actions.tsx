@@ -35,7 +35,7 @@ export function MessageActions({ session, turn, parts, edit }: MessageProps) {
   if (!turn) return <div class="turn-actions of-message" />;
   return (
     <div class="turn-actions of-message">
-      <CopyButton session={session} label={strings.turn.copyMessage} text={text} selected=".asked" />
+      <CopyButton session={session} label={strings.turn.copyMessage} text={text} selected=".input" />
       {session.mayRun && (
         <button
           type="button"
@@ -115,7 +115,7 @@ interface CopyProps {
   readonly label: string;
   readonly text: string;
   /** The part of the turn to select where copying is forbidden. */
-  readonly selected: ".asked" | ".answer";
+  readonly selected: ".input" | ".answer";
 }
 
 function CopyButton({ session, label, text, selected }: CopyProps) {

@@ -29,7 +29,7 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
     .filter((each) => each.state.value !== "ending").length;
   const isWaiting = state === "queued" || (state === "sending" && before > 0 && !isOffline);
   return (
-    <div class="turn-state" data-standing={state}>
+    <div class="turn-state">
       {pending.isRestarted.value && (
         <Line icon={<InfoIcon size={16} />}>{strings.turn.restarted}</Line>
       )}
@@ -65,7 +65,7 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
 export function EndStateView({ turn }: { turn: Turn }) {
   if (turn.kind === "completed") return null;
   return (
-    <div class="turn-state" data-standing={turn.kind}>
+    <div class="turn-state">
       {turn.kind === "interrupted" ? (
         <Line icon={<StopIcon size={16} />}>{strings.turn.interrupted}</Line>
       ) : (

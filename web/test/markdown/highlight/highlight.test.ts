@@ -9,8 +9,8 @@ function told(code: string, language: string): [string, string | null][] {
   });
 }
 
-describe("marks", () => {
-  it("tell what is what, of each letter once", () => {
+describe("highlight spans", () => {
+  it("cover each letter once", () => {
     expect(told(`def f(x):\n    return "<&>" # 'a'`, "python")).toEqual([
       ["def", "code-keyword"],
       [" ", null],
@@ -24,7 +24,7 @@ describe("marks", () => {
     ]);
   });
 
-  it("tell calls from words of the language", () => {
+  it("distinguish calls from keywords", () => {
     const kinds = told("if (f(x)) while(y) { const z = /[/]a/g; return new Map<string>(`${1}`) }", "typescript");
     expect(kinds.filter(([, kind]) => kind !== null)).toEqual([
       ["if", "code-keyword"],
@@ -58,7 +58,7 @@ describe("marks", () => {
     ["ruby", 'def f(a) = :b # c\n@d = "e#{a}"'],
     ["lua", "--[[ a\n]] local x = [[b]] -- c"],
     ["bash", 'for a in $(ls); do echo "$a"; done'],
-  ])("leave no letter out: %s", (language, code) => {
+  ])("leave out no letter: %s", (language, code) => {
     expect(
       told(code, language)
         .map(([text]) => text)
