@@ -336,7 +336,7 @@ def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_origin
     expect(page).to_have_title(re.compile("^abc<img"))
     expect(page.locator(".step-name").first).to_contain_text("abc<img")
     expect(page.locator(".usage")).to_contain_text("abc<img")
-    expect(page.locator(".who")).to_contain_text("abc<img")
+    expect(page.locator(".owner")).to_contain_text("abc<img")
     page.get_by_role("button", name="Copy message").click()
     expect(page.get_by_text("Copied")).to_be_attached()
     assert page.evaluate("navigator.clipboard.readText()") == f"Look for the needle {NAME}"

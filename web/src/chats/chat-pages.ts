@@ -1,4 +1,4 @@
-/** The chats of one list: pages as far as they were read, kept current by the change feed. */
+/** The chats of one list: the pages read so far, updated by the change feed. */
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type ChatInfo, type Client, type Page } from "turnledger";

@@ -14,7 +14,7 @@ export class ConfirmDelete {
     return this.#armed;
   }
 
-  /** Press once. Returns whether this is the second press, and the action is to run. */
+  /** Press once. Returns whether this is the second press, which confirms. */
   press(id: string): boolean {
     const isSecond = this.#armed.peek() === id;
     this.disarm();

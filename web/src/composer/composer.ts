@@ -78,7 +78,7 @@ export class Composer {
     () => this.thread.isKept && this.#text.value.length > this.#composers.drafts.maxLength,
   );
 
-  /** Why nothing can be sent here, or null. Messages wait for a lost connection, so that is not a reason. */
+  /** Why sending is blocked, or null. A lost connection is no reason: messages wait for it. */
   readonly blockedReason: ReadonlySignal<string | null> = computed(() => {
     const problem = this.thread.problem.value;
     if (!this.#session.mayRun) return strings.composer.readOnly;
@@ -122,7 +122,7 @@ export class Composer {
     void this.thread.stop({ policy });
   }
 
-  /** Put the failed text before what is written. */
+  /** Put the failed text before the text in the field. */
   restoreOffered(): void {
     const offered = this.offered.peek();
     if (offered === null) return;

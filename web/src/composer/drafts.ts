@@ -25,7 +25,7 @@ interface StoredDraft {
   readonly by: string;
 }
 
-/** Receives what another tab wrote for a key; empty: it was sent or removed there. */
+/** Receives the draft that another tab wrote; empty: it was sent or removed there. */
 type DraftListener = (text: string) => void;
 
 export class Drafts {
@@ -93,7 +93,7 @@ export class Drafts {
     for (const [name, text] of waiting) this.#set(name, text);
   }
 
-  /** Listen to what other tabs write, until the returned function is called. */
+  /** Listen to drafts of other tabs, until the returned function is called. */
   listen(name: string, listener: DraftListener): () => void {
     const listeners = this.#listeners.get(name) ?? new Set();
     this.#listeners.set(name, listeners.add(listener));
@@ -109,7 +109,7 @@ export class Drafts {
   }
 
   #set(name: string, text: string): boolean {
-    // New chats are separate in each tab: keep what another tab wrote for its own.
+    // New chats are separate in each tab: keep the draft that another tab wrote for its own.
     const stored = this.#stored(name);
     const isForeign = stored !== null && stored.by !== this.#tab && stored.text !== this.#taken;
     if (text === "" && name === NEW_CHAT && isForeign) return true;
@@ -117,7 +117,7 @@ export class Drafts {
     this.#last = Math.max(Date.now(), this.#last + 1);
     const value = JSON.stringify({ text, at: this.#last, by: this.#tab } satisfies StoredDraft);
     if (text === "") {
-      // Other tabs learn that it is empty; after a mere lack of room they keep what they show.
+      // Other tabs learn that it is empty; if the storage is only full, they keep their text.
       this.#storage.set(PREFIX + name, value);
       return this.#storage.set(PREFIX + name, null);
     }

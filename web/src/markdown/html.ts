@@ -85,7 +85,7 @@ const OPTIONS: MarkedOptions = {
   renderer: new TextRenderer(),
 };
 
-/** The HTML of a block: its items one by one, and what is around them. */
+/** The HTML of a block: its items one by one, and the tags around them. */
 export interface BlockHtml {
   readonly start: string;
   readonly items: readonly string[];

@@ -41,7 +41,7 @@ function loadOnRequest(url: URL, alt: string): HTMLElement {
   const loadButton = button("picture-load", strings.markdown.loadImageFrom(url.host), () =>
     container.replaceChildren(imageFrame(url, alt, container)),
   );
-  // The whole URL goes to its server, including what is hidden behind the host name.
+  // The server receives the whole URL, not only the shown host.
   loadButton.title = url.href.slice(0, MAX_ALT);
   container.append(loadButton);
   if (alt !== "") container.append(element("span", { class: "picture-alt", dir: "auto" }, alt));

@@ -1,4 +1,4 @@
-/** Make untrusted text safe to display: it can neither reorder the text around it nor hide what it says. */
+/** Make untrusted text safe to display: it can neither reorder the text around it nor hide parts of itself. */
 
 /** Embeddings, overrides and isolates reorder all text after them, up to an end that may never come. */
 const REORDERING = "\\u202a-\\u202e\\u2066-\\u2069";

@@ -1,6 +1,6 @@
 /** Split growing text, line by line, into independent segments.
  *
- * Where a segment ends depends only on the complete lines up to there. So it never changes, however the text goes on,
+ * Where a segment ends depends only on the complete lines up to there. So it never changes, however the text continues,
  * and a growing text costs as much as its last segment. Only link definitions reach across segments.
  */
 

@@ -21,7 +21,7 @@ export class Router {
   readonly #only: string | null;
   readonly #keeps: boolean;
   readonly #storage: StorageScope;
-  /** Whether navigating away would lose what is shown; then the user has to confirm it. */
+  /** Whether navigating away would lose turns; then the user has to confirm it. */
   wouldLose: () => boolean = () => false;
   #last = 0;
   /** The route of a new chat that has its id now, and so no longer the address `#new`. */
@@ -43,7 +43,7 @@ export class Router {
     return this.#route;
   }
 
-  /** The route that waits for the user's confirmation, because it would lose what is shown; null if there is none. */
+  /** The route that waits for the user's confirmation, because it would lose turns; null if there is none. */
   get leaving(): ReadonlySignal<Route | null> {
     return this.#leaving;
   }
@@ -81,7 +81,7 @@ export class Router {
     if (id && at && at >= performance.timeOrigin) history.replaceState(null, "", `#${id}`);
   }
 
-  /** Go to the waiting route, and lose what is shown. */
+  /** Go to the waiting route, and lose the turns. */
   leave(): void {
     const to = this.#leaving.peek();
     this.stay();

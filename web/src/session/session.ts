@@ -1,4 +1,4 @@
-/** A signed-in user: the client, the chats, and what is open. */
+/** A signed-in user: the client, the chats, and the open threads. */
 
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";

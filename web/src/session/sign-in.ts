@@ -163,14 +163,14 @@ export class SignIn {
     this.#state.value = state;
   }
 
-  /** Signing in failed: a token may help, or waiting, or nothing. */
+  /** Signing in failed: ask for a token, wait and retry, or give up. */
   #failed(problem: unknown): void {
     if (problem instanceof errors.LinkNotValid) {
       return this.#endVisit(strings.visit.brokenLink, strings.visit.invalidLink);
     }
     if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
     const { status = null, retryAfter = null } = problem instanceof TurnledgerError ? problem : {};
-    // The server cannot know what the address names.
+    // The address names something invalid, such as a scope.
     if (status === 400) return this.#refuse(strings.signIn.invalidAddress, errorText(problem));
     const title = status === 429 ? strings.signIn.serverCrowded : strings.signIn.serverAway;
     this.#move({ kind: "waiting", title, why: errorText(problem) });

@@ -1,4 +1,4 @@
-/** The last failed turn of a chat: its reason as text, and whether it is still worth showing. */
+/** The last failed turn of a chat: its reason as text, and whether it is still shown. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";

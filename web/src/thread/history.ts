@@ -88,7 +88,7 @@ export class History {
         this.#before.value = page.before;
       });
     } catch (problem) {
-      // The branch was deleted: a change reports what is shown instead.
+      // The branch was deleted: a change reports the new one.
       if (!(problem instanceof errors.BranchNotFound)) throw problem;
     } finally {
       this.#isReadingOlder = false;

@@ -117,7 +117,7 @@ export class KeptThread implements Thread {
     return this.#names.get(turn.id) ?? turn.id;
   }
 
-  /** Read the current turns, and find what runs. */
+  /** Read the current turns, and find running ones. */
   async load(from?: number): Promise<void> {
     try {
       const page = await this.#history.catchUp(from);
@@ -191,7 +191,7 @@ export class KeptThread implements Thread {
     const isOffline = pending.isOffline.peek() || isLost || !navigator.onLine;
     const isAccepted = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
     const isUnsent = !pending.isSent.peek() || (isOffline && !isAccepted);
-    if (isUnsent && this.#sender.withdraw(pending)) return; // as far as known, no server has it
+    if (isUnsent && this.#sender.withdraw(pending)) return; // no server is known to have it
     pending.state.value = "stopping";
     try {
       const guess = (): string | null => (pending.isDoubtful ? null : pending.guess.value);

@@ -8,13 +8,13 @@ import type { SendOptions } from "./thread";
 
 /** Milliseconds after which a server may have forgotten a message: sent again, it could run twice. */
 const MAX_RESEND_AGE = 23 * 3_600_000;
-/** Milliseconds before this tab checks whether another tab sends what it has stored. */
+/** Milliseconds before this tab checks whether another tab sends a message that it stored. */
 const CHECK_DELAY = 1_000;
 const PREFIX = "message ";
-/** Milliseconds until this tab surely sees removals by another one: locks are faster than storage. */
+/** Milliseconds until removals by another tab are visible here: locks are faster than storage. */
 const STORAGE_DELAY = 1_000;
 
-/** A message that was not sent yet: its chat does not exist, or another message goes first. */
+/** A message that was not sent yet: its chat does not exist yet, or another message is sent first. */
 export interface WrittenMessage {
   readonly name: string;
   /** The chat, or the key and the options it is created with. `wasMade`: it had no id when this was stored. */
@@ -37,8 +37,8 @@ interface OutboxHandler {
 }
 
 /** The tab that sends a message holds its lock. The next tab that gets the lock while the message is still stored
- * becomes its sender: exactly one of all tabs. Without locks, each tab sends what it finds when it loads; idempotency
- * keys make sure that each message still runs once. */
+ * becomes its sender: exactly one of all tabs. Without locks, each tab sends the messages that it finds when it loads;
+ * idempotency keys make sure that each message still runs once. */
 export class TabOutbox {
   readonly #storage: StorageScope;
   readonly #outbox: Outbox;

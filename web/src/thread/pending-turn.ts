@@ -14,7 +14,7 @@ export class PendingTurn {
   readonly isLocal: boolean;
   /** Empty until known. */
   readonly input: Signal<readonly Item[]>;
-  /** The turn that it replaces; later turns are hidden meanwhile. */
+  /** The turn that it replaces; later turns are hidden while it runs. */
   readonly replaces: string | null;
   readonly turnId = signal<string | null>(null);
   /** The turn that it probably is, before the server has answered the request. */
@@ -32,7 +32,7 @@ export class PendingTurn {
   readonly startedAt = signal<number | null>(null);
   /** Whether the connection is lost. The turn continues, and is shown again after a reconnect. */
   readonly isOffline = signal(false);
-  /** Whether it was restarted, and what was shown before is void. */
+  /** Whether it was restarted, and its earlier events are void. */
   readonly isRestarted = signal(false);
   /** Whether a change reported its end, so that it is read to its end even if hidden. */
   readonly isOver = signal(false);

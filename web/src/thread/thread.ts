@@ -10,7 +10,7 @@ export interface FailedTurn {
   readonly name: string;
   readonly text: string;
   readonly input: readonly Item[];
-  /** The turn that it was to replace. */
+  /** The turn that it should have replaced. */
   readonly replaces: string | null;
   /** The error code, as `model_unavailable`; `turn_stopped` if a user stopped it and nothing was kept. */
   readonly code: string;
@@ -78,7 +78,7 @@ export interface Thread {
 
   /** Null if there are none, or if not known yet: the first read requests them. */
   siblings(turn: Turn): ReadonlySignal<Siblings | null>;
-  /** Show another branch; `from`: the number of the turn that is to stay visible. */
+  /** Show another branch; `from`: the number of the turn that stays visible. */
   switch(branch: string, from?: number): Promise<void>;
   undo(): Promise<void>;
   /** Fork a chat up to a turn, and return the id of the new one; null if that failed, which is reported. */

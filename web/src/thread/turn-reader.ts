@@ -76,7 +76,7 @@ export class TurnReader {
         if (isOver()) return { kind: "gone" };
         if (isMissing(problem)) {
           if (!source.request || isRequest) return { kind: "failed", problem };
-          forget(); // a retry learns what became of it
+          forget(); // a retry learns its outcome
         } else if (problem instanceof errors.WaitEnded && source.request) {
           forget();
         } else if (isLost(problem)) {

@@ -15,7 +15,7 @@ export interface OutgoingMessage {
   readonly replaces: string | null;
   /** Whether a closed tab had already sent it. */
   readonly wasSent?: boolean;
-  /** Whether it goes before queued turns. */
+  /** Whether it runs before queued turns. */
   readonly skipsQueue?: boolean;
   /** Request the turn under its name; a retry waits for `beforeRetry`. */
   request(beforeRetry: () => Promise<void>): TurnStream;
@@ -88,7 +88,7 @@ export class TurnSender {
     }
   }
 
-  /** Withdraw a message that no server has, as far as known. Returns whether it was sent from here. */
+  /** Withdraw a message that no server is known to have. Returns whether this tab sent it. */
   withdraw(pending: PendingTurn): boolean {
     const withdrawal = this.#withdrawals.get(pending);
     withdrawal?.abort();

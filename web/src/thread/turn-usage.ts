@@ -1,4 +1,4 @@
-/** Tokens and time that a turn used, as far as its runner reports them. */
+/** Tokens and time that a turn used, if its runner reports them. */
 
 import type { Turn } from "turnledger";
 import { safeText } from "../markdown/safe-text";

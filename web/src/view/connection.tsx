@@ -25,7 +25,7 @@ export function ConnectionView({ session }: { session: Session }) {
   );
 }
 
-/** Whether the server cannot be reached, as far as the browser and the session know. */
+/** Whether the browser is offline or the session has lost its server. */
 export function useOffline(session: Session): ReadonlySignal<boolean> {
   const isOnline = useSignal(navigator.onLine);
   useEffect(() => {

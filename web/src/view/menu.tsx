@@ -101,7 +101,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
   const list = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const shown = list.current!;
-    // In the top layer, so that no box clips it. Without popovers its fixed position has to do.
+    // In the top layer, so that no box clips it. Browsers without popovers use its fixed position.
     if ("showPopover" in shown) shown.showPopover();
     position(shown, button);
     itemsOf(shown).at(begin === "first" ? 0 : -1)?.focus({ preventScroll: true });

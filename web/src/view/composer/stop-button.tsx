@@ -1,4 +1,4 @@
-/** Stop a running answer and keep it as far as it got, or discard it. */
+/** Stop a running answer, and keep or discard its text so far. */
 
 import type { Composer } from "../../composer/composer";
 import { StopIcon, TrashIcon, DownIcon } from "../icons";

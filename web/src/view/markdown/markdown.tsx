@@ -8,7 +8,7 @@ import "../../style/markdown.css";
 interface MarkdownProps {
   /** A signal is subscribed to here, so that nothing around it renders again. */
   readonly text: string | ReadonlySignal<string>;
-  /** Whether more text is to come. */
+  /** Whether more text will arrive. */
   readonly isGrowing?: boolean;
 }
 
