@@ -28,6 +28,7 @@ SHORT_FORMS = {
     "bench.limits": ["--quick"],
     "bench.listen": ["--quick"],
     "bench.live_updates": ["--quick"],
+    "bench.pages": ["--turns", "3"],
     "bench.soak": ["--quick"],
     "bench.stops": ["--rounds", "2"],
     "bench.wakeups": ["--rounds", "2"],

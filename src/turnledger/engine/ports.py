@@ -139,7 +139,11 @@ class Tables(EndedTables, Protocol):
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
         """Advance the time of the last interaction, never set it back: a reader of pages must not see a chat
-        twice. Changes nothing else."""
+        twice. Changes nothing else.
+
+        A store may leave a time that is less than a minute old, if no list of its owner would have another
+        order and nothing lapses or resets by it.
+        """
         ...
 
     async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:

@@ -81,6 +81,24 @@ class CatalogueEntries(Contract):
         reset = await here.ledger.reset("k")
         assert {each.id for each in await there.list_chats()} == {chat.id, forked.id, reset.id}
 
+    async def test_list_order_follows_the_last_turn_of_each_chat(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chats = [await here.chat(title=title) for title in "abcd"]
+        await chats[1].update(archived=True)
+        used, dice = list("abcd"), Random(4)
+        for _ in range(20):
+            stage.clock.advance(dice.choice((0.5, 10, 70)))
+            chat = dice.choice(chats[:3])
+            for _ in range(dice.choice((1, 3))):
+                stage.clock.advance(0.1)
+                await exchange(chat, "q")
+            title = chat.as_opened.title
+            assert title is not None
+            used.remove(title)
+            used.insert(0, title)
+            assert "".join(await titles(there, archived=None)).startswith(used[0])
+        assert await titles(there, archived=None) == [*used[:3], "d"]
+
     async def test_list_shows_a_running_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
