@@ -89,9 +89,11 @@ def bare(folder: Path, count: int, body: bytes) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__)
     parser.add_argument("--turns", type=int, default=200)
-    count = parser.parse_args().turns
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    options = parser.parse_args()
+    count = options.turns
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name).resolve()
         file, written = asyncio.run(turns(folder, count))
         names, size = owners(file), int.from_bytes(file.read_bytes()[16:18], "big")
         connection = apsw.Connection(str(file))
