@@ -15,14 +15,14 @@ from turnledger.engine.conversations.read import (
     BranchesRequest,
     InfoRequest,
     ListedBranch,
-    SetAside,
+    SetAsideAttempt,
     TurnPageRequest,
     attempts_page,
     branches,
     hidden_in,
-    in_force,
-    info,
-    summary,
+    instructions_in_force,
+    read_conversation,
+    read_entry,
     turns_page,
     whole_history,
 )
@@ -340,9 +340,9 @@ class Chat:
     async def instructions(self) -> tuple[Item, ...]:
         """Return the instructions that apply to the next turn, unless it brings its own."""
         request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
-        return await self._process.store.read(in_force, request)
+        return await self._process.store.read(instructions_in_force, request)
 
-    async def attempts(self, *, limit: int = 50, most_bytes: int | None = None) -> list[SetAside]:
+    async def attempts(self, *, limit: int = 50, most_bytes: int | None = None) -> list[SetAsideAttempt]:
         """Return the attempts outside the history: running, failed, discarded; newest first. With
         `most_bytes` the page ends before it is larger, but has at least one."""
         page = replace(self._page(None, limit), most_bytes=most_bytes)
@@ -399,13 +399,13 @@ class Chat:
     async def info(self) -> Conversation:
         """Return the conversation as it is: title, metadata, revision, times."""
         request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
-        return await self._process.store.read(info, request)
+        return await self._process.store.read(read_conversation, request)
 
     async def summary(self) -> ChatEntry:
         """Return the conversation as a list shows it: with its number of turns, preview, and whether a turn
         runs."""
         request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
-        return await self._process.store.read(summary, request)
+        return await self._process.store.read(read_entry, request)
 
     async def update(
         self,

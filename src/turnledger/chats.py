@@ -7,13 +7,13 @@ from typing import Any, Unpack
 
 from turnledger.chat import Chat
 from turnledger.engine.admission import Authorization, persist_admitted
-from turnledger.engine.conversations.catalogue import ListChats, NamedChatRequest, list_page, named_chat
-from turnledger.engine.conversations.read import HomeRequest, home_of
+from turnledger.engine.conversations.catalogue import ChatByKeyRequest, ListChats, chat_by_key, list_page
+from turnledger.engine.conversations.read import TurnConversationRequest, conversation_of_turn
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
 from turnledger.engine.conversations.search import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.feed import ChangeReader, newest_position
-from turnledger.engine.lifecycle.create import NamedRequest, ResetRequest, make, named_by
+from turnledger.engine.lifecycle.create import KeyRequest, ResetRequest, create_chat, find_by_key
 from turnledger.engine.lifecycle.create import reset as reset_key
 from turnledger.engine.lifecycle.delete import delete_for, restore_for
 from turnledger.engine.limits import usage
@@ -117,7 +117,9 @@ class Chats:
         target = self._target(id, conversation_key, create, reset, **details)
         request, found = ResolveRequest(target, process.clock.due_ms(), process.limits.quota), None
         if idempotency_key is not None:
-            found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
+            found = await process.persist(
+                create_chat, make_request(process, target, idempotency_key), Sync.DISK
+            )
         elif id is not None or conversation_key is not None:
             found = await process.store.read(resolve_settled, request)
         if found is None:
@@ -129,8 +131,8 @@ class Chats:
         """Open the chat of a turn that is committed, running, waiting or failed. Raises TurnNotFound,
         ConversationDeleted or ConversationExpired."""
         process = self._process
-        request = HomeRequest(self.owner, TurnId(turn), process.clock.due_ms(), self._within)
-        return self._chat(await process.store.read(home_of, request))
+        request = TurnConversationRequest(self.owner, TurnId(turn), process.clock.due_ms(), self._within)
+        return self._chat(await process.store.read(conversation_of_turn, request))
 
     async def named(self, conversation_key: str) -> Page:
         """Return a page with the chat that a conversation_key names, or an empty page; creates nothing.
@@ -140,7 +142,7 @@ class Chats:
         """
         process = self._process
         target = self._target(None, conversation_key, create=False)
-        return await process.store.read(named_chat, NamedChatRequest(target, process.clock.due_ms()))
+        return await process.store.read(chat_by_key, ChatByKeyRequest(target, process.clock.due_ms()))
 
     async def reset(self, conversation_key: str, *, replaces: str | None = None) -> Chat:
         """Give the key to a fresh chat with the same settings, also where it names none or an expired one.
@@ -157,7 +159,7 @@ class Chats:
         assert fresh is not None  # noqa: S101 - for the type checker
         seen = ConversationId(replaces) if replaces is not None else None
         if seen is None:
-            seen = await process.store.read(named_by, NamedRequest(self.owner, scope, conversation_key))
+            seen = await process.store.read(find_by_key, KeyRequest(self.owner, scope, conversation_key))
         now = process.clock.due_ms()
         request = ResetRequest(
             self.owner,

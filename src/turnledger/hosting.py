@@ -18,7 +18,7 @@ from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations.catalogue import NameRequest, name_by_model
 from turnledger.engine.feed import ChangeReader
 from turnledger.engine.lane.lease import Probe
-from turnledger.engine.lifecycle.create import NamedRequest, named_by
+from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.validation import check_details
@@ -102,8 +102,8 @@ class Host:
 
     async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
         """Return whether a conversation_key names an existing chat; creates none."""
-        request = NamedRequest(owner, scope, conversation_key)
-        return await self._process.store.read(named_by, request) is not None
+        request = KeyRequest(owner, scope, conversation_key)
+        return await self._process.store.read(find_by_key, request) is not None
 
     async def name_by_model(self, id: str, title: str, *, owner: str = OWNER) -> Conversation | None:
         """Give a chat a title that a model made, if it has none or only its first words: never over a title

@@ -10,11 +10,11 @@ from turnledger.engine.access.shares import (
     ExchangeRequest,
     ListShares,
     RevokeShare,
-    SharesSeen,
+    ShareView,
+    check_exchange,
     create,
     exchange,
     list_shares,
-    look,
     revoke,
 )
 from turnledger.engine.process import Process
@@ -151,8 +151,8 @@ class Shares:
             due=process.clock.due_ms(),
         )
         # Refusals need only a read: guessed codes do not hold up writers.
-        arrival = await process.store.read(look, request)
-        if not arrival.is_again:
+        arrival = await process.store.read(check_exchange, request)
+        if not arrival.is_repeated:
             if arrives is not None:
                 arrives()
             arrival = await process.persist(exchange, request)
@@ -170,7 +170,7 @@ class Shares:
         """Return a page of links in any state, the newest first: those of one owner, or of all, that lead to
         nothing outside `within`. `before` is the last id of the previous page."""
         cursor = None if before is None else ShareId(before)
-        request = ListShares(SharesSeen(owner, within, only_chats), cursor, check_limit(limit))
+        request = ListShares(ShareView(owner, within, only_chats), cursor, check_limit(limit))
         return await self._process.store.read(list_shares, request)
 
     async def revoke(
@@ -189,7 +189,7 @@ class Shares:
         the calling token: one made by another token revokes links to chats of its owner, and those that it or
         a descendant made.
         """
-        seen = SharesSeen(owner, within, only_chats)
+        seen = ShareView(owner, within, only_chats)
         request = RevokeShare(ShareId(id), seen, self._process.clock.now_ms(), by)
         return await self._process.persist(revoke, request)
 

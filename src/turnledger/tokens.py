@@ -14,7 +14,7 @@ from turnledger.engine.access.tokens import (
     find,
     find_all,
     list_tokens,
-    note_uses,
+    record_uses,
     revoke,
     secret_of,
 )
@@ -139,10 +139,10 @@ class Tokens:
         """Return 32 secret bytes that all processes with access to the store share."""
         return await self._process.store.read(secret_of, None)
 
-    async def note_uses(self, uses: Mapping[TokenId, int]) -> None:
+    async def record_uses(self, uses: Mapping[TokenId, int]) -> None:
         """Record when tokens were last used, many at once; in milliseconds since 1970, and only forward."""
         if uses:
-            await self._process.persist(note_uses, uses, Sync.PROCESS)
+            await self._process.persist(record_uses, uses, Sync.PROCESS)
 
 
 def _scopes(given: Iterable[TokenScope | str]) -> frozenset[TokenScope]:

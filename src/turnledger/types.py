@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnledger.chats import Chats
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.conversations.read import SetAside
+from turnledger.engine.conversations.read import SetAsideAttempt
 from turnledger.engine.conversations.search import Hit, SearchPage
 from turnledger.engine.lifecycle.moves import Sibling
 from turnledger.engine.ports import Runner
@@ -42,7 +42,7 @@ __all__ = [
     "Runner",
     "SearchPage",
     "SentMessages",
-    "SetAside",
+    "SetAsideAttempt",
     "Sibling",
     "TitleSource",
     "TurnBlock",

@@ -18,7 +18,7 @@ from turnledger.engine.attempt.takeover import forget, take_over
 from turnledger.engine.conversations.catalogue import name_by_model
 from turnledger.engine.conversations.flags import flag
 from turnledger.engine.conversations.resolve import update
-from turnledger.engine.lifecycle.create import make, reset
+from turnledger.engine.lifecycle.create import create_chat, reset
 from turnledger.engine.lifecycle.delete import delete, restore
 from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.transfer.import_write import import_chat
@@ -32,7 +32,7 @@ from turnledger.testing.store_contract.stage import Stage
 
 BROKEN: list[tuple[Action, list[Patch]]] = [
     (power_loss.commit, [unsynced(commit)]),
-    (power_loss.create, [unsynced(make)]),
+    (power_loss.create, [unsynced(create_chat)]),
     (power_loss.begin_in_new_conversation, undemanded("_lane")),
     (power_loss.start_tool, [unsynced(record)]),
     (power_loss.stop, [unsynced(end, request_stop)]),

@@ -659,7 +659,7 @@ async def test_engine_whose_retry_follows_its_claim_to_another_conversation_fail
     stage: Stage, monkeypatch: pytest.MonkeyPatch, is_failed: bool
 ) -> None:
     monkeypatch.setattr(
-        client_retries, "is_target", lambda target, conversation: target.may_mean(conversation)
+        client_retries, "is_target", lambda target, conversation: target.may_repeat(conversation)
     )
     with pytest.raises((AssertionError, TurnledgerError)):
         await TestKeylessRetries().test_later_try_runs_in_the_conversation_that_its_key_names_now(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TIMES, TURNS
-from turnledger.engine.history.line import up_to
+from turnledger.engine.history.line import line_through
 from turnledger.engine.ports import Tables
 from turnledger.model.access.token import Token, TokenScope
 from turnledger.model.conversation import (
@@ -187,7 +187,7 @@ class AddBranch:
         of_source = await live(tables, CONVERSATIONS.index(source.conversation))
         line: tuple[Stretch, ...] = ()
         if base and of_source is not None:
-            line = await up_to(tables, replace(source, length=ALL), base[0])
+            line = await line_through(tables, replace(source, length=ALL), base[0])
         number = self.number if line else 0
         made = Branch(
             id=BRANCHES[self.name],

@@ -8,7 +8,7 @@ from typing import Any
 from tests.unit.model.shapes import assistant, call, reasoning
 from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.sent_log import SentLog
-from turnledger.engine.lifecycle.moves import Moved
+from turnledger.engine.lifecycle.moves import MoveResult
 from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.request import (
     BeginBounds,
@@ -65,7 +65,7 @@ class Asked:
         """Take in the answer to a begin."""
         if isinstance(answer, Queued):
             self.queued = answer
-        elif isinstance(answer, Moved):
+        elif isinstance(answer, MoveResult):
             self.queued = None
         elif isinstance(answer, Begun) and self.begun is None:
             self.begun, self.fence = answer, answer.branch.fence

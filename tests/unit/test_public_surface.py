@@ -104,7 +104,7 @@ def test_shares_has_exactly_these_public_members() -> None:
 
 
 def test_tokens_has_exactly_these_public_members() -> None:
-    assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke", "store_secret"}
+    assert public(Tokens) == {"create", "find", "find_all", "list", "record_uses", "revoke", "store_secret"}
 
 
 async def test_reprs_show_owner_id_title_and_state() -> None:

@@ -43,15 +43,15 @@ async def test_token_operations_use_one_transaction_each_and_note_uses_without_d
         made, text = await Host(ledger).tokens.create(scopes=[TokenScope.TURNS_RUN])
         await Host(ledger).tokens.find(digest_of(text))
         await Host(ledger).tokens.find(None)
-        await Host(ledger).tokens.note_uses({made.id: 1})
-        await Host(ledger).tokens.note_uses({})
+        await Host(ledger).tokens.record_uses({made.id: 1})
+        await Host(ledger).tokens.record_uses({})
         await Host(ledger).tokens.list()
         await Host(ledger).tokens.revoke(made.id)
         assert store.operations == [
             ("create", Sync.DISK),
             ("find", None),
             ("find", None),
-            ("note_uses", Sync.PROCESS),
+            ("record_uses", Sync.PROCESS),
             ("list_tokens", None),
             ("revoke", Sync.DISK),
         ]
@@ -93,10 +93,10 @@ async def test_share_exchange_writes_once_and_only_reads_when_repeated() -> None
         _, code = await Host(ledger).shares.create(scope="shop")
         store.operations.clear()
         await Host(ledger).shares.exchange(code, NONCE)
-        assert store.operations == [("look", None), ("exchange", Sync.DISK)]
+        assert store.operations == [("check_exchange", None), ("exchange", Sync.DISK)]
         store.operations.clear()
         await Host(ledger).shares.exchange(code, NONCE)
-        assert store.operations == [("look", None)]
+        assert store.operations == [("check_exchange", None)]
 
 
 async def test_share_exchange_with_a_guessed_code_only_reads() -> None:
@@ -106,7 +106,7 @@ async def test_share_exchange_with_a_guessed_code_only_reads() -> None:
         for code in ("tls_guessed", new_code(lambda bits: 1)):
             with pytest.raises(LinkNotValid):
                 await Host(ledger).shares.exchange(code, NONCE)
-        assert store.operations == [("look", None)]
+        assert store.operations == [("check_exchange", None)]
 
 
 async def test_share_codes_are_unique() -> None:

@@ -33,14 +33,14 @@ class Authorization(Struct, frozen=True):
     queue. Without it, AdmissionMoved is raised."""
 
 
-class Admitted(Protocol):
+class AdmittedRequest(Protocol):
     """A request that names the admission version under which its caller was authorized; None: not checked."""
 
     @property
     def admitted(self) -> int | None: ...
 
 
-AnyRequest = TypeVar("AnyRequest", bound=Admitted)
+AnyRequest = TypeVar("AnyRequest", bound=AdmittedRequest)
 Result = TypeVar("Result")
 
 

@@ -175,11 +175,11 @@ class TrustedClock:
         return ClockMark(self._clock.boot_id(), self._offset, self._since, self._trusted_at)
 
 
-async def last_marked(tables: Tables, _: None) -> tuple[ClockMark | None, int | None]:
+async def read_clock_marks(tables: Tables, _: None) -> tuple[ClockMark | None, int | None]:
     mark, newest = await tables.clock_mark(), await tables.newest_time()
     times = [time for time in (newest, mark.trusted_at if mark else None) if time]
     return mark, max(times, default=None)
 
 
-async def note_mark(tables: Tables, mark: ClockMark) -> None:
+async def save_mark(tables: Tables, mark: ClockMark) -> None:
     await tables.save_clock_mark(mark)

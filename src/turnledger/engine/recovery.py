@@ -21,7 +21,7 @@ from turnledger.engine.attempt.takeover import (
     purge,
     take_over_from,
 )
-from turnledger.engine.clock import last_marked, note_mark
+from turnledger.engine.clock import read_clock_marks, save_mark
 from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
@@ -226,7 +226,7 @@ class Recovery:
         time decides anything."""
         process = self._process
         try:
-            self._marked, newest = await process.store.read(last_marked, None)
+            self._marked, newest = await process.store.read(read_clock_marks, None)
         except StoreCorrupt:
             log.warning("the clock cannot be compared with what the store knows: the store is damaged")
             return
@@ -239,7 +239,7 @@ class Recovery:
         is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
         if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
             return
-        await self._process.store.transact(note_mark, mark, Sync.PROCESS)
+        await self._process.store.transact(save_mark, mark, Sync.PROCESS)
         self._marked = mark
 
     async def _index(self) -> None:

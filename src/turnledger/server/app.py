@@ -150,7 +150,7 @@ class App:
             timer.cancel()
             if self.service.titles is not None:
                 await self.service.titles.close()
-            await self.service.authenticator.note_uses()
+            await self.service.authenticator.record_uses()
         return True
 
     def close_connections(self) -> None:

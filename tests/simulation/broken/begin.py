@@ -47,7 +47,7 @@ def resets_whatever_the_key_names() -> list[Patch]:
         found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
         if found is None or found.id == request.fresh.id:
             return await true(tables, request)
-        return await resolve_module.succeed(tables, found, request.fresh, found.reset_policy)
+        return await resolve_module.hand_over_key(tables, found, request.fresh, found.reset_policy)
 
     return [(chats, "reset_key", reset)]
 

@@ -233,7 +233,7 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
     true = moves._undo
 
     async def moved_before(tables: Any, lane: Any, move: Any, attempt: Any) -> Any:
-        return None if isinstance(move, Undo) else await moves.moved_before(tables, lane, move, attempt)
+        return None if isinstance(move, Undo) else await moves.find_earlier_move(tables, lane, move, attempt)
 
     async def undo(tables: Any, owner: str, lane: Any, undo: Any) -> Any:
         while await tables.branch(undo.branch) is not None:
@@ -241,7 +241,7 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
             undo = replace(undo, branch=BranchId.trusted(other.raw))
         return await true(tables, owner, lane, undo)
 
-    return [(begin, "moved_before", moved_before), (moves, "_undo", undo)]
+    return [(begin, "find_earlier_move", moved_before), (moves, "_undo", undo)]
 
 
 @broken

@@ -98,7 +98,7 @@ def edits_without_the_instructions_of_the_place() -> list[Patch]:
 @broken
 def goes_on_from_the_messages_that_it_sent_last() -> list[Patch]:
     sent: dict[BranchCache, bytes] = {}
-    true = BranchCache._keep_said
+    true = BranchCache._keep_chat_json
 
     def keep_said(self: BranchCache, last: Any, said: bytes) -> None:
         sent[self] = said
@@ -107,4 +107,4 @@ def goes_on_from_the_messages_that_it_sent_last() -> list[Patch]:
     def nearest(self: BranchCache, history: Any) -> tuple[int, bytes]:
         return (len(history), sent[self]) if self in sent else (0, b"")
 
-    return [(BranchCache, "_keep_said", keep_said), (BranchCache, "_nearest", nearest)]
+    return [(BranchCache, "_keep_chat_json", keep_said), (BranchCache, "_nearest", nearest)]

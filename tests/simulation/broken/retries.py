@@ -75,4 +75,4 @@ def runs_every_retry_again() -> list[Patch]:
 
 @broken
 def follows_the_claim_to_the_conversation_that_its_key_named_before() -> list[Patch]:
-    return [(client_retries, "is_target", lambda target, conversation: target.may_mean(conversation))]
+    return [(client_retries, "is_target", lambda target, conversation: target.may_repeat(conversation))]

@@ -85,11 +85,11 @@ def test_carried_turn_keeps_its_times_and_has_a_valid_id() -> None:
 
 def test_divergence_may_mean_only_the_turn_it_replaces_or_the_last() -> None:
     id, other = some_id(TurnId, 1), some_id(TurnId, 2)
-    assert Divergence(branch=NEW, replaces=id).may_mean(id)
-    assert not Divergence(branch=NEW, replaces=other).may_mean(id)
-    assert not Divergence(branch=NEW, replaces=other, regenerates=True).may_mean(id)
-    assert Divergence(branch=NEW, regenerates=True).may_mean(id)
-    assert not Divergence(branch=NEW, after=id).may_mean(id)
+    assert Divergence(branch=NEW, replaces=id).may_replace(id)
+    assert not Divergence(branch=NEW, replaces=other).may_replace(id)
+    assert not Divergence(branch=NEW, replaces=other, regenerates=True).may_replace(id)
+    assert Divergence(branch=NEW, regenerates=True).may_replace(id)
+    assert not Divergence(branch=NEW, after=id).may_replace(id)
 
 
 def test_regeneration_repeats_results_only_where_their_calls_are_pending() -> None:

@@ -27,7 +27,7 @@ from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope, 
 from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
-AGAIN_MS = 60_000
+REPEAT_MS = 60_000
 """How long a page may repeat an exchange and receive the same token."""
 MINUTE_MS = 60_000
 
@@ -148,34 +148,34 @@ class ExchangeRequest(Struct, frozen=True, kw_only=True):
     due: int
 
 
-class Arrival(Struct, frozen=True):
+class ExchangeResult(Struct, frozen=True):
     share: Share
     token: Token
-    is_again: bool
+    is_repeated: bool
     """Whether the token existed before this request."""
 
 
-async def look(tables: Tables, request: ExchangeRequest) -> Arrival:
+async def check_exchange(tables: Tables, request: ExchangeRequest) -> ExchangeResult:
     """Decide what a visitor gets; write nothing. An invalid code needs the same lookups as
     a valid one. Raises LinkNotValid or TooManyVisitors."""
     share = await tables.share_by_digest(digest_of(request.code))
     text = visitors_token_text(request.code, request.nonce, None if share is None else share.id)
     digest = digest_of(text)
     known = await tables.token_by_digest(digest)
-    if share is None or not await _is_good(tables, share, request):
+    if share is None or not await _is_usable(tables, share, request):
         raise LinkNotValid
     if known is not None:
         token = known[0]
-        if not token.is_valid(request.now) or request.now - token.created_at > AGAIN_MS:
+        if not token.is_valid(request.now) or request.now - token.created_at > REPEAT_MS:
             raise LinkNotValid
-        return Arrival(share, token, True)
+        return ExchangeResult(share, token, True)
     if not share.is_open(request.now):
         raise LinkNotValid
     await _check_pace(tables, share, request)
-    return Arrival(share, share.token_for(request.token, digest, request.now), False)
+    return ExchangeResult(share, share.token_for(request.token, digest, request.now), False)
 
 
-async def _is_good(tables: Tables, share: Share, request: ExchangeRequest) -> bool:
+async def _is_usable(tables: Tables, share: Share, request: ExchangeRequest) -> bool:
     """Return whether the link, its parent token and its conversation are all still valid."""
     if not share.is_valid(request.now):
         return False
@@ -202,17 +202,17 @@ async def _check_pace(tables: Tables, share: Share, request: ExchangeRequest) ->
         raise TooManyVisitors
 
 
-async def exchange(tables: Tables, request: ExchangeRequest) -> Arrival:
+async def exchange(tables: Tables, request: ExchangeRequest) -> ExchangeResult:
     """Count the visitor and create a token, or return the token of a recent exchange. Raises LinkNotValid or
     TooManyVisitors; then nothing has changed."""
-    arrival = await look(tables, request)
-    if not arrival.is_again:
+    arrival = await check_exchange(tables, request)
+    if not arrival.is_repeated:
         await tables.count_use(arrival.share.id)
         await tables.add_token(arrival.token)
     return arrival
 
 
-class SharesSeen(Struct, frozen=True):
+class ShareView(Struct, frozen=True):
     owner: str | None = None
     """None: all owners."""
     within: Within = EVERYWHERE
@@ -224,14 +224,14 @@ class SharesSeen(Struct, frozen=True):
 
 
 class ListShares(Struct, frozen=True):
-    seen: SharesSeen
+    view: ShareView
     before: ShareId | None
     limit: int
 
 
 async def list_shares(tables: Tables, request: ListShares) -> list[Share]:
     """Return a page of links in any state, newest first."""
-    before, seen = request.before, request.seen
+    before, seen = request.before, request.view
     listed: list[Share] = []
     while len(listed) < request.limit:
         found = await tables.shares(seen.owner, before, request.limit)
@@ -244,7 +244,7 @@ async def list_shares(tables: Tables, request: ListShares) -> list[Share]:
 
 class RevokeShare(Struct, frozen=True):
     id: ShareId
-    seen: SharesSeen
+    view: ShareView
     now: int
     by: Token | None = None
     """The token that revokes it; None: the operator of the store."""
@@ -259,8 +259,8 @@ async def _may_revoke(tables: Tables, by: Token | None, share: Share) -> bool:
 
 async def revoke(tables: Tables, request: RevokeShare) -> Share:
     """Revoke a link and all tokens obtained by it. Repeating it changes nothing. Raises ShareNotFound."""
-    share = await tables.share(request.seen.owner, request.id)
-    if share is None or not request.seen.sees(share) or not await _may_revoke(tables, request.by, share):
+    share = await tables.share(request.view.owner, request.id)
+    if share is None or not request.view.sees(share) or not await _may_revoke(tables, request.by, share):
         raise ShareNotFound
     await tables.revoke_share(share.id, request.now)
     for owner in await tables.revoke_visitors(share.id, request.now):

@@ -216,7 +216,7 @@ async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
     return made == by
 
 
-async def note_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:
+async def record_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:
     """Advance the times of last use; skip tokens that no longer exist."""
     for id, at in uses.items():
         await tables.record_use(id, at)

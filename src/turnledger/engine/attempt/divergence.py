@@ -38,7 +38,7 @@ class Divergence(Struct, frozen=True, kw_only=True):
     forget: bool = False
     """Whether the effects of later turns are left behind, too."""
 
-    def may_mean(self, last: TurnId) -> bool:
+    def may_replace(self, last: TurnId) -> bool:
         """Return whether it replaces this turn, if that is the last one."""
         return self.replaces == last or (self.replaces is None and self.regenerates)
 
@@ -72,7 +72,7 @@ async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
     turn = await tables.turn(owner, id)
     if turn is None:
         raise TurnNotFound
-    await line.up_to(tables, lane, turn)
+    await line.line_through(tables, lane, turn)
     return turn
 
 
@@ -169,7 +169,7 @@ async def make_branch(
     """Make the branch of a fork of this line, with the turns carried over."""
     fork = place.fork
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
-    shared = await line.up_to(tables, lane, base) if base is not None else ()
+    shared = await line.line_through(tables, lane, base) if base is not None else ()
     made = Branch(
         id=fork.branch,
         conversation=conversation,

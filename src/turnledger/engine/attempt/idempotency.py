@@ -109,7 +109,7 @@ async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: T
         return NOTHING_CLAIMED
     if claim.fingerprint != key.fingerprint:
         raise IdempotencyMismatch
-    if not target.may_mean(await live_conversation_of(tables, claim)):
+    if not target.may_repeat(await live_conversation_of(tables, claim)):
         raise IdempotencyMismatch
     turn = await tables.turn(owner, claim.attempt)
     if turn is not None:

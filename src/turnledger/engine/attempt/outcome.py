@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
 from turnledger.engine.attempt.takeover import AttemptRef, take_over_from
-from turnledger.engine.conversations.read import InfoRequest, summary
+from turnledger.engine.conversations.read import InfoRequest, read_entry
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
@@ -132,7 +132,7 @@ async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus
     found = await find_outcome(tables, request)
     if found is None:
         raise TurnNotFound
-    chat = await summary(tables, InfoRequest(request.owner, request.conversation, request.now))
+    chat = await read_entry(tables, InfoRequest(request.owner, request.conversation, request.now))
     if isinstance(found, Outcome):
         return TurnStatus(found.state, found.turn, found.failure, chat)
     return TurnStatus(QUEUED if isinstance(found, QueuedTurn) else AttemptState.RUNNING, None, None, chat)

@@ -107,7 +107,7 @@ async def is_shown_in(tables: Tables, turn: Turn, conversation: Conversation) ->
         return True
     first = await tables.first_branch(conversation.id)
     try:
-        return first is not None and bool(await line.up_to(tables, first, turn))
+        return first is not None and bool(await line.line_through(tables, first, turn))
     except TurnNotFound:
         return False
 

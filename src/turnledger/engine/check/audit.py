@@ -30,7 +30,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId | None = None
 
 
-class Enough(Exception):
+class TooManyFindings(Exception):
     """The limit of findings was exceeded."""
 
 
@@ -45,9 +45,9 @@ class Audit:
         self._limit = limit
         self._settled: dict[BranchId, tuple[int, ...]] = {}
 
-    def found(self, rule: Rule, place: Location, message: str) -> None:
+    def report(self, rule: Rule, place: Location, message: str) -> None:
         if len(self.findings) >= self._limit:
-            raise Enough
+            raise TooManyFindings
         self.findings.append(
             Finding(
                 rule=rule,
@@ -60,7 +60,7 @@ class Audit:
         )
 
     @contextmanager
-    def noting(self, place: Location) -> Iterator[None]:
+    def recording(self, place: Location) -> Iterator[None]:
         """Record what cannot be read in a block, and continue after it."""
         try:
             yield
@@ -69,9 +69,9 @@ class Audit:
 
     def note_unreadable(self, place: Location, what: str, problem: BaseException) -> None:
         reason = str(problem) if isinstance(problem, TurnledgerError) else repr(problem)
-        self.found(Rule.DOCUMENT, place, f"{what} cannot be read: {reason}")
+        self.report(Rule.DOCUMENT, place, f"{what} cannot be read: {reason}")
 
-    def passing_over(self, *more: type[Exception]) -> suppress:
+    def skipping_unreadable(self, *more: type[Exception]) -> suppress:
         """Leave a block at a row that cannot be read: the check of that row itself records it."""
         return suppress(*UNREADABLE, *more)
 

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from turnledger.engine.attempt.idempotency import claimed_within
-from turnledger.engine.check.audit import PAGE, Audit, Enough, Location, is_whole
+from turnledger.engine.check.audit import PAGE, Audit, Location, TooManyFindings, is_whole
 from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket, check_token
-from turnledger.engine.check.lines import check_aside, check_line
+from turnledger.engine.check.lines import check_line, check_set_aside
 from turnledger.engine.ports import Tables
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
@@ -60,14 +60,14 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
     is_whole, unsummed = True, 0
     try:
         for sentence in await tables.inconsistencies(request.limit):
-            audit.found(Rule.STORE, Location(), sentence)
+            audit.report(Rule.STORE, Location(), sentence)
         await _everything(audit)
         unsummed = await tables.turns_without_checksum()
         if not any(finding.is_damage for finding in audit.findings):
             # Damaged rows have other sizes, too: do not report them twice.
             for sentence in await tables.miscounts(request.limit):
-                audit.found(Rule.STORE, Location(), sentence)
-    except Enough:
+                audit.report(Rule.STORE, Location(), sentence)
+    except TooManyFindings:
         is_whole = False
     except Exception as problem:
         # A damaged store may raise anything; its own findings are worth more than the error.
@@ -116,40 +116,44 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
     audit.conversations += 1
     place = Location(owner=owner, conversation=id)
     found: Conversation | None = None
-    with audit.noting(place):
+    with audit.recording(place):
         found = await audit.tables.conversation(owner, id)
     if found is None:
         return
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         branch = await audit.tables.branch(found.branch)
         if branch is None or branch.conversation != id:
             what = "is not there" if branch is None else "is not one of its own"
-            audit.found(Rule.ORPHAN, place, f"It shows {found.branch}, which {what}: it cannot be continued.")
+            audit.report(
+                Rule.ORPHAN, place, f"It shows {found.branch}, which {what}: it cannot be continued."
+            )
     _check_state(audit, place, found)
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         await _check_key(audit, place, found)
 
 
 def _check_state(audit: Audit, place: Location, found: Conversation) -> None:
     is_restorable = found.state is ConversationState.DELETED
     if is_restorable and found.purge_at is None:
-        audit.found(Rule.STATE, place, "It is deleted, and nothing says until when: it is never purged.")
+        audit.report(Rule.STATE, place, "It is deleted, and nothing says until when: it is never purged.")
     elif not is_restorable and found.purge_at is not None:
-        audit.found(Rule.STATE, place, f"It is {found.state}, but is to be purged as if it were deleted.")
+        audit.report(Rule.STATE, place, f"It is {found.state}, but is to be purged as if it were deleted.")
     if not is_whole(found) and (found.title is not None or found.metadata or found.tags):
-        audit.found(Rule.STATE, place, f"It is {found.state}, but what was said about it is still there.")
+        audit.report(Rule.STATE, place, f"It is {found.state}, but what was said about it is still there.")
 
 
 async def _check_key(audit: Audit, place: Location, found: Conversation) -> None:
     if found.conversation_key is None:
         return
     if found.is_deleted:
-        audit.found(Rule.KEY, place, f"It is deleted, but keeps {found.conversation_key!r}: nobody else can.")
+        audit.report(
+            Rule.KEY, place, f"It is deleted, but keeps {found.conversation_key!r}: nobody else can."
+        )
         return
     named = await audit.tables.conversation_by_key(found.owner, found.scope, found.conversation_key)
     if named is None or named.id != found.id:
         other = named.id if named else "nothing"
-        audit.found(
+        audit.report(
             Rule.KEY,
             place,
             f"Its conversation_key {found.conversation_key!r} names {other}: it is not found by it.",
@@ -160,15 +164,15 @@ async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
     audit.branches += 1
     place = Location(owner=owner, branch=id)
     branch = None
-    with audit.noting(place):
+    with audit.recording(place):
         branch = await audit.tables.branch(id)
     if branch is None:
         return
     place = Location(owner=owner, branch=id, conversation=branch.conversation)
     if owner is None:
-        audit.found(Rule.ORPHAN, place, "Its conversation is not there: nobody can reach it.")
+        audit.report(Rule.ORPHAN, place, "Its conversation is not there: nobody can reach it.")
         return
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         conversation = await audit.tables.conversation(owner, branch.conversation)
         if conversation is not None:
             await _check_shared(audit, place, conversation)
@@ -179,14 +183,14 @@ async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
 async def _check_shared(audit: Audit, place: Location, conversation: Conversation) -> None:
     """Check that a branch begins only with turns of its own scope."""
     tables = audit.tables
-    with audit.passing_over():  # an unreadable origin is recorded with its line
+    with audit.skipping_unreadable():  # an unreadable origin is recorded with its line
         origin = await tables.origin(place.branch) if place.branch else None
         source = await tables.branch(origin.line[0].branch) if origin and origin.line else None
         if source is None or source.conversation == conversation.id:
             return
         other = await tables.conversation(conversation.owner, source.conversation)
         if other is not None and other.scope != conversation.scope:
-            audit.found(
+            audit.report(
                 Rule.SCOPE,
                 place,
                 f"It is of the scope {conversation.scope!r} and shows turns of {other.id}, which is of "
@@ -197,22 +201,22 @@ async def _check_shared(audit: Audit, place: Location, conversation: Conversatio
 async def _attempt(audit: Audit, owner: str, id: TurnId) -> None:
     audit.attempts += 1
     attempt = None
-    with audit.noting(Location(owner=owner, turn=id)):
+    with audit.recording(Location(owner=owner, turn=id)):
         attempt = await audit.tables.attempt(owner, id)
     if attempt is None:
         return
     place = Location(owner=owner, conversation=attempt.conversation, branch=attempt.branch, turn=id)
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         await check_attempt(audit, place, attempt)
-        await check_aside(audit, place, attempt)
+        await check_set_aside(audit, place, attempt)
 
 
 async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
     place = Location(owner=owner, conversation=ticket.conversation, branch=ticket.branch, turn=ticket.attempt)
     if owner is None:
-        audit.found(Rule.ORPHAN, place, "A ticket waits for a conversation that is not there: in vain.")
+        audit.report(Rule.ORPHAN, place, "A ticket waits for a conversation that is not there: in vain.")
         return
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         conversation = await audit.tables.conversation(owner, ticket.conversation)
         if conversation is not None:
             await check_ticket(audit, place, ticket, conversation)
@@ -221,10 +225,10 @@ async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
 async def _claim(audit: Audit, claim: Claim) -> None:
     tables = audit.tables
     place = Location(owner=claim.owner, conversation=claim.conversation, turn=claim.attempt)
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         found = await tables.conversation(claim.owner, claim.conversation)
         if found is None:
-            audit.found(
+            audit.report(
                 Rule.KEY,
                 place,
                 f"The idempotency_key {claim.idempotency_key!r} stands for a turn of a conversation that is "
@@ -233,7 +237,7 @@ async def _claim(audit: Audit, claim: Claim) -> None:
             return
         within = claimed_within(claim.idempotency_key)
         if not within.sees(found):
-            audit.found(
+            audit.report(
                 Rule.SCOPE,
                 place,
                 f"The idempotency_key {claim.idempotency_key!r} of who sees {within.label!r} only stands for "
@@ -243,7 +247,7 @@ async def _claim(audit: Audit, claim: Claim) -> None:
             return
         attempt = await tables.attempt(claim.owner, claim.attempt)
         if attempt is None or attempt.state is not AttemptState.RUNNING:
-            audit.found(
+            audit.report(
                 Rule.KEY,
                 place,
                 f"The idempotency_key {claim.idempotency_key!r} is kept for a turn that does not run: it is "

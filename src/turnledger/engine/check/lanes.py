@@ -14,10 +14,10 @@ SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
 
 
 async def check_lane(audit: Audit, place: Location, branch: Branch, conversation: Conversation) -> None:
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         await _check_running(audit, place, branch, live=is_live(conversation))
     if is_whole(conversation):
-        with audit.passing_over():
+        with audit.skipping_unreadable():
             await _check_unsettled(audit, place, branch)
 
 
@@ -37,7 +37,7 @@ async def _check_running(audit: Audit, place: Location, branch: Branch, *, live:
         wrong = "though its conversation has ended"
     else:
         return
-    audit.found(Rule.LANE, place, f"Its lane is held by {branch.running}, {wrong}: it does not come free.")
+    audit.report(Rule.LANE, place, f"Its lane is held by {branch.running}, {wrong}: it does not come free.")
 
 
 async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> None:
@@ -54,18 +54,18 @@ async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> Non
         wrong = "whose journal has none: the next turn settles nothing"
     else:
         return
-    audit.found(Rule.EFFECT, place, f"It waits to settle the effects of {branch.unsettled}, {wrong}.")
+    audit.report(Rule.EFFECT, place, f"It waits to settle the effects of {branch.unsettled}, {wrong}.")
 
 
 async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None:
     tables = audit.tables
     conversation = await tables.conversation(attempt.owner, attempt.conversation)
     if conversation is None:
-        audit.found(Rule.ORPHAN, place, "This attempt belongs to a conversation that is not there: drop it.")
+        audit.report(Rule.ORPHAN, place, "This attempt belongs to a conversation that is not there: drop it.")
         return
     branch = await tables.branch(attempt.branch)
     if branch is None or branch.conversation != attempt.conversation:
-        audit.found(
+        audit.report(
             Rule.ORPHAN,
             place,
             f"This attempt was made on {attempt.branch}, which its conversation does not have: its effects "
@@ -76,7 +76,7 @@ async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None
     _check_against_turn(audit, place, attempt, turn, conversation)
     if attempt.state is AttemptState.RUNNING:
         if branch.running != attempt.id:
-            audit.found(Rule.LANE, place, f"It runs, but the lane is held by {branch.running or 'nobody'}.")
+            audit.report(Rule.LANE, place, f"It runs, but the lane is held by {branch.running or 'nobody'}.")
         await _check_lease(audit, place, attempt.lease, "attempt runs")
     await _check_journal(audit, place, attempt, branch, conversation)
 
@@ -86,17 +86,17 @@ def _check_against_turn(
 ) -> None:
     is_settled = attempt.state is AttemptState.SETTLED
     if turn is None and is_settled and is_whole(conversation):
-        audit.found(
+        audit.report(
             Rule.EFFECT, place, "It is settled, but not in the history: what its tools did is hidden."
         )
     elif turn is not None and not (is_settled and turn.kind is TurnKind.SETTLED):
-        audit.found(
+        audit.report(
             Rule.ATTEMPT,
             place,
             f"It is in the history as {turn.kind}, and set aside as {attempt.state}: only one can be true.",
         )
     elif turn is None and attempt.state in (AttemptState.COMPLETED, AttemptState.KEPT):
-        audit.found(
+        audit.report(
             Rule.ATTEMPT, place, f"It is {attempt.state}, but not in the history: its answer is lost."
         )
 
@@ -106,7 +106,7 @@ async def _check_journal(
 ) -> None:
     records = await audit.tables.journal(attempt.id)
     if len(records) != attempt.journaled:
-        audit.found(
+        audit.report(
             Rule.EFFECT,
             place,
             f"It has recorded {attempt.journaled} steps, but its journal holds {len(records)}: what tools "
@@ -120,7 +120,7 @@ async def _check_journal(
         return
     is_waiting = branch.unsettled == attempt.id or not is_whole(conversation)
     if attempt.state in SET_ASIDE and has_effects and not is_waiting:
-        audit.found(
+        audit.report(
             Rule.EFFECT,
             place,
             "Its tools have acted, and it does not wait to be settled: the model will not hear of it.",
@@ -131,13 +131,13 @@ async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversati
     """Check that a ticket waits for an existing branch, and that recovery finds it if its process dies."""
     branch = await audit.tables.branch(ticket.branch)
     if branch is None or branch.conversation != conversation.id:
-        audit.found(
+        audit.report(
             Rule.ORPHAN,
             place,
             f"A ticket waits for {ticket.branch}, which its conversation does not have: it waits in vain.",
         )
     if not is_live(conversation):
-        audit.found(
+        audit.report(
             Rule.ORPHAN, place, f"A ticket waits for a conversation that is {conversation.state}: in vain."
         )
     await _check_lease(audit, place, ticket.lease, "ticket waits")
@@ -145,11 +145,13 @@ async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversati
 
 async def _check_lease(audit: Audit, place: Location, lease: LeaseId, what: str) -> None:
     if await audit.tables.lease(lease) is None:
-        audit.found(
+        audit.report(
             Rule.LANE, place, f"This {what} under {lease}, which is not there: nobody finds it and ends it."
         )
     elif audit.at_rest:
-        audit.found(Rule.NOT_AT_REST, place, f"This {what} under {lease}: a process is at work, or has died.")
+        audit.report(
+            Rule.NOT_AT_REST, place, f"This {what} under {lease}: a process is at work, or has died."
+        )
 
 
 async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
@@ -161,15 +163,15 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
         return
     if token is None:
         return
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         await _check_text(audit, place, token)
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         await _check_parent(audit, place, token)
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         await _check_share(audit, place, token)
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         if token.revoked_at is not None and not await audit.tables.admission(owner):
-            audit.found(
+            audit.report(
                 Rule.TOKEN,
                 place,
                 f"{id} is revoked, but its owner's admission did not move: it may still work.",
@@ -179,7 +181,7 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
 async def _check_text(audit: Audit, place: Location, token: Token) -> None:
     found = await audit.tables.token_by_digest(token.digest)
     if found is None or found[0].id != token.id:
-        audit.found(Rule.TOKEN, place, f"{token.id} is not found by its text: it lets nobody in.")
+        audit.report(Rule.TOKEN, place, f"{token.id} is not found by its text: it lets nobody in.")
 
 
 async def _check_share(audit: Audit, place: Location, token: Token) -> None:
@@ -189,13 +191,13 @@ async def _check_share(audit: Audit, place: Location, token: Token) -> None:
     if share is None:
         if token.expires_at is None:
             text = f"{token.id} was got by {token.share}, which is not there: it cannot be ended with it."
-            audit.found(Rule.TOKEN, place, text)
+            audit.report(Rule.TOKEN, place, text)
     elif share.revoked_at is not None:
         text = f"{token.id} was got by {share.id}, which is revoked: it still works."
-        audit.found(Rule.TOKEN, place, text)
+        audit.report(Rule.TOKEN, place, text)
     elif not share.within.covers(token.within):
         text = f"{token.id} was got by {share.id}, and gives other conversations than that does."
-        audit.found(Rule.TOKEN, place, text)
+        audit.report(Rule.TOKEN, place, text)
 
 
 async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
@@ -206,12 +208,12 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
         # A token that expires may outlast its parent's row for a while; it grants nothing then.
         if token.expires_at is None:
             text = f"{token.id} was made by {token.parent}, which is not there: it cannot be ended with it."
-            audit.found(Rule.TOKEN, place, text)
+            audit.report(Rule.TOKEN, place, text)
         return
     if parent.revoked_at is not None:
         text = f"{token.id} was made by {parent.id}, which is revoked: it still works."
-        audit.found(Rule.TOKEN, place, text)
+        audit.report(Rule.TOKEN, place, text)
     beyond = token.excess_over(parent)
     if beyond:
         text = f"{token.id} gives what {parent.id}, which made it, does not: {'; '.join(beyond)}."
-        audit.found(Rule.TOKEN, place, text)
+        audit.report(Rule.TOKEN, place, text)

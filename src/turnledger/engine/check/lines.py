@@ -27,7 +27,7 @@ from turnledger.model.messages.calls import calls_left_open, open_calls
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
 
 
-async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
+async def check_log_and_flags(audit: Audit, place: Location, turn: Turn) -> None:
     """Check the event log and the flags of a turn whose items can be read."""
     place = replace(place, turn=turn.id)
     try:
@@ -45,7 +45,7 @@ async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
         return
     astray = [at for at in flags if not 0 <= at < len(turn.items)]
     if astray:
-        audit.found(
+        audit.report(
             Rule.ORPHAN,
             place,
             f"Item {astray[0]} is flagged, but it has {len(turn.items)}, counted from 0: what somebody has "
@@ -53,7 +53,7 @@ async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
         )
 
 
-async def check_aside(audit: Audit, place: Location, attempt: Attempt) -> None:
+async def check_set_aside(audit: Audit, place: Location, attempt: Attempt) -> None:
     if attempt.state is AttemptState.RUNNING:
         return
     try:
@@ -103,7 +103,7 @@ async def check_line(audit: Audit, place: Location, branch: Branch, *, whole: bo
         _check_head(audit, walk, branch)
         late = [number for number in walk.settled if number > branch.settled]
         if late:
-            audit.found(
+            audit.report(
                 Rule.SETTLED,
                 place,
                 f"Turn {late[0]} of its line tells what tools did, but it counts on none after "
@@ -123,7 +123,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
         audit.note_unreadable(place, "Its origin", problem)
         return unknown
     if origin is None and branch.start and whole:
-        audit.found(
+        audit.report(
             Rule.CHAIN,
             place,
             f"It begins behind turn {branch.start} of another branch, and nothing says which: its beginning "
@@ -132,7 +132,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
     if origin is None:
         return _Walk(place, 0) if branch.start == 0 else unknown
     if origin.conversation != branch.conversation:
-        audit.found(
+        audit.report(
             Rule.ORPHAN,
             place,
             f"Its origin says that {origin.conversation} made it: it is not shown among its siblings.",
@@ -143,15 +143,15 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
             base = await audit.tables.turn(place.owner or "", origin.base)
         except UNREADABLE:
             return unknown  # recorded at that turn's own branch
-    wrong = await _wrong_with(audit, branch, origin, base)
+    wrong = await _origin_problem(audit, branch, origin, base)
     if wrong is not None:
-        audit.found(Rule.CHAIN, place, wrong)
+        audit.report(Rule.CHAIN, place, wrong)
     if base is None:
         return unknown if origin.base is not None else _Walk(place, 0)
     return await _behind(audit, place, base)
 
 
-async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
+async def _origin_problem(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
     """Return what is wrong with an origin: it must lead to its base, and on as the base's branch does."""
     if origin.base is not None and base is None:
         return f"It was made from {origin.base}, which is not there: its beginning is lost."
@@ -160,7 +160,7 @@ async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn |
         return f"It starts behind number {branch.start}, but was made from turn {number}: turns are missing."
     expected: tuple[Stretch, ...] = ()
     if base is not None:
-        with audit.passing_over():
+        with audit.skipping_unreadable():
             source = await audit.tables.branch(base.branch)
             if source is None:
                 return f"It was made from {base.id}, whose branch is not there: its beginning is lost."
@@ -177,10 +177,10 @@ async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn |
 async def _behind(audit: Audit, place: Location, base: Turn) -> _Walk:
     """Start the walk behind a base, with the calls that it leaves open and the settled turns up to it."""
     walk = _Walk(place, base.number, base.id, pending=None, instructed=None)
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         walk.pending = calls_left_open(items_of(base))
         walk.instructed = base.instructed
-    with audit.passing_over(StoreError):  # a stretch may name a missing branch
+    with audit.skipping_unreadable(StoreError):  # a stretch may name a missing branch
         source = await audit.tables.branch(base.branch)
         if source is not None:
             settled = await _settled_on(audit, source)
@@ -216,7 +216,7 @@ async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, wh
                     _note_beyond(audit, walk, branch, turn)
                 return
             if _check_turn(audit, walk, turn):
-                await check_beside(audit, walk.place, turn)
+                await check_log_and_flags(audit, walk.place, turn)
         if walk.number >= through and len(page) < PAGE:
             return
         if not page:
@@ -247,7 +247,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
     if turn.number != walk.number + 1:
         _note_gap(audit, walk, turn.number)
     elif walk.is_sure and turn.parent != walk.before:
-        audit.found(
+        audit.report(
             Rule.CHAIN,
             place,
             f"Turn {turn.number} was made on {turn.parent}, but {walk.before} stands before it: it ran on "
@@ -273,7 +273,7 @@ def _check_instructed(audit: Audit, place: Location, before: int | None, turn: T
     given, says = turn.instructions, turn.instructed
     came_with_it = given is not None and says == (turn.number if given else 0)
     if before is not None and says != before and not came_with_it:
-        audit.found(
+        audit.report(
             Rule.INSTRUCTIONS,
             place,
             f"It leaves the instructions of turn {says} in force, but found those of turn {before} so (0 "
@@ -303,12 +303,12 @@ def _check_pairs(
     try:
         left = open_calls((*pending, *items))
     except MalformedItems as problem:
-        audit.found(Rule.PAIRS, place, f"{problem} Models refuse such a history.")
+        audit.report(Rule.PAIRS, place, f"{problem} Models refuse such a history.")
         return
     own = calls_left_open(items)
     for call in left:
         if call not in own:
-            audit.found(
+            audit.report(
                 Rule.PAIRS,
                 place,
                 f"The call {call.call_id} of the turn before it has no result: models refuse such a history.",
@@ -318,12 +318,12 @@ def _check_pairs(
 def _note_gap(audit: Audit, walk: _Walk, until: int) -> None:
     first, last = walk.number + 1, until - 1
     which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
-    audit.found(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")
+    audit.report(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")
     walk.is_sure, walk.pending, walk.instructed = False, None, None
 
 
 def _note_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> None:
-    audit.found(
+    audit.report(
         Rule.CHAIN,
         replace(walk.place, turn=turn.id),
         f"Turn {turn.number} stands behind the head, which is number {branch.length}: the next commit fails.",
@@ -332,26 +332,26 @@ def _note_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> None:
 
 def _check_head(audit: Audit, walk: _Walk, branch: Branch) -> None:
     if branch.length < branch.start:
-        audit.found(
+        audit.report(
             Rule.CHAIN,
             walk.place,
             f"Its length is {branch.length}, but it shares {branch.start} turns with another: it hides some.",
         )
     elif walk.is_sure and walk.number == branch.length and walk.before != branch.head:
-        audit.found(
+        audit.report(
             Rule.CHAIN,
             walk.place,
             f"Its head is {branch.head}, but its last turn is {walk.before}: no turn can be committed.",
         )
     elif walk.pending is not None and walk.number == branch.length and walk.pending != branch.pending:
         waiting = ", ".join(str(call.call_id) for call in branch.pending) or "no call"
-        audit.found(
+        audit.report(
             Rule.PAIRS,
             walk.place,
             f"It waits for {waiting}, which is not what its head leaves open: it refuses the right input.",
         )
     if walk.instructed is not None and walk.number == branch.length and walk.instructed != branch.instructed:
-        audit.found(
+        audit.report(
             Rule.INSTRUCTIONS,
             walk.place,
             f"It counts on the instructions of turn {branch.instructed}, but behind its head those of turn "

@@ -30,7 +30,7 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
     whose first turn is not committed yet."""
     as_of = str(await newest_position(tables))
     if request.within.chat is not None:
-        return Page(await _alone(tables, request, request.within.chat), as_of=as_of)
+        return Page(await _only_chat(tables, request, request.within.chat), as_of=as_of)
     after, shown = request.after, list[ChatEntry]()
     # One more than requested shows whether another page follows.
     count = request.limit + 1
@@ -41,12 +41,12 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
         if len(found) < count or len(shown) >= count:
             break
         after = ListPosition.after(found[-1])
-    page = tuple([_apart(each) for each in shown[: request.limit]])
+    page = tuple([_copy_entry(each) for each in shown[: request.limit]])
     has_more = len(shown) > request.limit
     return Page(page, ListPosition.after(page[-1]).cursor if has_more else None, as_of)
 
 
-async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tuple[ChatEntry, ...]:
+async def _only_chat(tables: Tables, request: ListChats, id: ConversationId) -> tuple[ChatEntry, ...]:
     """Return the list for a caller that may see one chat only."""
     found = await tables.conversation(request.chat_filter.owner, id)
     branch = await tables.branch(found.branch) if found is not None else None
@@ -59,7 +59,7 @@ async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tupl
         return ()
     alone = ChatEntry(found, branch.length, branch.preview, branch.running is not None)
     is_behind = request.after is None or ListPosition.after(alone) < request.after
-    return (_apart(alone),) if is_behind and not await _has_lapsed(tables, alone, request.now) else ()
+    return (_copy_entry(alone),) if is_behind and not await _has_lapsed(tables, alone, request.now) else ()
 
 
 async def _has_lapsed(tables: Tables, listed: ChatEntry, now: int) -> bool:
@@ -70,7 +70,7 @@ async def _has_lapsed(tables: Tables, listed: ChatEntry, now: int) -> bool:
     return not listed.is_running and await has_expired(tables, found, now)
 
 
-def _apart(listed: ChatEntry) -> ChatEntry:
+def _copy_entry(listed: ChatEntry) -> ChatEntry:
     """Copy its metadata, so that a caller cannot change what the store holds."""
     found = listed.conversation
     if not found.metadata:
@@ -79,12 +79,12 @@ def _apart(listed: ChatEntry) -> ChatEntry:
 
 
 @dataclass(frozen=True)
-class NamedChatRequest:
+class ChatByKeyRequest:
     target: Target
     now: int
 
 
-async def named_chat(tables: Tables, request: NamedChatRequest) -> Page:
+async def chat_by_key(tables: Tables, request: ChatByKeyRequest) -> Page:
     """Return the chat with this conversation_key as a page of its own, or an empty page. The chat may be
     unlisted: its first turn may still run. Creates and resets nothing. Raises ConversationExpired."""
     as_of = str(await newest_position(tables))
@@ -94,7 +94,8 @@ async def named_chat(tables: Tables, request: NamedChatRequest) -> Page:
         return Page((), as_of=as_of)
     await check_live(tables, found, request.now)
     return Page(
-        (_apart(ChatEntry(found, branch.length, branch.preview, branch.running is not None)),), as_of=as_of
+        (_copy_entry(ChatEntry(found, branch.length, branch.preview, branch.running is not None)),),
+        as_of=as_of,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnledger.engine.conversations.resolve import live_conversation, name_again, preview_again
+from turnledger.engine.conversations.resolve import live_conversation, rename_by_words, update_previews
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
@@ -53,9 +53,9 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
         raise InvalidInput(f"At most {request.limit} items of one turn can be flagged.")
     await tables.save_flags(owner, turn.id, after)
     if request.to_user is not None:
-        await preview_again(tables, conversation, turn)
+        await update_previews(tables, conversation, turn)
         hidden = [place for place, flags in before.items() if not flags.to_user]
-        await name_again(tables, conversation, turn, hidden, request.now)
+        await rename_by_words(tables, conversation, turn, hidden, request.now)
 
 
 def _changed(flags: Flags, request: FlagRequest) -> Flags:
@@ -76,7 +76,7 @@ async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Tu
     current = await tables.branch(conversation.branch)
     if current is None:
         raise TurnNotFound
-    await line.up_to(tables, current, turn)
+    await line.line_through(tables, current, turn)
     return turn
 
 

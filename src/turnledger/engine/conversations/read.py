@@ -107,17 +107,17 @@ async def branches(tables: Tables, request: BranchesRequest) -> list[ListedBranc
 
 
 @dataclass(frozen=True)
-class SetAside:
+class SetAsideAttempt:
     """An attempt that is not in the history, and its journal."""
 
     attempt: Attempt
     journal: Journal
 
 
-async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAside]:
+async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsideAttempt]:
     """Return the attempts of a conversation that run or were set aside, newest first."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
-    page: list[SetAside] = []
+    page: list[SetAsideAttempt] = []
     room = request.most_bytes
     for attempt in await tables.attempts(conversation.id, request.limit):
         records = await tables.journal(attempt.id)
@@ -126,7 +126,7 @@ async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsi
             room -= sum(map(len, parts))
             if room < 0 and page:
                 break
-        page.append(SetAside(attempt, Journal.of(records)))
+        page.append(SetAsideAttempt(attempt, Journal.of(records)))
     return page
 
 
@@ -137,28 +137,28 @@ class InfoRequest:
     now: int
 
 
-async def info(tables: Tables, request: InfoRequest) -> Conversation:
+async def read_conversation(tables: Tables, request: InfoRequest) -> Conversation:
     """Return the conversation, if it is live."""
     found = await live_conversation(tables, request.owner, request.conversation, request.now)
     return replace(found, metadata=dict(found.metadata))
 
 
-async def summary(tables: Tables, request: InfoRequest) -> ChatEntry:
+async def read_entry(tables: Tables, request: InfoRequest) -> ChatEntry:
     """Return the conversation as listed, if it is live."""
-    found = await info(tables, request)
+    found = await read_conversation(tables, request)
     branch = await _shown(tables, found)
     return ChatEntry(found, branch.length, branch.preview, is_running=branch.running is not None)
 
 
 @dataclass(frozen=True)
-class HomeRequest:
+class TurnConversationRequest:
     owner: str
     turn: TurnId
     now: int
     within: Within = EVERYWHERE
 
 
-async def home_of(tables: Tables, request: HomeRequest) -> Conversation:
+async def conversation_of_turn(tables: Tables, request: TurnConversationRequest) -> Conversation:
     """Return the live conversation of a turn: committed, running, queued or set aside. Raises TurnNotFound,
     also for other owners and for callers that may not see it."""
     found = await _conversation_of(tables, request.owner, request.turn)
@@ -183,7 +183,7 @@ async def _shown(tables: Tables, conversation: Conversation) -> Branch:
     return branch
 
 
-class PageOfLine(Struct, frozen=True):
+class LinePageRequest(Struct, frozen=True):
     """Asks for turns of the branch that was current at the first page, even if it no longer is."""
 
     page: TurnPageRequest
@@ -198,9 +198,9 @@ class FlaggedPage(Struct, frozen=True):
     branch: Branch
 
 
-async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
+async def flagged_page(tables: Tables, request: LinePageRequest) -> FlaggedPage:
     page = request.page
-    conversation = await info(tables, InfoRequest(page.owner, page.conversation, page.now))
+    conversation = await read_conversation(tables, InfoRequest(page.owner, page.conversation, page.now))
     branch = request.branch or await _shown(tables, conversation)
     through = branch.length if page.before is None else page.before - 1
     turns = await turns_of(tables, branch, 0, through, page.limit)
@@ -210,7 +210,7 @@ async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
     return FlaggedPage(turns, flags, branch)
 
 
-def shown_to_user(turns: Sequence[Turn], flags: FlagsByTurn) -> list[Item]:
+def visible_to_user(turns: Sequence[Turn], flags: FlagsByTurn) -> list[Item]:
     """Return the items of these turns that the user sees. A hidden call hides its result, and vice versa."""
     parts = [turn.items for turn in turns]
     hidden = hidden_from_user(flags)
@@ -252,16 +252,16 @@ async def whole_history(store: Store, page_before: Callable[[int | None], TurnPa
     before: int | None = None
     line: Branch | None = None
     while before is None or before > 1:
-        page = await store.read(flagged_page, PageOfLine(page_before(before), line))
+        page = await store.read(flagged_page, LinePageRequest(page_before(before), line))
         turns[:0] = page.turns
         flags |= page.flags
         line = page.branch
         before = page.turns[0].number if page.turns else 1
-    return shown_to_user(turns, flags)
+    return visible_to_user(turns, flags)
 
 
-async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
-    conversation = await info(tables, request)
+async def instructions_in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
+    conversation = await read_conversation(tables, request)
     branch = await _shown(tables, conversation)
     found = await turn_at(tables, branch, branch.instructed) if branch.instructed else None
     return (found.instructions or ()) if found else ()

@@ -67,7 +67,7 @@ async def update_entry(
         return None
     entered = replace(found, is_listed=True, touched_at=max(found.touched_at, at or 0))
     if found.title is None and not found.internal:
-        entered = named_by_words(entered, await _first_words(tables, owner, branch, turn, hidden))
+        entered = with_words_as_title(entered, await _first_words(tables, owner, branch, turn, hidden))
     if entered != found:
         await tables.save_conversation(entered)
     if entered.title != found.title and found.is_listed:
@@ -75,7 +75,7 @@ async def update_entry(
     return found
 
 
-def named_by_words(conversation: Conversation, title: str | None) -> Conversation:
+def with_words_as_title(conversation: Conversation, title: str | None) -> Conversation:
     return replace(conversation, title=title, named_by=None if title is None else TitleSource.WORDS)
 
 
@@ -84,11 +84,11 @@ async def _first_words(
 ) -> str | None:
     """Return the first words of the branch; if its first turn has none, those of this turn."""
     is_first = turn.number == branch.start + 1
-    before = None if is_first else await words_of(tables, owner, branch)
+    before = None if is_first else await first_words_of(tables, owner, branch)
     return before or first_words(turn.input, hidden)
 
 
-async def words_of(tables: Tables, owner: str, branch: Branch) -> str | None:
+async def first_words_of(tables: Tables, owner: str, branch: Branch) -> str | None:
     """Return the first visible words of the branch's own turns. Shared turns name the other branch."""
     first = await tables.turns(branch.id, branch.start, branch.start + 1, 1)
     return first_words(first[0].input, await hidden_of(tables, owner, first[0])) if first else None
@@ -98,7 +98,7 @@ async def hidden_of(tables: Tables, owner: str, turn: Turn) -> Collection[int]:
     return hidden_from_user(await tables.flags(owner, (turn.id,))).get(turn.id, ())
 
 
-async def name_again(
+async def rename_by_words(
     tables: Tables, conversation: Conversation, turn: Turn, before: Collection[int], now: int
 ) -> None:
     """Rename a chat that was named by the words of a turn, after flags of that turn have changed; `before`
@@ -108,10 +108,10 @@ async def name_again(
     if conversation.title not in (None, first_words(turn.input, before)):
         return
     branch = await tables.branch(conversation.branch)
-    title = await words_of(tables, conversation.owner, branch) if branch is not None else None
+    title = await first_words_of(tables, conversation.owner, branch) if branch is not None else None
     if title == conversation.title:
         return
-    named = named_by_words(conversation, title)
+    named = with_words_as_title(conversation, title)
     await tables.save_conversation(named)
     if named.is_listed:
         await record_change(tables, ChangeKind.CHAT_CHANGED, named, now)
@@ -129,7 +129,7 @@ async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
     return ""
 
 
-async def preview_again(tables: Tables, conversation: Conversation, turn: Turn) -> None:
+async def update_previews(tables: Tables, conversation: Conversation, turn: Turn) -> None:
     """Update previews after flags of a turn have changed: of its own branch, of the current one, and of
     branches that were made from it."""
     owner = conversation.owner
@@ -165,7 +165,7 @@ class Target(Struct, frozen=True):
     def sees(self, conversation: Conversation) -> bool:
         return self.within.sees(conversation)
 
-    def may_mean(self, conversation: Conversation) -> bool:
+    def may_repeat(self, conversation: Conversation) -> bool:
         """Return whether a request to this target can repeat one that went to the conversation. It names its
         id, or, in the same scope, its conversation_key, the one it had before a reset, or neither."""
         if self.id is not None and self.id == conversation.id:
@@ -176,7 +176,7 @@ class Target(Struct, frozen=True):
             return True
         return self.id is None and self.conversation_key is None
 
-    def is_plainly(self, conversation: Conversation) -> bool:
+    def is_unambiguous(self, conversation: Conversation) -> bool:
         """Return whether its conversation_key names the conversation, and no policy could change that. A key
         names one at a time, so no other needs to be read."""
         return (
@@ -230,7 +230,9 @@ async def resolve(
         return await insert(tables, target.fresh, quota)
     if found is not None and is_interaction and await is_stale(tables, target, found, now):
         assert target.fresh is not None  # noqa: S101 - else it is not stale
-        return await succeed(tables, found, target.fresh, target.reset_policy or found.reset_policy, quota)
+        return await hand_over_key(
+            tables, found, target.fresh, target.reset_policy or found.reset_policy, quota
+        )
     found = await check_live(tables, found, now)
     if changes_policy(target, found):
         found = replace(found, reset_policy=target.reset_policy)
@@ -246,7 +248,7 @@ async def seen_lane(
     if seen is None or target.conversation_key is None or target.id is not None:
         return None
     found = await tables.lane(target.owner, seen, lease)
-    return found if found is not None and target.is_plainly(found[0]) else None
+    return found if found is not None and target.is_unambiguous(found[0]) else None
 
 
 async def insert(tables: Tables, fresh: Conversation, quota: Quota = UNLIMITED) -> Conversation:
@@ -258,7 +260,7 @@ async def insert(tables: Tables, fresh: Conversation, quota: Quota = UNLIMITED) 
     return fresh
 
 
-async def succeed(
+async def hand_over_key(
     tables: Tables,
     before: Conversation,
     fresh: Conversation,
@@ -397,5 +399,5 @@ async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Co
     if found.named_by is TitleSource.WORDS:
         return found
     branch = await tables.branch(found.branch)
-    words = await words_of(tables, found.owner, branch) if branch is not None else None
-    return named_by_words(found, words)
+    words = await first_words_of(tables, found.owner, branch) if branch is not None else None
+    return with_words_as_title(found, words)

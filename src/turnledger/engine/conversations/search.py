@@ -127,13 +127,13 @@ async def _homes(tables: Tables, request: SearchRequest) -> frozenset[Conversati
         return None
     branch = await tables.first_branch(chat)
     homes, branches = {chat}, set[BranchId]()
-    earlier = await line.before(tables, branch.id) if branch is not None else ()
+    earlier = await line.earlier_stretches(tables, branch.id) if branch is not None else ()
     while earlier:
         new = [each.branch for each in earlier if each.branch not in branches]
         branches.update(new)
         found = [await tables.branch(each) for each in new]
         homes.update(each.conversation for each in found if each is not None)
-        earlier = await line.before(tables, earlier[-1].branch)
+        earlier = await line.earlier_stretches(tables, earlier[-1].branch)
     return frozenset(homes)
 
 
@@ -152,7 +152,7 @@ async def _hit(
         turn = await tables.turn(request.owner, found.turn)
         if turn is None:
             return None
-        shown = await _where_shown(tables, request, home, turn)
+        shown = await _showing_chat(tables, request, home, turn)
         if shown is None or shown[0].id in hits:
             return None
         conversation, branch = shown
@@ -174,20 +174,20 @@ def _hit_of(conversation: Conversation, turn: TurnId | None, branch: BranchId, s
     return Hit(own, turn, branch, snippet.text, snippet.marks)
 
 
-async def _where_shown(
+async def _showing_chat(
     tables: Tables, request: SearchRequest, home: Conversation, turn: Turn
 ) -> tuple[Conversation, BranchId] | None:
     """Return the chat that shows a turn: its own, or the first visible one that was made from it."""
     if await request.shows(tables, home):
-        return home, await _branch_with(tables, home, turn, turn.branch)
+        return home, await _branch_showing(tables, home, turn, turn.branch)
     for id, branch in await tables.forks_showing(turn.branch, turn.number, MOST_FORKS):
         fork = await tables.conversation(request.owner, id)
         if fork is not None and await request.shows(tables, fork):
-            return fork, await _branch_with(tables, fork, turn, branch)
+            return fork, await _branch_showing(tables, fork, turn, branch)
     return None
 
 
-async def _branch_with(
+async def _branch_showing(
     tables: Tables, conversation: Conversation, turn: Turn, otherwise: BranchId
 ) -> BranchId:
     """Return the current branch if the turn is on its line, else the other one."""
@@ -197,7 +197,7 @@ async def _branch_with(
     if current is None:
         return otherwise
     try:
-        await line.up_to(tables, current, turn)
+        await line.line_through(tables, current, turn)
     except TurnNotFound:
         return otherwise
     return current.id

@@ -74,7 +74,7 @@ def check_primer(items: Sequence[Item]) -> None:
         raise MalformedItems("The primer must contain a result for each of its calls.")
 
 
-class Around(Struct, frozen=True):
+class ContextParts(Struct, frozen=True):
     instructions: tuple[Item, ...] = ()
     primer: tuple[Item, ...] = ()
     input: tuple[Item, ...] = ()
@@ -83,39 +83,39 @@ class Around(Struct, frozen=True):
 
 
 def assemble(
-    history: Sequence[Turn], around: Around, context: Context, hidden: HiddenPlaces
+    history: Sequence[Turn], parts: ContextParts, context: Context, hidden: HiddenPlaces
 ) -> tuple[Item, ...]:
     """Return the items for the model. `history` is all committed turns, or as many of the last ones as the
     policy can use; `hidden` names the items to leave out."""
-    past, current = _parts(history, around, hidden)
-    start = _start(past, around, current, context)
+    past, current = _parts(history, parts, hidden)
+    start = _start(past, parts, current, context)
     shown = tuple(item for items in past[start:] for item in items)
     if start < len(history) and history[start].number > 1:
         shown = without_answers(shown)  # their calls are in a turn that is not shown
-    assembled = (*around.instructions, *around.primer, *shown, *current)
+    assembled = (*parts.instructions, *parts.primer, *shown, *current)
     open_calls(assembled)  # raises if a call and its result were separated
     return assembled
 
 
-def first_shown(history: Sequence[Turn], around: Around, context: Context, hidden: HiddenPlaces) -> int:
+def first_shown(history: Sequence[Turn], parts: ContextParts, context: Context, hidden: HiddenPlaces) -> int:
     """Return the place of the first turn of this history that the policy shows; its length if none."""
-    past, current = _parts(history, around, hidden)
-    return _start(past, around, current, context)
+    past, current = _parts(history, parts, hidden)
+    return _start(past, parts, current, context)
 
 
 def _parts(
-    history: Sequence[Turn], around: Around, hidden: HiddenPlaces
+    history: Sequence[Turn], parts: ContextParts, hidden: HiddenPlaces
 ) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
     past = [turn.items for turn in history]
-    current = (*around.input, *without_open_reasoning(around.steps))
-    if hidden or around.hidden:
-        places = [*(hidden.get(turn.id, ()) for turn in history), around.hidden]
+    current = (*parts.input, *without_open_reasoning(parts.steps))
+    if hidden or parts.hidden:
+        places = [*(hidden.get(turn.id, ()) for turn in history), parts.hidden]
         *past, current = without_hidden([*past, current], places)
     return past, current
 
 
 def _start(
-    past: Sequence[Sequence[Item]], around: Around, current: tuple[Item, ...], context: Context
+    past: Sequence[Sequence[Item]], parts: ContextParts, current: tuple[Item, ...], context: Context
 ) -> int:
     if context.turns is not None:
         start = max(0, len(past) - context.turns)
@@ -123,7 +123,7 @@ def _start(
         return start - 1 if start and answers_before(first) else start
     if context.tokens is None:
         return 0
-    left = context.tokens - context.count_all((*around.instructions, *around.primer, *current))
+    left = context.tokens - context.count_all((*parts.instructions, *parts.primer, *current))
     start = len(past)
     if start and answers_before(current):
         start -= 1

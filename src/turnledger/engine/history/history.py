@@ -189,7 +189,7 @@ async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
     try:
         return await line.turns_of(tables, branch, after, through, through - after)
     except StoreCorrupt:
-        reason = await line.why_missing(tables, request.owner, branch.conversation)
+        reason = await line.missing_reason(tables, request.owner, branch.conversation)
         if isinstance(reason, ConversationDeleted):
             raise reason from None
         raise
@@ -206,11 +206,11 @@ class ShownTurns:
     they are, and beside them the shown form of those with hidden items.
     """
 
-    __slots__ = ("_hiding", "_turns", "bytes")
+    __slots__ = ("_turns", "_with_hidden", "bytes")
 
     def __init__(self, turns: Sequence[Turn] = ()) -> None:
         self._turns = list(turns)
-        self._hiding: dict[int, Turn] = {}
+        self._with_hidden: dict[int, Turn] = {}
         self.bytes = sum(len(turn.body) for turn in turns)
         """The size of their bodies."""
 
@@ -221,13 +221,13 @@ class ShownTurns:
     def first(self) -> bytes | None:
         return self._turns[0].id.raw if self._turns else None
 
-    def begins(self, history: History) -> bool:
+    def is_prefix_of(self, history: History) -> bool:
         turns = self._turns
         return len(turns) <= len(history) and (
             not turns or turns[-1].id.raw == history.raw_id(len(turns) - 1)
         )
 
-    def go_on(self, history: History) -> None:
+    def extend(self, history: History) -> None:
         """Append the rest of a history that begins with these turns."""
         for turn in history[len(self._turns) :]:
             self._add(turn)
@@ -254,7 +254,7 @@ class ShownTurns:
         return ShownTurns(self._turns[:same])
 
     def without(self, hidden: HiddenPlaces | None) -> Sequence[Turn]:
-        """Return the turns without hidden items and their halves, as a copy: the list may grow meanwhile."""
+        """Return the turns without hidden items and their counterparts; a copy, since the list may grow."""
         turns = self._turns
         flagged = [index for index, turn in enumerate(turns) if turn.id in hidden] if hidden else []
         if not hidden or not flagged:
@@ -262,14 +262,16 @@ class ShownTurns:
         # The other half of a hidden item is in the same turn or a neighbour.
         first = max(0, flagged[0] - 1)
         near = turns[first : flagged[-1] + 2]
-        gone = hidden_in_parts([turn.items for turn in near], [hidden.get(turn.id, ()) for turn in near])
-        before, self._hiding = self._hiding, {}
-        for index, places in enumerate(map(frozenset, gone), first):
+        hidden_places = hidden_in_parts(
+            [turn.items for turn in near], [hidden.get(turn.id, ()) for turn in near]
+        )
+        before, self._with_hidden = self._with_hidden, {}
+        for index, places in enumerate(map(frozenset, hidden_places), first):
             if places:
                 known = before.get(index)
                 is_same = known and known.id == turns[index].id and known.shown.hidden == places
-                self._hiding[index] = known if known and is_same else turns[index].with_hidden(places)
-        return tuple(self._hiding.get(index, turn) for index, turn in enumerate(turns))
+                self._with_hidden[index] = known if known and is_same else turns[index].with_hidden(places)
+        return tuple(self._with_hidden.get(index, turn) for index, turn in enumerate(turns))
 
 
 LOOK_BACK = 4
@@ -281,7 +283,7 @@ LONG = 500
 _encode = msgspec.json.Encoder().encode
 
 
-def said_in(items: Iterable[Item]) -> bytes:
+def encode_messages(items: Iterable[Item]) -> bytes:
     """Encode items as chat messages in JSON, separated by commas, without brackets."""
     items = tuple(items)
     plain: list[dict[str, str | None]] = []
@@ -293,12 +295,12 @@ def said_in(items: Iterable[Item]) -> bytes:
     return _encode(plain)[1:-1]  # the fast path of most turns
 
 
-def joined(*parts: bytes) -> bytes:
+def join_json(*parts: bytes) -> bytes:
     """Join such parts, skipping empty ones."""
     return b",".join([part for part in parts if part])
 
 
-def goes_on(turn: Turn) -> bool:
+def begins_with_output(turn: Turn) -> bool:
     """Return whether a turn begins with output of the model, as a settled one without input does. Chat
     messages merge that with the output before it."""
     first = turn.items[0] if turn.items else None
@@ -307,23 +309,25 @@ def goes_on(turn: Turn) -> bool:
     return first.type != "message" or first.role == "assistant"
 
 
-def said_from(history: History, start: int, said: bytes) -> tuple[bytes, Turn | None, Sequence[Turn]]:
+def chat_json_from(
+    history: History, start: int, chat_json: bytes
+) -> tuple[bytes, Turn | None, Sequence[Turn]]:
     """Return the chat JSON up to the last turn that left no call open, that turn, and the turns after it.
-    `said` is the JSON of the first `start` turns."""
+    `chat_json` is the JSON of the first `start` turns."""
     # One by one: a long history decoded at once takes many times its bytes.
     turns = (history[at] for at in range(start, len(history)))
-    parts = [said]
+    parts = [chat_json]
     waiting: list[Turn] = []
     last: Turn | None = None
     turn = next(turns, None)
     while turn is not None:
         following = next(turns, None)
         waiting.append(turn)
-        if not calls_left_open(turn.items) and not (following is not None and goes_on(following)):
-            parts.append(said_in(item for each in waiting for item in each.items))
+        if not calls_left_open(turn.items) and not (following is not None and begins_with_output(following)):
+            parts.append(encode_messages(item for each in waiting for item in each.items))
             last, waiting = turn, []
         turn = following
-    return joined(*parts), last, waiting
+    return join_json(*parts), last, waiting
 
 
 ENTRY_BYTES = 500
@@ -342,7 +346,7 @@ class LatestLine(NamedTuple):
     without reading the store; begin detects when it was wrong."""
 
     branch: Branch
-    flagged: int
+    flag_version: int
     is_answered: bool
     """Whether every client has seen the answer of its last turn, unless it was hidden since."""
     scope: str = ""
@@ -351,18 +355,18 @@ class LatestLine(NamedTuple):
     def is_plain(self) -> bool:
         """Whether added messages can only be new: no turn is open, hidden, or unknown to the client."""
         branch = self.branch
-        return self.is_answered and not self.flagged and not branch.pending and branch.unsettled is None
+        return self.is_answered and not self.flag_version and not branch.pending and branch.unsettled is None
 
 
 class _Entry:
-    __slots__ = ("bytes", "flags", "history", "line", "names", "said", "said_end", "shown")
+    __slots__ = ("bytes", "chat_json", "chat_json_end", "flags", "history", "line", "names", "shown")
 
     def __init__(self) -> None:
         self.bytes = 0
         self.history: History | None = None
-        self.said = b""
+        self.chat_json = b""
         """The chat JSON of a prefix of the history."""
-        self.said_end: bytes | None = None
+        self.chat_json_end: bytes | None = None
         """The id of the last turn of that prefix."""
         self.shown: ShownTurns | None = None
         self.flags: tuple[int, int, FlagsByTurn] | None = None
@@ -371,7 +375,7 @@ class _Entry:
         self.names: tuple[Name, ...] = ()
 
     def measure(self) -> int:
-        size = ENTRY_BYTES + len(self.said)
+        size = ENTRY_BYTES + len(self.chat_json)
         if self.history is not None:
             size += self.history.size
         if self.shown is not None:
@@ -393,7 +397,7 @@ class BranchCache:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._entries: OrderedDict[BranchId, _Entry] = OrderedDict()
-        self._said: dict[bytes, BranchId] = {}
+        self._chat_json_ends: dict[bytes, BranchId] = {}
         """By the last turn of cached chat JSON: its branch."""
         self._named: dict[Name, BranchId] = {}
         self._shown: dict[bytes, dict[BranchId, None]] = {}
@@ -405,8 +409,8 @@ class BranchCache:
         if entry is None:
             return
         self._bytes -= entry.bytes
-        if entry.said_end is not None:
-            self._said.pop(entry.said_end, None)
+        if entry.chat_json_end is not None:
+            self._chat_json_ends.pop(entry.chat_json_end, None)
         if entry.shown is not None:
             self._unlist_shown(branch, entry.shown)
         self._unname(branch, entry)
@@ -464,71 +468,71 @@ class BranchCache:
         entry = self._entries.get(turn.branch)
         if entry is not None and entry.shown is not None and entry.shown.follow(turn):
             self._weigh(self._entry(turn.branch))
-        said = self._said_until(turn.parent.raw)
-        if said is not None and not calls_left_open(turn.items) and not goes_on(turn):
-            self._keep_said(turn, joined(said, said_in(turn.items)))
+        chat_json = self._chat_json_until(turn.parent.raw)
+        if chat_json is not None and not calls_left_open(turn.items) and not begins_with_output(turn):
+            self._keep_chat_json(turn, join_json(chat_json, encode_messages(turn.items)))
 
     # The chat JSON sent to models. It ends with a turn that left no call open, since results may belong
     # between messages of that turn, and no later turn continues its last message.
 
-    def said_through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
+    def chat_json_through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
         """Return the chat JSON up to the last turn that left no call open, and the turns after it."""
-        start, said = self._nearest(history)
-        return self._kept_through(said_from(history, start, said))
+        start, chat_json = self._nearest(history)
+        return self._keep_through(chat_json_from(history, start, chat_json))
 
-    async def read_said_through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
-        """As said_through; decodes long histories in a thread."""
-        start, said = self._nearest(history)
+    async def load_chat_json_through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
+        """As chat_json_through; decodes long histories in a thread."""
+        start, chat_json = self._nearest(history)
         if len(history) - start < LONG:
-            return self.said_through(history)
-        return self._kept_through(await asyncio.to_thread(said_from, history, start, said))
+            return self.chat_json_through(history)
+        return self._keep_through(await asyncio.to_thread(chat_json_from, history, start, chat_json))
 
-    def _kept_through(self, found: tuple[bytes, Turn | None, Sequence[Turn]]) -> tuple[bytes, Sequence[Turn]]:
-        said, last, waiting = found
+    def _keep_through(self, found: tuple[bytes, Turn | None, Sequence[Turn]]) -> tuple[bytes, Sequence[Turn]]:
+        chat_json, last, waiting = found
         if last is not None:
-            self._keep_said(last, said)
-        return said, waiting
+            self._keep_chat_json(last, chat_json)
+        return chat_json, waiting
 
     def _nearest(self, history: History) -> tuple[int, bytes]:
         """Return how many turns of a history are cached as chat JSON, and that JSON."""
         length = len(history)
         for end in range(length, max(length - LOOK_BACK, 0), -1):
-            said = self._said_until(history.raw_id(end - 1))
-            if said is not None and not (end < length and goes_on(history[end])):
-                return end, said
+            chat_json = self._chat_json_until(history.raw_id(end - 1))
+            if chat_json is not None and not (end < length and begins_with_output(history[end])):
+                return end, chat_json
         return 0, b""
 
-    def _said_until(self, turn: bytes) -> bytes | None:
-        branch = self._said.get(turn)
-        return None if branch is None else self._entries[branch].said
+    def _chat_json_until(self, turn: bytes) -> bytes | None:
+        branch = self._chat_json_ends.get(turn)
+        return None if branch is None else self._entries[branch].chat_json
 
-    def _keep_said(self, last: Turn, said: bytes) -> None:
+    def _keep_chat_json(self, last: Turn, chat_json: bytes) -> None:
         entry = self._entry(last.branch)
-        if entry.said_end is not None:
-            self._said.pop(entry.said_end, None)
-        entry.said, entry.said_end = said, last.id.raw
-        self._said[last.id.raw] = last.branch
+        if entry.chat_json_end is not None:
+            self._chat_json_ends.pop(entry.chat_json_end, None)
+        entry.chat_json, entry.chat_json_end = chat_json, last.id.raw
+        self._chat_json_ends[last.id.raw] = last.branch
         self._weigh(entry)
 
     # The turns as chat clients see them.
 
     def shown(self, branch: BranchId, history: History, hidden: HiddenPlaces | None = None) -> Sequence[Turn]:
-        """Return the turns of a history as their user sees them, without hidden items and their halves; the
+        """Return the turns of a history as their user sees them, without hidden items and counterparts; the
         same objects as last time."""
         entry = self._entry(branch)
         shown = entry.shown
-        if shown is not None and not shown.begins(history):
+        if shown is not None and not shown.is_prefix_of(history):
             self._unlist_shown(branch, shown)
             shown = None
         if shown is None:
             shown = entry.shown = self._longest_common(history)
-        shown.go_on(history)
+        shown.extend(history)
         if shown.first is not None:
             self._shown.setdefault(shown.first, {})[branch] = None
         self._weigh(entry)
         return shown.without(hidden)
 
-    def reach(self, branch: BranchId, history: History) -> bool:
+    def extend_shown(self, branch: BranchId, history: History) -> bool:
         """Extend the shown turns to the end of this history; return whether any were missing. Lets a caller
         extend a long one in parts."""
         entry = self._entries.get(branch)

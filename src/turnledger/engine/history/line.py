@@ -36,7 +36,7 @@ async def turns_of(tables: Tables, branch: Branch, after: int, through: int, lim
     return found
 
 
-async def why_missing(
+async def missing_reason(
     tables: Tables, owner: str, conversation: ConversationId
 ) -> ConversationDeleted | StoreCorrupt:
     """Return why turns are missing: the conversation was removed since, or the store is damaged."""
@@ -69,7 +69,7 @@ async def last_shared(tables: Tables, one: Branch, other: Branch) -> int:
         line = lines[0] if first.after >= second.after else lines[1]
         left = line.pop(0)
         if not line and left.after:
-            line += await before(tables, left.branch)
+            line += await earlier_stretches(tables, left.branch)
         if not line:
             return 0
 
@@ -92,16 +92,16 @@ async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -
             elif stretch.after < through:
                 first, last = max(after, stretch.after), min(through, stretch.through)
                 found.append(Stretch(stretch.branch, first, last))
-        line = await before(tables, line[-1].branch) if line[-1].after > after else ()
+        line = await earlier_stretches(tables, line[-1].branch) if line[-1].after > after else ()
     return found
 
 
-async def up_to(tables: Tables, branch: Branch, turn: Turn) -> tuple[Stretch, ...]:
+async def line_through(tables: Tables, branch: Branch, turn: Turn) -> tuple[Stretch, ...]:
     """Return the line of a branch to be made from this turn, newest stretch first. Raises TurnNotFound if the
     turn is not on the line."""
     line: tuple[Stretch, ...] = (_own(branch),)
     while line:
-        earlier = await before(tables, line[-1].branch)
+        earlier = await earlier_stretches(tables, line[-1].branch)
         for place, stretch in enumerate(line):
             if stretch.branch == turn.branch and stretch.after < turn.number <= stretch.through:
                 shared = Stretch(turn.branch, stretch.after, turn.number)
@@ -114,7 +114,7 @@ def _own(branch: Branch) -> Stretch:
     return Stretch(branch.id, branch.start, branch.length)
 
 
-async def before(tables: Tables, branch: BranchId) -> tuple[Stretch, ...]:
+async def earlier_stretches(tables: Tables, branch: BranchId) -> tuple[Stretch, ...]:
     """Return the stretches before a branch's own turns, newest first; see Origin.line."""
     origin = await tables.origin(branch)
     return origin.line if origin is not None else ()

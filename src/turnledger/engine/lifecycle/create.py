@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 from turnledger.engine.admission import check_admitted
 from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live_conversation_of
-from turnledger.engine.conversations.resolve import Target, check_live, insert, keys_of, resolve, succeed
+from turnledger.engine.conversations.resolve import (
+    Target,
+    check_live,
+    hand_over_key,
+    insert,
+    keys_of,
+    resolve,
+)
 from turnledger.engine.limits import UNLIMITED, Quota
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationExpired, ConversationNotFound, IdempotencyMismatch, InvalidInput
@@ -18,7 +25,7 @@ from turnledger.model.ids import ConversationId
 
 
 @dataclass(frozen=True)
-class MakeRequest:
+class CreateChatRequest:
     target: Target
     key: IdempotencyKey
     now: int
@@ -26,7 +33,7 @@ class MakeRequest:
     quota: Quota = UNLIMITED
 
 
-async def make(tables: Tables, request: MakeRequest) -> Conversation:
+async def create_chat(tables: Tables, request: CreateChatRequest) -> Conversation:
     """Return the conversation that was made or found under the same idempotency_key, else resolve the target
     and claim it. A deleted one is not made again. Raises IdempotencyMismatch, and as `resolve`."""
     target, key = request.target, request.key
@@ -41,13 +48,13 @@ async def make(tables: Tables, request: MakeRequest) -> Conversation:
 
 
 @dataclass(frozen=True)
-class NamedRequest:
+class KeyRequest:
     owner: str
     scope: str
     conversation_key: str
 
 
-async def named_by(tables: Tables, request: NamedRequest) -> ConversationId | None:
+async def find_by_key(tables: Tables, request: KeyRequest) -> ConversationId | None:
     """Return the conversation that a key currently names, in any state."""
     found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
     return found.id if found else None
@@ -85,7 +92,7 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
     if found is None:
         return await insert(tables, request.fresh, request.quota)
     if found.id == request.replaces or await _has_expired(tables, found, request.now):
-        return await succeed(tables, found, request.fresh, found.reset_policy, request.quota)
+        return await hand_over_key(tables, found, request.fresh, found.reset_policy, request.quota)
     return found
 
 

@@ -23,7 +23,7 @@ from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, Within
 from turnledger.model.ids import ConversationId
 
-ASKED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
+REQUESTED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
 """The reasons in the feed for a deleted chat; see model.retention for automatic ones."""
 
 
@@ -41,7 +41,7 @@ async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
     """Delete the conversation and return it. Frees its conversation_key, raises its fence, ends its running
     attempt and drops its queue. Repeating it changes nothing, unless the repetition purges. An expired one is
     always purged, since parts of it may be gone. Raises ConversationNotFound."""
-    found = await _found(tables, request.owner, request.id, request.within)
+    found = await _find(tables, request.owner, request.id, request.within)
     if found.state is ConversationState.PURGED:
         return found
     if request.purge_at is None or found.state is ConversationState.EXPIRED:
@@ -52,7 +52,7 @@ async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
 
 
 async def soft_delete(
-    tables: Tables, found: Conversation, purge_at: int, now: int, reason: str = ASKED
+    tables: Tables, found: Conversation, purge_at: int, now: int, reason: str = REQUESTED
 ) -> Conversation:
     """Delete a live conversation so that it can be restored, with its conversation_key as the former one."""
     deleted = replace(
@@ -66,7 +66,7 @@ async def soft_delete(
     await _close_lane(tables, found, now, forget=False)
     # Read again: a turn kept on the way may be its first, or an edit, and has changed the row.
     deleted = await tables.conversation(found.owner, found.id) or deleted
-    await _tell(tables, deleted, now, reason)
+    await _record_deletion(tables, deleted, now, reason)
     return deleted
 
 
@@ -81,11 +81,11 @@ async def purge(tables: Tables, found: Conversation, now: int, reason: str = FOR
     )
     await tables.save_conversation(purged)
     await _close_lane(tables, found, now, forget=True)
-    await _tell(tables, found, now, reason)
+    await _record_deletion(tables, found, now, reason)
     return purged
 
 
-async def _tell(tables: Tables, found: Conversation, now: int, reason: str) -> None:
+async def _record_deletion(tables: Tables, found: Conversation, now: int, reason: str) -> None:
     if found.is_listed:  # else the feed has not reported it
         await record_change(tables, ChangeKind.CHAT_DELETED, found, now, detail=reason)
 
@@ -129,7 +129,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
     Raises ConversationNotFound, ConversationExpired, and ConversationDeleted if it was purged or its time is
     over.
     """
-    found = await _found(tables, request.owner, request.id, request.within)
+    found = await _find(tables, request.owner, request.id, request.within)
     if found.state is ConversationState.LIVE:
         return found
     if found.state is ConversationState.EXPIRED:
@@ -154,7 +154,7 @@ def _would_end_again(restored: Conversation, request: RestoreRequest) -> bool:
     return is_old or restored.is_expired(request.due)
 
 
-async def _found(tables: Tables, owner: str, id: ConversationId, within: Within) -> Conversation:
+async def _find(tables: Tables, owner: str, id: ConversationId, within: Within) -> Conversation:
     found = await tables.conversation(owner, id)
     if found is None or not within.sees(found):
         raise ConversationNotFound
@@ -178,7 +178,7 @@ async def end_due(tables: Tables, request: EndDueRequest) -> int:
     for each in lapsed:
         await tables.save_conversation(replace(_without_details(each), state=ConversationState.EXPIRED))
         await _close_lane(tables, each, now, forget=True)
-        await _tell(tables, each, now, EXPIRED)
+        await _record_deletion(tables, each, now, EXPIRED)
     deleted = await tables.conversations_to_purge(due, limit)
     empty = await tables.unlisted_conversations(due - request.unlisted_kept_ms, limit)
     for each in (*deleted, *empty):

@@ -64,28 +64,28 @@ KNOWN_SWITCHES = 8
 """Switches remembered per conversation, to recognize one that is repeated because its result was lost."""
 
 
-class Moved(Struct, frozen=True):
+class MoveResult(Struct, frozen=True):
     """The move is done; the conversation now shows this branch."""
 
     branch: Branch
 
 
-async def moved_before(tables: Tables, lane: Branch, move: Move, attempt: TurnId) -> Moved | None:
+async def find_earlier_move(tables: Tables, lane: Branch, move: Move, attempt: TurnId) -> MoveResult | None:
     """Return the result of a move that has succeeded before, else None. The current branch does not show it:
     other callers may have moved the conversation there, or on."""
     if isinstance(move, Undo):
         made = await tables.branch(move.branch)
-        return Moved(made) if made is not None else None
-    return Moved(lane) if attempt in await tables.switches(lane.conversation) else None
+        return MoveResult(made) if made is not None else None
+    return MoveResult(lane) if attempt in await tables.switches(lane.conversation) else None
 
 
-async def moved_under(tables: Tables, claim: Claim, attempt: TurnId) -> Moved:
+async def find_claimed_move(tables: Tables, claim: Claim, attempt: TurnId) -> MoveResult:
     """Return the result of an earlier move under the same idempotency_key, and drop the ticket."""
     await tables.drop_ticket(attempt)
     shown = await tables.branch(BranchId.trusted(claim.attempt.raw))
     if shown is None:
         raise BranchNotFound
-    return Moved(shown)
+    return MoveResult(shown)
 
 
 async def check_move(
@@ -113,7 +113,7 @@ def _check_last(undo: Undo, last: TurnId) -> None:
 
 async def move(
     tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, quota: Quota = UNLIMITED
-) -> Moved:
+) -> MoveResult:
     """Move the conversation; the caller has the lane. Raises TurnNotFound without a turn to undo,
     HistoryDiverged if the last turn is another, BranchNotFound, and StorageFull without room for effects."""
     if isinstance(move, Undo):
@@ -123,7 +123,7 @@ async def move(
     made_before = await tables.switches(lane.conversation)
     await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
     if target.id == lane.id:
-        return Moved(lane)
+        return MoveResult(lane)
     missing = await missing_effects(tables, lane, target)
     if missing:
         # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows
@@ -136,7 +136,7 @@ async def move(
         raise Superseded
     if lane.last_ticket:
         await tables.move_tickets(lane.id, target.id)
-    return Moved(target)
+    return MoveResult(target)
 
 
 async def _target(tables: Tables, lane: Branch, move: Switch) -> Branch:
@@ -146,7 +146,7 @@ async def _target(tables: Tables, lane: Branch, move: Switch) -> Branch:
     return target
 
 
-async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
+async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> MoveResult:
     undone = await last_turn(tables, lane)
     _check_last(undo, undone.id)
     wish = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
@@ -155,7 +155,7 @@ async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
         await forget_effects(tables, lane, fork.number)
     await tables.save_branch(lane)
     made = await open_branch(tables, owner, lane, await place_of(tables, owner, lane, fork))
-    return Moved(made)
+    return MoveResult(made)
 
 
 @dataclass(frozen=True)
@@ -200,14 +200,14 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} is taken. Use another one.")
     await check_quota(tables, request.owner, request.quota, adds_chat=True)
-    await _begin_as(tables, request, fresh, lane)
+    await _copy_beginning(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
     await record_change(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     return fresh
 
 
-async def _begin_as(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
+async def _copy_beginning(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
     wish = Divergence(branch=fresh.branch, after=request.turn or lane.head)
     fork = await fork_at(tables, request.owner, lane, wish)
     place = await place_of(tables, request.owner, lane, fork)

@@ -33,13 +33,13 @@ class RetentionBounds:
         return None if self.age_ms is None else self.due - self.age_ms
 
 
-async def beyond(tables: Tables, asked: tuple[Sequence[str], RetentionBounds]) -> list[str]:
+async def owners_beyond(tables: Tables, asked: tuple[Sequence[str], RetentionBounds]) -> list[str]:
     """Return the owners that have something old, or too much."""
     owners, bounds = asked
-    return [owner for owner in owners if await _is_beyond(tables, owner, bounds)]
+    return [owner for owner in owners if await _exceeds_bounds(tables, owner, bounds)]
 
 
-async def _is_beyond(tables: Tables, owner: str, bounds: RetentionBounds) -> bool:
+async def _exceeds_bounds(tables: Tables, owner: str, bounds: RetentionBounds) -> bool:
     if bounds.bytes is not None and (await tables.usage(owner)).bytes > bounds.bytes:
         return True
     by = bounds.touched_by
@@ -64,13 +64,13 @@ async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversatio
 
 
 @dataclass(frozen=True)
-class Shed:
+class ShedResult:
     purged: list[Conversation]
     is_done: bool
     """Whether the owner is within bounds, or there is nothing left to purge."""
 
 
-async def shed(tables: Tables, request: RetireRequest) -> Shed:
+async def shed_excess(tables: Tables, request: RetireRequest) -> ShedResult:
     """Purge conversations of an owner that stores too much, deleted ones first, then the oldest; as few as
     possible.
 
@@ -79,10 +79,10 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
     """
     bound, owner = request.bounds.bytes, request.owner
     if await tables.purge_ended(request.limit):
-        return Shed([], is_done=False)
+        return ShedResult([], is_done=False)
     excess = 0 if bound is None else (await tables.usage(owner)).bytes - bound
     if excess <= 0:
-        return Shed([], is_done=True)
+        return ShedResult([], is_done=True)
     candidates = await tables.oldest_deleted(owner, request.limit)
     if not candidates:
         candidates = await tables.oldest_conversations(owner, ANY_TIME, request.limit)
@@ -93,10 +93,10 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
         excess -= await tables.bytes_of(each.id)
         if excess <= 0:
             break
-    return Shed(purged, is_done=not purged)
+    return ShedResult(purged, is_done=not purged)
 
 
-def retired(conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
+def report_retired(conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
     return RetiredConversation(
         owner=conversation.owner,
         conversation=conversation.id,
@@ -137,7 +137,7 @@ class RetentionTimer:
         full: list[str] = []
         after: str | None = None
         while owners := await process.store.read(_owners, after):
-            for owner in await process.store.read(beyond, (owners, bounds)):
+            for owner in await process.store.read(owners_beyond, (owners, bounds)):
                 request = RetireRequest(
                     owner, bounds, purge_time(process, bounds.now), process.limits.purge_rows
                 )
@@ -158,9 +158,9 @@ class RetentionTimer:
 
     async def _shed(self, request: RetireRequest) -> list[RetiredConversation]:
         gone: list[RetiredConversation] = []
-        step = Shed([], is_done=request.bounds.bytes is None)
+        step = ShedResult([], is_done=request.bounds.bytes is None)
         while not step.is_done:
-            step = await self._process.store.transact(shed, request)
+            step = await self._process.store.transact(shed_excess, request)
             gone += [self._removed(each, RetentionReason.SIZE) for each in step.purged]
         return gone
 
@@ -168,7 +168,7 @@ class RetentionTimer:
         self._process.forget_deleted(conversation)
         what = "deleted" if reason is RetentionReason.AGE else "purged"
         log.info("retention: %s was %s by %s", conversation.id, what, reason)
-        return retired(conversation, reason)
+        return report_retired(conversation, reason)
 
 
 async def _owners(tables: Tables, after: str | None) -> list[str]:

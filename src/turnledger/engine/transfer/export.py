@@ -125,7 +125,7 @@ async def _not_covered(tables: Tables, branch: Branch, covered: dict[BranchId, i
                 found.append(Stretch(part.branch, max(known, part.after), part.through))
             if part.branch in covered:
                 return found[::-1]
-        parts = await line.before(tables, parts[-1].branch) if parts[-1].after else ()
+        parts = await line.earlier_stretches(tables, parts[-1].branch) if parts[-1].after else ()
     return found[::-1]
 
 
@@ -176,7 +176,7 @@ async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
             continue
         found = await tables.turns(part.branch, part.after, part.through, part.through - part.after)
         if len(found) != part.through - part.after:
-            raise await line.why_missing(tables, outline.owner, outline.conversation.id)
+            raise await line.missing_reason(tables, outline.owner, outline.conversation.id)
         turns += found
     flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
     lines = []

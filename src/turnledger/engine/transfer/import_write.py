@@ -419,7 +419,7 @@ async def look_up(tables: Tables, request: LookUpRequest) -> bool:
     for id in bases_of(plan, known.shared):
         base = known.shared[id]
         lane = await tables.branch(base.branch)
-        known.lines[id] = await line.up_to(tables, lane, base) if lane is not None else ()
+        known.lines[id] = await line.line_through(tables, lane, base) if lane is not None else ()
     return True
 
 

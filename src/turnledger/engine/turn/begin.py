@@ -27,7 +27,15 @@ from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import record_change, record_withdrawal
 from turnledger.engine.lane.queue import beat_of, is_dead, queue_before
-from turnledger.engine.lifecycle.moves import Move, Moved, Switch, check_move, move, moved_before, moved_under
+from turnledger.engine.lifecycle.moves import (
+    Move,
+    MoveResult,
+    Switch,
+    check_move,
+    find_claimed_move,
+    find_earlier_move,
+    move,
+)
 from turnledger.engine.limits import check_quota, count_set_aside
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.request import (
@@ -119,13 +127,13 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         target = await _where_it_waits(tables, target, waiting_with)
     conversation, branch, flagged, admission = await _lane(tables, target, request)
     if request.move is not None and request.round.is_repeated:
-        moved = await moved_before(tables, branch, request.move, request.attempt)
+        moved = await find_earlier_move(tables, branch, request.move, request.attempt)
         if moved is not None:
             return moved
     if request.admitted is not None and request.admitted != admission:
         raise AdmissionMoved
     if request.move is not None and verdict.claim is not None:
-        return await moved_under(tables, verdict.claim, request.attempt)
+        return await find_claimed_move(tables, verdict.claim, request.attempt)
     if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moves
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
@@ -145,10 +153,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
     seen = request.content.seen
-    if seen is not None and seen.flagged != flagged:
+    if seen is not None and seen.flag_version != flagged:
         raise HistoryMoved(conversation.id)
     begun = await _take_lane(tables, conversation, branch, request, verdict)
-    return replace(begun, flagged=flagged) if flagged else begun
+    return replace(begun, flag_version=flagged) if flagged else begun
 
 
 async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket | None) -> Verdict:
@@ -282,7 +290,7 @@ async def _check_before_stopping(
         await check_move(tables, running.owner, branch, request.move, kept=kept, quota=request.bounds.quota)
     elif wish is None:
         admit(() if keeps_running else branch.pending, request.content.input)
-    elif not (keeps_running and wish.may_mean(running.id)):
+    elif not (keeps_running and wish.may_replace(running.id)):
         await _find_place(tables, branch, request, wish)
     elif not wish.regenerates:
         place = await place_of(tables, running.owner, branch, running.fork) if running.fork else branch
@@ -291,7 +299,7 @@ async def _check_before_stopping(
 
 async def _move(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, wish: Move
-) -> Moved:
+) -> MoveResult:
     """Do the whole move now, while the lane is free."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)

@@ -22,7 +22,7 @@ from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lane.shield import uninterrupted
-from turnledger.engine.lifecycle.moves import Moved
+from turnledger.engine.lifecycle.moves import MoveResult
 from turnledger.engine.ports import Runner, Sync
 from turnledger.engine.process import Process, Waiter
 from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
@@ -95,17 +95,17 @@ async def enter(process: Process, asked: AcquireRequest, on_event: EventSink | N
     return running
 
 
-async def relocate(process: Process, asked: AcquireRequest) -> Moved:
+async def relocate(process: Process, asked: AcquireRequest) -> MoveResult:
     """Wait for the lane by policy, then move the conversation. Raises TurnStopped if stopped while
     waiting."""
     moved = await acquire(process, asked)
-    assert isinstance(moved, Moved)  # noqa: S101 - the request asks for a move
+    assert isinstance(moved, MoveResult)  # noqa: S101 - the request asks for a move
     process.release(asked.begin.attempt)
     process.waiters.notify(moved.branch.conversation)
     return moved
 
 
-async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Replayed:
+async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult | Replayed:
     """Take the lane, or find the attempt that answers the request.
 
     Each round sends one begin; every reason for another round is a branch of this loop. Most turns need one
@@ -142,7 +142,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
                 if request.round.is_repeated:
                     raise
             else:
-                if isinstance(answer, Begun | Moved):
+                if isinstance(answer, Begun | MoveResult):
                     place.leave(has_begun=isinstance(answer, Begun))
                     return answer
                 if isinstance(answer, Queued):

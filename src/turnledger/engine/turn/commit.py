@@ -396,7 +396,10 @@ def _remember(process: Process, running: OpenTurn, turn: Turn, request: CommitRe
         conversation, branch = running.conversation, running.branch
         # The byte count is outdated; it is read from the store when needed.
         line = LatestLine(
-            behind(branch, request, branch.bytes), running.flagged, turn.is_plain_answer, conversation.scope
+            behind(branch, request, branch.bytes),
+            running.flag_version,
+            turn.is_plain_answer,
+            conversation.scope,
         )
         process.cache.keep_line(conversation, line)
 

@@ -14,7 +14,7 @@ from turnledger.engine.attempt.idempotency import IdempotencyKey, SharedOutcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.queue import Dead
-from turnledger.engine.lifecycle.moves import Move, Moved
+from turnledger.engine.lifecycle.moves import Move, MoveResult
 from turnledger.engine.limits import UNLIMITED, Quota
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
@@ -33,7 +33,7 @@ class ExpectedHead(Struct, frozen=True):
     branch: BranchId
     head: TurnId | None
     unsettled: TurnId | None = None
-    flagged: int = 0
+    flag_version: int = 0
     conversation: ConversationId | None = None
     """Its conversation; begin looks there first for a conversation_key."""
     is_instructed: bool = False
@@ -150,7 +150,7 @@ class Begun(Struct, frozen=True):
     journal: Journal
     place: CommitPlace | None = None
     """The place of the turn, if not behind the head."""
-    flagged: int = 0
+    flag_version: int = 0
     """The owner's flag version when the lane was taken."""
 
 
@@ -163,4 +163,4 @@ class Queued:
     interrupted: TurnId | None
 
 
-Beginning: TypeAlias = Begun | Queued | SharedOutcome | Moved
+Beginning: TypeAlias = Begun | Queued | SharedOutcome | MoveResult

@@ -126,7 +126,7 @@ class ResentRequest:
             with suppress(TurnledgerError):  # the cached line may be outdated
                 if guess.is_plain and self._is_all_new:
                     return self._added(guess)
-                return await self._read(target.owner, guess.branch, guess.flagged)
+                return await self._read(target.owner, guess.branch, guess.flag_version)
         branch, flagged = await process.store.read(current, CurrentRequest(target, now))
         if branch is None:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
@@ -146,7 +146,7 @@ class ResentRequest:
         check_resent(input)
         self._process.limits.check_size("The input", input)
         branch = line.branch
-        seen = ExpectedHead(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation)
+        seen = ExpectedHead(branch.id, branch.head, branch.unsettled, line.flag_version, branch.conversation)
         return TurnContent(input, seen=seen)
 
     async def _read(self, owner: str, branch: Branch, flagged: int) -> TurnContent:
@@ -174,7 +174,7 @@ class ResentRequest:
         process = self._process
         history = await process.snapshot(owner, branch)
         for end in range(TURNS_AT_ONCE, len(history), TURNS_AT_ONCE):
-            if process.cache.reach(branch.id, history.first(end)):
+            if process.cache.extend_shown(branch.id, history.first(end)):
                 await asyncio.sleep(0)
         if not flagged:
             return process.cache.shown(branch.id, history)

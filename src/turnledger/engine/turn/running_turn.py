@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.sent_log import SentLog, unsent_items
 from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
-from turnledger.engine.history.history import LONG, History, joined, said_in
+from turnledger.engine.history.history import LONG, History, encode_messages, join_json
 from turnledger.engine.lane.shield import uninterrupted
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import FlushRequest
@@ -337,7 +337,7 @@ class OpenTurn:
         """Whether its client sends its whole history each time."""
         self.unheard: str | None = None
         """The name of its request, if that has no idempotency_key and its client has left."""
-        self.flagged = begun.flagged
+        self.flag_version = begun.flag_version
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
         self.is_resumed = bool(begun.journal.items)
@@ -646,7 +646,7 @@ class RunningTurn:
         snapshot, history = self._snapshot, self._snapshot.history
         if not snapshot.shows_all or not isinstance(history, History):
             return msgspec.json.encode(self.messages)
-        return self._after(*self._open.process.cache.said_through(history))
+        return self._after(*self._open.process.cache.chat_json_through(history))
 
     async def read_messages_json(self) -> bytes:
         """Return `messages_json`; decode a long history in a thread, off the event loop."""
@@ -655,7 +655,7 @@ class RunningTurn:
             return self.messages_json
         if not snapshot.shows_all or not isinstance(history, History):
             return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
-        return self._after(*await self._open.process.cache.read_said_through(history))
+        return self._after(*await self._open.process.cache.load_chat_json_through(history))
 
     def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
         """Return a JSON list of `said` and all messages after it."""
@@ -664,7 +664,7 @@ class RunningTurn:
         latest = (*behind, *self.input, *without_open_reasoning(self.steps))
         open_calls(latest)
         before = (*snapshot.instructions, *snapshot.primer)
-        return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
+        return b"[%b]" % join_json(encode_messages(before) if before else b"", said, encode_messages(latest))
 
     @property
     def open_calls(self) -> tuple[Item, ...]:

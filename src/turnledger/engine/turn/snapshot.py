@@ -9,7 +9,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from turnledger.engine.conversations.flags import FlagsRequest, read_flags
-from turnledger.engine.history.context import ALL, Around, Context, assemble, first_shown
+from turnledger.engine.history.context import ALL, Context, ContextParts, assemble, first_shown
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
 from turnledger.engine.history.line import MISSING
 from turnledger.engine.process import Process
@@ -39,7 +39,7 @@ class Base(Struct, frozen=True):
     """The branch of the new turn."""
     instructed: int
     owner: str
-    flagged: int
+    flag_version: int
     carried_flags: FlagsByTurn = NO_FLAGS
     """Those of the carried turns, which are not stored yet."""
 
@@ -48,14 +48,14 @@ class Base(Struct, frozen=True):
         branch, place, owner = begun.branch, begun.place, begun.attempt.owner
         if place is None:
             last, goes_on = (branch.head, branch.length, ()), (branch.id, branch.instructed)
-            return cls(branch, *last, *goes_on, owner, begun.flagged)
+            return cls(branch, *last, *goes_on, owner, begun.flag_version)
         fork = place.fork
         shared = (fork.base, fork.number, place.carried)
-        return cls(branch, *shared, fork.branch, place.instructed, owner, begun.flagged, place.flags)
+        return cls(branch, *shared, fork.branch, place.instructed, owner, begun.flag_version, place.flags)
 
 
 async def tail(
-    process: Process, base: Base, context: Context, around: Around
+    process: Process, base: Base, context: Context, around: ContextParts
 ) -> tuple[Sequence[Turn], FlagsByTurn]:
     """Return the last turns that the context can show, and their flags. They come from the cache if it holds
     the whole history, and never go into it, since it holds prefixes."""
@@ -76,7 +76,7 @@ def _whole(base: Base, turns: list[Turn]) -> Sequence[Turn]:
 
 
 async def _within_budget(
-    process: Process, base: Base, context: Context, around: Around
+    process: Process, base: Base, context: Context, around: ContextParts
 ) -> tuple[Sequence[Turn], FlagsByTurn]:
     """Read backwards until the budget is full. Hidden items do not count."""
     turns: list[Turn] = list(base.carried)
@@ -107,18 +107,18 @@ async def _read(process: Process, base: Base, through: int, limit: int) -> list[
 
 
 async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsByTurn:
-    if not base.flagged or not turns:
+    if not base.flag_version or not turns:
         return NO_FLAGS
-    known = process.cache.flags(base.branch, base.flagged, turns)
+    known = process.cache.flags(base.branch, base.flag_version, turns)
     if known is None:
         known = {**await _flags(process, base, turns), **base.carried_flags}
-        process.cache.keep_flags(base.branch, base.flagged, turns, known)
+        process.cache.keep_flags(base.branch, base.flag_version, turns, known)
     return known
 
 
 async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsByTurn:
     after, through = (turns[0].number - 1, min(turns[-1].number, base.length)) if turns else (0, 0)
-    if not base.flagged or after >= through:
+    if not base.flag_version or after >= through:
         return NO_FLAGS
     return await process.store.read(read_flags, FlagsRequest(base.owner, base.line, after, through))
 
@@ -148,7 +148,7 @@ class Snapshot(Struct, frozen=True, dict=True):
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
             return assembled
-        around = Around(self.instructions, self.primer, input, steps, self.hidden_input)
+        around = ContextParts(self.instructions, self.primer, input, steps, self.hidden_input)
         return assemble(self._turns, around, self.context, self.hidden)
 
     # Cached, since a history decodes its turns on each read, and a turn may read it after each step.
@@ -173,7 +173,7 @@ async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> S
     else:
         base = Base.of(begun)
         instructions = await _in_force(process, begun, base, ())
-        around = Around(instructions, request.primer, begun.attempt.input, hidden=_hidden_input(begun))
+        around = ContextParts(instructions, request.primer, begun.attempt.input, hidden=_hidden_input(begun))
         history, flags = await tail(process, base, request.context, around)
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
     return Snapshot(history, instructions, request.primer, request.context, hidden, _hidden_input(begun))
@@ -187,7 +187,7 @@ def _hidden_input(begun: Begun) -> Collection[int]:
 def _is_special(begun: Begun, request: AcquireRequest) -> bool:
     """Return whether the model sees more than the history, or less."""
     in_force = begun.place.instructed if begun.place else begun.branch.instructed
-    return bool(begun.flagged or in_force or begun.attempt.instructions or request.primer)
+    return bool(begun.flag_version or in_force or begun.attempt.instructions or request.primer)
 
 
 async def _in_force(process: Process, begun: Begun, base: Base, history: Sequence[Turn]) -> tuple[Item, ...]:

@@ -12,7 +12,7 @@ from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import NARROWED, IdempotencyKey, claimed_as, fingerprint
 from turnledger.engine.conversations.resolve import Target, new_conversation
 from turnledger.engine.history.context import ALL, Context, check_primer
-from turnledger.engine.lifecycle.create import MakeRequest
+from turnledger.engine.lifecycle.create import CreateChatRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
 from turnledger.engine.limits import Limits
 from turnledger.engine.process import Process
@@ -305,7 +305,7 @@ def move_request(
     return AcquireRequest(begin, authorization=authorization)
 
 
-def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
+def make_request(process: Process, target: Target, idempotency_key: str) -> CreateChatRequest:
     fresh = target.fresh
     if target.id is not None or fresh is None:
         raise InvalidInput("This call creates nothing. Omit the idempotency_key.")
@@ -313,7 +313,7 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Make
     key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *arguments)
     assert key is not None  # noqa: S101 - for the type checker
     clock = process.clock
-    return MakeRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.quota)
+    return CreateChatRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.quota)
 
 
 def fork_request(

@@ -38,7 +38,7 @@ def markdown_head(conversation: Conversation) -> str:
 
 
 def markdown_turn(turn: Turn, hidden: Collection[int] = ()) -> str:
-    """Return a turn without the hidden items and their halves."""
+    """Return a turn without the hidden items and their counterparts."""
     gone = with_counterparts(turn.items, hidden)
     parts = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
     if turn.kind in _KINDS:

@@ -164,14 +164,14 @@ class Authenticator:
         self._check(cached[0], head)
         return cached[0]
 
-    async def note_uses(self) -> None:
+    async def record_uses(self) -> None:
         """Store when tokens were last used; after an error, the next call tries again."""
         uses, self._uses = self._uses, {}
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         try:
-            await self._tokens.note_uses(uses)
+            await self._tokens.record_uses(uses)
         except TurnledgerError as problem:
             log.warning("token_uses_not_noted", code=problem.code)
             self._uses = {**uses, **self._uses}
@@ -183,7 +183,7 @@ class Authenticator:
             self._timer = asyncio.get_running_loop().call_later(self._write_every, self._start_write)
 
     def _start_write(self) -> None:
-        self.write_task = asyncio.create_task(self.note_uses(), name="turnledger token uses")
+        self.write_task = asyncio.create_task(self.record_uses(), name="turnledger token uses")
 
     def _check(self, principal: Principal, head: RequestHead) -> None:
         token = principal.token

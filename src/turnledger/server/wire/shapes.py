@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from turnledger.api.chats import ListedChat
 from turnledger.api.turns import Attempt
 from turnledger.api.views import AnyChat, show_attempt
-from turnledger.engine.conversations.read import SetAside
+from turnledger.engine.conversations.read import SetAsideAttempt
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.server.access.auth import Principal
@@ -35,7 +35,7 @@ def etag_of(conversation: Conversation) -> str:
     return f'"{conversation.revision}"'
 
 
-def show_aside(aside: SetAside, principal: Principal) -> Attempt:
+def show_aside(aside: SetAsideAttempt, principal: Principal) -> Attempt:
     """Show an attempt outside the history; a narrowed caller sees no details of a failure."""
     attempt = aside.attempt
     failure = redact_failure(attempt.failure) if principal.is_narrowed else attempt.failure

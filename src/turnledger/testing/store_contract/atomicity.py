@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.conversations.read import SetAside
+from turnledger.engine.conversations.read import SetAsideAttempt
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
@@ -128,7 +128,7 @@ class Atomicity(Contract):
             with pytest.raises(RuntimeError):
                 await chat.run(ScriptedModel([BOOM]), text)
 
-        def inputs(asides: list[SetAside]) -> list[str]:
+        def inputs(asides: list[SetAsideAttempt]) -> list[str]:
             return [aside.attempt.input[0].text for aside in asides]
 
         assert inputs(await chat.attempts()) == ["three", "two", "one"]

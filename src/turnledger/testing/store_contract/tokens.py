@@ -125,9 +125,9 @@ class StoredTokens(Contract):
         here, there = await stage.processes()
         first, _ = await Host(here.ledger).tokens.create(scopes=ALL)
         second, _ = await Host(here.ledger).tokens.create(scopes=ALL)
-        await Host(here.ledger).tokens.note_uses({first.id: 20, second.id: 10, UNKNOWN: 5})
-        await Host(there.ledger).tokens.note_uses({first.id: 15, second.id: 15})
-        await Host(there.ledger).tokens.note_uses({})
+        await Host(here.ledger).tokens.record_uses({first.id: 20, second.id: 10, UNKNOWN: 5})
+        await Host(there.ledger).tokens.record_uses({first.id: 15, second.id: 15})
+        await Host(there.ledger).tokens.record_uses({})
         assert [each.used_at for each in await Host(here.ledger).tokens.list()] == [15, 20]
 
     async def test_tokens_that_ended_long_ago_are_purged(self, stage: Stage) -> None:

@@ -27,7 +27,7 @@ from tests.unit.engine.populated_store import (
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.attempt.idempotency import claimed_as
-from turnledger.engine.check.audit import REMEMBERED, Audit, Enough, Location
+from turnledger.engine.check.audit import REMEMBERED, Audit, Location, TooManyFindings
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import StoreCorrupt, StoreUnavailable
@@ -311,7 +311,7 @@ def audit() -> Audit:
     ],
 )
 def test_audit_records_an_unreadable_row(audit: Audit, problem: Exception, said: str) -> None:
-    with audit.noting(HERE):
+    with audit.recording(HERE):
         raise problem
     assert [(each.rule, each.owner, each.message) for each in audit.findings] == [
         (Rule.DOCUMENT, "ann", said)
@@ -319,25 +319,25 @@ def test_audit_records_an_unreadable_row(audit: Audit, problem: Exception, said:
 
 
 def test_audit_does_not_record_an_error_that_it_passes_over(audit: Audit) -> None:
-    with audit.passing_over():
+    with audit.skipping_unreadable():
         raise StoreCorrupt
     assert audit.findings == []
 
 
 def test_audit_raises_store_unavailable_and_records_no_damage(audit: Audit) -> None:
-    for block in (audit.noting(HERE), audit.passing_over()):
+    for block in (audit.recording(HERE), audit.skipping_unreadable()):
         with pytest.raises(StoreUnavailable), block:
             raise StoreUnavailable
-    with audit.passing_over(StoreUnavailable):
+    with audit.skipping_unreadable(StoreUnavailable):
         raise StoreUnavailable
     assert audit.findings == []
 
 
 def test_audit_beyond_its_limit_raises_enough(audit: Audit) -> None:
-    audit.found(Rule.CHAIN, HERE, "One.")
-    audit.found(Rule.CHAIN, HERE, "Two.")
-    with pytest.raises(Enough):
-        audit.found(Rule.CHAIN, HERE, "Three.")
+    audit.report(Rule.CHAIN, HERE, "One.")
+    audit.report(Rule.CHAIN, HERE, "Two.")
+    with pytest.raises(TooManyFindings):
+        audit.report(Rule.CHAIN, HERE, "Three.")
     assert len(audit.findings) == 2
 
 

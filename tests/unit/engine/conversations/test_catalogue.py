@@ -9,7 +9,7 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
-from turnledger.engine.conversations.resolve import is_entry_complete, named_by_words, new_conversation
+from turnledger.engine.conversations.resolve import is_entry_complete, new_conversation, with_words_as_title
 from turnledger.engine.conversations.search import cursor_at, index_some, index_texts, place_of
 from turnledger.errors import InvalidInput
 from turnledger.model.conversation import Conversation, TitleSource, Within
@@ -109,9 +109,9 @@ def test_chat_is_entered_in_the_catalogue_if_internal_or_listed_with_a_title(
 
 
 def test_title_by_words_is_removed_when_there_are_no_words() -> None:
-    named = named_by_words(conversation(), "Words")
+    named = with_words_as_title(conversation(), "Words")
     assert (named.title, named.named_by) == ("Words", TitleSource.WORDS)
-    unnamed = named_by_words(named, None)
+    unnamed = with_words_as_title(named, None)
     assert (unnamed.title, unnamed.named_by) == (None, None)
 
 

@@ -12,10 +12,10 @@ from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.conversations.read import (
-    PageOfLine,
+    LinePageRequest,
     TurnPageRequest,
     flagged_page,
-    shown_to_user,
+    visible_to_user,
 )
 from turnledger.engine.conversations.resolve import (
     ResolveRequest,
@@ -66,24 +66,24 @@ def test_check_live_raises_the_reason_for_a_missing_deleted_or_expired_conversat
 def test_target_may_mean_only_the_conversation_that_it_names() -> None:
     row = conversation(conversation_key="k")
     other = some_id(ConversationId, 99)
-    assert Target("ann", row.id).may_mean(row)
-    assert Target("ann", None, "k", row).may_mean(row)
-    assert Target("ann", other, "k").may_mean(row)
-    assert Target("ann").may_mean(row)
-    assert not Target("ann", other).may_mean(row)
-    assert not Target("ann", None, "j", row).may_mean(row)
-    assert not Target("ann", None, "k", row).may_mean(conversation(conversation_key=None))
+    assert Target("ann", row.id).may_repeat(row)
+    assert Target("ann", None, "k", row).may_repeat(row)
+    assert Target("ann", other, "k").may_repeat(row)
+    assert Target("ann").may_repeat(row)
+    assert not Target("ann", other).may_repeat(row)
+    assert not Target("ann", None, "j", row).may_repeat(row)
+    assert not Target("ann", None, "k", row).may_repeat(conversation(conversation_key=None))
 
 
 def test_target_means_a_conversation_of_another_scope_only_by_id() -> None:
     row = conversation(conversation_key="k", scope="shop")
     other = some_id(ConversationId, 99)
-    assert Target("ann", row.id).may_mean(row)
-    assert Target("ann", None, "k", scope="shop").may_mean(row)
-    assert Target("ann", scope="shop").may_mean(row)
-    assert not Target("ann", None, "k").may_mean(row)
-    assert not Target("ann", other, "k", scope="desk").may_mean(row)
-    assert not Target("ann").may_mean(row)
+    assert Target("ann", row.id).may_repeat(row)
+    assert Target("ann", None, "k", scope="shop").may_repeat(row)
+    assert Target("ann", scope="shop").may_repeat(row)
+    assert not Target("ann", None, "k").may_repeat(row)
+    assert not Target("ann", other, "k", scope="desk").may_repeat(row)
+    assert not Target("ann").may_repeat(row)
 
 
 def test_target_confined_to_a_scope_sees_only_conversations_of_that_scope() -> None:
@@ -96,10 +96,10 @@ def test_target_confined_to_a_scope_sees_only_conversations_of_that_scope() -> N
 
 def test_target_by_key_may_mean_the_conversation_that_a_reset_took_the_key_from() -> None:
     row = conversation(conversation_key=None, former_conversation_key="k")
-    assert Target("ann", None, "k", row).may_mean(row)
-    assert Target("ann", some_id(ConversationId, 99), "k").may_mean(row)
-    assert not Target("ann", None, "j", row).may_mean(row)
-    assert not Target("ann", some_id(ConversationId, 99)).may_mean(row)
+    assert Target("ann", None, "k", row).may_repeat(row)
+    assert Target("ann", some_id(ConversationId, 99), "k").may_repeat(row)
+    assert not Target("ann", None, "j", row).may_repeat(row)
+    assert not Target("ann", some_id(ConversationId, 99)).may_repeat(row)
 
 
 HOURLY = ResetPolicy.idle(HOUR)
@@ -166,27 +166,27 @@ def tables() -> MemoryTables:
 
 
 def test_item_hidden_from_the_user_hides_its_call_or_result_in_another_turn() -> None:
-    assert shown_to_user([ONE, TWO], {}) == [user(), call("a"), result("a"), assistant()]
-    assert shown_to_user([ONE, TWO], {TWO.id: {0: Flags(to_user=False)}}) == [user(), assistant()]
-    assert len(shown_to_user([ONE, TWO], {TWO.id: {0: Flags(to_model=False)}})) == 4
+    assert visible_to_user([ONE, TWO], {}) == [user(), call("a"), result("a"), assistant()]
+    assert visible_to_user([ONE, TWO], {TWO.id: {0: Flags(to_user=False)}}) == [user(), assistant()]
+    assert len(visible_to_user([ONE, TWO], {TWO.id: {0: Flags(to_model=False)}})) == 4
 
 
 def test_page_of_turns_carries_the_flags_of_those_turns() -> None:
     made = tables()
     flags = {0: Flags(to_user=False)}
     request = TurnPageRequest("ann", conversation().id, None, 1, 1)
-    assert drive(flagged_page(made, PageOfLine(request))).flags == {}
+    assert drive(flagged_page(made, LinePageRequest(request))).flags == {}
     for each in (ONE, TWO):
         drive(made.save_flags("ann", each.id, flags))
-    page = drive(flagged_page(made, PageOfLine(request)))
+    page = drive(flagged_page(made, LinePageRequest(request)))
     assert (page.turns, page.flags) == ([TWO], {TWO.id: flags})
 
 
 def test_page_of_turns_follows_the_branch_of_the_first_page() -> None:
     made = tables()
-    first = drive(flagged_page(made, PageOfLine(TurnPageRequest("ann", conversation().id, None, 1, 1))))
+    first = drive(flagged_page(made, LinePageRequest(TurnPageRequest("ann", conversation().id, None, 1, 1))))
     drive(made.add_branch(branch(id=OTHER)))
     assert drive(made.move_conversation(conversation().id, BRANCH, OTHER))
     before = TurnPageRequest("ann", conversation().id, first.turns[0].number, 1, 1)
-    assert drive(flagged_page(made, PageOfLine(before, first.branch))).turns == [ONE]
-    assert drive(flagged_page(made, PageOfLine(before))).turns == []
+    assert drive(flagged_page(made, LinePageRequest(before, first.branch))).turns == [ONE]
+    assert drive(flagged_page(made, LinePageRequest(before))).turns == []

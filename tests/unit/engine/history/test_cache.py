@@ -86,7 +86,7 @@ def test_cached_forms_of_one_branch_share_the_bound_and_are_evicted_together() -
 
     def filled(cache: BranchCache) -> BranchCache:
         keep(cache, A, TURNS)
-        cache.said_through(history)
+        cache.chat_json_through(history)
         cache.shown(A, history)
         cache.keep_flags(A, 1, TURNS, FLAGS)
         cache.keep_line(made, LatestLine(Branch(id=A, conversation=conversation), 0, is_answered=True))
@@ -102,7 +102,7 @@ def test_cached_forms_of_one_branch_share_the_bound_and_are_evicted_together() -
         assert cached(cache, A) == ()
         assert cache.flags(A, 1, TURNS) is None
         assert [cache.line(name) for name in names] == [None, None]
-        assert (cache._said, cache._named, cache._shown) == ({}, {}, {})
+        assert (cache._chat_json_ends, cache._named, cache._shown) == ({}, {}, {})
     assert forgotten._bytes == 0
 
 

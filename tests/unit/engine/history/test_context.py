@@ -19,14 +19,14 @@ from turnledger import Chat, Ledger
 from turnledger.engine.history import history
 from turnledger.engine.history.context import (
     ALL,
-    Around,
     Context,
+    ContextParts,
     assemble,
     check_primer,
     estimate,
     first_shown,
 )
-from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, TurnsRequest, said_in
+from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, TurnsRequest, encode_messages
 from turnledger.engine.ports import Operation, Request, Result
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.snapshot import FIRST_PAGE
@@ -64,7 +64,7 @@ def shown(
     hidden: HiddenPlaces | None = None,
     **around: tuple[Item, ...],
 ) -> list[str]:
-    return texts(assemble(history, Around(**{"input": (user("q"),), **around}), context, hidden or {}))
+    return texts(assemble(history, ContextParts(**{"input": (user("q"),), **around}), context, hidden or {}))
 
 
 # Policies.
@@ -216,10 +216,10 @@ def hidden_in(history: list[Turn], chosen: set[tuple[int, int]]) -> HiddenPlaces
     return hidden  # type: ignore[return-value]
 
 
-def around_of(history: list[Turn], steps: Sequence[Item]) -> Around:
+def around_of(history: list[Turn], steps: Sequence[Item]) -> ContextParts:
     pending = open_calls([item for each in history for item in each.items])
     answers = [result(each.call_id or "", each.type) for each in pending]
-    return Around((SYSTEM,), (user("p"), assistant("r")), (*answers, user("q")), tuple(steps))
+    return ContextParts((SYSTEM,), (user("p"), assistant("r")), (*answers, user("q")), tuple(steps))
 
 
 @settings(generated, max_examples=2 * generated.max_examples)
@@ -327,8 +327,8 @@ async def test_messages_json_places_results_after_their_call_in_the_turn_before(
 
 async def test_messages_json_encodes_each_turn_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
-    made = history.said_in
-    monkeypatch.setattr(history, "said_in", lambda items: counted.append(1) or made(items))
+    made = history.encode_messages
+    monkeypatch.setattr(history, "encode_messages", lambda items: counted.append(1) or made(items))
     for number in range(5):
         async with chat.turn(f"q{number}") as turn:
             turn.messages_json  # noqa: B018
@@ -376,13 +376,13 @@ async def test_messages_json_cache_is_bounded_and_evicts_the_least_recently_used
         await say(chat, f"q{number}")
     turns = await chat.turns()
     cache = BranchCache(ENTRY_BYTES + 400)
-    said, rest = cache.said_through(History(turns))
+    said, rest = cache.chat_json_through(History(turns))
     assert (msgspec.json.decode(b"[" + said + b"]")[0]["content"], list(rest)) == ("q0", [])
     assert cache._bytes == ENTRY_BYTES + len(said)
     other = some_id(BranchId, 2)
     for number in range(2):
         cache.keep(other, History(turns[:number]))
-    assert (cache._said, len(cache._entries)) == ({}, 1)
+    assert (cache._chat_json_ends, len(cache._entries)) == ({}, 1)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ async def test_messages_json_cache_is_bounded_and_evicts_the_least_recently_used
 )
 def test_messages_json_of_an_item_equals_its_message(item: dict[str, Any]) -> None:
     items = (Item.of(item), message("assistant", "answer"))
-    assert msgspec.json.decode(b"[" + said_in(items) + b"]") == messages_of(items)
+    assert msgspec.json.decode(b"[" + encode_messages(items) + b"]") == messages_of(items)
 
 
 def test_messages_json_joins_a_settled_turn_without_input_to_the_last_message() -> None:
@@ -425,10 +425,10 @@ def test_messages_json_joins_a_settled_turn_without_input_to_the_last_message() 
     whole = messages_of(item for turn in turns for item in turn.items)
     for known in ([], turns[:1], turns[:2]):
         histories = BranchCache(10_000)
-        histories.said_through(History(known))
+        histories.chat_json_through(History(known))
         for later in turns[len(known) :]:
             histories.follow(later)
-        said, rest = histories.said_through(History(turns))
+        said, rest = histories.chat_json_through(History(turns))
         assert (msgspec.json.decode(b"[" + said + b"]"), list(rest)) == (whole, [])
 
 

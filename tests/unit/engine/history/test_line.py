@@ -82,7 +82,7 @@ class Tree:
         """Make a branch from the turn of this number, 0 for the very beginning."""
         turns = self.lines[id][:number]
         made = some_id(BranchId, len(self.branches) + 1)
-        stretches = drive(line.up_to(self.tables, self.branch(id), turns[-1])) if turns else ()
+        stretches = drive(line.line_through(self.tables, self.branch(id), turns[-1])) if turns else ()
         head = turns[-1].id if turns else None
         self._add(Branch(id=made, conversation=CONVERSATION, start=number, length=number, head=head), turns)
         drive(
@@ -167,11 +167,11 @@ def test_up_to_a_turn_off_the_line_raises_turn_not_found(plan: list[tuple[str, i
         branch = tree.branch(id)
         for turn in everything.values():
             if turn in turns:
-                stretches = drive(line.up_to(tree.tables, branch, turn))
+                stretches = drive(line.line_through(tree.tables, branch, turn))
                 check_stretches(stretches, turns[: turn.number])
             else:
                 with pytest.raises(TurnNotFound):
-                    drive(line.up_to(tree.tables, branch, turn))
+                    drive(line.line_through(tree.tables, branch, turn))
 
 
 def check_stretches(stretches: tuple[Stretch, ...], turns: list[Turn]) -> None:
@@ -374,7 +374,7 @@ async def test_long_history_is_read_in_three_pages(ledger: Ledger, store: GatedS
 async def test_long_history_is_decoded_off_the_event_loop(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, _ = threads_of(monkeypatch, history_module, "said_from")
+    seen, _ = threads_of(monkeypatch, history_module, "chat_json_from")
     async with ledger.turn("more", conversation_key="k") as turn:
         told = msgspec.json.decode(await turn.read_messages_json())
         assert told == [*messages(LENGTH), {"role": "user", "content": "more"}] == turn.messages
@@ -388,13 +388,13 @@ async def test_long_resent_history_is_compared_off_the_event_loop(
 ) -> None:
     seen, _ = threads_of(monkeypatch, resend, "decide")
     reached: list[int] = []
-    reach = history_module.BranchCache.reach
+    reach = history_module.BranchCache.extend_shown
 
     def noted(self: Any, branch: Any, history: Any) -> bool:
         reached.append(len(history))
         return reach(self, branch, history)
 
-    monkeypatch.setattr(history_module.BranchCache, "reach", noted)
+    monkeypatch.setattr(history_module.BranchCache, "extend_shown", noted)
     async with ledger.resent(
         [*messages(LENGTH), {"role": "user", "content": "more"}], conversation_key="k"
     ) as turn:

@@ -13,7 +13,7 @@ from turnledger import Ledger
 from turnledger.api.turns import ShownChat
 from turnledger.api.views import show_listed_as, show_turn
 from turnledger.chat import Chat
-from turnledger.engine.access.tokens import find, note_uses
+from turnledger.engine.access.tokens import find, record_uses
 from turnledger.errors import StoreReadOnly
 from turnledger.hosting import Host, Token
 from turnledger.model.access.token import TokenScope, new_token_text
@@ -209,17 +209,17 @@ async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
         (one, first), (two, second) = await here.token(), await here.token()
         for text in (first, second):
             await admission.admit(shown(text))
-        await admission.note_uses()
+        await admission.record_uses()
         for _ in range(2):
             here.store.operations.clear()
             for text in (first, second, first):
                 here.clock.advance(1)
                 admission.find_cached(shown(text))
-            while note_uses.__name__ not in here.store.operations:  # though nobody else comes
+            while record_uses.__name__ not in here.store.operations:  # though nobody else comes
                 await asyncio.sleep(0)
             assert admission.write_task is not None
             await admission.write_task
-            assert here.store.operations.count(note_uses.__name__) == 1
+            assert here.store.operations.count(record_uses.__name__) == 1
             used = {each.id: each.used_at for each in await Host(here.ledger).tokens.list()}
             now = here.clock.now_ms()
             assert used == {one.id: now, two.id: now - 1_000}
@@ -229,9 +229,9 @@ async def test_token_use_recording_failure_does_not_fail_requests_and_is_retried
     async with place() as here:
         token, text = await here.token()
         await here.authenticator.admit(shown(text))
-        here.store.refuse(note_uses, StoreReadOnly())
+        here.store.refuse(record_uses, StoreReadOnly())
         for _ in range(2):
-            await here.authenticator.note_uses()
+            await here.authenticator.record_uses()
         (found,) = await Host(here.ledger).tokens.list()
         assert (found.id, found.used_at) == (token.id, here.clock.now_ms())
 

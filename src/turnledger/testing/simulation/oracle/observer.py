@@ -11,7 +11,7 @@ from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.attempt.takeover import ForgetRequest, TakeOverRequest
 from turnledger.engine.conversations.flags import FlagRequest
 from turnledger.engine.lifecycle.delete import DeleteRequest
-from turnledger.engine.lifecycle.moves import ForkRequest, Moved
+from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.begin import AbandonRequest
@@ -141,13 +141,13 @@ async def _run_begin(
                 )
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
-    if isinstance(result, Begun | Moved):
+    if isinstance(result, Begun | MoveResult):
         if await tables.ticket(request.attempt) is not None:
             world.violations.append(f"{request.attempt} left its ticket in the queue")
         if before is not None:
             waited = (before.unsettled, before.running)
             world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
-    moves = found is not None and isinstance(result, Moved) and result.branch.id != found.branch
+    moves = found is not None and isinstance(result, MoveResult) and result.branch.id != found.branch
     if moves and await _is_shown(tables, request, result.branch.id):
         _check_order(queue, request, world)
     return result

@@ -12,7 +12,7 @@ from turnledger.engine.attempt.takeover import TakeOverRequest
 from turnledger.engine.conversations.resolve import UpdateRequest
 from turnledger.engine.history import line
 from turnledger.engine.lifecycle.delete import DeleteRequest
-from turnledger.engine.lifecycle.moves import ForkRequest, Moved, Switch, Undo
+from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult, Switch, Undo
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import AbandonRequest
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
@@ -114,7 +114,7 @@ async def check_pointer(
         yield f"tickets were left behind on {was.branch}"
     async for problem in _check_left_out(tables, request, before, now, world):
         yield problem
-    if isinstance(result, Moved):
+    if isinstance(result, MoveResult):
         world.moves[request.attempt] += 1
         if world.moves[request.attempt] > 1:
             what = "undo" if isinstance(request.move, Undo) else "switch"
