@@ -132,7 +132,8 @@ class EmptyTurn(InvalidInput):
 
 
 class IdempotencyMismatch(InvalidInput):
-    """This idempotency_key was used before with another conversation or input. Use a new one."""
+    """This idempotency_key was used with another request (conversation, messages or parameters). Resend it
+    unchanged, or use a new key."""
 
     code = "idempotency_mismatch"
 

@@ -118,3 +118,10 @@ def test_model_refused_message_includes_status_and_the_models_message() -> None:
 def test_turn_stopped_message_reports_whether_the_turn_was_kept() -> None:
     assert "kept" in str(TurnStopped(turn()))
     assert "discarded" in str(TurnStopped())
+
+
+def test_idempotency_mismatch_names_the_differences_and_the_remedy_briefly() -> None:
+    message = str(errors.IdempotencyMismatch())
+    assert "another request (conversation, messages or parameters)" in message
+    assert "unchanged, or use a new key" in message
+    assert len(message.split()) < 20

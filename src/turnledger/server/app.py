@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnledger.errors import TurnledgerError
+from turnledger.errors import InvalidId, TurnledgerError
 from turnledger.ledger import Ledger
+from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import Guard, RequestHead
 from turnledger.server.chat_page.files import BuiltPage
@@ -49,6 +50,7 @@ NATIVE = "/api/"
 """Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
 IF_MATCH = b"if-match"
 _QUOTED_LENGTH = 40
+_CHATS = "/api/chats/"
 
 
 def make_app(
@@ -221,6 +223,8 @@ class App:
             if not response.status:  # otherwise the endpoint has sent the error in its stream
                 await send_error(response, shutdown_error(), request_id)
         except Exception as problem:
+            if isinstance(problem, InvalidId):
+                problem = explain_id(problem, scope)
             if isinstance(problem, TurnledgerError):
                 state["code"] = problem.code
             await self._send_problem(response, problem, request_id)
@@ -296,6 +300,10 @@ class App:
                 f"This path does not support {scope['method']}. Supported: {', '.join(sorted(allowed))}."
             )
             raise RequestRefused(405, "method_not_allowed", message, headers=headers)
+        if scope["path"].startswith(_CHATS) and not scope["path"].startswith(_CHATS + ConversationId.prefix):
+            # A conversation_key with slashes looks like a longer path.
+            message = "Unknown path. Chats have ids (conv_…). To find one: GET /api/chats?conversation_key=…"
+            raise RequestRefused(404, "unknown_url", message)
         raise RequestRefused(404, "unknown_url", "Unknown path. /openapi.json lists all paths.")
 
     def _log_request(self, scope: Scope, status: int, seconds: float) -> None:
@@ -310,6 +318,17 @@ class App:
                 ms=round(seconds * 1000, 1),
                 **{name: state[name] for name in ("code", "turn", "conversation") if name in state},
             )
+
+
+def explain_id(problem: InvalidId, scope: Scope) -> InvalidId:
+    """Add the remedy if the error concerns the chat in the path: callers send its conversation_key there."""
+    chat = scope.get("path_params", {}).get("chat")
+    if chat is not None:
+        try:
+            ConversationId(chat)
+        except InvalidId as invalid:
+            return InvalidId(f"{invalid} To find a chat by its key: GET /api/chats?conversation_key=…")
+    return problem
 
 
 def check_supported(endpoint: Endpoint, scope: Scope) -> None:

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tests.unit.model.shapes import repeatable
-from tests.unit.server.asgi import HOST, Reply, Streaming, ask, breaks, echo, endpoint, is_busy, serving
+from tests.unit.server.asgi import HOST, JSON, Reply, Streaming, ask, breaks, echo, endpoint, is_busy, serving
 from turnledger import Limits
 from turnledger.errors import QueueFull
 from turnledger.runners import demo
@@ -42,6 +42,36 @@ async def test_unknown_path_is_answered_404() -> None:
         assert (reply.status, reply.code) == (404, "unknown_url")
         for path in ("/healthz/", "//healthz", "/%2e%2e/healthz", "", "/\x00\x1b[2J"):
             assert (await ask(app, path)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "code"),
+    [
+        ("/api/chats/ada", "GET", 400, "invalid_id"),
+        ("/api/chats/ada/stop", "POST", 400, "invalid_id"),
+        ("/api/chats/ada/branches", "GET", 400, "invalid_id"),
+        ("/api/chats/user-42/support/stop", "POST", 404, "unknown_url"),
+    ],
+)
+async def test_chat_path_with_a_conversation_key_is_refused_with_the_remedy(
+    path: str, method: str, status: int, code: str
+) -> None:
+    async with serving() as app:
+        reply = await ask(app, path, method=method)
+    assert (reply.status, reply.code) == (status, code)
+    message = reply.json["error"]["message"]
+    assert "GET /api/chats?conversation_key=…" in message
+    assert len(message.split()) < 20
+
+
+async def test_invalid_id_in_the_body_of_a_chat_request_is_refused_without_a_remedy_for_paths() -> None:
+    async with serving() as app:
+        post = partial(ask, app, method="POST", headers=(HOST, JSON))
+        chat = (await post("/api/chats", parts=[b"{}"])).json["id"]
+        reply = await post(f"/api/chats/{chat}/fork", parts=[b'{"turn": "x"}'])
+        reset = await post("/api/chats/reset", parts=[b'{"conversation_key": "k", "replaces": "x"}'])
+    assert reply.json["error"]["message"] == "'x' is not a valid id of the form turn_…."
+    assert reset.json["error"]["message"] == "'x' is not a valid id of the form conv_…."
 
 
 async def test_unsupported_method_is_answered_405_with_the_allowed_ones() -> None:
