@@ -44,11 +44,11 @@ class ChatModel(Protocol):
     """Answers chat messages. Without an answer, every method raises a ModelError, and no other error. A model
     may have an attribute `finish_reasons` in place of FINISH_REASONS."""
 
-    async def complete(self, asked: ModelRequest) -> bytes:
+    async def complete(self, request: ModelRequest) -> bytes:
         """Return one complete `chat.completion`, as JSON."""
         ...
 
-    def stream(self, asked: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """Stream an answer. Entering sends the request, and raises if there is no answer. Iterating yields
         the JSON of its chunks, as many at a time as have arrived, and raises if it breaks off. The reader
         must check that the answer is complete: that there was a `finish_reason`."""

@@ -104,7 +104,7 @@ class CallDeltas:
             kept[name] = value
 
 
-class Thoughts:
+class ReasoningText:
     __slots__ = ("_most", "_taken", "_text")
 
     def __init__(self, most: int) -> None:
@@ -140,13 +140,13 @@ class Thoughts:
 MOST_NAMES = 20_000
 
 
-class SaidOnce:
+class RepeatFilter:
     """Remembers the roles, ids and names sent in one streamed answer."""
 
-    __slots__ = ("_said",)
+    __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._said: set[tuple[Any, ...]] = set()
+        self._seen: set[tuple[Any, ...]] = set()
 
     def without_repeats(self, payload: bytes) -> bytes:
         """Return the next chunk without repeats; the same bytes if there are none, or if they are not a
@@ -157,10 +157,10 @@ class SaidOnce:
             chunk = chunk_of(payload)
         except MalformedAnswer:
             return payload
-        takes = [self.take(choice) for choice in chunk.choices or ()]
-        return rewritten(payload, chunk) if any(takes) else payload
+        removals = [self.remove_repeats(choice) for choice in chunk.choices or ()]
+        return rewrite_payload(payload, chunk) if any(removals) else payload
 
-    def take(self, choice: ChunkChoice) -> bool:
+    def remove_repeats(self, choice: ChunkChoice) -> bool:
         """Remove repeats from the delta of a choice; return whether there were any."""
         delta = choice.delta
         if delta is None or not (delta.role or delta.tool_calls):
@@ -170,10 +170,10 @@ class SaidOnce:
             delta.role = None
             repeats = True
         for call in delta.tool_calls or ():
-            repeats = self._take_call(choice.index, call) or repeats
+            repeats = self._remove_call_repeats(choice.index, call) or repeats
         return repeats
 
-    def _take_call(self, choice: int, call: dict[str, Any]) -> bool:
+    def _remove_call_repeats(self, choice: int, call: dict[str, Any]) -> bool:
         index = str(call.get("index", 0))
         repeats = False
         if call.get("id") and self._is_repeat(choice, index, "id"):
@@ -187,15 +187,15 @@ class SaidOnce:
         return repeats
 
     def _is_repeat(self, *name: Any) -> bool:
-        if name in self._said:
+        if name in self._seen:
             return True
-        if len(self._said) >= MOST_NAMES:
+        if len(self._seen) >= MOST_NAMES:
             raise MalformedAnswer(f"The model made more than {MOST_NAMES // 2} tool calls in one answer.")
-        self._said.add(name)
+        self._seen.add(name)
         return False
 
 
-def rewritten(payload: bytes, chunk: ChatChunk) -> bytes:
+def rewrite_payload(payload: bytes, chunk: ChatChunk) -> bytes:
     """Return a payload with the roles and calls left in its chunk, and all else as it was."""
     fields = json.loads(payload)
     for choice, left in zip(fields["choices"], chunk.choices or (), strict=True):
@@ -258,47 +258,47 @@ class ChatRunner:
         self._answer: _Answer | None = None
 
     @property
-    def has_spoken(self) -> bool:
+    def has_output(self) -> bool:
         """Whether text, a refusal or a call has arrived, not only its announcement."""
-        return self._answer is not None and self._answer.has_spoken
+        return self._answer is not None and self._answer.has_output
 
     async def __call__(self, turn: RunningTurn, /) -> None:
         self.held = []
         self.completion = b""
-        asked = ModelRequest(
+        request = ModelRequest(
             msgspec.Raw(await turn.read_messages_json()), self._settings, self._stream_options
         )
         self._answer = answer = _Answer(turn, finish_reasons_of(self._model))
         if self._stream:
-            await self._listen(asked, answer)
+            await self._stream_answer(request, answer)
         else:
-            self.completion = await self._model.complete(asked)
-            await answer.take_whole(self.completion)
+            self.completion = await self._model.complete(request)
+            await answer.add_completion(self.completion)
         answer.end()
-        named = self._settings.get("model")
-        if isinstance(named, str):
-            turn.details.setdefault("model", named)
+        model = self._settings.get("model")
+        if isinstance(model, str):
+            turn.details.setdefault("model", model)
         self.answer_id = answer.id
 
-    async def _listen(self, asked: ModelRequest, answer: _Answer) -> None:
+    async def _stream_answer(self, request: ModelRequest, answer: _Answer) -> None:
         try:
-            await self._follow(asked, answer)
+            await self._read_stream(request, answer)
         except ModelRefused as refused:  # before any output
             if not self._asks_usage or "stream_options" not in str(refused.error):
                 raise
-            await self._follow(msgspec.structs.replace(asked, stream_options=None), answer)
+            await self._read_stream(msgspec.structs.replace(request, stream_options=None), answer)
 
-    async def _follow(self, asked: ModelRequest, answer: _Answer) -> None:
+    async def _read_stream(self, request: ModelRequest, answer: _Answer) -> None:
         on_payloads, held = self._on_payloads, self.held
-        async with self._model.stream(asked) as batches:
+        async with self._model.stream(request) as batches:
             async for payloads in batches:
                 shown: list[bytes] = []
                 try:
                     for payload in payloads:
                         chunk = chunk_of(payload)
-                        if answer.has_thought(chunk):
-                            await answer.tell_thoughts()
-                        sent = rewritten(payload, chunk) if answer.take(chunk) else payload
+                        if answer.add_reasoning(chunk):
+                            await answer.flush_reasoning()
+                        sent = rewrite_payload(payload, chunk) if answer.add_chunk(chunk) else payload
                         if answer.finish_reason is None:
                             shown.append(sent)
                         else:
@@ -312,14 +312,14 @@ class ChatRunner:
 
 class _Answer:
     __slots__ = (
+        "_bytes_left",
         "_calls",
         "_finish_reasons",
         "_has_text",
         "_model",
-        "_once",
+        "_reasoning",
         "_refusal",
-        "_room",
-        "_thoughts",
+        "_repeat_filter",
         "_turn",
         "_usage",
         "finish_reason",
@@ -329,56 +329,56 @@ class _Answer:
     def __init__(self, turn: RunningTurn, finish_reasons: Collection[str]) -> None:
         self._turn = turn
         self._finish_reasons = finish_reasons
-        self._room = turn.most_bytes
+        self._bytes_left = turn.most_bytes
         self._has_text = False
-        self._once = SaidOnce()
+        self._repeat_filter = RepeatFilter()
         self._refusal: list[str] = []
         self._calls: CallDeltas | None = None
-        self._thoughts: Thoughts | None = None
+        self._reasoning: ReasoningText | None = None
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
         self.finish_reason: str | None = None
         self.id = ""
 
     @property
-    def has_spoken(self) -> bool:
+    def has_output(self) -> bool:
         return self._has_text or self._calls is not None or bool(self._refusal)
 
-    def has_thought(self, chunk: ChatChunk) -> bool:
+    def add_reasoning(self, chunk: ChatChunk) -> bool:
         """Add the reasoning in a chunk; return whether other output begins here after reasoning."""
         delta = chunk.choices[0].delta if chunk.choices else None
         if delta is None:
             return False
         if delta.reasoning_content or delta.reasoning:
-            self._think(delta)
-        if not self._thoughts or self.has_spoken:
+            self._collect_reasoning(delta)
+        if not self._reasoning or self.has_output:
             return False
         return bool(delta.content or delta.refusal or delta.tool_calls)
 
-    async def tell_thoughts(self) -> None:
+    async def flush_reasoning(self) -> None:
         """Add the reasoning so far to the turn, in front of the output."""
-        if self._thoughts is not None:
-            await self._turn.add(*self._thoughts.take())
+        if self._reasoning is not None:
+            await self._turn.add(*self._reasoning.take())
 
-    def _think(self, delta: Delta) -> None:
-        if self._thoughts is None:
-            self._thoughts = Thoughts(self._turn.most_bytes)
-        self._thoughts.add(delta)
+    def _collect_reasoning(self, delta: Delta) -> None:
+        if self._reasoning is None:
+            self._reasoning = ReasoningText(self._turn.most_bytes)
+        self._reasoning.add(delta)
 
     def count(self, size: int) -> None:
         """Count bytes kept in memory beside text and reasoning, which have their own bounds. Raises
         MalformedAnswer if there are too many."""
-        self._room -= size
-        if self._room < 0:
+        self._bytes_left -= size
+        if self._bytes_left < 0:
             raise MalformedAnswer(f"The model's answer is longer than {self._turn.most_bytes} bytes.")
 
-    def take(self, chunk: ChatChunk) -> bool:
+    def add_chunk(self, chunk: ChatChunk) -> bool:
         """Add one chunk of a stream; return whether repeats were removed from it."""
         choices = chunk.choices
         repeats = False
         if chunk.error is not None:
             if choices and choices[0].delta is not None:
-                self._say(choices[0].delta)
+                self._add_output(choices[0].delta)
             raise failure_of(chunk.error)
         if choices:
             choice = choices[0]
@@ -386,9 +386,9 @@ class _Answer:
                 raise MalformedAnswer("The model gave several answers; a conversation keeps one.")
             delta = choice.delta
             if delta is not None:
-                self._say(delta)
+                self._add_output(delta)
                 if delta.role is not None or delta.tool_calls:
-                    repeats = self._once.take(choice)
+                    repeats = self._repeat_filter.remove_repeats(choice)
             if choice.finish_reason:
                 self._end_with(choice.finish_reason)
         if self._model is None:
@@ -398,7 +398,7 @@ class _Answer:
             self._usage = chunk.usage
         return repeats
 
-    async def take_whole(self, body: bytes) -> None:
+    async def add_completion(self, body: bytes) -> None:
         """Add an answer that was not streamed."""
         completion = completion_of(body)
         if completion.error is not None:
@@ -409,10 +409,10 @@ class _Answer:
         message = choices[0].message
         for number, call in enumerate(message.tool_calls or []):
             call.setdefault("index", number)
-        self._think(message)
-        if self._thoughts and (message.content or message.refusal or message.tool_calls):
-            await self.tell_thoughts()
-        self._say(message)
+        self._collect_reasoning(message)
+        if self._reasoning and (message.content or message.refusal or message.tool_calls):
+            await self.flush_reasoning()
+        self._add_output(message)
         if choices[0].finish_reason:
             self._end_with(choices[0].finish_reason)
         self._model, self._usage = completion.model, completion.usage
@@ -423,7 +423,7 @@ class _Answer:
             raise failure_of_end(finish_reason)
         self.finish_reason = finish_reason
 
-    def _say(self, delta: Delta) -> None:
+    def _add_output(self, delta: Delta) -> None:
         if delta.content:
             self._has_text = True
             self._turn.emit(delta.content)
@@ -441,11 +441,11 @@ class _Answer:
         """End the stream: the answer is complete if there was a `finish_reason`."""
         if self.finish_reason is None:
             raise failure_of_end(None)
-        ending = self._ending()
-        if not ending and not self._has_text:
-            what = "thought, and said nothing" if self._thoughts else "gave an empty answer"
-            raise MalformedAnswer(f"The model {what} (finish_reason {self.finish_reason}).")
-        self._turn.put(*ending)
+        items = self._final_items()
+        if not items and not self._has_text:
+            problem = "thought, and said nothing" if self._reasoning else "gave an empty answer"
+            raise MalformedAnswer(f"The model {problem} (finish_reason {self.finish_reason}).")
+        self._turn.put(*items)
         details = self._turn.details
         if self._model is not None:
             details["model"] = self._model
@@ -453,7 +453,7 @@ class _Answer:
         if self._usage is not None:
             details["usage"] = self._usage
 
-    def _ending(self) -> tuple[Item, ...]:
+    def _final_items(self) -> tuple[Item, ...]:
         parts: list[dict[str, Any]] = []
         if self._refusal:
             parts.append({"role": "assistant", "content": None, "refusal": "".join(self._refusal)})
@@ -461,8 +461,8 @@ class _Answer:
             parts.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
         if not parts:
             return ()
-        led = self._thoughts.take() if self._thoughts is not None else ()
+        reasoning = self._reasoning.take() if self._reasoning is not None else ()
         try:
-            return (*led, *items_of_messages(parts))
+            return (*reasoning, *items_of_messages(parts))
         except MalformedItems as problem:
             raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None

@@ -99,7 +99,7 @@ _ENDINGS = {"fail": Ending.FAILS, "stall": Ending.STALLS, "cut": Ending.CUT}
 
 
 @dataclass(frozen=True)
-class Part:
+class DemoAnswer:
     """An answer: the deltas of its message, and how it ends."""
 
     deltas: Sequence[dict[str, Any]]
@@ -119,46 +119,46 @@ class Part:
         }
 
 
-def part_of(asked: ModelRequest) -> Part:
+def answer_to(request: ModelRequest) -> DemoAnswer:
     """Derive the answer from the messages. Raises ModelRefused for malformed messages, as a model does."""
     try:
-        messages = checked_messages(asked.messages)
+        messages = checked_messages(request.messages)
     except MalformedItems as problem:
         error = {"message": str(problem), "type": "invalid_request_error", "param": "messages", "code": None}
         raise ModelRefused(400, error) from None
     words = sum(len(_text(message).split()) for message in messages)
-    return replace(_part(messages, _tools(asked.settings.get("tools"))), prompt_words=words)
+    return replace(_answer_to(messages, _tools(request.settings.get("tools"))), prompt_words=words)
 
 
-def _part(messages: Sequence[Message], tools: Mapping[str, str]) -> Part:
+def _answer_to(messages: Sequence[Message], tools: Mapping[str, str]) -> DemoAnswer:
     if not messages or messages[-1]["role"] != "user":
-        return _saying(_memory(messages))
+        return _text_answer(_memory(messages))
     text = _text(messages[-1])
     command = _COMMAND.match(text.strip())
     if command is None:
-        return _saying(_memory(messages))
+        return _text_answer(_memory(messages))
     name, rest = command["name"], command["rest"]
     if name in _ENDINGS:
         after = _AFTER.match(rest)
         words = _words("content", _memory(messages))[: int(after["words"]) if after else 0]
-        return Part(words, ending=_ENDINGS[name])
+        return DemoAnswer(words, ending=_ENDINGS[name])
     if name == "call":
-        return _calling(text, messages, tools)
+        return _call_answer(text, messages, tools)
     if name == "length":
         words = _words("content", _memory(messages))
-        return Part(words[: len(words) // 2], finish_reason="length")
+        return DemoAnswer(words[: len(words) // 2], finish_reason="length")
     if name == "refuse":
-        return Part(_words("refusal", "I refuse to answer that, as you asked me to."))
+        return DemoAnswer(_words("refusal", "I refuse to answer that, as you asked me to."))
     if name == "think":
-        return Part(
+        return DemoAnswer(
             [*_words("reasoning_content", _thoughts(messages)), *_words("content", _memory(messages))]
         )
     if name == "slow":
-        return replace(_saying(_memory(messages)), is_slow=True)
-    return _saying(_plainly(name, rest))
+        return replace(_text_answer(_memory(messages)), is_slow=True)
+    return _text_answer(_command_reply(name, rest))
 
 
-def _plainly(name: str, rest: str) -> str:
+def _command_reply(name: str, rest: str) -> str:
     number = _NUMBER.match(rest)
     if name == "count" and number is not None:
         return " ".join(str(each) for each in range(1, min(int(number["number"]), _HIGHEST) + 1)) or "0"
@@ -167,8 +167,8 @@ def _plainly(name: str, rest: str) -> str:
     return HELP if name == "help" else f"I do not understand /{name}. Say /help to see what I do."
 
 
-def _saying(text: str) -> Part:
-    return Part(_words("content", text))
+def _text_answer(text: str) -> DemoAnswer:
+    return DemoAnswer(_words("content", text))
 
 
 def _words(field: str, text: str) -> list[dict[str, Any]]:
@@ -176,29 +176,31 @@ def _words(field: str, text: str) -> list[dict[str, Any]]:
 
 
 def _memory(messages: Sequence[Message]) -> str:
-    asked = [message for message in messages if message["role"] == "user"]
+    questions = [message for message in messages if message["role"] == "user"]
     results = _results(messages)
     if results:
-        answered = ", ".join(_quoted(_text(message)) for message in results)
-        return f"The tool answered {answered}. I remember {_counted(len(asked))} of yours."
-    if not asked:
+        answers = ", ".join(_quote(_text(message)) for message in results)
+        return f"The tool answered {answers}. I remember {_count_messages(len(questions))} of yours."
+    if not questions:
         return "You said nothing."
-    said, earlier = _quoted(_text(asked[-1])), len(asked) - 1
+    last, earlier = _quote(_text(questions[-1])), len(questions) - 1
     if not earlier:
-        return f"You said {said}. I remember nothing before that."
-    before = _quoted(_text(asked[-2]))
-    return f"You said {said}. I remember {_counted(earlier)} of yours before that, the last one {before}."
-
-
-def _thoughts(messages: Sequence[Message]) -> str:
-    asked = [message for message in messages if message["role"] == "user"]
+        return f"You said {last}. I remember nothing before that."
+    before = _quote(_text(questions[-2]))
     return (
-        f"The user says {_quoted(_text(asked[-1]))}.\n\nI look for what was said before: there are "
-        f"{len(messages) - 1} messages, {len(asked) - 1} of them from the user. So I say so."
+        f"You said {last}. I remember {_count_messages(earlier)} of yours before that, the last one {before}."
     )
 
 
-def _counted(messages: int) -> str:
+def _thoughts(messages: Sequence[Message]) -> str:
+    questions = [message for message in messages if message["role"] == "user"]
+    return (
+        f"The user says {_quote(_text(questions[-1]))}.\n\nI look for what was said before: there are "
+        f"{len(messages) - 1} messages, {len(questions) - 1} of them from the user. So I say so."
+    )
+
+
+def _count_messages(messages: int) -> str:
     return f"{messages} message{'' if messages == 1 else 's'}"
 
 
@@ -209,7 +211,7 @@ def _results(messages: Sequence[Message]) -> list[Message]:
     return list(messages[start:])
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     line = " ".join(text.split())
     return f'"{line if len(line) <= _QUOTED else line[: _QUOTED - 1] + "…"}"'
 
@@ -222,24 +224,24 @@ def _text(message: Message) -> str:
     return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)
 
 
-def _calling(text: str, messages: Sequence[Message], tools: Mapping[str, str]) -> Part:
+def _call_answer(text: str, messages: Sequence[Message], tools: Mapping[str, str]) -> DemoAnswer:
     earlier = sum(len(message.get("tool_calls", ())) for message in messages)
     deltas: list[dict[str, Any]] = []
-    for index, asked in enumerate(_CALL.finditer(text)):
-        name, arguments = asked["name"], asked["arguments"].strip() or "{}"
+    for index, match in enumerate(_CALL.finditer(text)):
+        name, arguments = match["name"], match["arguments"].strip() or "{}"
         if name not in tools:
             known = ", ".join(tools) or "none"
-            return _saying(f"There is no tool {name} to call. The tools of this request: {known}.")
+            return _text_answer(f"There is no tool {name} to call. The tools of this request: {known}.")
         kind = tools[name]
         if kind == "function" and not _is_object(arguments):
-            return _saying('The arguments of /call must be a JSON object, like {"city": "Rome"}.')
+            return _text_answer('The arguments of /call must be a JSON object, like {"city": "Rome"}.')
         grows = CALL_BODIES[kind]
         first = {"id": f"call_demo_{earlier + index}", "type": kind, kind: {"name": name, grows: ""}}
         deltas.append({"tool_calls": [{"index": index, **first}]})
         deltas.append({"tool_calls": [{"index": index, kind: {grows: arguments}}]})
     if not deltas:
-        return _saying('Name the tool to call, like /call weather {"city": "Rome"}.')
-    return Part(deltas, finish_reason="tool_calls")
+        return _text_answer('Name the tool to call, like /call weather {"city": "Rome"}.')
+    return DemoAnswer(deltas, finish_reason="tool_calls")
 
 
 def _is_object(arguments: str) -> bool:
@@ -249,7 +251,7 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
-def decoded(given: Any) -> Any:
+def decode_field(given: Any) -> Any:
     """Decode a field as the client sent it; None if it is unreadable, such as a number out of range."""
     if not isinstance(given, msgspec.Raw):
         return given
@@ -261,7 +263,7 @@ def decoded(given: Any) -> Any:
 
 def _tools(given: Any) -> dict[str, str]:
     """Return the names of the tools that may be called, each with its kind."""
-    given = decoded(given)
+    given = decode_field(given)
     tools: dict[str, str] = {}
     for tool in given if isinstance(given, list) else ():
         kind = tool.get("type") if isinstance(tool, dict) else None
@@ -295,25 +297,25 @@ class DemoModel:
         self._sleep = sleep
         self._now = now
 
-    async def complete(self, asked: ModelRequest) -> bytes:
+    async def complete(self, request: ModelRequest) -> bytes:
         """Answer at once; see ChatModel."""
-        part = part_of(asked)
-        if part.is_slow:
-            await self._sleep(self._slow_pace * len(part.deltas))
-        await self._end(part)
-        if part.ending is Ending.CUT:
+        answer = answer_to(request)
+        if answer.is_slow:
+            await self._sleep(self._slow_pace * len(answer.deltas))
+        await self._end(answer)
+        if answer.ending is Ending.CUT:
             raise MalformedAnswer(_CUT)
-        choice = {"index": 0, "message": _message(part), "finish_reason": part.finish_reason}
-        whole = self._answer("chat.completion", asked, [choice])
-        return msgspec.json.encode({**whole, "usage": part.usage})
+        choice = {"index": 0, "message": _message(answer), "finish_reason": answer.finish_reason}
+        whole = self._answer("chat.completion", request, [choice])
+        return msgspec.json.encode({**whole, "usage": answer.usage})
 
     @asynccontextmanager
-    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """Answer word by word; see ChatModel."""
-        part = part_of(asked)
-        if part.ending is Ending.FAILS and not part.deltas:
+        answer = answer_to(request)
+        if answer.ending is Ending.FAILS and not answer.deltas:
             raise ModelUnavailable(_FAILED)
-        chunks = self._chunks(asked, part)
+        chunks = self._chunks(request, answer)
         try:
             yield chunks
         finally:
@@ -326,49 +328,49 @@ class DemoModel:
     async def close(self) -> None:
         """Do nothing."""
 
-    async def _chunks(self, asked: ModelRequest, part: Part) -> AsyncGenerator[list[bytes], None]:
-        pace = self._slow_pace if part.is_slow else self._pace
-        wants_usage = _wants_usage(asked.stream_options)
+    async def _chunks(self, request: ModelRequest, answer: DemoAnswer) -> AsyncGenerator[list[bytes], None]:
+        pace = self._slow_pace if answer.is_slow else self._pace
+        wants_usage = _wants_usage(request.stream_options)
         usage: dict[str, Any] = {"usage": None} if wants_usage else {}  # as OpenAI: null until the last
-        yield self._chunk(asked, {"role": "assistant", "content": ""}, **usage)
-        for delta in part.deltas:
+        yield self._chunk(request, {"role": "assistant", "content": ""}, **usage)
+        for delta in answer.deltas:
             await self._sleep(pace)
-            yield self._chunk(asked, delta, **usage)
-        await self._end(part)
-        if part.ending is Ending.CUT:
+            yield self._chunk(request, delta, **usage)
+        await self._end(answer)
+        if answer.ending is Ending.CUT:
             return
-        yield self._chunk(asked, {}, part.finish_reason, **usage)
+        yield self._chunk(request, {}, answer.finish_reason, **usage)
         if wants_usage:
-            whole = self._answer("chat.completion.chunk", asked, [])
-            yield [msgspec.json.encode({**whole, "usage": part.usage})]
+            whole = self._answer("chat.completion.chunk", request, [])
+            yield [msgspec.json.encode({**whole, "usage": answer.usage})]
 
-    async def _end(self, part: Part) -> None:
-        if part.ending is Ending.FAILS:
+    async def _end(self, answer: DemoAnswer) -> None:
+        if answer.ending is Ending.FAILS:
             raise ModelUnavailable(_FAILED)
-        if part.ending is Ending.STALLS:
+        if answer.ending is Ending.STALLS:
             await self._sleep(self._patience)
             raise ModelTimeout(_STALLED)
 
     def _chunk(
-        self, asked: ModelRequest, delta: dict[str, Any], finish_reason: str | None = None, **more: Any
+        self, request: ModelRequest, delta: dict[str, Any], finish_reason: str | None = None, **more: Any
     ) -> list[bytes]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-        return [msgspec.json.encode({**self._answer("chat.completion.chunk", asked, [choice]), **more})]
+        return [msgspec.json.encode({**self._answer("chat.completion.chunk", request, [choice]), **more})]
 
-    def _answer(self, kind: str, asked: ModelRequest, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _answer(self, kind: str, request: ModelRequest, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
             "id": "chatcmpl-demo",
             "object": kind,
             "created": int(self._now()),
-            "model": asked.settings.get("model", "demo"),
+            "model": request.settings.get("model", "demo"),
             "choices": choices,
         }
 
 
-def _message(part: Part) -> dict[str, Any]:
+def _message(answer: DemoAnswer) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None}
     calls = CallDeltas()
-    for delta in part.deltas:
+    for delta in answer.deltas:
         calls.add(delta.get("tool_calls", []))
         for name in ("content", "refusal", "reasoning_content"):
             if name in delta:
@@ -379,5 +381,5 @@ def _message(part: Part) -> dict[str, Any]:
 
 
 def _wants_usage(options: Any) -> bool:
-    options = decoded(options)
+    options = decode_field(options)
     return isinstance(options, dict) and options.get("include_usage") is True

@@ -20,8 +20,8 @@ from turnledger.runners.chat_model import (
     finish_reasons_of,
 )
 
-ASKED_LENGTH = 2_000
-ANSWERED_LENGTH = 1_000
+QUESTION_LENGTH = 2_000
+ANSWER_LENGTH = 1_000
 ANSWER_BYTES = 64 * 1024
 """Bound for a title with its reasoning."""
 TASK = (
@@ -35,23 +35,23 @@ _MARKS = "\"'`*_#“”„‘’«»"
 _QUOTES = f"{_MARKS} "
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class FirstExchange(msgspec.Struct, frozen=True):
     """The part of the first turn that a title needs; nothing more is held meanwhile."""
 
-    asked: str
-    answered: str
+    question: str
+    answer: str
 
     @classmethod
-    def of(cls, turn: Turn) -> Beginning:
-        asked = _first_texts([item for item in turn.input if item.is_user_message], ASKED_LENGTH)
-        answered = _first_texts([item for item in turn.output if item.role == "assistant"], ANSWERED_LENGTH)
-        return cls(asked, answered)
+    def of(cls, turn: Turn) -> FirstExchange:
+        question = _first_texts([item for item in turn.input if item.is_user_message], QUESTION_LENGTH)
+        answer = _first_texts([item for item in turn.output if item.role == "assistant"], ANSWER_LENGTH)
+        return cls(question, answer)
 
 
-async def title_by(model: ChatModel, name: str, beginning: Beginning) -> str | None:
+async def write_title(model: ChatModel, name: str, exchange: FirstExchange) -> str | None:
     """Let the model `name` write the title of a chat; None if it gives none. Raises a ModelError for no
     answer, or an incomplete one."""
-    shown = f"<chat>\nUser: {beginning.asked}\n\nAssistant: {beginning.answered}\n</chat>"
+    shown = f"<chat>\nUser: {exchange.question}\n\nAssistant: {exchange.answer}\n</chat>"
     messages = [{"role": "system", "content": TASK}, {"role": "user", "content": shown}]
     body = await model.complete(ModelRequest(messages, {"model": name}))
     if len(body) > ANSWER_BYTES:
@@ -64,10 +64,10 @@ async def title_by(model: ChatModel, name: str, beginning: Beginning) -> str | N
     choice = completion.choices[0]
     if choice.finish_reason not in finish_reasons_of(model):
         raise failure_of_end(choice.finish_reason)
-    return cleaned(choice.message.content or "")
+    return clean_title(choice.message.content or "")
 
 
-def cleaned(text: str) -> str | None:
+def clean_title(text: str) -> str | None:
     """Strip what models put around a title; None if nothing is left."""
     lines = _THOUGHTS.sub(" ", text).strip().splitlines()
     line = _LABEL.sub("", lines[0].strip(_QUOTES)) if lines else ""

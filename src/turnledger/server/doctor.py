@@ -26,7 +26,7 @@ from turnledger.errors import InvalidInput, ModelError, StoreError
 from turnledger.ledger import OWNER
 from turnledger.model.text.plain import plain
 from turnledger.runners.http.pool import get
-from turnledger.runners.upstream.failures import BrokenOff, ProxyFailed
+from turnledger.runners.upstream.failures import ProxyFailed, UpstreamFailure
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
@@ -400,7 +400,7 @@ async def check_upstream(upstream: UpstreamCheck, environ: Mapping[str, str]) ->
     except ProxyFailed as failed:
         remedy = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or `proxy` in the settings."
         return UpstreamReport([fail(upstream.subject, str(failed), remedy)])
-    except BrokenOff as broken_off:
+    except UpstreamFailure as broken_off:
         return UpstreamReport([_unreachable(upstream, broken_off.__cause__)])
     except (ModelError, TimeoutError) as problem:
         return UpstreamReport([_unreachable(upstream, problem)])

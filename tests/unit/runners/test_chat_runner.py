@@ -125,8 +125,8 @@ async def test_runner_holds_back_the_payloads_from_the_finish_reason_on(chat: Ch
 async def test_runner_has_spoken_only_after_the_first_content(chat: Chat, words: bytes) -> None:
     spoken: list[bool] = []
     announced = chunk({"role": "assistant", "content": ""})
-    run = runner([announced], [words], [STOP], on_payloads=lambda _: spoken.append(run.has_spoken))
-    assert not run.has_spoken
+    run = runner([announced], [words], [STOP], on_payloads=lambda _: spoken.append(run.has_output))
+    assert not run.has_output
     await chat.run(run, "Hi")
     assert spoken == [False, True]
 

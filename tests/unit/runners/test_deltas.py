@@ -11,7 +11,7 @@ import pytest
 
 from turnledger.errors import MalformedAnswer, MalformedItems
 from turnledger.runners.chat_model import Delta, chunk_of
-from turnledger.runners.chat_runner import CallDeltas, SaidOnce, Thoughts
+from turnledger.runners.chat_runner import CallDeltas, ReasoningText, RepeatFilter
 
 
 def chunk(*deltas: dict[str, Any] | None, **fields: Any) -> bytes:
@@ -24,7 +24,7 @@ def call_delta(index: int, call_id: str | None, name: str | None, arguments: str
 
 
 def told(*payloads: bytes) -> list[bytes]:
-    return list(map(SaidOnce().without_repeats, payloads))
+    return list(map(RepeatFilter().without_repeats, payloads))
 
 
 WELL_BEHAVED = [
@@ -86,7 +86,7 @@ def test_rewritten_payload_keeps_all_other_fields() -> None:
 
 
 def thoughts_of(*deltas: Delta, most: int = 1000) -> list[Any]:
-    thoughts = Thoughts(most)
+    thoughts = ReasoningText(most)
     for delta in deltas:
         thoughts.add(delta)
     texts = [item.fields["content"][0]["text"] for item in thoughts.take()]
@@ -120,7 +120,7 @@ def test_reasoning_beyond_its_byte_limit_is_refused() -> None:
 
 
 def test_reasoning_in_pieces_of_one_character_takes_little_more_memory_than_its_text() -> None:
-    thoughts, payload = Thoughts(100_000), b'{"choices": [{"delta": {"reasoning": "h"}}]}'
+    thoughts, payload = ReasoningText(100_000), b'{"choices": [{"delta": {"reasoning": "h"}}]}'
     tracemalloc.start()
     for _ in range(100_000):
         [choice] = chunk_of(payload).choices or ()

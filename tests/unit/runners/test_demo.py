@@ -16,7 +16,7 @@ from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTi
 from turnledger.model.messages.messages import Message
 from turnledger.runners.chat_model import ChatModel, ModelRequest
 from turnledger.runners.chat_runner import ChatRunner
-from turnledger.runners.demo import HELP, MARKDOWN, DemoModel, Ending, Part, part_of
+from turnledger.runners.demo import HELP, MARKDOWN, DemoAnswer, DemoModel, Ending, answer_to
 
 TOOLS = [
     {"type": "function", "function": {"name": "weather"}},
@@ -29,12 +29,12 @@ def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def part(*messages: Message | str, tools: Any = None) -> Part:
+def part(*messages: Message | str, tools: Any = None) -> DemoAnswer:
     listed = [user(each) if isinstance(each, str) else each for each in messages]
-    return part_of(ModelRequest(listed, {"tools": tools} if tools else {}))
+    return answer_to(ModelRequest(listed, {"tools": tools} if tools else {}))
 
 
-def text(found: Part, field: str = "content") -> str:
+def text(found: DemoAnswer, field: str = "content") -> str:
     return "".join(delta.get(field, "") for delta in found.deltas)
 
 
@@ -180,7 +180,7 @@ def test_demo_count_command_stops_at_10000() -> None:
 @pytest.mark.parametrize("messages", [b"{}", b"[1]", b'[{"role": "king", "content": ""}]', b'"Hi"', b"null"])
 def test_demo_model_refuses_malformed_messages_with_400(messages: bytes) -> None:
     with pytest.raises(ModelRefused, match="messages") as caught:
-        part_of(ModelRequest(msgspec.Raw(messages)))
+        answer_to(ModelRequest(msgspec.Raw(messages)))
     assert (caught.value.status, caught.value.error["param"]) == (400, "messages")
 
 
@@ -200,7 +200,7 @@ ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
 )
 def test_demo_model_answers_or_refuses_any_request(messages: Any, tools: Any) -> None:
     try:
-        found = part_of(ModelRequest(msgspec.Raw(msgspec.json.encode(messages)), {"tools": tools}))
+        found = answer_to(ModelRequest(msgspec.Raw(msgspec.json.encode(messages)), {"tools": tools}))
     except ModelRefused:
         return
     assert found.deltas

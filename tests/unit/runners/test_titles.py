@@ -11,7 +11,7 @@ from turnledger import Ledger
 from turnledger.errors import MalformedAnswer, ModelUnavailable
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest
-from turnledger.runners.titles import ANSWERED_LENGTH, ASKED_LENGTH, Beginning, cleaned, title_by
+from turnledger.runners.titles import ANSWER_LENGTH, QUESTION_LENGTH, FirstExchange, clean_title, write_title
 
 
 @pytest.fixture
@@ -25,10 +25,10 @@ class Namer:
     def __init__(self, **completion: Any) -> None:
         self._completion = completion
         self.finish_reasons = FINISH_REASONS
-        self.asked: list[ModelRequest] = []
+        self.question: list[ModelRequest] = []
 
     async def complete(self, asked: ModelRequest) -> bytes:
-        self.asked.append(asked)
+        self.question.append(asked)
         return msgspec.json.encode(self._completion)
 
     def stream(self, asked: ModelRequest) -> Any:
@@ -63,11 +63,11 @@ def says(text: str | None, finish_reason: str | None = "stop") -> Namer:
     ],
 )
 def test_cleaned_title_drops_quotes_markup_and_reasoning(said: str, title: str | None) -> None:
-    assert cleaned(said) == title
+    assert clean_title(said) == title
 
 
 def test_cleaned_title_is_one_line_of_at_most_sixty_characters() -> None:
-    made = cleaned("word " * 100)
+    made = clean_title("word " * 100)
     assert made is not None
     assert len(made) <= 60
     assert made.startswith("word word")
@@ -82,28 +82,28 @@ async def first_turn(said: str, answered: str) -> Turn:
 
 
 async def test_title_model_is_sent_only_the_beginning_of_both_texts() -> None:
-    beginning = Beginning.of(await first_turn("q" * 10_000, "a" * 10_000))
-    assert (beginning.asked, beginning.answered) == ("q" * ASKED_LENGTH, "a" * ANSWERED_LENGTH)
+    beginning = FirstExchange.of(await first_turn("q" * 10_000, "a" * 10_000))
+    assert (beginning.question, beginning.answer) == ("q" * QUESTION_LENGTH, "a" * ANSWER_LENGTH)
     namer = says("Questions")
-    assert await title_by(namer, "tiny", beginning) == "Questions"
-    [asked] = namer.asked
+    assert await write_title(namer, "tiny", beginning) == "Questions"
+    [asked] = namer.question
     assert asked.settings == {"model": "tiny"}
     assert isinstance(asked.messages, list)
     assert [each["role"] for each in asked.messages] == ["system", "user"]
-    assert "q" * ASKED_LENGTH in asked.messages[1]["content"]
-    assert len(asked.messages[1]["content"]) < ASKED_LENGTH + ANSWERED_LENGTH + 100
+    assert "q" * QUESTION_LENGTH in asked.messages[1]["content"]
+    assert len(asked.messages[1]["content"]) < QUESTION_LENGTH + ANSWER_LENGTH + 100
 
 
 @pytest.mark.parametrize("namer", [says(None), says(" "), Namer(choices=[]), Namer()])
 async def test_title_by_an_empty_answer_returns_none(namer: Namer) -> None:
-    assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) is None
+    assert await write_title(namer, "tiny", FirstExchange("Hi", "Hello.")) is None
 
 
 async def test_title_by_an_error_or_an_overlong_answer_raises() -> None:
     with pytest.raises(ModelUnavailable):
-        await title_by(Namer(error={"message": "overloaded"}), "tiny", Beginning("Hi", "Hello."))
+        await write_title(Namer(error={"message": "overloaded"}), "tiny", FirstExchange("Hi", "Hello."))
     with pytest.raises(MalformedAnswer):
-        await title_by(says("word " * 20_000), "tiny", Beginning("Hi", "Hello."))
+        await write_title(says("word " * 20_000), "tiny", FirstExchange("Hi", "Hello."))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ async def test_title_by_an_error_or_an_overlong_answer_raises() -> None:
 )
 async def test_title_by_an_incomplete_answer_raises(reason: str | None, problem: type[Exception]) -> None:
     with pytest.raises(problem):
-        await title_by(says("Trip to", reason), "tiny", Beginning("Hi", "Hello."))
+        await write_title(says("Trip to", reason), "tiny", FirstExchange("Hi", "Hello."))
 
 
 async def test_title_by_an_answer_with_a_listed_finish_reason_is_returned() -> None:
     namer = says("Trip to Rome", "COMPLETE")
     namer.finish_reasons = frozenset({"COMPLETE"})
-    assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) == "Trip to Rome"
+    assert await write_title(namer, "tiny", FirstExchange("Hi", "Hello.")) == "Trip to Rome"

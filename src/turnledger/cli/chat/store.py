@@ -43,7 +43,7 @@ from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnStop, Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
-from turnledger.runners.titles import Beginning, title_by
+from turnledger.runners.titles import FirstExchange, write_title
 
 
 class NamedModel(Protocol):
@@ -108,7 +108,7 @@ class TitleWriter:
 
     def begin(self, conversation: str, owner: str, first: Turn) -> None:
         """Request the title of a chat with this first turn."""
-        beginning = Beginning.of(first)
+        beginning = FirstExchange.of(first)
         making = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
         self._making.add(making)
         making.add_done_callback(self._making.discard)
@@ -119,10 +119,10 @@ class TitleWriter:
         if self._making:
             await asyncio.wait(self._making)
 
-    async def _name(self, conversation: str, owner: str, beginning: Beginning) -> None:
+    async def _name(self, conversation: str, owner: str, beginning: FirstExchange) -> None:
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                title = await title_by(self._model.model, self._model.upstream_name, beginning)
+                title = await write_title(self._model.model, self._model.upstream_name, beginning)
             if title is not None:
                 await Host(self._ledger).name_by_model(conversation, title, owner=owner)
 

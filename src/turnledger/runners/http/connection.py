@@ -14,12 +14,12 @@ from typing import Protocol, cast
 import httptools
 
 from turnledger.runners.http.response import GzipDecoder, Response
-from turnledger.runners.upstream.failures import BrokenOff, cut, not_http, too_slow, unheard
+from turnledger.runners.upstream.failures import UpstreamFailure, cut_off, no_response, not_http, too_slow
 
 NEVER = float("inf")
 
 
-class Awaited(Protocol):
+class DeadlineHolder(Protocol):
     """Something with a deadline, which it may postpone by itself."""
 
     deadline: float
@@ -29,22 +29,22 @@ class Awaited(Protocol):
 
 
 class Deadlines:
-    __slots__ = ("_loop", "_rings_at", "_timer", "_watched")
+    __slots__ = ("_due_at", "_loop", "_timer", "_watched")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watched: set[Awaited] = set()
+        self._watched: set[DeadlineHolder] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = NEVER
+        self._due_at = NEVER
 
-    def watch(self, awaited: Awaited) -> None:
+    def watch(self, holder: DeadlineHolder) -> None:
         """Expire it when its deadline has passed. Call it again when the deadline moves closer."""
-        self._watched.add(awaited)
-        if awaited.deadline < self._rings_at:
-            self._set(awaited.deadline)
+        self._watched.add(holder)
+        if holder.deadline < self._due_at:
+            self._set(holder.deadline)
 
-    def forget(self, awaited: Awaited) -> None:
-        self._watched.discard(awaited)
+    def forget(self, holder: DeadlineHolder) -> None:
+        self._watched.discard(holder)
 
     def close(self) -> None:
         self._watched.clear()
@@ -53,10 +53,10 @@ class Deadlines:
     def _set(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings_at = at
-        self._timer = None if at == NEVER else self._loop.call_at(at, self._ring)
+        self._due_at = at
+        self._timer = None if at == NEVER else self._loop.call_at(at, self._expire_due)
 
-    def _ring(self) -> None:
+    def _expire_due(self) -> None:
         now = self._loop.time()
         late = [each for each in self._watched if each.deadline <= now]
         self._watched.difference_update(late)
@@ -119,11 +119,11 @@ class Connection(asyncio.Protocol):
         self._limits = PhaseTimeouts(None, None, None)
         self._ends_by = NEVER
         self._bodiless_bytes = 0
-        self._has_heard = False
+        self._has_received = False
         self._has_begun = False
         self._is_sent = True
         self._is_full = False
-        self._is_held_up = False
+        self._is_paused = False
         self._is_over = False
         self._is_used = False
         self.is_unwanted = False
@@ -152,16 +152,18 @@ class Connection(asyncio.Protocol):
         """Whether it was idle for so long that the server may have closed it."""
         return self._is_used and self._loop.time() - self.free_since >= STALE_AFTER
 
-    def ask(self, request: bytes, limits: PhaseTimeouts, *, room: int, in_pieces: bool) -> Response:
+    def begin_request(
+        self, request: bytes, limits: PhaseTimeouts, *, room: int, is_streamed: bool
+    ) -> Response:
         """Begin to send a request. `send` sends the rest of a long one."""
         now = self._loop.time()
-        response = self._response = Response(self, self._loop, room, in_pieces)
+        response = self._response = Response(self, self._loop, room, is_streamed)
         self._limits = limits
         self._ends_by = now + limits.total
         self.deadline = min(now + limits.first_byte, self._ends_by)
         self._deadlines.watch(self)
         self._bodiless_bytes = 0
-        self._has_heard = self._has_begun = self._is_over = False
+        self._has_received = self._has_begun = self._is_over = False
         self._is_used = True
         self._is_sent = len(request) <= SLICE
         if self._is_sent:
@@ -192,16 +194,16 @@ class Connection(asyncio.Protocol):
         self._deadlines.forget(self)
         self._transport.abort()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         """Resume reading, once the reader has taken what waited."""
-        if self._is_held_up:
-            self._is_held_up = False
+        if self._is_paused:
+            self._is_paused = False
             self._transport.resume_reading()
             self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
             self._deadlines.watch(self)
 
     def close(self) -> None:
-        self._break_off(cut())
+        self._break_off(cut_off())
 
     def expire(self) -> None:
         self._break_off(too_slow())
@@ -216,19 +218,19 @@ class Connection(asyncio.Protocol):
         if response is None:
             self._transport.abort()  # unrequested bytes must not be taken for the next response
             return
-        self._has_heard = True
+        self._has_received = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
             if not response.is_whole:
-                self._give(response)
+                self._deliver(response)
                 self._break_off(not_http(), problem)
                 return
             self._is_over = True
         if response.is_whole:
             self._finish(response)
         elif self._arrived:
-            self._give(response)
+            self._deliver(response)
             self._continue(response)
         else:
             self._count_bodiless(len(data), response)
@@ -243,12 +245,12 @@ class Connection(asyncio.Protocol):
             self._is_over = True
             self._finish(response)
         else:
-            self._break_off(cut() if self._has_heard else unheard())
+            self._break_off(cut_off() if self._has_received else no_response())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
         if self._response is not None:
-            self._break_off(cut() if self._has_heard else unheard(), exc)
+            self._break_off(cut_off() if self._has_received else no_response(), exc)
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -289,10 +291,10 @@ class Connection(asyncio.Protocol):
         response = self._response
         if response is not None and response.has_head and not response.is_whole:
             self._is_over = not self._parser.should_keep_alive() or response.status in _BODILESS
-            self._give(response)
+            self._deliver(response)
             response.end()
 
-    def _give(self, response: Response) -> None:
+    def _deliver(self, response: Response) -> None:
         arrived = self._arrived
         if arrived:
             response.add(arrived[0] if len(arrived) == 1 else b"".join(arrived))
@@ -300,13 +302,13 @@ class Connection(asyncio.Protocol):
 
     def _continue(self, response: Response) -> None:
         self._bodiless_bytes = 0
-        if response.in_pieces:
+        if response.is_streamed:
             self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
             if not self._has_begun:
                 self._has_begun = True
                 self._deadlines.watch(self)  # `between` may be shorter than `first_byte`
         if response.waits > response.room:
-            self._hold_up()
+            self._pause_reading()
         response.wake_if_due()
 
     def _count_bodiless(self, size: int, response: Response) -> None:
@@ -316,9 +318,9 @@ class Connection(asyncio.Protocol):
         else:
             response.wake_if_due()
 
-    def _hold_up(self) -> None:
-        if not self._is_held_up:
-            self._is_held_up = True
+    def _pause_reading(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
             self._transport.pause_reading()
             self.deadline = self._ends_by  # the silence to come is not the server's fault
 
@@ -337,7 +339,7 @@ class Connection(asyncio.Protocol):
         if not self.is_closing:
             self._on_free(self)
 
-    def _break_off(self, failure: BrokenOff, cause: BaseException | None = None) -> None:
+    def _break_off(self, failure: UpstreamFailure, cause: BaseException | None = None) -> None:
         response, self._response = self._response, None
         self._deadlines.forget(self)
         self._transport.abort()

@@ -68,7 +68,7 @@ def address_of(base_url: str) -> Address:
     )
 
 
-def checked_api_key(api_key: str) -> str:
+def check_api_key(api_key: str) -> str:
     """Return the api_key if a header can carry it. Raises InvalidInput, without the key in its message."""
     if not _is_token(api_key):
         raise InvalidInput("The api_key contains whitespace or another invalid character. Check it.")
@@ -88,18 +88,18 @@ _Address: TypeAlias = "tuple[int, int, int, str, Any]"
 async def dial(host: str, port: int, *, head_start: float = HEAD_START) -> socket.socket:
     """Connect; the caller owns the socket. If no address answers, raises the OSError of the first."""
     loop = asyncio.get_running_loop()
-    found = in_turns(await resolved(host, port))
+    found = interleave(await resolve_host(host, port))
     if len(found) == 1:
         return await _connect(loop, found[0])
     return await _race(loop, found, head_start)
 
 
-async def resolved(host: str, port: int) -> Sequence[_Address]:
+async def resolve_host(host: str, port: int) -> Sequence[_Address]:
     """Return the addresses of a host, at least one, the best first. Raises OSError."""
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def in_turns(addresses: Sequence[_Address]) -> list[_Address]:
+def interleave(addresses: Sequence[_Address]) -> list[_Address]:
     """Interleave the addresses of both families, each in its order."""
     first = [each for each in addresses if each[0] == addresses[0][0]]
     others = [each for each in addresses if each[0] != addresses[0][0]]
@@ -175,15 +175,15 @@ def proxy_for(address: Address, proxy: bool | str, environ: Mapping[str, str]) -
     NO_PROXY; lower case takes precedence. Loopback addresses never use it. Raises InvalidInput.
     """
     if isinstance(proxy, str):
-        return _parsed(proxy, "`proxy`")
+        return _parse_proxy(proxy, "`proxy`")
     name = "https_proxy" if address.is_secure else "http_proxy"
     url = environ.get(name) or environ.get(name.upper())
     if not proxy or not url or _is_direct(address, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
         return None
-    return _parsed(url, name.upper())
+    return _parse_proxy(url, name.upper())
 
 
-def _parsed(url: str, name: str) -> Proxy:
+def _parse_proxy(url: str, name: str) -> Proxy:
     wrong = InvalidInput(
         f"{name} is not the URL of an HTTP proxy. Give one like 'http://proxy.example:3128', or `false`."
     )

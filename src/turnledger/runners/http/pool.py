@@ -16,12 +16,12 @@ from turnledger.runners.http.dial import (
     Address,
     Proxy,
     address_of,
-    checked_api_key,
+    check_api_key,
     dial,
     open_tunnel,
     proxy_for,
 )
-from turnledger.runners.upstream.failures import closed, of_connecting, of_proxy, unheard
+from turnledger.runners.upstream.failures import closed, no_response, of_connection, of_proxy
 
 IDLE_SECONDS = 15.0
 """How long an idle connection is kept: less than most servers do."""
@@ -81,13 +81,13 @@ class Pool:
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    connection = await self._turn()
+                    connection = await self._wait_for_slot()
                     if connection is None:
                         return await self._dial()
                     if connection.is_fit:
                         return connection
         except OSError as problem:
-            raise of_connecting(problem) from problem
+            raise of_connection(problem) from problem
 
     async def close(self) -> None:
         """Close all connections, and wait for that; unfinished responses break off."""
@@ -106,7 +106,7 @@ class Pool:
 
     # The bound counts open connections, and those about to be opened.
 
-    async def _turn(self) -> Connection | None:
+    async def _wait_for_slot(self) -> Connection | None:
         """Wait for a connection, or for a free slot: None."""
         if self._is_closed:
             raise closed()
@@ -151,9 +151,9 @@ class Pool:
     async def _dial(self) -> Connection:
         """Open a connection in its reserved slot."""
         try:
-            connection = await self._connected()
+            connection = await self._open_connection()
             if connection.is_lost:
-                raise unheard()
+                raise no_response()
             self._open.add(connection)
         finally:
             self._dialing -= 1
@@ -163,9 +163,9 @@ class Pool:
             raise closed()
         return connection
 
-    async def _connected(self) -> Connection:
+    async def _open_connection(self) -> Connection:
         address, tls = self._address, self._tls
-        dialed = await self._dialed()
+        dialed = await self._open_socket()
         connection = Connection(self._loop, self._deadlines, self._freed, self._lost)
         try:
             await self._loop.create_connection(
@@ -178,7 +178,7 @@ class Pool:
             raise
         return connection
 
-    async def _dialed(self) -> socket.socket:
+    async def _open_socket(self) -> socket.socket:
         address, proxy = self._address, self._proxy
         if proxy is None:
             return await dial(address.host, address.port)
@@ -234,7 +234,7 @@ _FIELDS = (
 _NO_LIMITS = PhaseTimeouts(None, None, None)
 
 
-class Got(NamedTuple):
+class GetResult(NamedTuple):
     status: int
     headers: dict[bytes, bytes]
     """With names in lower case."""
@@ -251,13 +251,13 @@ def head_of(
         target = f"http://{address.authority}{target}"
         fields += proxy.fields
     if api_key:
-        fields.append(f"Authorization: Bearer {checked_api_key(api_key)}")
+        fields.append(f"Authorization: Bearer {check_api_key(api_key)}")
     return "\r\n".join([f"{method} {target} HTTP/1.1", *fields, ""]).encode()
 
 
 async def get(
     base_url: str, below: str, api_key: str | None, *, seconds: float, limit: int, proxy: bool | str = True
-) -> Got:
+) -> GetResult:
     """Request something below a URL once, over a new connection. Raises InvalidInput, a ModelError for a
     truncated response, BrokenOff for none (its cause is the OSError, if any), TimeoutError."""
     address = address_of(base_url)
@@ -267,8 +267,8 @@ async def get(
     try:
         async with asyncio.timeout(seconds):
             connection = await pool.connect(None)
-            response = connection.ask(request, _NO_LIMITS, room=limit, in_pieces=False)
-            await response.begun()
-            return Got(response.status, response.headers, await response.body(limit))
+            response = connection.begin_request(request, _NO_LIMITS, room=limit, is_streamed=False)
+            await response.wait_for_head()
+            return GetResult(response.status, response.headers, await response.body(limit))
     finally:
         await pool.close()

@@ -8,7 +8,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from turnledger.errors import MalformedAnswer
-from turnledger.runners.upstream.failures import BrokenOff, cut
+from turnledger.runners.upstream.failures import UpstreamFailure, cut_off
 
 if TYPE_CHECKING:
     from turnledger.runners.http.connection import Connection
@@ -63,7 +63,7 @@ PIECES_BYTES = 256 * 1024
 class Response:
     """Filled by its connection, and read by one task.
 
-    With `in_pieces` the reader is woken for the head and for everything that arrives; without, only for the
+    With `is_streamed` the reader is woken for the head and for everything that arrives; without, only for the
     complete body, and for the head of an error. When more than `room` bytes wait, the reader is woken in any
     case, and the connection held up until they are taken. The caller has to `release` it, even when
     cancelled: no half-read response is left to the next request.
@@ -79,7 +79,7 @@ class Response:
         "has_head",
         "has_marked_end",
         "headers",
-        "in_pieces",
+        "is_streamed",
         "is_whole",
         "room",
         "status",
@@ -87,15 +87,15 @@ class Response:
     )
 
     def __init__(
-        self, connection: Connection, loop: asyncio.AbstractEventLoop, room: int, in_pieces: bool
+        self, connection: Connection, loop: asyncio.AbstractEventLoop, room: int, is_streamed: bool
     ) -> None:
         self._connection: Connection | None = connection
         self._loop = loop
-        self._failure: BrokenOff | None = None
+        self._failure: UpstreamFailure | None = None
         self._pieces: list[bytes] = []
         self._waiting: asyncio.Future[None] | None = None
         self.room = room
-        self.in_pieces = in_pieces
+        self.is_streamed = is_streamed
         self.waits = 0
         """Bytes that have arrived and were not taken."""
         self.status = 0
@@ -108,8 +108,8 @@ class Response:
         """Whether the transport distinguishes a complete body from a truncated one."""
         self.is_whole = False
 
-    async def begun(self) -> None:
-        """Wait for the head; without `in_pieces`, for all of a success. Raises BrokenOff."""
+    async def wait_for_head(self) -> None:
+        """Wait for the head; without `is_streamed`, for all of a success. Raises BrokenOff."""
         while not self._is_begun:
             await self.arrival()
         if self._failure is not None and not self.has_head:
@@ -119,7 +119,7 @@ class Response:
     def _is_begun(self) -> bool:
         if self._failure is not None or self.is_whole or self.waits > self.room:
             return True
-        return self.has_head and (self.in_pieces or self.status != 200)
+        return self.has_head and (self.is_streamed or self.status != 200)
 
     def take(self) -> bytes | None:
         """Return what has arrived since; None if nothing has, or at the end. After everything that came
@@ -132,7 +132,7 @@ class Response:
                 piece = self._arrived()
                 if piece is None:
                     if self.is_whole and not decoder.is_complete:
-                        raise cut().error
+                        raise cut_off().error
                     return None
                 decoder.add(piece)
             decoded = decoder.read(PIECES_BYTES)
@@ -144,9 +144,9 @@ class Response:
         if pieces:
             taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
-            is_held_up, self.waits = self.waits > self.room, 0
-            if is_held_up and self._connection is not None:
-                self._connection.go_on()
+            is_paused, self.waits = self.waits > self.room, 0
+            if is_paused and self._connection is not None:
+                self._connection.resume_reading()
             return taken
         if self._failure is not None:
             raise self._failure.error from self._failure.__cause__
@@ -177,7 +177,7 @@ class Response:
         while decoder.waits and len(decoded) <= limit:
             decoded += decoder.read(limit + 1 - len(decoded))
         if len(decoded) <= limit and not decoder.is_complete:
-            raise cut().error
+            raise cut_off().error
         return bytes(decoded)
 
     def release(self) -> None:
@@ -194,7 +194,7 @@ class Response:
         self.is_whole = True
         self._connection = None
 
-    def fail(self, failure: BrokenOff) -> None:
+    def fail(self, failure: UpstreamFailure) -> None:
         self._failure = failure
         self._connection = None
         self.wake()

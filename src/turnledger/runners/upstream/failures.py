@@ -19,7 +19,7 @@ _CUT = "The connection to the model broke before its answer was complete. Try ag
 _RETRIED = frozenset({429, 502, 503, 504})
 
 
-class BrokenOff(Exception):
+class UpstreamFailure(Exception):
     """A missing answer: the error to raise, whether a retry may help, and after how many seconds."""
 
     def __init__(
@@ -31,11 +31,11 @@ class BrokenOff(Exception):
         self.retry_after = retry_after
 
 
-class Unheard(BrokenOff):
+class NoResponse(UpstreamFailure):
     """The connection ended before the first byte of the response."""
 
 
-class ProxyFailed(BrokenOff):
+class ProxyFailed(UpstreamFailure):
     """The proxy does not lead to the upstream."""
 
 
@@ -50,42 +50,44 @@ def of_proxy(status: int | None) -> ProxyFailed:
     return ProxyFailed(ModelUnavailable(message), may_retry=status in _RETRIED)
 
 
-def of_connecting(problem: OSError) -> BrokenOff:
+def of_connection(problem: OSError) -> UpstreamFailure:
     if isinstance(problem, TimeoutError):
-        return BrokenOff(ModelTimeout("The model could not be reached in time. Try again."), may_retry=True)
+        return UpstreamFailure(
+            ModelTimeout("The model could not be reached in time. Try again."), may_retry=True
+        )
     if isinstance(problem, ssl.SSLError):
-        return BrokenOff(ModelUnavailable("No secure connection to the model could be made."))
-    return BrokenOff(ModelUnavailable("The model cannot be reached. Try again."), may_retry=True)
+        return UpstreamFailure(ModelUnavailable("No secure connection to the model could be made."))
+    return UpstreamFailure(ModelUnavailable("The model cannot be reached. Try again."), may_retry=True)
 
 
-def cut() -> BrokenOff:
-    return BrokenOff(ModelUnavailable(_CUT))
+def cut_off() -> UpstreamFailure:
+    return UpstreamFailure(ModelUnavailable(_CUT))
 
 
-def unheard() -> Unheard:
-    return Unheard(ModelUnavailable(_CUT), may_retry=True)
+def no_response() -> NoResponse:
+    return NoResponse(ModelUnavailable(_CUT), may_retry=True)
 
 
-def too_slow() -> BrokenOff:
-    return BrokenOff(ModelTimeout("The model took too long to go on with its answer. Try again."))
+def too_slow() -> UpstreamFailure:
+    return UpstreamFailure(ModelTimeout("The model took too long to go on with its answer. Try again."))
 
 
-def not_http() -> BrokenOff:
-    return BrokenOff(MalformedAnswer("The model's server answered with something that is not HTTP."))
+def not_http() -> UpstreamFailure:
+    return UpstreamFailure(MalformedAnswer("The model's server answered with something that is not HTTP."))
 
 
-def encoded() -> BrokenOff:
+def wrong_encoding() -> UpstreamFailure:
     message = "The model's server compressed its answer by another method than gzip: switch that off there."
-    return BrokenOff(MalformedAnswer(message))
+    return UpstreamFailure(MalformedAnswer(message))
 
 
-def closed() -> BrokenOff:
-    return BrokenOff(ModelUnavailable("The model was closed."))
+def closed() -> UpstreamFailure:
+    return UpstreamFailure(ModelUnavailable("The model was closed."))
 
 
-def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, Any]) -> BrokenOff:
+def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, Any]) -> UpstreamFailure:
     retry_after = _retry_after(headers)
-    return BrokenOff(
+    return UpstreamFailure(
         _error_of_status(status, error, retry_after),
         may_retry=status in _RETRIED and headers.get(b"x-should-retry") != b"false",
         retry_after=retry_after,

@@ -22,7 +22,13 @@ from turnledger.runners.http.dial import address_of, proxy_for
 from turnledger.runners.http.pool import Pool, head_of, tls_of
 from turnledger.runners.http.response import PIECES_BYTES, Response
 from turnledger.runners.upstream import streamed_answer
-from turnledger.runners.upstream.failures import BrokenOff, Unheard, closed, encoded, of_status
+from turnledger.runners.upstream.failures import (
+    NoResponse,
+    UpstreamFailure,
+    closed,
+    of_status,
+    wrong_encoding,
+)
 from turnledger.runners.upstream.streamed_answer import StreamedAnswer, is_encoded, read_error, read_whole
 
 _LISTING = PhaseTimeouts(first_byte=None, between=None, total=30.0)
@@ -61,13 +67,13 @@ class Retries(msgspec.Struct, frozen=True):
     longest_wait: float = 2.0
     """If the upstream asks for a longer wait, the caller gets the error instead."""
 
-    def wait(self, tries: int, broken_off: BrokenOff, chance: float) -> float | None:
+    def wait(self, tries: int, failure: UpstreamFailure, chance: float) -> float | None:
         """Return the seconds to wait after this many tries; None: give up. Part of it is random, so that
         turns that failed together do not retry together."""
-        if tries > self.limit or not broken_off.may_retry:
+        if tries > self.limit or not failure.may_retry:
             return None
-        if broken_off.retry_after is not None:
-            return broken_off.retry_after if broken_off.retry_after <= self.longest_wait else None
+        if failure.retry_after is not None:
+            return failure.retry_after if failure.retry_after <= self.longest_wait else None
         return min(self.longest_wait, self.first_wait * 2.0 ** (tries - 1)) * (0.5 + chance / 2)
 
 
@@ -115,22 +121,22 @@ class Upstream:
         self._pool: Pool | None = None
         self._is_closed = False
 
-    async def complete(self, asked: ModelRequest) -> bytes:
+    async def complete(self, request: ModelRequest) -> bytes:
         """Return a complete answer as it was sent; see ChatModel."""
-        response = await self._ask(self._posting(asked, stream=False), self._limits, in_pieces=False)
+        response = await self._ask(self._post_request(request, stream=False), self._limits, is_streamed=False)
         body = await read_whole(response)
         if not response.has_marked_end:
             completion_of(body)  # nothing else shows whether it is complete
         return body
 
-    def stream(self, asked: ModelRequest) -> StreamedAnswer:
+    def stream(self, request: ModelRequest) -> StreamedAnswer:
         """Stream an answer; see ChatModel."""
-        ask = partial(self._ask, self._posting(asked, stream=True), self._limits, in_pieces=True)
+        ask = partial(self._ask, self._post_request(request, stream=True), self._limits, is_streamed=True)
         return StreamedAnswer(ask, self._lingers)
 
     async def models(self) -> list[dict[str, Any]]:
         """List the upstream's models; see ChatModel."""
-        body = await read_whole(await self._ask(self._models, _LISTING, in_pieces=False))
+        body = await read_whole(await self._ask(self._models, _LISTING, is_streamed=False))
         try:
             return msgspec.json.decode(body, type=_Models).data
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -143,53 +149,53 @@ class Upstream:
         if pool is not None:
             await pool.close()
 
-    def _posting(self, asked: ModelRequest, *, stream: bool) -> bytes:
-        body = asked.body(stream=stream)
+    def _post_request(self, request: ModelRequest, *, stream: bool) -> bytes:
+        body = request.body(stream=stream)
         return b"%bContent-Length: %d\r\n\r\n%b" % (self._completions, len(body), body)
 
-    async def _ask(self, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool) -> Response:
+    async def _ask(self, request: bytes, limits: PhaseTimeouts, *, is_streamed: bool) -> Response:
         """Return an unread answer of status 200. Raises a ModelError."""
         tries = 0
         while True:
             try:
-                return await self._try(request, limits, in_pieces=in_pieces)
-            except BrokenOff as broken_off:
+                return await self._try(request, limits, is_streamed=is_streamed)
+            except UpstreamFailure as broken_off:
                 tries += 1
                 wait = self._retries.wait(tries, broken_off, self._chance())
                 if wait is None:
                     raise broken_off.error from broken_off.__cause__
             await self._sleep(wait)
 
-    async def _try(self, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool) -> Response:
-        pool = self._pool or self._opened()
+    async def _try(self, request: bytes, limits: PhaseTimeouts, *, is_streamed: bool) -> Response:
+        pool = self._pool or self._open_pool()
         connection = pool.take()
         if connection is not None and connection.may_be_stale:
             try:
-                return await self._exchange(connection, request, limits, in_pieces=in_pieces)
-            except Unheard:
+                return await self._exchange(connection, request, limits, is_streamed=is_streamed)
+            except NoResponse:
                 connection = None  # the server closed it as idle while we wrote: a new one may work
         if connection is None:
             connection = await pool.connect(self._connect)
-        return await self._exchange(connection, request, limits, in_pieces=in_pieces)
+        return await self._exchange(connection, request, limits, is_streamed=is_streamed)
 
     async def _exchange(
-        self, connection: Connection, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool
+        self, connection: Connection, request: bytes, limits: PhaseTimeouts, *, is_streamed: bool
     ) -> Response:
-        room = PIECES_BYTES if in_pieces else streamed_answer.ANSWER_BYTES
-        response = connection.ask(request, limits, room=room, in_pieces=in_pieces)
+        room = PIECES_BYTES if is_streamed else streamed_answer.ANSWER_BYTES
+        response = connection.begin_request(request, limits, room=room, is_streamed=is_streamed)
         try:
             await connection.send(request)
-            await response.begun()
+            await response.wait_for_head()
             if response.status != 200:
                 raise of_status(response.status, response.headers, await read_error(response))
             if is_encoded(response):
-                raise encoded()
+                raise wrong_encoding()
         except BaseException:
             response.release()
             raise
         return response
 
-    def _opened(self) -> Pool:
+    def _open_pool(self) -> Pool:
         if self._is_closed:
             raise closed()
         self._pool = Pool(self._address, self._tls, self._connections, reuse=self._reuse, proxy=self._proxy)

@@ -12,7 +12,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.model.turn import Turn
-from turnledger.runners.titles import Beginning, title_by
+from turnledger.runners.titles import FirstExchange, write_title
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.ops.logs import log, log_unexpected
 
@@ -48,7 +48,7 @@ class Titles:
             log.warning("title_left_out", conversation=conversation.id)
             return
         tasks = asyncio.create_task(
-            self._write_title(conversation, Beginning.of(turn)), name="turnledger title"
+            self._write_title(conversation, FirstExchange.of(turn)), name="turnledger title"
         )
         self.tasks.add(tasks)
         tasks.add_done_callback(self.tasks.discard)
@@ -60,12 +60,12 @@ class Titles:
         if self.tasks:
             await asyncio.wait(self.tasks)
 
-    async def _write_title(self, conversation: Conversation, beginning: Beginning) -> None:
+    async def _write_title(self, conversation: Conversation, beginning: FirstExchange) -> None:
         id, owner = conversation.id, conversation.owner
         try:
             async with self._semaphore:
                 async with asyncio.timeout(PATIENCE):
-                    title = await title_by(self._model.model, self._model.upstream_name, beginning)
+                    title = await write_title(self._model.model, self._model.upstream_name, beginning)
             if title is None:
                 log.warning("title_not_made", conversation=id, code="empty_title")
             else:

@@ -26,7 +26,7 @@ from turnledger.model.messages.calls import calls_left_open
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
-from turnledger.runners.chat_runner import ChatRunner, SaidOnce
+from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
 from turnledger.server.errors import error_body
 from turnledger.server.requests.persistence import UNKEPT
 from turnledger.server.requests.turn import ChatRequest, chat_request
@@ -96,7 +96,7 @@ class CompletionTurn:
     def _send(self, payloads: list[bytes]) -> None:
         """Send the model's chunks under the id of the turn."""
         runner, exchange = self._runner, self._exchange
-        if not exchange.has_first_token and runner.has_spoken:
+        if not exchange.has_first_token and runner.has_output:
             exchange.record_first_token()
         exchange.write(encode_events(replace_ids(payloads, runner.answer_id, self._id)))
 
@@ -179,7 +179,7 @@ async def pass_through(
             exchange.send_whole(body)
             return failure
         is_whole, failure = False, None
-        deltas = SaidOnce()
+        deltas = RepeatFilter()
         async with model.stream(request) as batches:
             async for payloads in batches:
                 exchange.write(encode_events(map(deltas.without_repeats, payloads)))

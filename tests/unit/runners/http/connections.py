@@ -37,14 +37,14 @@ async def connection_of(pool: Pool) -> Connection:
 
 
 def asked(connection: Connection, request: bytes = REQUEST, **options: Any) -> Response:
-    options = {"limits": NO_LIMITS, "room": 1000, "in_pieces": True, **options}
-    return connection.ask(request, **options)
+    options = {"limits": NO_LIMITS, "room": 1000, "is_streamed": True, **options}
+    return connection.begin_request(request, **options)
 
 
 async def exchanged(pool: Pool, **options: Any) -> Response:
     """A request made; its response has begun."""
     response = asked(await connection_of(pool), **options)
-    await response.begun()
+    await response.wait_for_head()
     return response
 
 

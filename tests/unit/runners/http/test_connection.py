@@ -21,7 +21,7 @@ from turnledger.runners.http import connection as module
 from turnledger.runners.http.connection import NEVER, PhaseTimeouts
 from turnledger.runners.http.dial import address_of
 from turnledger.runners.http.pool import get, head_of
-from turnledger.runners.upstream.failures import BrokenOff, Unheard
+from turnledger.runners.upstream.failures import NoResponse, UpstreamFailure
 
 ADDRESS = address_of("https://api.example.com/v1?a=b")
 
@@ -66,7 +66,7 @@ async def test_get_raises_different_errors_for_a_cut_answer_and_for_none() -> No
         with pytest.raises(ModelUnavailable):
             await got(port)
     async with serving(saying_once()) as port:
-        with pytest.raises(Unheard):
+        with pytest.raises(NoResponse):
             await got(port)
 
 
@@ -81,7 +81,7 @@ async def test_get_without_an_answer_times_out() -> None:
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-in_both_ways = pytest.mark.parametrize("in_pieces", [True, False])
+in_both_ways = pytest.mark.parametrize("is_streamed", [True, False])
 
 
 @in_both_ways
@@ -102,20 +102,20 @@ in_both_ways = pytest.mark.parametrize("in_pieces", [True, False])
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 async def test_body_in_every_framing_and_split_is_read_whole_and_the_connection_reused(
-    response: bytes, size: int, in_pieces: bool
+    response: bytes, size: int, is_streamed: bool
 ) -> None:
     pieces = [response[at : at + size] for at in range(0, len(response), size)]
     async with pool_to(saying(*pieces)) as pool:
         for _ in range(2):
-            assert await body_of(pool, in_pieces=in_pieces) == b"Hello"
+            assert await body_of(pool, is_streamed=is_streamed) == b"Hello"
         assert (await connection_of(pool)).may_be_stale is False
 
 
 @in_both_ways
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\n", HEAD + b"Connection: close\r\n"])
-async def test_body_without_a_length_ends_with_the_connection(head: bytes, in_pieces: bool) -> None:
+async def test_body_without_a_length_ends_with_the_connection(head: bytes, is_streamed: bool) -> None:
     async with pool_to(saying_once(head + b"\r\nHel", b"lo")) as pool:
-        response = await exchanged(pool, in_pieces=in_pieces)
+        response = await exchanged(pool, is_streamed=is_streamed)
         assert await response.body(100) == b"Hello"
         assert not response.has_marked_end
         assert pool.take() is None
@@ -138,23 +138,23 @@ async def test_body_without_a_length_ends_with_the_connection(head: bytes, in_pi
     ],
 )
 async def test_response_cut_after_its_first_byte_raises_and_may_not_be_retried(
-    said: bytes, in_pieces: bool
+    said: bytes, is_streamed: bool
 ) -> None:
     async with pool_to(saying_once(said)) as pool:
-        with pytest.raises((BrokenOff, ModelUnavailable)) as caught:
-            await body_of(pool, in_pieces=in_pieces)
+        with pytest.raises((UpstreamFailure, ModelUnavailable)) as caught:
+            await body_of(pool, is_streamed=is_streamed)
         error = caught.value
-        assert not isinstance(error, Unheard)
+        assert not isinstance(error, NoResponse)
         assert not getattr(error, "may_retry", False)
         assert "broke before its answer was complete" in str(error)
         assert pool.take() is None
 
 
 @in_both_ways
-async def test_response_cut_before_its_first_byte_may_be_retried(in_pieces: bool) -> None:
+async def test_response_cut_before_its_first_byte_may_be_retried(is_streamed: bool) -> None:
     async with pool_to(saying_once()) as pool:
-        with pytest.raises(Unheard) as caught:
-            await body_of(pool, in_pieces=in_pieces)
+        with pytest.raises(NoResponse) as caught:
+            await body_of(pool, is_streamed=is_streamed)
         assert caught.value.may_retry
 
 
@@ -185,10 +185,10 @@ async def test_reset_in_a_body_without_a_length_raises() -> None:
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
     ],
 )
-async def test_response_that_is_not_http_is_malformed(said: bytes, in_pieces: bool) -> None:
+async def test_response_that_is_not_http_is_malformed(said: bytes, is_streamed: bool) -> None:
     async with pool_to(saying(said)) as pool:
-        with pytest.raises((BrokenOff, MalformedAnswer)) as caught:
-            await body_of(pool, in_pieces=in_pieces)
+        with pytest.raises((UpstreamFailure, MalformedAnswer)) as caught:
+            await body_of(pool, is_streamed=is_streamed)
         assert "not HTTP" in str(caught.value)
         assert pool.take() is None
 
@@ -227,7 +227,7 @@ async def test_response_with_endless_headers_or_trailers_is_malformed(
             sent += len(endless[1])
 
     async with pool_to(behave) as pool:
-        with pytest.raises((BrokenOff, MalformedAnswer)) as caught:
+        with pytest.raises((UpstreamFailure, MalformedAnswer)) as caught:
             await body_of(pool)
         assert "not HTTP" in str(caught.value)
 
@@ -252,7 +252,7 @@ async def test_bytes_behind_a_response_close_the_connection(behind: bytes, at_on
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
         response = asked(connection)
-        await response.begun()
+        await response.wait_for_head()
         assert await response.body(100) == b"ok"
         await eventually(lambda: connection.is_lost)
         assert pool.take() is None
@@ -318,7 +318,7 @@ async def test_unstreamed_response_that_trickles_times_out_at_the_first_byte_lim
 
     async with pool_to(behave) as pool:
         with pytest.raises(ModelTimeout):
-            await body_of(pool, 10**9, limits=PhaseTimeouts(0.05, None, None), in_pieces=False, room=10**9)
+            await body_of(pool, 10**9, limits=PhaseTimeouts(0.05, None, None), is_streamed=False, room=10**9)
 
 
 async def test_streamed_response_that_trickles_times_out_at_the_total_limit() -> None:
@@ -351,7 +351,7 @@ async def test_slow_reader_pauses_the_server_and_its_deadline() -> None:
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
         response = asked(connection, room=1000, limits=PhaseTimeouts(60.0, 60.0, None))
-        await response.begun()
+        await response.wait_for_head()
         await eventually(lambda: connection.deadline == NEVER)  # it does not pass while nobody reads
         for _ in range(500):
             await asyncio.sleep(0)
@@ -378,7 +378,7 @@ async def test_deadline_runs_again_once_a_slow_reader_has_caught_up() -> None:
 
     async with pool_to(behave) as pool:
         response = await exchanged(pool, room=3, limits=PhaseTimeouts(60.0, 0.01, None))
-        await eventually(lambda: pool._deadlines._rings_at == NEVER)
+        await eventually(lambda: pool._deadlines._due_at == NEVER)
         assert response.take() == b"long"
         await response.arrival()
         with pytest.raises(ModelTimeout):
@@ -399,7 +399,7 @@ async def test_long_request_is_sent_in_slices_as_the_server_reads() -> None:
         assert connection._transport.get_write_buffer_size() == 0
         await connection.send(request)
         assert connection._transport.get_write_buffer_size() <= module.SLICE
-        await response.begun()
+        await response.wait_for_head()
         assert await response.body(100) == b"ok"
         assert received == [len(request)]
 
@@ -416,7 +416,7 @@ async def test_answer_before_the_request_is_sent_is_read_and_the_connection_clos
         connection = await connection_of(pool)
         response = asked(connection, request)
         await connection.send(request)
-        await response.begun()
+        await response.wait_for_head()
         assert (response.status, await response.body(100)) == (413, b"ok")
         assert pool.take() is None
         assert connection.is_closing
@@ -425,7 +425,7 @@ async def test_answer_before_the_request_is_sent_is_read_and_the_connection_clos
 @in_both_ways
 @pytest.mark.parametrize("early", [OK[:-2], OK[:-1]])
 async def test_answer_begun_before_the_request_is_sent_is_read_after_the_rest_is_sent(
-    early: bytes, in_pieces: bool
+    early: bytes, is_streamed: bool
 ) -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 5_000_000
 
@@ -438,9 +438,9 @@ async def test_answer_begun_before_the_request_is_sent_is_read_after_the_rest_is
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, request, in_pieces=in_pieces)
+        response = asked(connection, request, is_streamed=is_streamed)
         await connection.send(request)
-        await response.begun()
+        await response.wait_for_head()
         assert await response.body(100) == b"ok"
         assert pool.take() is connection
 
@@ -477,9 +477,9 @@ async def test_server_that_closes_while_the_request_is_sent_raises_a_retryable_e
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
         response = asked(connection, request)
-        with pytest.raises(Unheard):
+        with pytest.raises(NoResponse):
             await connection.send(request)
-            await response.begun()
+            await response.wait_for_head()
 
 
 @pytest.mark.parametrize("at", ["head", "body", "sending"])
@@ -502,7 +502,7 @@ async def test_cancelled_request_closes_its_connection_and_the_next_one_succeeds
         async def read() -> None:
             try:
                 await connection.send(request)
-                await response.begun()
+                await response.wait_for_head()
                 await response.body(100)
             finally:
                 response.release()
@@ -522,6 +522,6 @@ async def test_connection_idle_beyond_the_limit_may_be_stale(monkeypatch: pytest
         fresh = await connection_of(pool)
         assert not fresh.may_be_stale
         response = asked(fresh)
-        await response.begun()
+        await response.wait_for_head()
         monkeypatch.setattr(module, "STALE_AFTER", 0.0)
         assert fresh.may_be_stale

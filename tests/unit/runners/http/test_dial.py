@@ -13,7 +13,7 @@ import pytest
 
 from turnledger.errors import InvalidInput
 from turnledger.runners.http import dial as dial_module
-from turnledger.runners.http.dial import Proxy, address_of, checked_api_key, dial, in_turns, proxy_for
+from turnledger.runners.http.dial import Proxy, address_of, check_api_key, dial, interleave, proxy_for
 from turnledger.runners.http.pool import head_of
 
 
@@ -75,12 +75,12 @@ def test_url_with_a_password_is_refused_and_the_password_not_repeated(url: str) 
 @pytest.mark.parametrize("api_key", ["sk-a\r\nX-Injected: 1", "sk-a\n", " sk-a", "sk-\x00", "sk-é", "\x7f"])
 def test_an_api_key_that_no_header_can_carry_is_refused_and_not_repeated(api_key: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        checked_api_key(api_key)
+        check_api_key(api_key)
     assert "sk-" not in str(caught.value)
 
 
 def test_api_key_of_printable_ascii_is_returned_unchanged() -> None:
-    assert checked_api_key("sk-proj_A.b/c+d=:~") == "sk-proj_A.b/c+d=:~"
+    assert check_api_key("sk-proj_A.b/c+d=:~") == "sk-proj_A.b/c+d=:~"
 
 
 HTTPS = address_of("https://api.example.com/v1")
@@ -205,7 +205,7 @@ class Addresses:
 
 def resolve(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
     found = Addresses(*map(address, ports))
-    monkeypatch.setattr(dial_module, "resolved", found)
+    monkeypatch.setattr(dial_module, "resolve_host", found)
 
 
 async def test_dial_returns_a_connected_nonblocking_socket_with_nodelay(listening: socket.socket) -> None:
@@ -289,4 +289,4 @@ async def test_cancelled_dial_leaves_no_socket_open(
 def test_addresses_alternate_between_ipv6_and_ipv4() -> None:
     six, four = socket.AF_INET6, socket.AF_INET
     found = [address(1, six), address(2, six), address(3, four), address(4, six)]
-    assert [each[4][1] for each in in_turns(found)] == [1, 3, 2, 4]
+    assert [each[4][1] for each in interleave(found)] == [1, 3, 2, 4]

@@ -22,7 +22,7 @@ from turnledger.errors import ModelTimeout, ModelUnavailable
 from turnledger.runners.http import pool as module
 from turnledger.runners.http.connection import NEVER, Deadlines
 from turnledger.runners.http.dial import address_of
-from turnledger.runners.upstream.failures import BrokenOff
+from turnledger.runners.upstream.failures import UpstreamFailure
 
 
 class Loop:
@@ -137,14 +137,14 @@ async def test_pool_returns_the_most_recently_used_connection_first() -> None:
     async with pool_to(saying(OK)) as pool:
         one, other = await pool.connect(None), await pool.connect(None)
         for connection in (one, other):
-            await asked(connection).begun()
+            await asked(connection).wait_for_head()
         assert [pool.take(), pool.take(), pool.take()] == [other, one, None]
 
 
 async def test_pool_does_not_return_a_connection_closed_by_the_server() -> None:
     async with pool_to(saying_once(OK)) as pool:
         connection = await connection_of(pool)
-        await asked(connection).begun()
+        await asked(connection).wait_for_head()
         await eventually(lambda: connection.is_lost)
         assert not pool._free
         assert pool.take() is None
@@ -155,7 +155,7 @@ async def test_pool_closes_an_idle_connection(monkeypatch: pytest.MonkeyPatch) -
     async with pool_to(saying(OK)) as pool:
         connections = [await pool.connect(None) for _ in range(2)]
         for connection in connections:
-            await asked(connection).begun()
+            await asked(connection).wait_for_head()
         await eventually(lambda: all(each.is_lost for each in connections))
         assert pool.take() is None
         await body_of(pool)
@@ -170,12 +170,12 @@ async def test_pool_serves_waiting_callers_in_order() -> None:
         async def wait(number: int) -> None:
             connection = await pool.connect(None)
             served.append(number)
-            await asked(connection).begun()
+            await asked(connection).wait_for_head()
 
         waiting = [asyncio.create_task(wait(number)) for number in range(5)]
         await eventually(lambda: len(pool._queue) == 5)
         assert pool.take() is None
-        await asked(held).begun()
+        await asked(held).wait_for_head()
         await asyncio.gather(*waiting)
         assert served == [0, 1, 2, 3, 4]
         assert [pool.take(), pool.take()] == [held, None]
@@ -193,12 +193,12 @@ async def test_pool_replaces_a_lost_connection_for_a_waiting_caller() -> None:
 async def test_pool_wait_beyond_the_limit_raises_a_retryable_timeout() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         held = await connection_of(pool)
-        with pytest.raises(BrokenOff) as caught:
+        with pytest.raises(UpstreamFailure) as caught:
             await pool.connect(0.01)
         assert isinstance(caught.value.error, ModelTimeout)
         assert caught.value.may_retry
         assert not pool._queue
-        await asked(held).begun()
+        await asked(held).wait_for_head()
         assert pool.take() is held
 
 
@@ -233,7 +233,7 @@ async def test_pool_frees_the_slot_of_a_failed_dial() -> None:
     async with pool_at(port, bound=1) as pool:
         tries = [asyncio.create_task(pool.connect(None)) for _ in range(3)]
         for problem in await asyncio.gather(*tries, return_exceptions=True):
-            assert isinstance(problem, BrokenOff)
+            assert isinstance(problem, UpstreamFailure)
             assert isinstance(problem.error, ModelUnavailable)
             assert problem.may_retry
 
@@ -274,9 +274,9 @@ async def test_pool_close_fails_waiting_and_later_callers() -> None:
         waiting = asyncio.create_task(pool.connect(None))
         await eventually(lambda: bool(pool._queue))
         await pool.close()
-        with pytest.raises(BrokenOff, match="closed"):
+        with pytest.raises(UpstreamFailure, match="closed"):
             await waiting
-        with pytest.raises(BrokenOff, match="closed"):
+        with pytest.raises(UpstreamFailure, match="closed"):
             await pool.connect(None)
 
 
@@ -285,7 +285,7 @@ async def test_pool_close_during_a_dial_fails_the_caller() -> None:
         dialing = asyncio.create_task(pool.connect(None))
         await asyncio.sleep(0)
         await pool.close()
-        with pytest.raises(BrokenOff, match="closed"):
+        with pytest.raises(UpstreamFailure, match="closed"):
             await dialing
         await eventually(lambda: not pool._open)
 

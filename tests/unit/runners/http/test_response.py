@@ -17,7 +17,7 @@ from turnledger.testing.gates import Gate
 HEAD = b"HTTP/1.1 %d Said\r\nContent-Length: 4\r\n\r\n"
 
 
-async def wakings(status: int, *, in_pieces: bool) -> list[int]:
+async def wakings(status: int, *, is_streamed: bool) -> list[int]:
     """After how many of head, piece and piece the reader goes on."""
     gates = [Gate(), Gate(), Gate()]
 
@@ -30,7 +30,7 @@ async def wakings(status: int, *, in_pieces: bool) -> list[int]:
 
     woken = []
     async with pool_to(behave) as pool:
-        response = asked(await connection_of(pool), in_pieces=in_pieces)
+        response = asked(await connection_of(pool), is_streamed=is_streamed)
         for number, gate in enumerate(gates, 1):
             arrival = response.arrival()
             gate.release()
@@ -43,22 +43,22 @@ async def wakings(status: int, *, in_pieces: bool) -> list[int]:
 
 
 async def test_reader_of_a_streamed_response_is_woken_for_each_piece() -> None:
-    assert await wakings(200, in_pieces=True) == [1, 2, 3]
+    assert await wakings(200, is_streamed=True) == [1, 2, 3]
 
 
 async def test_reader_of_an_unstreamed_response_is_woken_once() -> None:
-    assert await wakings(200, in_pieces=False) == [3]
+    assert await wakings(200, is_streamed=False) == [3]
 
 
 async def test_reader_of_an_error_response_is_woken_for_its_head() -> None:
-    assert await wakings(404, in_pieces=False) == [1, 2, 3]
+    assert await wakings(404, is_streamed=False) == [1, 2, 3]
 
 
 async def test_response_pieces_that_arrived_together_are_taken_together() -> None:
     said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
     async with pool_to(saying(said)) as pool:
         response = asked(await connection_of(pool))
-        await response.begun()
+        await response.wait_for_head()
         assert response.is_whole
         assert response.take() == b"abcd"
         assert response.take() is None
@@ -67,13 +67,13 @@ async def test_response_pieces_that_arrived_together_are_taken_together() -> Non
 async def test_response_body_is_read_only_until_it_exceeds_the_limit() -> None:
     said = HEAD % 200 + b"abcd"
     async with pool_to(saying(said)) as pool:
-        for in_pieces in (True, False):
-            response = asked(await connection_of(pool), in_pieces=in_pieces)
-            await response.begun()
+        for is_streamed in (True, False):
+            response = asked(await connection_of(pool), is_streamed=is_streamed)
+            await response.wait_for_head()
             assert await response.body(4) == b"abcd"
 
-        response = asked(await connection_of(pool), room=3, in_pieces=False)
-        await response.begun()
+        response = asked(await connection_of(pool), room=3, is_streamed=False)
+        await response.wait_for_head()
         assert len(await response.body(3)) > 3
         response.release()
 
@@ -82,7 +82,7 @@ async def test_response_header_names_are_lower_case() -> None:
     said = b"HTTP/1.1 200 OK\r\nX-SHOULD-Retry: false\r\nContent-Length: 0\r\n\r\n"
     async with pool_to(saying(said)) as pool:
         response = asked(await connection_of(pool))
-        await response.begun()
+        await response.wait_for_head()
         assert response.headers == {b"x-should-retry": b"false", b"content-length": b"0"}
 
 

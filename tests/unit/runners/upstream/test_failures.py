@@ -15,15 +15,15 @@ from turnledger.errors import (
     ModelUnavailable,
 )
 from turnledger.runners.upstream.failures import (
-    BrokenOff,
+    UpstreamFailure,
     closed,
-    cut,
-    encoded,
+    cut_off,
+    no_response,
     not_http,
-    of_connecting,
+    of_connection,
     of_status,
     too_slow,
-    unheard,
+    wrong_encoding,
 )
 
 ERROR = {"message": "No.", "code": "c"}
@@ -45,7 +45,7 @@ ERROR = {"message": "No.", "code": "c"}
 def test_connection_problem_maps_to_an_error_and_whether_to_retry(
     problem: OSError, error: type[ModelError], may_retry: bool
 ) -> None:
-    broken_off = of_connecting(problem)
+    broken_off = of_connection(problem)
     assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
     assert "host.invalid" not in str(broken_off.error)
 
@@ -53,16 +53,16 @@ def test_connection_problem_maps_to_an_error_and_whether_to_retry(
 @pytest.mark.parametrize(
     ("broken_off", "error", "may_retry"),
     [
-        (cut(), ModelUnavailable, False),
-        (unheard(), ModelUnavailable, True),
+        (cut_off(), ModelUnavailable, False),
+        (no_response(), ModelUnavailable, True),
         (too_slow(), ModelTimeout, False),
         (not_http(), MalformedAnswer, False),
-        (encoded(), MalformedAnswer, False),
+        (wrong_encoding(), MalformedAnswer, False),
         (closed(), ModelUnavailable, False),
     ],
 )
 def test_response_failure_maps_to_an_error_and_whether_to_retry(
-    broken_off: BrokenOff, error: type[ModelError], may_retry: bool
+    broken_off: UpstreamFailure, error: type[ModelError], may_retry: bool
 ) -> None:
     assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
 

@@ -28,7 +28,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.http import connection
 from turnledger.runners.upstream import streamed_answer
-from turnledger.runners.upstream.failures import BrokenOff
+from turnledger.runners.upstream.failures import UpstreamFailure
 from turnledger.runners.upstream.upstream import Retries, Timeouts, Upstream
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, End, Head, Refusal, ScriptedUpstream, Status, Step
@@ -405,7 +405,7 @@ def test_api_key_with_line_breaks_is_refused_and_not_repeated(api_key: str) -> N
 
 
 def test_retry_waits_grow_up_to_a_limit_and_vary_by_chance() -> None:
-    retries, broken = Retries(limit=9), BrokenOff(ModelUnavailable(), may_retry=True)
+    retries, broken = Retries(limit=9), UpstreamFailure(ModelUnavailable(), may_retry=True)
     assert [retries.wait(tries, broken, 1.0) for tries in (1, 2, 3, 4, 5, 10)] == [
         0.25,
         0.5,
