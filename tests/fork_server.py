@@ -55,7 +55,7 @@ IMPORTED = (
 NUMBER = struct.Struct("i")
 
 
-class Forked:
+class ForkedProcess:
     """A process that runs a module, with as much of `subprocess.Popen` as tests need. It leads a session of
     its own. Its standard input and output are pipes, and so is its standard error unless a file is given."""
 
@@ -79,18 +79,18 @@ class Forked:
         theirs = [theirs_in, theirs_out, theirs_err, theirs_status]
         env = dict(os.environ if env is None else env)
         if "TURNLEDGER_RUN_LOGS" in os.environ:
-            from tests.run_logs.plugin import reached
+            from tests.run_logs.plugin import with_run_logs
 
-            env = reached(env)
+            env = with_run_logs(env)
         order = {
             "argv": [module, *arguments],
             "folder": os.getcwd(),
             "env": env,
         }
-        said = json.dumps(order).encode()
+        order = json.dumps(order).encode()
         with _lock:
-            socket.send_fds(_nursery(), [NUMBER.pack(len(said))], theirs)
-            _nursery().sendall(said)
+            socket.send_fds(_fork_server(), [NUMBER.pack(len(order))], theirs)
+            _fork_server().sendall(order)
         for each in theirs:
             os.close(each)
         self.pid = self._read()
@@ -162,7 +162,7 @@ _lock = threading.Lock()
 
 
 @cache
-def _nursery() -> socket.socket:
+def _fork_server() -> socket.socket:
     """The connection to the process that forks; it ends with this one."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -197,10 +197,10 @@ def main(connection: socket.socket) -> list[str]:
                 pass  # a keeper that has done its work
         if not head:
             os._exit(0)
-        said = connection.recv(NUMBER.unpack(head)[0], socket.MSG_WAITALL)
+        order = connection.recv(NUMBER.unpack(head)[0], socket.MSG_WAITALL)
         if os.fork() == 0:
             connection.close()
-            return become(descriptors, **json.loads(said))
+            return become(descriptors, **json.loads(order))
         for each in descriptors:
             os.close(each)
 

@@ -12,7 +12,7 @@ import pytest
 from tools.node_package import CannotBuild, NodePackage
 
 
-def lacks(problem: str) -> NoReturn:
+def skip_or_fail(problem: str) -> NoReturn:
     """Skip the test for what is not installed here; fail it where everything has to be proven."""
     if os.environ.get("CI") == "true":
         pytest.fail(problem)
@@ -24,7 +24,7 @@ def built(package: NodePackage) -> Path:
     """Build the package unless it is fresh, and return its folder. Where there is no Node that could, see
     `lacks`."""
     if not package.is_fresh and (problem := package.missing) is not None:
-        lacks(problem)
+        skip_or_fail(problem)
     try:
         package.build()
     except CannotBuild as problem:

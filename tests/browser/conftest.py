@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 from tests.browser.attacks import TOOLS
 from tests.browser.chromium import browsing, installed
 from tests.browser.site import Rebinding, site
-from tests.browser.victim import PATIENCE, Victim, attacked
+from tests.browser.victim import PATIENCE, Victim, run_victim
 from tests.node_packages import built
 from tools.node_package import PAGE
 
@@ -46,7 +46,7 @@ def sites() -> Iterator[Sites]:
 
 @pytest.fixture(scope="package")
 def victim(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    with attacked(tmp_path_factory.mktemp("attacked"), sites.of("friend.test")) as victim:
+    with run_victim(tmp_path_factory.mktemp("attacked"), sites.of("friend.test")) as victim:
         yield victim
 
 
@@ -74,7 +74,7 @@ def guarded(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A server with the chat page and a token. Pages of a friend are let in, and may frame it."""
     built(PAGE)
     friend, folder = sites.of("friend.test"), tmp_path_factory.mktemp("guarded")
-    with attacked(folder, friend, frames=(friend,)) as victim:
+    with run_victim(folder, friend, frames=(friend,)) as victim:
         command = [sys.executable, "-m", "turnledger", "tokens", "create", "--owner", "local"]
         scopes = ["--scopes", "admin,chats:read,chats:write,turns:run"]
         store = ["--store", f"sqlite:///{folder / 'chats.db'}"]

@@ -16,7 +16,7 @@ from playwright.sync_api import Error, Page
 
 from tests.browser.attacks import READING, RUNNING, WEB_SOCKET
 from tests.browser.conftest import Open, Sites
-from tests.browser.victim import COMPLETIONS, NAMED, SECRET, Victim, learned, question
+from tests.browser.victim import COMPLETIONS, NAMED, SECRET, Victim, learned_values, question
 
 ATTACKS = {**READING, "web socket": WEB_SOCKET}
 
@@ -37,7 +37,7 @@ def test_foreign_page_reads_nothing_and_cannot_detect_a_chat(
     page = page_of(page_host)
     with victim.unharmed(*paths):
         told = [page.evaluate(ATTACKS[attack], victim.url(path, host=host)) for path in paths]
-    assert learned(told) == []
+    assert learned_values(told) == []
     assert all(each == told[0] for each in told), "it can tell what is there from what is not"
 
 
@@ -54,7 +54,7 @@ def test_foreign_page_reads_nothing_where_browsers_send_no_fetch_metadata(
         told = [page.evaluate(ATTACKS[attack], victim.url(path, host=NAMED)) for path in paths]
     assert {line["status"] for line in seen} <= {200, 403, 404}
     assert victim.everything() == before
-    assert learned(told) == []
+    assert learned_values(told) == []
     assert all(each == told[0] for each in told), "it can tell what is there from what is not"
 
 
@@ -116,7 +116,7 @@ def test_foreign_page_cannot_run_or_stop_a_turn(
     page = page_of(page_host)
     with victim.unharmed(*paths) as seen:
         told = [page.evaluate(RUNNING[attack], [victim.url(path, host=host), BODY]) for path in paths]
-    assert learned(told) == []
+    assert learned_values(told) == []
     assert {line["code"] for line in seen} == {"origin_not_allowed"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.attacks import READING, RUNNING
 from tests.browser.conftest import Open, Sites
-from tests.browser.victim import COMPLETIONS, SECRET, Victim, attacked, question
+from tests.browser.victim import COMPLETIONS, SECRET, Victim, question, run_victim
 
 BODY = json.dumps(question("Do as the page says"))
 BODY_OF_THEIR_OWN = {"ping", "policy report", "form", "form of parts", "fetch of parts without cors"}
@@ -19,7 +19,7 @@ ASKS_FIRST = {"fetch", "fetch with a conversation", "beacon of json"}
 
 @pytest.fixture(scope="module")
 def open_house(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    with attacked(tmp_path_factory.mktemp("unguarded"), program="tests.browser.unguarded_server") as victim:
+    with run_victim(tmp_path_factory.mktemp("unguarded"), program="tests.browser.unguarded_server") as victim:
         yield victim
 
 

@@ -172,14 +172,14 @@ class Victim:
                 self._changed.notify_all()
 
 
-def learned(told: Any) -> list[Any]:
+def learned_values(told: Any) -> list[Any]:
     """What a page knows after an attack: everything but which event or error ended it."""
     match told:
         case dict():
             rest = [value for name, value in told.items() if name not in {"event", "error"}]
-            return [each for value in rest for each in learned(value)]
+            return [each for value in rest for each in learned_values(value)]
         case list():
-            return [each for value in told for each in learned(value)]
+            return [each for value in told for each in learned_values(value)]
     return [told] if told else []
 
 
@@ -188,7 +188,7 @@ def question(text: str, **others: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def attacked(
+def run_victim(
     folder: Path, *origins: str, program: str = "turnledger", frames: tuple[str, ...] = ()
 ) -> Iterator[Victim]:
     """Start the server, with pages of these origins let in, and its own shown in frames of those."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.clients.drivers.all_drivers import started
+from tests.clients.drivers.all_drivers import start_driver
 from tests.clients.drivers.driver import Driver
 from tests.clients.places import (
     ProcessPlace,
@@ -44,5 +44,5 @@ async def killable(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
 @pytest.fixture(scope="module", params=["python", "async", "typescript"])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
     """The driver of each client."""
-    async with started(request.param) as driver:
+    async with start_driver(request.param) as driver:
         yield driver

@@ -21,12 +21,12 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from tests.clients.drivers.all_drivers import CLIENTS, started
+from tests.clients.drivers.all_drivers import CLIENTS, start_driver
 from tests.clients.drivers.browser import browser_driver, page_site
-from tests.clients.drivers.driver import Command, Driver, Refused
+from tests.clients.drivers.driver import ClientError, Command, Driver
 from tests.clients.places import MovingClock
-from tests.clients.player import NotAsWritten, check_numbers
-from tests.crash.tcp_server import Served, served
+from tests.clients.player import ScenarioFailed, check_numbers
+from tests.crash.tcp_server import TcpServer, run_tcp_server
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.runners.chat_model import ModelRequest
@@ -57,12 +57,12 @@ class CountingModel(DemoModel):
 
     def __init__(self) -> None:
         super().__init__(pace=0)
-        self.asked: Counter[str] = Counter()
+        self.request: Counter[str] = Counter()
 
-    def stream(self, asked: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        if found := SCOPE.search(bytes(asked.messages).decode()):
-            self.asked[found[0]] += 1
-        return super().stream(asked)
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        if found := SCOPE.search(bytes(request.messages).decode()):
+            self.request[found[0]] += 1
+        return super().stream(request)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Case:
 class Lane:
     """A client with a wire of its own, so that many cases can be tried at once."""
 
-    def __init__(self, number: int, driver: Driver, serving: Served, proxy: FaultProxy) -> None:
+    def __init__(self, number: int, driver: Driver, serving: TcpServer, proxy: FaultProxy) -> None:
         self.client = f"client-{number}"
         self.chat = f"chat-{number}"
         self.driver = driver
@@ -113,7 +113,7 @@ class Lane:
     async def begin(self) -> None:
         await self.do("client", named=self.client, base_url=f"http://127.0.0.1:{self.proxy.port}", **CLIENT)
 
-    async def talked(self, scope: str, turns: int) -> Chat:
+    async def make_chat(self, scope: str, turns: int) -> Chat:
         """A chat with so many turns, made behind the client's back, and opened by it."""
         chat = await self.ledger.for_owner("local", scope=scope).conversation()
         for number in range(turns):
@@ -140,11 +140,11 @@ class Trial:
     # Sending.
 
     async def prepare_send(self) -> None:
-        self.chat = await self.lane.talked(self.scope, 0)
+        self.chat = await self.lane.make_chat(self.scope, 0)
 
     async def send(self) -> Any:
-        asked = f"Grüße 東京 🙂 {self.scope}"
-        told = await self.lane.do("chat.send", self.lane.chat, input=asked, stream=True)
+        request = f"Grüße 東京 🙂 {self.scope}"
+        told = await self.lane.do("chat.send", self.lane.chat, input=request, stream=True)
         check_numbers(told["events"])
         # What differs from trial to trial is not what is looked at.
         shown = repr((told["events"], told["answer"]["text"], told["answer"]["turn"]["number"]))
@@ -156,13 +156,13 @@ class Trial:
         texts = [f'You said "Grüße 東京 🙂 {self.scope}". I remember nothing before that.']
         assert [turn.text for turn in turns] == texts, f"{len(turns)} turns"
         assert await self.chat.attempts() == []
-        asked = self.model.asked.pop(self.scope)
-        assert asked == 1, f"the model was asked {asked} times"
+        request = self.model.request.pop(self.scope)
+        assert request == 1, f"the model was asked {request} times"
 
     # Forking.
 
     async def prepare_fork(self) -> None:
-        self.chat = await self.lane.talked(self.scope, 1)
+        self.chat = await self.lane.make_chat(self.scope, 1)
 
     async def fork(self) -> Any:
         made = await self.lane.do("chat.fork", self.lane.chat, "fork", title="Forked")
@@ -174,7 +174,7 @@ class Trial:
     # Renaming.
 
     async def prepare_rename(self) -> None:
-        self.chat = await self.lane.talked(self.scope, 0)
+        self.chat = await self.lane.make_chat(self.scope, 0)
 
     async def rename(self) -> Any:
         told = await self.lane.do("chat.update", self.lane.chat, title="Mine", revision=1)
@@ -200,7 +200,7 @@ class Trial:
     # Taking back.
 
     async def prepare_undo(self) -> None:
-        self.chat = await self.lane.talked(self.scope, 3)
+        self.chat = await self.lane.make_chat(self.scope, 3)
 
     async def undo(self) -> Any:
         return (await self.lane.do("chat.undo", self.lane.chat))["turn_count"]
@@ -212,7 +212,7 @@ class Trial:
     # Following.
 
     async def prepare_events(self) -> None:
-        self.chat = await self.lane.talked(self.scope, 1)
+        self.chat = await self.lane.make_chat(self.scope, 1)
 
     async def events(self) -> Any:
         assert self.chat is not None
@@ -227,7 +227,7 @@ class Trial:
     # Deleting.
 
     async def prepare_delete(self) -> None:
-        self.chat = await self.lane.talked(self.scope, 1)
+        self.chat = await self.lane.make_chat(self.scope, 1)
 
     async def delete(self) -> Any:
         return await self.lane.do("chat.delete", self.lane.chat)
@@ -244,7 +244,9 @@ OPERATIONS = ("send", "fork", "rename", "create", "undo", "events", "delete")
 class EveryByte:
     """One client on one server, with several lanes."""
 
-    def __init__(self, driver: Driver, serving: Served, model: CountingModel, lanes: Sequence[Lane]) -> None:
+    def __init__(
+        self, driver: Driver, serving: TcpServer, model: CountingModel, lanes: Sequence[Lane]
+    ) -> None:
         self._driver = driver
         self._serving = serving
         self._model = model
@@ -259,7 +261,7 @@ class EveryByte:
         if operation not in self._sizes:
             lane = self._lanes[0]
             before = len(lane.proxy.exchanges)
-            self._expected[operation] = await self._tried(lane, operation, None)
+            self._expected[operation] = await self._try(lane, operation, None)
             told = lane.proxy.exchanges[before:]
             self._sizes[operation] = [(each.sent, each.received) for each in told]
         return self._sizes[operation]
@@ -293,13 +295,13 @@ class EveryByte:
 
     async def _problem(self, lane: Lane, case: Case) -> str | None:
         try:
-            told = await self._tried(lane, case.operation, case)
-        except (AssertionError, NotAsWritten, Refused, TimeoutError) as problem:
+            told = await self._try(lane, case.operation, case)
+        except (AssertionError, ScenarioFailed, ClientError, TimeoutError) as problem:
             return f"{type(problem).__name__}: {problem}"
         expected = self._expected[case.operation]
         return None if told == expected else f"it came to {told!r}, not to {expected!r}"
 
-    async def _tried(self, lane: Lane, operation: str, case: Case | None) -> Any:
+    async def _try(self, lane: Lane, operation: str, case: Case | None) -> Any:
         # As long as any other: the place of each byte stays the same.
         trial = Trial(lane, self._model, f"scope-{next(_numbers):07}")
         async with asyncio.timeout(PATIENCE):
@@ -326,8 +328,8 @@ async def every_byte(client: str, lanes: int) -> AsyncIterator[EveryByte]:
         enter = stack.enter_async_context
         site = await enter(page_site()) if client == "browser" else None
         settings = Settings(origins=(site.origin,)) if site else None
-        serving = await enter(served(model, settings, store=MemoryStore(), clock=MovingClock()))
-        driver = await enter(browser_driver(site) if site else started(client))
+        serving = await enter(run_tcp_server(model, settings, store=MemoryStore(), clock=MovingClock()))
+        driver = await enter(browser_driver(site) if site else start_driver(client))
         made = []
         for number in range(lanes):
             proxy = await enter(FaultProxy(serving.port, by_exchange=True, spared=b"OPTIONS "))
@@ -337,7 +339,7 @@ async def every_byte(client: str, lanes: int) -> AsyncIterator[EveryByte]:
         await serving.stop_everything()
 
 
-async def sampled(client: str, cases: int, seed: int, lanes: int = 4) -> tuple[list[str], Counter[str]]:
+async def run_sample(client: str, cases: int, seed: int, lanes: int = 4) -> tuple[list[str], Counter[str]]:
     """Try some cases of all operations, chosen by a seed; return what went wrong, and what happened."""
     async with every_byte(client, lanes) as trying:
         found = await trying.cases(OPERATIONS, KINDS)

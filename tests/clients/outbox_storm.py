@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from tests.crash.killed_server import environment
-from tests.fork_server import Forked
+from tests.fork_server import ForkedProcess
 from tests.unit.server.processes import started
 from turnledger.client import Answer, Client, Outbox
 
@@ -73,7 +73,7 @@ class Storm:
         """Start it, and kill it when it has had some answers, or soon behind that."""
         options = ("--send", self._url, "--folder", str(self._folder), "--program", str(program))
         env = environment(self._folder)
-        with Forked("tests.clients.outbox_storm", *options, env=env) as process:
+        with ForkedProcess("tests.clients.outbox_storm", *options, env=env) as process:
             for _ in range(self._random.randrange(1, 8)):
                 assert process.stdout.read(1) == "."
             process.send_signal(signal.SIGKILL)

@@ -8,18 +8,18 @@ from typing import Any
 MATCHERS = frozenset({"any", "contains", "has", "length", "not", "at_least"})
 
 
-def resolved(value: Any, remembered: Mapping[str, Any]) -> Any:
+def resolve(value: Any, remembered: Mapping[str, Any]) -> Any:
     """The value with what its references stand for. Raises KeyError for what nobody remembers."""
     if isinstance(value, dict):
-        return {name: resolved(each, remembered) for name, each in value.items()}
+        return {name: resolve(each, remembered) for name, each in value.items()}
     if isinstance(value, list):
-        return [resolved(each, remembered) for each in value]
+        return [resolve(each, remembered) for each in value]
     if isinstance(value, str) and value.startswith("$"):
-        return _looked_up(value[1:], remembered)
+        return _look_up(value[1:], remembered)
     return value
 
 
-def _looked_up(path: str, remembered: Mapping[str, Any]) -> Any:
+def _look_up(path: str, remembered: Mapping[str, Any]) -> Any:
     name, *fields = path.split(".")
     found = remembered[name]
     for field in fields:

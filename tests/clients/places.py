@@ -15,7 +15,7 @@ import msgspec
 
 from tests.crash.killed_server import ServerProcess
 from tests.crash.several_workers import SeveralWorkers, several_workers
-from tests.crash.tcp_server import Served, served
+from tests.crash.tcp_server import TcpServer, run_tcp_server
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
 from turnledger.hosting import Host
@@ -61,7 +61,7 @@ class Place(ABC):
         """Do something to all connections."""
         raise AssertionError("there is no wire here")
 
-    async def faulted(self, count: int) -> None:
+    async def wait_for_faults(self, count: int) -> None:
         """Wait until so many requests were broken."""
         raise AssertionError("there is no wire here")
 
@@ -100,7 +100,7 @@ class ProxiedPlace(Place):
     async def faults(self, faults: list[dict[str, Any] | None]) -> None:
         self.proxy.plan(*(None if each is None else msgspec.convert(each, Fault) for each in faults))
 
-    async def faulted(self, count: int) -> None:
+    async def wait_for_faults(self, count: int) -> None:
         await self.proxy.wait_for_faults(self._faults_before + count)
 
     async def wire(self, what: str) -> None:
@@ -118,7 +118,7 @@ class ProxiedPlace(Place):
 class ServedPlace(ProxiedPlace):
     """A server in the loop of the test."""
 
-    def __init__(self, serving: Served, proxy: FaultProxy) -> None:
+    def __init__(self, serving: TcpServer, proxy: FaultProxy) -> None:
         super().__init__(proxy)
         self.serving = serving
 
@@ -147,7 +147,7 @@ class ProcessPlace(ProxiedPlace):
         if what == "start":
             assert self._process is None, "it runs"
             self._process = ServerProcess(self._folder, None, "--grace", "0.2", command=QUICK)
-            url = await self._process.announced()
+            url = await self._process.wait_ready()
             self.proxy.server_port = int(url.rpartition(":")[2])
             return
         process, self._process = self._process, None
@@ -201,7 +201,7 @@ class WorkersPlace(ProxiedPlace):
     async def rest(self) -> None:
         """Have it told to end for good."""
         self._workers.signal(signal.SIGTERM)
-        assert await self._workers.all_ended() == 0
+        assert await self._workers.wait_ended() == 0
 
 
 async def at_work(ledger: Ledger, running: int | None, waiting: int | None) -> None:
@@ -217,7 +217,7 @@ async def at_work(ledger: Ledger, running: int | None, waiting: int | None) -> N
 async def served_place(settings: Settings | None = None) -> AsyncIterator[ServedPlace]:
     """A server with the demo model, in this loop."""
     async with (
-        served(DemoModel(pace=0), settings, store=MemoryStore(), clock=MovingClock()) as serving,
+        run_tcp_server(DemoModel(pace=0), settings, store=MemoryStore(), clock=MovingClock()) as serving,
         FaultProxy(serving.port, by_exchange=True, spared=b"OPTIONS ") as proxy,
     ):
         place = ServedPlace(serving, proxy)

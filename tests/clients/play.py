@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.clients.drivers.all_drivers import CLIENTS, started
+from tests.clients.drivers.all_drivers import CLIENTS, start_driver
 from tests.clients.drivers.browser import browser_driver, page_site
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
@@ -46,7 +46,7 @@ async def stage(driver: str, folder: Path) -> AsyncIterator[tuple[Driver, dict[s
             served_place() as served,
             guarded_place() as guarded,
             process_place(folder) as process,
-            started(driver) as client,
+            start_driver(driver) as client,
         ):
             yield client, {None: served, "guarded": guarded, "process": process}
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from tests.clients.drivers.driver import Command, Driver, Refused
-from tests.clients.patterns import mismatch, resolved
+from tests.clients.drivers.driver import ClientError, Command, Driver
+from tests.clients.patterns import mismatch, resolve
 from tests.clients.places import Place
 from tests.clients.scenario import Scenario, Step
 
@@ -24,32 +24,32 @@ CLIENT: dict[str, Any] = {
 _numbers = count(1)
 
 
-class NotAsWritten(AssertionError):
+class ScenarioFailed(AssertionError):
     """Something came other than the scenario says."""
 
 
 @dataclass
-class Started:
+class PendingCommand:
     """A command whose reply may still be on its way."""
 
     command: Command
     events: list[Any] = field(default_factory=list)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[Any] | None = None
 
-    def hear(self, event: Any) -> None:
+    def receive(self, event: Any) -> None:
         self.events.append(event)
-        self.heard.set()
+        self.changed.set()
 
     async def until(self, is_so: Callable[[list[Any]], bool]) -> None:
         """Wait until what was heard makes it true; raises what the command does if it ends before."""
         assert self.task is not None
-        self.task.add_done_callback(lambda _: self.heard.set())
+        self.task.add_done_callback(lambda _: self.changed.set())
         while not is_so(self.events):
-            self.heard.clear()
+            self.changed.clear()
             if self.task.done():
-                raise NotAsWritten(f"it ended after {self.events!r}: {self.task.exception()}")
-            await self.heard.wait()
+                raise ScenarioFailed(f"it ended after {self.events!r}: {self.task.exception()}")
+            await self.changed.wait()
 
 
 class Play:
@@ -67,8 +67,8 @@ class Play:
             "base_url": place.base_url,
             **place.knows,
         }
-        self._started: dict[str, Started] = {}
-        self._all: list[Started] = []
+        self._started: dict[str, PendingCommand] = {}
+        self._all: list[PendingCommand] = []
         self._step: Any = None
 
     async def run(self) -> None:
@@ -81,11 +81,11 @@ class Play:
                 await self._steps(self._scenario.steps)
                 await self._rest()
         except TimeoutError:
-            raise NotAsWritten(f"it took too long, at {self._step}") from None
+            raise ScenarioFailed(f"it took too long, at {self._step}") from None
         finally:
-            for started in self._all:
-                if started.task is not None and not started.task.done():
-                    started.task.cancel()
+            for pending in self._all:
+                if pending.task is not None and not pending.task.done():
+                    pending.task.cancel()
             await asyncio.gather(*(each.task for each in self._all if each.task), return_exceptions=True)
 
     async def _prepare(self) -> None:
@@ -98,19 +98,19 @@ class Play:
 
     async def _rest(self) -> None:
         """What must be so whatever the steps were."""
-        for started in self._all:
-            assert started.task is not None
-            assert started.task.done(), f"nobody waited for {started.command}"
-            if started.command.do.startswith("chat."):
-                check_stream(started, started.task)
+        for pending in self._all:
+            assert pending.task is not None
+            assert pending.task.done(), f"nobody waited for {pending.command}"
+            if pending.command.do.startswith("chat."):
+                check_stream(pending, pending.task)
 
     async def _steps(self, steps: list[Step]) -> None:
         for step in steps:
             self._step = step
             try:
                 await self._play(step)
-            except (NotAsWritten, Refused, KeyError, IndexError) as problem:
-                raise NotAsWritten(f"{problem}\n    at {step}") from problem
+            except (ScenarioFailed, ClientError, KeyError, IndexError) as problem:
+                raise ScenarioFailed(f"{problem}\n    at {step}") from problem
 
     async def _play(self, step: Step) -> None:
         known: Mapping[str, Callable[[Step], Awaitable[None]]] = {
@@ -134,58 +134,58 @@ class Play:
         assert len(kinds) == 1, f"what kind of step is this? {step}"
         await known[kinds.pop()](step)
 
-    def _begin(self, step: Step) -> Started:
+    def _begin(self, step: Step) -> PendingCommand:
         unknown = step.keys() - {"do", "on", "with", "as", "expect", "error"}
         assert not unknown, f"{unknown} in {step}"
-        arguments = resolved(step.get("with", {}), self.remembered)
+        arguments = resolve(step.get("with", {}), self.remembered)
         on = step.get("on") or ("chat" if step["do"].startswith("chat.") else "client")
         command = Command(next(_numbers), step["do"], arguments, on, step.get("as"))
-        started = Started(command)
-        started.task = asyncio.create_task(self._driver.do(command, started.hear))
-        self._all.append(started)
-        return started
+        pending = PendingCommand(command)
+        pending.task = asyncio.create_task(self._driver.do(command, pending.receive))
+        self._all.append(pending)
+        return pending
 
     async def _command(self, step: Step) -> None:
-        started = self._begin(step)
-        await self._reply(started, step)
+        pending = self._begin(step)
+        await self._reply(pending, step)
 
     async def _do(self, step: Step) -> None:
         await self._command(step)
 
     async def _start(self, step: Step) -> None:
         asked = step["start"]
-        started = self._started[asked["as"]] = self._begin(asked)
+        pending = self._started[asked["as"]] = self._begin(asked)
         await asyncio.sleep(0)  # commands are begun in the order of their steps
-        heard = step.get("heard")
-        if isinstance(heard, int):
-            await started.until(lambda events: len(events) >= heard)
-        elif heard is not None:
-            await started.until(lambda events: any(event[: len(heard)] == heard for event in events))
+        changed = step.get("heard")
+        if isinstance(changed, int):
+            await pending.until(lambda events: len(events) >= changed)
+        elif changed is not None:
+            await pending.until(lambda events: any(event[: len(changed)] == changed for event in events))
 
     async def _await(self, step: Step) -> None:
-        started = self._started.pop(step["await"])
-        await self._reply(started, {"as": step["await"], **step})
+        pending = self._started.pop(step["await"])
+        await self._reply(pending, {"as": step["await"], **step})
 
-    async def _reply(self, started: Started, step: Step) -> None:
+    async def _reply(self, pending: PendingCommand, step: Step) -> None:
         """Wait for what comes of a command, and hold it against what is written."""
-        assert started.task is not None
-        wanted = resolved(step.get("error"), self.remembered)
+        assert pending.task is not None
+        wanted = resolve(step.get("error"), self.remembered)
         try:
-            result = await asyncio.shield(started.task)
-        except Refused as refusal:
+            result = await asyncio.shield(pending.task)
+        except ClientError as refusal:
             pattern = {"code": wanted} if isinstance(wanted, str) else wanted
             if pattern is None:
-                raise NotAsWritten(f"it was refused: {refusal}") from refusal
+                raise ScenarioFailed(f"it was refused: {refusal}") from refusal
             self._hold(pattern, refusal.error)
             if step.get("as"):
                 self.remembered[step["as"]] = {"error": refusal.error, "events": refusal.events}
             return
         if wanted is not None:
-            raise NotAsWritten(f"it came to {result!r}, not to {wanted!r}")
+            raise ScenarioFailed(f"it came to {result!r}, not to {wanted!r}")
         if step.get("as"):
             self.remembered[step["as"]] = result
         if "expect" in step:
-            self._hold(resolved(step["expect"], self.remembered), result)
+            self._hold(resolve(step["expect"], self.remembered), result)
 
     async def _parallel(self, step: Step) -> None:
         async with asyncio.TaskGroup() as group:
@@ -204,24 +204,24 @@ class Play:
         command = Command(next(_numbers), "chat.turns", {}, step["history"])
         turns = await self._driver.do(command, lambda _: None)
         told = [[turn["input"], turn["text"]] for turn in reversed(turns)]
-        self._hold(resolved(step["is"], self.remembered), told)
+        self._hold(resolve(step["is"], self.remembered), told)
 
     async def _same(self, step: Step) -> None:
-        values = resolved(step["same"], self.remembered)
+        values = resolve(step["same"], self.remembered)
         if any(value != values[0] for value in values):
-            raise NotAsWritten(f"they are not the same: {values}")
+            raise ScenarioFailed(f"they are not the same: {values}")
 
     async def _differ(self, step: Step) -> None:
-        values = resolved(step["differ"], self.remembered)
+        values = resolve(step["differ"], self.remembered)
         if any(value in values[:place] for place, value in enumerate(values)):
-            raise NotAsWritten(f"some of them are the same: {values}")
+            raise ScenarioFailed(f"some of them are the same: {values}")
 
     def _hold(self, pattern: Any, value: Any) -> None:
         if (problem := mismatch(pattern, value)) is not None:
-            raise NotAsWritten(problem)
+            raise ScenarioFailed(problem)
 
 
-def check_stream(started: Started, task: asyncio.Task[Any]) -> None:
+def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
     """Whether each event of a stream came once and in order, up to the last."""
     problem = task.exception()
     if problem is None:
@@ -229,24 +229,24 @@ def check_stream(started: Started, task: asyncio.Task[Any]) -> None:
         if not isinstance(result, dict) or "events" not in result:
             return
         events = result["events"]
-    elif isinstance(problem, Refused) and problem.events is not None:
+    elif isinstance(problem, ClientError) and problem.events is not None:
         events = problem.events
     else:
         return
-    if started.events and started.events != events:
-        raise NotAsWritten(f"as they came: {started.events}; at the end: {events}")
-    after = int(started.command.arguments.get("after", 0))
+    if pending.events and pending.events != events:
+        raise ScenarioFailed(f"as they came: {pending.events}; at the end: {events}")
+    after = int(pending.command.arguments.get("after", 0))
     part = check_numbers(events, after)
     if problem is not None:
         return
     if after and not events:
         return  # it was heard before
     if not part or part[-1][0] != "turn.finished":
-        raise NotAsWritten(f"the stream has no end: {events}")
+        raise ScenarioFailed(f"the stream has no end: {events}")
     answer = task.result().get("answer")
     text = "".join(event[2] for event in part if event[0] == "text.delta")
     if answer is not None and text != answer["text"]:
-        raise NotAsWritten(f"the events say {text!r}, the answer {answer['text']!r}")
+        raise ScenarioFailed(f"the events say {text!r}, the answer {answer['text']!r}")
 
 
 def check_numbers(events: list[Any], after: int = 0) -> list[Any]:
@@ -258,9 +258,9 @@ def check_numbers(events: list[Any], after: int = 0) -> list[Any]:
             part, after = [], 0
             continue
         if event[1] != after + len(part) + 1:
-            raise NotAsWritten(f"event {event} came after {len(part)} others: {events}")
+            raise ScenarioFailed(f"event {event} came after {len(part)} others: {events}")
         part.append(event)
     finished = [event for event in part if event[0] == "turn.finished"]
     if len(finished) > 1 or (finished and part[-1] != finished[0]):
-        raise NotAsWritten(f"there is more behind the last event: {events}")
+        raise ScenarioFailed(f"there is more behind the last event: {events}")
     return part

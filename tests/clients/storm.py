@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.clients.drivers.all_drivers import CLIENTS, started
-from tests.clients.drivers.driver import Command, Driver, Refused
+from tests.clients.drivers.all_drivers import CLIENTS, start_driver
+from tests.clients.drivers.driver import ClientError, Command, Driver
 from tests.clients.places import ProcessPlace, WorkersPlace, process_place, workers_place
 from tests.clients.player import check_numbers
 from tests.crash.promises import check_chain, check_file
@@ -125,9 +125,9 @@ class Storm:
         self._commands += 1
         command = Command(self._commands, verb, arguments, on, named)
         async with asyncio.timeout(PATIENCE):
-            return await self._driver.do(command, self._hear)
+            return await self._driver.do(command, self._receive)
 
-    def _hear(self, event: Any) -> None:
+    def _receive(self, event: Any) -> None:
         self.notes.events += 1
         self._left -= 1
         if self._left <= 0:
@@ -168,7 +168,7 @@ class Storm:
         """Note what comes of a turn: all of it, a part that was kept, or nothing."""
         try:
             told = await sending
-        except Refused as problem:
+        except ClientError as problem:
             if problem.code != "turn_stopped":
                 raise
             self.notes.discarded.add(word)
@@ -188,13 +188,13 @@ class Storm:
         self._commands += 1
         self._following = Command(self._commands, "client.events", {"count": 1_000_000_000}, "one")
 
-        def hear(change: Any) -> None:
+        def receive(change: Any) -> None:
             self.notes.changes.append(change)
             self._told.set()
 
         try:
-            await self._driver.do(self._following, hear)
-        except Refused as problem:
+            await self._driver.do(self._following, receive)
+        except ClientError as problem:
             if problem.code != "cancelled":
                 raise
 
@@ -242,11 +242,11 @@ class Storm:
         asked = {"input": f"/stall after 4 {word}", "stream": True}
         command = Command(self._commands, "chat.send", asked, name, stream)
 
-        def hear(event: Any) -> None:
-            self._hear(event)
+        def receive(event: Any) -> None:
+            self._receive(event)
             begun.set()
 
-        sending = asyncio.create_task(self._driver.do(command, hear))
+        sending = asyncio.create_task(self._driver.do(command, receive))
         sending.add_done_callback(lambda _: begun.set())
         async with asyncio.timeout(PATIENCE):
             while not sending.done():
@@ -352,7 +352,7 @@ async def storm(
     where: AbstractAsyncContextManager[ProcessPlace | WorkersPlace] = (
         process_place(folder) if weather.processes == 1 else workers_place(folder, weather.processes)
     )
-    async with where as place, started(client) as driver:
+    async with where as place, start_driver(client) as driver:
         raging = Storm(driver, place, seed, weather)
         await raging.run(is_over)
         return raging.notes

@@ -8,7 +8,7 @@ import pytest
 
 from tests.clients import every_byte
 from tests.clients.drivers import all_drivers
-from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
 from tests.clients.drivers.python import AsyncDriver
 from tests.clients.every_byte import Case
 from tests.clients.places import ProcessPlace, ServedPlace
@@ -51,13 +51,13 @@ async def test_client_recovers_from_a_sample_of_cuts_at_every_byte(client: str) 
 class Naive(AsyncDriver):
     """A client as one writes it in a minute: what went wrong is sent again, as another request."""
 
-    async def do(self, command: Command, tell: Tell) -> Any:
+    async def do(self, command: Command, tell: OnEvent) -> Any:
         if command.do == "client":
             command.arguments["retries"] = {"times": 0}
         for _ in range(3):
             try:
                 return await super().do(command, tell)
-            except Refused as problem:
+            except ClientError as problem:
                 if problem.code != "server_unavailable":
                     raise
         raise AssertionError("three times in vain")

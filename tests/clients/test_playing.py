@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
 from tests.clients.drivers.python import AsyncDriver
-from tests.clients.patterns import mismatch, resolved
+from tests.clients.patterns import mismatch, resolve
 from tests.clients.places import Place, ServedPlace
-from tests.clients.player import NotAsWritten, Play
+from tests.clients.player import Play, ScenarioFailed
 from tests.clients.scenario import Scenario, Step, all_scenarios
 from turnledger.client.core import exchange, turn_stream
 from turnledger.client.core.client import ClientCore
@@ -47,7 +47,7 @@ class Parrot(Driver):
         self._replies = list(replies)
         self._events = events or []
 
-    async def do(self, command: Command, tell: Tell) -> Any:
+    async def do(self, command: Command, tell: OnEvent) -> Any:
         if command.do == "client":
             return None
         for event in self._events:
@@ -96,12 +96,12 @@ async def test_play_accepts_event_numbers_restarting_after_a_restart() -> None:
     ids=["twice", "gap", "no start", "no end", "behind the end", "not anew", "other text", "none"],
 )
 async def test_play_rejects_an_incomplete_stream(events: list[Any]) -> None:
-    with pytest.raises(NotAsWritten):
+    with pytest.raises(ScenarioFailed):
         await played(Parrot({"events": events, "answer": ANSWER}), SEND)
 
 
 async def test_play_rejects_events_that_differ_from_those_reported_at_the_end() -> None:
-    with pytest.raises(NotAsWritten, match="as they came"):
+    with pytest.raises(ScenarioFailed, match="as they came"):
         await played(Parrot({"events": EVENTS, "answer": ANSWER}, events=EVENTS[:2]), SEND)
 
 
@@ -110,9 +110,12 @@ async def test_play_rejects_events_that_differ_from_those_reported_at_the_end() 
     [
         ({"id": "a"}, {"do": "chat.info", "expect": {"id": "b"}}),
         ({"id": "a"}, {"do": "chat.info", "error": "some_code"}),
-        (Refused({"code": "other", "status": 404}), {"do": "chat.info", "error": "some_code"}),
-        (Refused({"code": "some_code", "status": 404}), {"do": "chat.info"}),
-        (Refused({"code": "c", "status": 404}), {"do": "chat.info", "error": {"code": "c", "status": 409}}),
+        (ClientError({"code": "other", "status": 404}), {"do": "chat.info", "error": "some_code"}),
+        (ClientError({"code": "some_code", "status": 404}), {"do": "chat.info"}),
+        (
+            ClientError({"code": "c", "status": 404}),
+            {"do": "chat.info", "error": {"code": "c", "status": 409}},
+        ),
         ([{"input": "Hi", "text": "Hello"}], {"history": "chat", "is": []}),
         ("a", {"same": ["$scope", "$unique"]}),
         ("a", {"differ": ["$scope", "b", "$scope"]}),
@@ -120,7 +123,7 @@ async def test_play_rejects_events_that_differ_from_those_reported_at_the_end() 
     ],
 )
 async def test_play_rejects_a_reply_that_differs_from_the_script(reply: Any, step: Step) -> None:
-    with pytest.raises(NotAsWritten):
+    with pytest.raises(ScenarioFailed):
         await played(Parrot(reply), step)
 
 
@@ -129,7 +132,7 @@ async def test_play_skips_a_scenario_the_driver_is_excepted_from() -> None:
 
 
 async def test_play_waits_for_a_started_step() -> None:
-    with pytest.raises(NotAsWritten, match="it ended after"):
+    with pytest.raises(ScenarioFailed, match="it ended after"):
         await played(Parrot(ANSWER), {"start": SEND, "heard": 3})
 
 
@@ -172,7 +175,7 @@ def test_pattern_rejects_values_that_do_not_fit(pattern: Any, value: Any) -> Non
 
 
 def test_references_are_replaced_by_remembered_values() -> None:
-    assert resolved({"a": ["$x.0.id", "plain"]}, {"x": [{"id": "found"}]}) == {"a": ["found", "plain"]}
+    assert resolve({"a": ["$x.0.id", "plain"]}, {"x": [{"id": "found"}]}) == {"a": ["found", "plain"]}
 
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -256,7 +259,7 @@ async def test_play_rejects_a_client_with_a_broken_rule(
     try:
         await Play(all_scenarios()[name], driver, served).run()  # whole, it plays this
         broken(monkeypatch)
-        with pytest.raises(NotAsWritten):
+        with pytest.raises(ScenarioFailed):
             await Play(all_scenarios()[name], driver, served).run()
     finally:
         await driver.close()

@@ -17,7 +17,7 @@ CREATED, CONTINUED, BRANCHED = "created", "continued", "branched"
 
 
 @dataclass
-class Told:
+class Answer:
     """What a client was told in answer to one request."""
 
     id: str = ""
@@ -58,7 +58,7 @@ class Told:
         return message
 
 
-Way: TypeAlias = Callable[..., Told]
+Way: TypeAlias = Callable[..., Answer]
 
 
 def user(text: str) -> dict[str, str]:
@@ -77,7 +77,7 @@ def result(call_id: str, text: str) -> dict[str, str]:
     return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
-def whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Told:
+def ask_whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
     """Ask for an answer in one piece."""
     response = client.chat.completions.with_raw_response.create(
         model=model, messages=_listed(messages), **options
@@ -85,7 +85,7 @@ def whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: 
     completion = response.parse()
     [choice] = completion.choices
     calls = choice.message.tool_calls or []
-    return Told(
+    return Answer(
         id=completion.id,
         text=choice.message.content or "",
         refusal=choice.message.refusal or "",
@@ -96,20 +96,20 @@ def whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: 
     )
 
 
-def streamed(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Told:
+def ask_streamed(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
     """Ask for a stream, and hear all of it."""
     response = client.chat.completions.with_raw_response.create(
         model=model, messages=_listed(messages), stream=True, **options
     )
     with response.parse() as chunks:
-        told = heard(chunks)
+        told = collect(chunks)
     told.headers = response.headers
     return told
 
 
-def heard(chunks: Iterable[ChatCompletionChunk]) -> Told:
+def collect(chunks: Iterable[ChatCompletionChunk]) -> Answer:
     """What the chunks say together. Role, ids and names must be said once, and the end must be last."""
-    told, roles = Told(), 0
+    told, roles = Answer(), 0
     calls: list[list[str]] = []
     for chunk in chunks:
         assert told.id in ("", chunk.id)
@@ -136,5 +136,5 @@ def _listed(messages: Messages) -> Any:
     return [user(messages)] if isinstance(messages, str) else list(messages)
 
 
-both_ways = pytest.mark.parametrize("way", [whole, streamed])
+both_ways = pytest.mark.parametrize("way", [ask_whole, ask_streamed])
 """The test is run with whole answers, and again with streamed ones."""

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.compat.live_server import Served, serving
+from tests.compat.live_server import LiveServer, run_server
 
-Serve: TypeAlias = Callable[..., Served]
+Serve: TypeAlias = Callable[..., LiveServer]
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def serve() -> Iterator[Serve]:
     """Start servers that end with the test; see `serving`."""
     with ExitStack() as running:
 
-        def start(*scripts: Any, **options: Any) -> Served:
-            return running.enter_context(serving(*scripts, **options))
+        def start(*scripts: Any, **options: Any) -> LiveServer:
+            return running.enter_context(run_server(*scripts, **options))
 
         yield start
 

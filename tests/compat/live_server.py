@@ -63,7 +63,7 @@ class MovableClock(SystemClock):
         return super().boot_time() + self.ahead_ms / 1000
 
 
-class Served:
+class LiveServer:
     """One running server, as a test sees it: over HTTP by its clients, and inside by `do`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, upstream: ScriptedUpstream) -> None:
@@ -112,7 +112,7 @@ class Served:
         self._closing.callback(client.close)
         return client
 
-    def shown(self, conversation_key: str) -> dict[str, Any]:
+    def chat_json(self, conversation_key: str) -> dict[str, Any]:
         """The conversation of a key, as `/api/chats/{id}` shows it."""
         shown: dict[str, Any] = msgspec.json.decode(self._shown(conversation_key))
         return shown
@@ -121,11 +121,11 @@ class Served:
         """Its turns, as the bytes that are shown of them."""
         return bytes(msgspec.json.decode(self._shown(conversation_key), type=dict[str, msgspec.Raw])["turns"])
 
-    def history(self, conversation_key: str) -> list[tuple[str, str]]:
+    def messages(self, conversation_key: str) -> list[tuple[str, str]]:
         """What was said in its turns: role and text."""
         items = [
             item
-            for turn in self.shown(conversation_key)["turns"]
+            for turn in self.chat_json(conversation_key)["turns"]
             for item in (*turn["input"], *turn["output"])
         ]
         return [
@@ -136,14 +136,14 @@ class Served:
 
     def attempts(self, conversation_key: str) -> list[str]:
         """How its attempts stand that are not in the history, newest first."""
-        return [attempt["state"] for attempt in self.shown(conversation_key)["attempts"]]
+        return [attempt["state"] for attempt in self.chat_json(conversation_key)["attempts"]]
 
     def _shown(self, conversation_key: str) -> bytes:
         answer = self.http.get(f"/api/chats/{self.id_of(conversation_key)}")
         assert answer.status_code == 200, answer.text
         return answer.content
 
-    def raw(self, body: dict[str, Any], conversation: str | None = None, **headers: str) -> Raw:
+    def raw_completion(self, body: dict[str, Any], conversation: str | None = None, **headers: str) -> Raw:
         """A chat completion as bytes on the wire: a context manager around the response."""
         named = self._options(conversation, headers)["default_headers"]
         return self.http.stream("POST", "/v1/chat/completions", json={"model": MODEL, **body}, headers=named)
@@ -154,7 +154,7 @@ class Served:
         """Run a coroutine in the server's loop, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
-    def arrived(self, gate: Gate, count: int = 1) -> None:
+    def wait_arrived(self, gate: Gate, count: int = 1) -> None:
         """Wait until the gate was reached."""
         self.do(gate.arrived(count))
 
@@ -178,7 +178,7 @@ class Served:
         """The id of the conversation that a key has."""
         return self.chat(conversation_key).id
 
-    def queued(self, conversation_key: str, count: int = 1) -> None:
+    def wait_queued(self, conversation_key: str, count: int = 1) -> None:
         """Wait until just so many requests wait for the turn that runs there."""
         chat = self.chat(conversation_key)
 
@@ -189,11 +189,11 @@ class Served:
 
         self.do(look())
 
-    def attached(self) -> None:
+    def wait_attached(self) -> None:
         """Wait until a request is answered by a turn that another one began, or reads its events."""
-        self.until(lambda: self.app.service.audience.turns)
+        self.wait_until(lambda: self.app.service.audience.turns)
 
-    def until(self, is_so: Callable[[], object]) -> None:
+    def wait_until(self, is_so: Callable[[], object]) -> None:
         """Look after each step of the server's loop, until it is so."""
 
         async def look() -> None:
@@ -202,9 +202,9 @@ class Served:
 
         self.do(look())
 
-    def alone(self) -> None:
+    def wait_alone(self) -> None:
         """Wait until the server has seen all its clients leave."""
-        self.until(lambda: not self.server.server_state.connections)
+        self.wait_until(lambda: not self.server.server_state.connections)
 
     def close_clients(self) -> None:
         self._closing.close()
@@ -215,7 +215,7 @@ async def _tickets(tables: Tables, branch: BranchId) -> list[Ticket]:
 
 
 @contextmanager
-def serving(
+def run_server(
     *scripts: Sequence[Step],
     otherwise: Sequence[Step] | None = None,
     store: str = "memory:",
@@ -223,13 +223,13 @@ def serving(
     settings: Settings | None = None,
     limits: Limits | None = None,
     has_upstream: bool = True,
-) -> Iterator[Served]:
+) -> Iterator[LiveServer]:
     """Start a server, and end it. The upstream is asked once for each request: nothing is retried behind the
     scenes. Without one, there is the demo model alone, at its own pace."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="served", daemon=True)
     thread.start()
-    served = Served(loop, ScriptedUpstream(*scripts, otherwise=otherwise))
+    served = LiveServer(loop, ScriptedUpstream(*scripts, otherwise=otherwise))
     ended = asyncio.Event()
     started = threading.Event()
     options = settings or Settings(port=0, grace=0.0)
@@ -252,7 +252,7 @@ def serving(
 
 
 async def _serve(
-    served: Served,
+    served: LiveServer,
     settings: Settings,
     store: str,
     timeouts: Timeouts,
@@ -278,7 +278,7 @@ async def _serve(
 
 
 async def _answer_requests(
-    served: Served, listening: Any, started: Callable[[], None], ended: asyncio.Event
+    served: LiveServer, listening: Any, started: Callable[[], None], ended: asyncio.Event
 ) -> None:
     """What uvicorn does between its signals, without its ten looks a second at whether there was one, and the
     tenth of a second that it takes to end."""

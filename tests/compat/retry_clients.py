@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from openai import AsyncOpenAI, OpenAI
 
-from tests.compat.live_server import NO_TLS, PATIENCE, Served
+from tests.compat.live_server import NO_TLS, PATIENCE, LiveServer
 
 MOMENT = 0.25
 """Seconds after which a client gives up that is to give up, long enough for its request to have arrived on a
@@ -27,7 +27,7 @@ class Fault(Enum):
     DROPPED = "dropped"  # the connection breaks while the answer is waited for
 
 
-class Line:
+class FaultyLine:
     """What happens to each try, in order; nothing to those that come after. `tries` are the counts that the
     client sent."""
 
@@ -47,7 +47,7 @@ class Line:
 
 
 class Transport(httpx2.HTTPTransport):
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: FaultyLine) -> None:
         super().__init__(verify=NO_TLS)
         self._line = line
 
@@ -60,7 +60,7 @@ class Transport(httpx2.HTTPTransport):
 
 
 class AsyncTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: FaultyLine) -> None:
         super().__init__(verify=NO_TLS)
         self._line = line
 
@@ -76,10 +76,12 @@ def _as_seen(fault: Fault, problem: httpx2.ReadTimeout) -> Exception:
     return httpx2.ReadError("as the test says") if fault is Fault.DROPPED else problem
 
 
-class Retrying(OpenAI):
+class RetryingClient(OpenAI):
     """Retries twice, as by default."""
 
-    def __init__(self, served: Served, conversation: str, line: Line, between: Callable[[], object]) -> None:
+    def __init__(
+        self, served: LiveServer, conversation: str, line: FaultyLine, between: Callable[[], object]
+    ) -> None:
         super().__init__(
             http_client=httpx2.Client(transport=Transport(line)), **_options(served, conversation)
         )
@@ -89,10 +91,12 @@ class Retrying(OpenAI):
         self._between()
 
 
-class AsyncRetrying(AsyncOpenAI):
+class AsyncRetryingClient(AsyncOpenAI):
     """The same, asynchronously."""
 
-    def __init__(self, served: Served, conversation: str, line: Line, between: Callable[[], object]) -> None:
+    def __init__(
+        self, served: LiveServer, conversation: str, line: FaultyLine, between: Callable[[], object]
+    ) -> None:
         client = httpx2.AsyncClient(transport=AsyncTransport(line))
         super().__init__(http_client=client, **_options(served, conversation))
         self._between = between
@@ -101,7 +105,7 @@ class AsyncRetrying(AsyncOpenAI):
         self._between()
 
 
-def _options(served: Served, conversation: str) -> dict[str, Any]:
+def _options(served: LiveServer, conversation: str) -> dict[str, Any]:
     return {
         "base_url": f"{served.url}/v1",
         "api_key": "of no use here",

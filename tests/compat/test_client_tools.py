@@ -34,7 +34,7 @@ def test_client_tool_calls_commit_and_the_next_request_brings_their_results(
         ("call_a", "weather", '{"city": "Rome"}'),
         ("call_b", "weather", '{"city": "Oslo"}'),
     ]
-    assert len(served.shown("k")["turns"]) == 1
+    assert len(served.chat_json("k")["turns"]) == 1
     results = [result("call_a", "30"), result("call_b", "-5")]
     history = [user("Weather?"), asked.message] if resends else []
     told = way(client, [*history, *results], tools=[WEATHER])
@@ -47,7 +47,7 @@ def test_client_tool_calls_commit_and_the_next_request_brings_their_results(
     ]
     assert [call["id"] for call in seen[1]["tool_calls"]] == ["call_a", "call_b"]
     way(client, [*history, *results, assistant("Warm and cold."), user("Thanks")] if resends else "Thanks")
-    assert len(served.shown("k")["turns"]) == 3
+    assert len(served.chat_json("k")["turns"]) == 3
 
 
 @both_ways
@@ -71,7 +71,7 @@ def test_client_tool_calls_resent_with_other_ids_and_spacing_continue(serve: Ser
     assert [call["id"] for call in seen[1]["tool_calls"]] == [each["tool_call_id"] for each in seen[2:]]
     told = way(client, [*history, assistant("Warm and cold."), user("Thanks")], tools=[WEATHER])
     assert told.state == CONTINUED
-    assert len(served.shown("k")["turns"]) == 3
+    assert len(served.chat_json("k")["turns"]) == 3
 
 
 @both_ways
@@ -79,13 +79,13 @@ def test_incomplete_tool_results_are_refused_with_the_missing_ids(serve: Serve, 
     served = serve(TWO_CALLS, ["Both."])
     client = served.client("k")
     way(client, "Weather?", tools=[WEATHER])
-    before = served.shown("k")
+    before = served.chat_json("k")
     with pytest.raises(openai.BadRequestError) as problem:
         way(client, [result("call_a", "30")], tools=[WEATHER])
     assert problem.value.code == "missing_tool_results"
     assert "call_b" in problem.value.message
     assert "call_a" not in problem.value.message
-    assert served.shown("k") == before
+    assert served.chat_json("k") == before
     assert way(client, [result("call_a", "30"), result("call_b", "-5")]).text == "Both."
 
 
@@ -94,10 +94,10 @@ def test_results_of_unknown_tool_calls_are_refused(serve: Serve, way: Way) -> No
     served = serve(TWO_CALLS[:1])
     client = served.client("k")
     way(client, "Weather?", tools=[WEATHER])
-    before = served.shown("k")
+    before = served.chat_json("k")
     with pytest.raises(openai.BadRequestError):
         way(client, [result("call_a", "30"), result("call_made_up", "1")])
-    assert served.shown("k") == before
+    assert served.chat_json("k") == before
 
 
 @both_ways

@@ -18,7 +18,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from tests.compat.completions import CONTINUED, CREATED, assistant, result, streamed, user, whole
+from tests.compat.completions import CONTINUED, CREATED, ask_streamed, ask_whole, assistant, result, user
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, PATIENCE
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
@@ -40,7 +40,7 @@ class TestSynchronous:
         assert deltas == ["Hel", "lo."]
         assert completion.choices[0].message.content == "Hello."
         assert completion.usage is not None
-        [turn] = served.shown("k")["turns"]
+        [turn] = served.chat_json("k")["turns"]
         assert completion.id == turn["id"]
 
     def test_stream_helper_collects_tool_calls_and_its_message_can_be_resent(self, serve: Serve) -> None:
@@ -55,7 +55,7 @@ class TestSynchronous:
         messages = [user("Hi"), message, *results]
         answer = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER])
         assert answer.choices[0].message.content == "Warm and cold."
-        assert len(served.shown("k")["turns"]) == 2
+        assert len(served.chat_json("k")["turns"]) == 2
 
     def test_stream_helper_raises_the_error_of_a_broken_stream(self, serve: Serve) -> None:
         served = serve(["Hel", CUT])
@@ -95,7 +95,7 @@ class TestSynchronous:
             messages += [answer.choices[0].message, user(text)]
         response = client.chat.completions.with_raw_response.create(model=MODEL, messages=messages)
         assert response.headers["x-conversation-state"] == "continued"
-        assert [turn["number"] for turn in served.shown("k")["turns"]] == [1, 2, 3]
+        assert [turn["number"] for turn in served.chat_json("k")["turns"]] == [1, 2, 3]
 
     def test_messages_with_parts_images_and_names_continue(self, serve: Serve) -> None:
         served = serve(["A cat."], ["Black."])
@@ -144,7 +144,7 @@ class TestAsynchronous:
             chunks = await client.chat.completions.create(**ASKED, stream=True)
             said = [chunk.choices[0].delta.content or "" async for chunk in chunks]
         assert "".join(said) == "Two."
-        assert len(served.shown("k")["turns"]) == 2
+        assert len(served.chat_json("k")["turns"]) == 2
 
     async def test_async_concurrent_conversations_stay_separate(self, serve: Serve, store_url: str) -> None:
         served = serve(store=store_url)
@@ -158,7 +158,7 @@ class TestAsynchronous:
 
             await asyncio.gather(*(talk(f"chat-{number}") for number in range(10)))
         for number in range(10):
-            asked = [text for role, text in served.history(f"chat-{number}") if role == "user"]
+            asked = [text for role, text in served.messages(f"chat-{number}") if role == "user"]
             assert asked == [f"chat-{number} {each}" for each in range(3)]
 
     async def test_async_stream_closed_early_counts_as_a_disconnect(self, serve: Serve) -> None:
@@ -201,10 +201,10 @@ def process(folder: Path, *flags: str) -> Iterator[OpenAI]:
 @pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
 def test_conversation_continues_after_a_server_restart(tmp_path: Path) -> None:
     with process(tmp_path) as client:
-        first = streamed(client, "Hello", model="demo")
+        first = ask_streamed(client, "Hello", model="demo")
         assert [model.id for model in client.models.list()] == ["demo"]
     with process(tmp_path) as client:
-        second = whole(client, "And now?", model="demo")
+        second = ask_whole(client, "And now?", model="demo")
     assert (first.state, second.state) == (CREATED, CONTINUED)
     assert second.conversation == first.conversation
     assert 'the last one "Hello"' in second.text
@@ -214,8 +214,8 @@ def test_conversation_continues_after_a_server_restart(tmp_path: Path) -> None:
 def test_upstream_flag_serves_every_model_name(tmp_path: Path, serve: Serve) -> None:
     upstream = serve(["One."], ["Two."]).upstream
     with process(tmp_path, "--upstream", upstream.url, "--store", "memory:") as client:
-        assert streamed(client, "first").text == "One."
-        assert whole(client, "second").text == "Two."
+        assert ask_streamed(client, "first").text == "One."
+        assert ask_whole(client, "second").text == "Two."
     asked = upstream.received[-1].body
     assert asked["messages"] == [user("first"), assistant("One."), user("second")]
     assert asked["model"] == "scripted"

@@ -13,22 +13,22 @@ from tests.compat.completions import (
     CONTINUED,
     CREATED,
     Way,
+    ask_streamed,
+    ask_whole,
     assistant,
     both_ways,
-    streamed,
     system,
     user,
-    whole,
 )
 from tests.compat.conftest import Serve
-from tests.compat.live_server import MODEL, Served
+from tests.compat.live_server import MODEL, LiveServer
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Refusal
 
 UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
 
 
-def seen(served: Served) -> list[dict[str, str]]:
+def seen(served: LiveServer) -> list[dict[str, str]]:
     """What the model was shown last."""
     messages: list[dict[str, str]] = served.upstream.received[-1].body["messages"]
     return messages
@@ -43,7 +43,7 @@ def test_conversation_key_creates_and_then_continues_a_chat(serve: Serve, store_
     assert (second.state, second.conversation) == (CONTINUED, first.conversation)
     by_id = way(served.client(first.conversation), "third")
     assert (by_id.state, by_id.conversation) == (CONTINUED, first.conversation)
-    turns = served.shown("user-42/support")["turns"]
+    turns = served.chat_json("user-42/support")["turns"]
     assert [turn["id"] for turn in turns] == [each.turn for each in (first, second, by_id)]
     assert [each.id for each in (first, second, by_id)] == [turn["id"] for turn in turns]
     assert first.headers["x-request-id"]
@@ -51,14 +51,14 @@ def test_conversation_key_creates_and_then_continues_a_chat(serve: Serve, store_
 
 def test_conversation_key_may_be_any_text(serve: Serve) -> None:
     served = serve(otherwise=["Hello."])
-    whole(served.client(quote("büro/ß €")), "Hi")
-    assert served.history("büro/ß €") == [("user", "Hi"), ("assistant", "Hello.")]
+    ask_whole(served.client(quote("büro/ß €")), "Hi")
+    assert served.messages("büro/ß €") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 def test_unknown_conversation_id_is_not_found_without_a_model_call(serve: Serve) -> None:
     served = serve()
     with pytest.raises(openai.NotFoundError) as problem:
-        whole(served.client(UNKNOWN), "Hi")
+        ask_whole(served.client(UNKNOWN), "Hi")
     assert problem.value.code == "conversation_not_found"
     assert served.upstream.received == []
     assert served.http.get(f"/api/chats/{UNKNOWN}").status_code == 404
@@ -82,7 +82,7 @@ def test_expired_conversation_is_answered_410_by_id_and_by_key(serve: Serve, sto
     served.clock.ahead_ms = 61_000
     for name in (chat.id, "k"):
         with pytest.raises(openai.APIStatusError) as problem:
-            whole(served.client(name), "Hi")
+            ask_whole(served.client(name), "Hi")
         assert (problem.value.status_code, problem.value.code) == (410, "conversation_expired")
     assert served.upstream.received == []
 
@@ -91,13 +91,13 @@ def test_expect_continued_does_not_create_a_conversation(serve: Serve) -> None:
     served = serve(otherwise=["Hello."])
     expecting = served.client("k", X_Conversation_Expect="continued")
     with pytest.raises(openai.NotFoundError) as problem:
-        whole(expecting, "Hi")
+        ask_whole(expecting, "Hi")
     assert problem.value.code == "conversation_not_found"
     assert served.do(served.ledger.list()).chats == ()
-    whole(served.client("k"), "Hi")
-    assert whole(expecting, "again").state == CONTINUED
+    ask_whole(served.client("k"), "Hi")
+    assert ask_whole(expecting, "again").state == CONTINUED
     with pytest.raises(openai.BadRequestError, match="continued"):
-        whole(served.client("k", X_Conversation_Expect="created"), "Hi")
+        ask_whole(served.client("k", X_Conversation_Expect="created"), "Hi")
 
 
 class TestMessages:
@@ -113,7 +113,7 @@ class TestMessages:
             assert told.state == (CREATED if text == "first" else CONTINUED)
             messages.append(told.message)
         assert seen(served) == messages[:-1]
-        assert len(served.shown("k")["turns"]) == 3
+        assert len(served.chat_json("k")["turns"]) == 3
 
     @both_ways
     def test_trimmed_history_continues_and_the_model_sees_all_of_it(self, serve: Serve, way: Way) -> None:
@@ -133,7 +133,7 @@ class TestMessages:
         told = way(client, [user("second"), user("and third")])
         assert told.state == CONTINUED
         assert seen(served) == [user("first"), assistant("One."), user("second"), user("and third")]
-        assert [len(turn["input"]) for turn in served.shown("k")["turns"]] == [1, 2]
+        assert [len(turn["input"]) for turn in served.chat_json("k")["turns"]] == [1, 2]
 
     @both_ways
     def test_edited_history_branches(self, serve: Serve, store_url: str, way: Way) -> None:
@@ -145,7 +145,7 @@ class TestMessages:
         assert told.state == BRANCHED
         assert seen(served) == [user("first"), assistant("One."), user("edited")]
         way(client, "next")
-        assert [text for _, text in served.history("k")] == [
+        assert [text for _, text in served.messages("k")] == [
             "first", "One.", "edited", "Other.", "next", "Next."
         ]  # fmt: skip
 
@@ -156,16 +156,16 @@ class TestMessages:
         gate = Gate()
         served = serve(["One."], ["Once upon", gate], ["As I said."])
         client = served.client("k")
-        whole(client, "first")
+        ask_whole(client, "first")
         asked = client.chat.completions.create(model=MODEL, messages=[user("Tell")], stream=True)
         with asked as chunks:
             served.http.post(f"/api/turns/{next(chunks).id}/stop")
         partial = [assistant("Once upon")] if has_partial else []
-        told = whole(client, [user("first"), assistant("One."), user("Tell"), *partial, user("Go on")])
+        told = ask_whole(client, [user("first"), assistant("One."), user("Tell"), *partial, user("Go on")])
         assert told.state == CONTINUED
         expected = ["first", "One.", "Tell", "Once upon", "Go on"]
         assert [each["content"] for each in seen(served)] == expected
-        assert [turn["kind"] for turn in served.shown("k")["turns"]] == [
+        assert [turn["kind"] for turn in served.chat_json("k")["turns"]] == [
             "completed",
             "interrupted",
             "completed",
@@ -181,7 +181,7 @@ class TestMessages:
         told = way(client, [*history, user("second"), user("third")])
         assert told.state == CONTINUED
         assert seen(served) == [*history, user("second"), user("third")]
-        assert [len(turn["input"]) for turn in served.shown("k")["turns"]] == [1, 2]
+        assert [len(turn["input"]) for turn in served.chat_json("k")["turns"]] == [1, 2]
 
     @both_ways
     def test_regenerated_answer_branches(self, serve: Serve, way: Way) -> None:
@@ -192,7 +192,7 @@ class TestMessages:
         told = way(client, [user("first"), assistant("One."), user("second")])
         assert (told.state, told.text) == (BRANCHED, "Another two.")
         assert seen(served) == [user("first"), assistant("One."), user("second")]
-        assert [text for _, text in served.history("k")] == ["first", "One.", "second", "Another two."]
+        assert [text for _, text in served.messages("k")] == ["first", "One.", "second", "Another two."]
 
     @both_ways
     def test_failed_edit_leaves_the_conversation_unchanged(self, serve: Serve, way: Way) -> None:
@@ -200,30 +200,30 @@ class TestMessages:
         client = served.client("k")
         way(client, "first")
         way(client, "second")
-        before, branch = served.turns("k"), served.shown("k")["branch"]
+        before, branch = served.turns("k"), served.chat_json("k")["branch"]
         with pytest.raises(openai.APIError):
             way(client, [user("first"), assistant("One."), user("edited")])
-        assert (served.turns("k"), served.shown("k")["branch"]) == (before, branch)
+        assert (served.turns("k"), served.chat_json("k")["branch"]) == (before, branch)
 
     def test_diverged_history_is_refused_with_on_divergence_reject(self, serve: Serve) -> None:
         served = serve(["One."])
         client = served.client("k", X_Turn_On_Divergence="reject")
-        whole(client, "first")
+        ask_whole(client, "first")
         before = served.turns("k")
         with pytest.raises(openai.ConflictError) as problem:
-            whole(client, [user("first"), assistant("Never said."), user("second")])
+            ask_whole(client, [user("first"), assistant("Never said."), user("second")])
         assert problem.value.code == "history_diverged"
         assert problem.value.response.headers["x-should-retry"] == "false"
         assert served.turns("k") == before
 
     def test_messages_header_selects_new_or_full_history(self, serve: Serve) -> None:
         served = serve(["One."], ["Two."], ["Three."])
-        whole(served.client("k"), "first")
+        ask_whole(served.client("k"), "first")
         pasted = [user("Look:"), assistant("One."), user("What is that?")]
-        told = whole(served.client("k", X_Conversation_Messages="new"), pasted)
+        told = ask_whole(served.client("k", X_Conversation_Messages="new"), pasted)
         assert told.state == CONTINUED
         assert seen(served) == [user("first"), assistant("One."), *pasted]
-        told = whole(served.client("k", X_Conversation_Messages="full"), [user("first")])
+        told = ask_whole(served.client("k", X_Conversation_Messages="full"), [user("first")])
         assert told.state == BRANCHED
         assert seen(served) == [user("first")]
 
@@ -236,27 +236,27 @@ class TestMessages:
         assert seen(served)[0] == system("Be brief.")
         way(client, [system("Be long."), user("third")])
         assert [each for each in seen(served) if each["role"] == "system"] == [system("Be long.")]
-        assert [text for role, text in served.history("k") if role == "user"] == ["first", "second", "third"]
+        assert [text for role, text in served.messages("k") if role == "user"] == ["first", "second", "third"]
 
     @both_ways
     def test_request_without_new_input_is_refused_and_changes_no_turn(self, serve: Serve, way: Way) -> None:
         served = serve(["One."])
         client = served.client("k")
         way(client, "first")
-        before = served.shown("k")
+        before = served.chat_json("k")
         answered = [user("first"), assistant("One.")]
         blank = ([], [user("")], [user(" \n\t")], [system("Be brief.")])
         for messages in (*blank, *([*answered, *more] for more in ([], [user("  ")], [system("Be brief.")]))):
             with pytest.raises(openai.BadRequestError) as problem:
                 way(client, messages)
             assert problem.value.code == "no_new_input", messages
-            assert served.shown("k") == before
+            assert served.chat_json("k") == before
         assert len(served.upstream.received) == 1
 
     def test_blank_input_creates_no_conversation(self, serve: Serve) -> None:
         served = serve()
         with pytest.raises(openai.BadRequestError):
-            whole(served.client("k"), " ")
+            ask_whole(served.client("k"), " ")
         assert served.do(served.ledger.list()).chats == ()
 
 
@@ -274,7 +274,7 @@ class TestParameters:
 
     def test_several_answers_without_a_conversation_are_passed_through(self, serve: Serve) -> None:
         served = serve(["One."])
-        whole(served.client(), "Hi", n=2)
+        ask_whole(served.client(), "Hi", n=2)
         assert served.upstream.received[0].body["n"] == 2
 
     @pytest.mark.parametrize(
@@ -284,21 +284,21 @@ class TestParameters:
         self, serve: Serve, spoken: dict[str, Any]
     ) -> None:
         served = serve(["One."], ["Two."])
-        with pytest.raises(openai.BadRequestError, match="modalities: spoken") as problem:
-            whole(served.client("k"), "Hi", **spoken)
+        with pytest.raises(openai.BadRequestError, match="modalities: audio") as problem:
+            ask_whole(served.client("k"), "Hi", **spoken)
         assert problem.value.code == "unsupported_parameter"
-        whole(served.client(), "Hi", **spoken)
+        ask_whole(served.client(), "Hi", **spoken)
         assert spoken.items() <= served.upstream.received[0].body.items()
-        whole(served.client("k"), "Hi", extra_body={"audio": None})
+        ask_whole(served.client("k"), "Hi", extra_body={"audio": None})
 
     def test_legacy_functions_in_a_conversation_are_refused_before_a_model_call(self, serve: Serve) -> None:
         served = serve(["One."])
         functions = [{"name": "f", "parameters": {}}]
         with pytest.raises(openai.BadRequestError, match=r"functions: .* Send `tools`") as problem:
-            whole(served.client("k"), "Hi", functions=functions)
+            ask_whole(served.client("k"), "Hi", functions=functions)
         assert problem.value.code == "unsupported_parameter"
         assert served.upstream.received == []
-        whole(served.client(), "Hi", functions=functions)
+        ask_whole(served.client(), "Hi", functions=functions)
         assert served.upstream.received[0].body["functions"] == functions
 
     @both_ways
@@ -337,10 +337,10 @@ class TestParameters:
     def test_usage_is_sent_on_request(self, serve: Serve, conversation: str | None) -> None:
         served = serve(otherwise=["One."])
         client = served.client(conversation)
-        assert streamed(client, "Hi").usage is None
-        told = streamed(client, "Hi again", stream_options={"include_usage": True})
+        assert ask_streamed(client, "Hi").usage is None
+        told = ask_streamed(client, "Hi again", stream_options={"include_usage": True})
         assert told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens > 0
-        assert whole(client, "Hi once more").usage.total_tokens > 0
+        assert ask_whole(client, "Hi once more").usage.total_tokens > 0
 
     def test_unknown_policy_is_refused_with_the_known_ones(self, serve: Serve) -> None:
         policies = {
@@ -354,7 +354,7 @@ class TestParameters:
         served = serve()
         for header, known in policies.items():
             with pytest.raises(openai.BadRequestError) as problem:
-                whole(served.client("k", **{header: "whatever"}), "Hi")
+                ask_whole(served.client("k", **{header: "whatever"}), "Hi")
             assert all(each in problem.value.message for each in known), header
             assert header.replace("_", "-").lower() in problem.value.message
         assert served.do(served.ledger.list()).chats == ()
@@ -370,7 +370,7 @@ class TestParameters:
 
     def test_request_without_a_conversation_stores_no_chat(self, serve: Serve) -> None:
         served = serve(otherwise=["One."])
-        for way in (whole, streamed):
+        for way in (ask_whole, ask_streamed):
             told = way(served.client(), "Hi")
             assert told.id == "chatcmpl-scripted"
             assert "x-conversation-id" not in told.headers
@@ -379,7 +379,7 @@ class TestParameters:
     def test_policy_without_a_conversation_is_refused(self, serve: Serve) -> None:
         served = serve()
         with pytest.raises(openai.BadRequestError, match="x-turn-on-stop"):
-            whole(served.client(X_Turn_On_Stop="keep"), "Hi")
+            ask_whole(served.client(X_Turn_On_Stop="keep"), "Hi")
 
 
 class TestModels:

@@ -9,9 +9,18 @@ import msgspec
 import openai
 import pytest
 
-from tests.compat.completions import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
+from tests.compat.completions import (
+    CONTINUED,
+    CREATED,
+    Way,
+    ask_streamed,
+    ask_whole,
+    assistant,
+    both_ways,
+    user,
+)
 from tests.compat.conftest import Serve
-from tests.compat.live_server import MODEL, Served
+from tests.compat.live_server import MODEL, LiveServer
 from turnledger.hosting import Host
 from turnledger.model.conversation import TitleSource
 from turnledger.server.config.settings import ChatSettings, ScopeSettings, ServerLimits, Settings
@@ -44,9 +53,9 @@ def test_turn_with_keep_no_is_answered_and_not_stored(serve: Serve, store_url: s
 def test_unkept_turn_does_not_write_to_the_store(serve: Serve) -> None:
     served = serve(["One."], ["Kept."], settings=DESK_UNKEPT)
     served.store.operations.clear()
-    assert whole(served.client("k", X_Conversation_Scope="desk"), "first").state == "unkept"
+    assert ask_whole(served.client("k", X_Conversation_Scope="desk"), "first").state == "unkept"
     unkept = set(served.store.operations)
-    whole(served.client("k"), "first")
+    ask_whole(served.client("k"), "first")
     writes = {"begin", "commit"}
     assert writes & unkept == set()
     assert writes <= set(served.store.operations)
@@ -65,24 +74,24 @@ def test_server_that_keeps_no_chats_answers_turns(serve: Serve, way: Way) -> Non
 def test_kept_chat_is_preserved_by_a_server_that_keeps_no_chats(serve: Serve, tmp_path: object) -> None:
     store = f"sqlite:///{tmp_path}/chats.db"
     before = serve(["One."], store=store)
-    kept = whole(before.client("k"), "first")
+    kept = ask_whole(before.client("k"), "first")
     after = serve(["Two."], store=store, settings=NOTHING_KEPT)
     for name in ("k", kept.conversation):
         with pytest.raises(openai.ConflictError) as problem:
-            whole(after.client(name), "second")
+            ask_whole(after.client(name), "second")
         assert problem.value.code == "conversation_is_kept"
         assert "send all messages" in problem.value.message
     assert after.upstream.received == []
     everything = [user("first"), assistant("One."), user("second")]
-    told = whole(after.client("k", X_Conversation_Messages="full"), everything)
+    told = ask_whole(after.client("k", X_Conversation_Messages="full"), everything)
     assert (told.state, told.text) == ("unkept", "Two.")
-    assert after.history("k") == [("user", "first"), ("assistant", "One.")]
+    assert after.messages("k") == [("user", "first"), ("assistant", "One.")]
 
 
 def test_import_into_an_unkept_scope_is_refused(serve: Serve) -> None:
     before = serve(otherwise=["One."])
-    whole(before.client("k"), "first")
-    whole(before.client("k", X_Conversation_Scope="desk"), "first")
+    ask_whole(before.client("k"), "first")
+    ask_whole(before.client("k", X_Conversation_Scope="desk"), "first")
     file = before.http.get("/api/export")
     after = serve(settings=DESK_UNKEPT)
     told = after.http.post(
@@ -100,10 +109,10 @@ def test_import_into_an_unkept_scope_is_refused(serve: Serve) -> None:
 def test_unkept_turn_with_a_header_that_needs_the_store_is_refused(serve: Serve) -> None:
     served = serve(settings=NOTHING_KEPT)
     with pytest.raises(openai.BadRequestError) as problem:
-        whole(served.client("k", Idempotency_Key="one"), "Hi")
+        ask_whole(served.client("k", Idempotency_Key="one"), "Hi")
     assert (problem.value.code, problem.value.param) == ("not_kept", "Idempotency-Key")
     with pytest.raises(openai.BadRequestError) as problem:
-        whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
+        ask_whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
     assert "must be no" in problem.value.message
     assert served.upstream.received == []
 
@@ -127,10 +136,10 @@ def test_unkept_turn_counts_toward_the_turn_limit_until_it_ends(serve: Serve) ->
         settings=Settings(port=0, grace=0.0, limits=limits, chats=ChatSettings(keep=False)),
     )
     body = {"messages": [user("Hi")], "stream": True}
-    with served.raw(body, "k") as running:
-        served.arrived(gate)
+    with served.raw_completion(body, "k") as running:
+        served.wait_arrived(gate)
         with pytest.raises(openai.RateLimitError) as problem:
-            whole(served.client("other"), "Hi")
+            ask_whole(served.client("other"), "Hi")
         assert problem.value.code == "server_busy"
         served.release(gate)
         assert b"[DONE]" in running.read()
@@ -139,36 +148,36 @@ def test_unkept_turn_counts_toward_the_turn_limit_until_it_ends(serve: Serve) ->
 def test_unkept_turn_ends_when_its_client_disconnects(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
-    with served.raw({"messages": [user("Hi")], "stream": True}, "k", X_Conversation_Keep="no"):
-        served.arrived(gate)
-    served.alone()
-    served.until(lambda: not served.app.service.counters.sum("turns"))
+    with served.raw_completion({"messages": [user("Hi")], "stream": True}, "k", X_Conversation_Keep="no"):
+        served.wait_arrived(gate)
+    served.wait_alone()
+    served.wait_until(lambda: not served.app.service.counters.sum("turns"))
     assert Host(served.ledger).at_work().running == 0
 
 
 def test_unkept_turn_does_not_affect_the_kept_conversation(serve: Serve, store_url: str) -> None:
     served = serve(["One."], ["Aside."], ["Two."], store=store_url)
-    whole(served.client("k"), "first")
+    ask_whole(served.client("k"), "first")
     everything = [user("first"), assistant("One."), user("aside")]
-    aside = streamed(
+    aside = ask_streamed(
         served.client("k", X_Conversation_Keep="no", X_Conversation_Messages="full"), everything, model=MODEL
     )
     assert aside.state == "unkept"
-    assert whole(served.client("k"), "second").state == CONTINUED
-    assert [text for _, text in served.history("k")] == ["first", "One.", "second", "Two."]
+    assert ask_whole(served.client("k"), "second").state == CONTINUED
+    assert [text for _, text in served.messages("k")] == ["first", "One.", "second", "Two."]
 
 
 TITLED = Settings(port=0, grace=0.0, chats=ChatSettings(title_model="namer"))
 
 
-def named(served: Served) -> None:
+def named(served: LiveServer) -> None:
     """Wait until nothing is being named."""
     titles = served.app.service.titles
     assert titles is not None
-    served.until(lambda: not titles.tasks)
+    served.wait_until(lambda: not titles.tasks)
 
 
-def title(served: Served, conversation_key: str) -> tuple[str | None, TitleSource | None]:
+def title(served: LiveServer, conversation_key: str) -> tuple[str | None, TitleSource | None]:
     found = served.do(served.chat(conversation_key).info())
     return found.title, found.named_by
 
@@ -179,7 +188,7 @@ def test_title_is_made_by_the_model_after_the_first_turn(serve: Serve, store_url
     served = serve(["It rains."], [gate, '"Weather in Rome."'], ["Still."], store=store_url, settings=TITLED)
     told = way(served.client("k"), "How is the weather in Rome today?")
     assert told.text == "It rains."  # whole, while the one who names it has not said a word
-    served.arrived(gate)
+    served.wait_arrived(gate)
     assert title(served, "k") == ("How is the weather in Rome today?", TitleSource.WORDS)
     served.release(gate)
     named(served)
@@ -196,8 +205,8 @@ def test_title_is_made_by_the_model_after_the_first_turn(serve: Serve, store_url
 def test_title_by_the_model_does_not_change_the_revision(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], settings=TITLED)
-    whole(served.client("k"), "Hello")
-    served.arrived(gate)
+    ask_whole(served.client("k"), "Hello")
+    served.wait_arrived(gate)
     before = served.do(served.chat("k").info())
     served.release(gate)
     named(served)
@@ -209,8 +218,8 @@ def test_title_by_the_model_does_not_change_the_revision(serve: Serve) -> None:
 def test_title_by_a_person_wins_over_a_pending_model_title(serve: Serve, store_url: str) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], store=store_url, settings=TITLED)
-    whole(served.client("k"), "Hello")
-    served.arrived(gate)
+    ask_whole(served.client("k"), "Hello")
+    served.wait_arrived(gate)
     served.do(served.chat("k").update(title="Mine"))
     served.release(gate)
     named(served)
@@ -220,7 +229,7 @@ def test_title_by_a_person_wins_over_a_pending_model_title(serve: Serve, store_u
 def test_title_by_a_person_prevents_a_model_title(serve: Serve) -> None:
     served = serve(["Yes."], settings=TITLED)
     chat = served.do(served.ledger.conversation(title="Mine"))
-    whole(served.client(chat.id), "Hello")
+    ask_whole(served.client(chat.id), "Hello")
     named(served)
     assert len(served.upstream.received) == 1
     assert served.do(chat.info()).title == "Mine"
@@ -239,19 +248,19 @@ def test_title_by_a_person_prevents_a_model_title(serve: Serve) -> None:
 )
 def test_title_failure_leaves_the_first_words(serve: Serve, script: list[Any]) -> None:
     served = serve(["Yes."], script, ["Again."], settings=TITLED)
-    whole(served.client("k"), "Hello there")
+    ask_whole(served.client("k"), "Hello there")
     named(served)
     assert title(served, "k") == ("Hello there", TitleSource.WORDS)
-    assert whole(served.client("k"), "Hello").text == "Again."
+    assert ask_whole(served.client("k"), "Hello").text == "Again."
     assert len(served.upstream.received) == 3
 
 
 def test_title_is_not_made_for_a_failed_first_turn(serve: Serve) -> None:
     served = serve([Status(500)], ["Kept."], ["Its name"], settings=TITLED)
     with pytest.raises(openai.APIError):
-        whole(served.client("k"), "Hello")
+        ask_whole(served.client("k"), "Hello")
     assert len(served.upstream.received) == 1
-    whole(served.client("k"), "Hello")  # the first that is committed
+    ask_whole(served.client("k"), "Hello")  # the first that is committed
     named(served)
     assert title(served, "k") == ("Its name", TitleSource.MODEL)
 
@@ -261,7 +270,7 @@ def test_title_is_not_made_for_unkept_chats(serve: Serve) -> None:
     served = serve(
         ["Yes."], settings=Settings(port=0, grace=0.0, chats=ChatSettings(title_model="namer", scopes=off))
     )
-    whole(served.client("k"), "Hello")
+    ask_whole(served.client("k"), "Hello")
     named(served)
     assert len(served.upstream.received) == 1
 
@@ -269,8 +278,8 @@ def test_title_is_not_made_for_unkept_chats(serve: Serve) -> None:
 def test_title_for_a_chat_deleted_meanwhile_is_dropped(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], settings=TITLED)
-    whole(served.client("k"), "Hello")
-    served.arrived(gate)
+    ask_whole(served.client("k"), "Hello")
+    served.wait_arrived(gate)
     served.do(served.chat("k").delete())
     served.release(gate)
     named(served)
@@ -278,9 +287,9 @@ def test_title_for_a_chat_deleted_meanwhile_is_dropped(serve: Serve) -> None:
 
 def test_title_is_not_made_again_for_an_edited_first_turn(serve: Serve) -> None:
     served = serve(["One."], ["A name"], ["Other."], settings=TITLED)
-    whole(served.client("k"), "Hello")
+    ask_whole(served.client("k"), "Hello")
     named(served)
-    again = streamed(served.client("k", X_Conversation_Messages="full"), [user("Hallo")])
+    again = ask_streamed(served.client("k", X_Conversation_Messages="full"), [user("Hallo")])
     assert again.state == "branched"
     assert len(served.upstream.received) == 3
     assert title(served, "k") == ("A name", TitleSource.MODEL)
@@ -298,9 +307,9 @@ def test_title_is_made_for_native_turns(serve: Serve) -> None:
 def test_title_is_made_after_the_client_disconnects(serve: Serve) -> None:
     gate = Gate()
     served = serve(["It ", gate, "rains."], ["Weather"], settings=TITLED)
-    with served.raw({"messages": [user("How is the weather?")], "stream": True}, "k"):
-        served.arrived(gate)
+    with served.raw_completion({"messages": [user("How is the weather?")], "stream": True}, "k"):
+        served.wait_arrived(gate)
     served.release(gate)
-    served.until(lambda: len(served.upstream.received) == 2)
+    served.wait_until(lambda: len(served.upstream.received) == 2)
     named(served)
     assert title(served, "k") == ("Weather", TitleSource.MODEL)

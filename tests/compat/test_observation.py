@@ -13,9 +13,9 @@ import httpx2
 import openai
 import pytest
 
-from tests.compat.completions import Way, both_ways, streamed, user, whole
+from tests.compat.completions import Way, ask_streamed, ask_whole, both_ways, user
 from tests.compat.conftest import Serve
-from tests.compat.live_server import Served
+from tests.compat.live_server import LiveServer
 from tests.unit.server.logging_state import kept_logging
 from turnledger.hosting import Host
 from turnledger.server.ops import logs
@@ -24,27 +24,27 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, End, Status
 
 
-def counts(served: Served) -> dict[str, float]:
+def counts(served: LiveServer) -> dict[str, float]:
     """Every number by its name, `turnledger_` left out."""
     lines = served.app.service.metrics.text().decode().splitlines()
     told = (line.removeprefix("turnledger_").rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in told}
 
 
-def open_streams(served: Served) -> float:
+def open_streams(served: LiveServer) -> float:
     return counts(served)["open_streams"]
 
 
 def test_turns_are_counted_by_their_outcome(serve: Serve) -> None:
     served = serve(["Hello."], [Status(400)], ["Hel", CUT])
     keyed = served.client("k", Idempotency_Key="i")
-    whole(keyed, "Hi")
-    whole(keyed, "Hi")
+    ask_whole(keyed, "Hi")
+    ask_whole(keyed, "Hi")
     for _ in range(2):
         with pytest.raises(openai.APIError):
-            streamed(served.client("k"), "Hi")
+            ask_streamed(served.client("k"), "Hi")
     with pytest.raises(openai.BadRequestError):
-        whole(served.client("k"), " ")
+        ask_whole(served.client("k"), " ")
     told = counts(served)
     outcomes = {
         name.partition('"')[2].rstrip('"}'): value
@@ -68,13 +68,13 @@ def test_open_streams_metric_counts_streams_only_while_they_are_sent(serve: Serv
             next(chunks)
         assert open_streams(served) == 3
         served.release(gate)
-    served.until(lambda: not Host(served.ledger).at_work().running)
+    served.wait_until(lambda: not Host(served.ledger).at_work().running)
     for _ in range(2):
         with pytest.raises(openai.APIError):
-            streamed(served.client("other"), "Hi")
-    streamed(kept, "Hi", model="m")  # a replay
+            ask_streamed(served.client("other"), "Hi")
+    ask_streamed(kept, "Hi", model="m")  # a replay
     served.close_clients()
-    served.alone()
+    served.wait_alone()
     assert open_streams(served) == 0
 
 
@@ -87,10 +87,10 @@ def test_client_that_disconnects_before_the_answer_is_counted_as_499(serve: Serv
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{headers}"
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
-            served.arrived(gate, 2 if not headers else 1)
-    served.alone()
+            served.wait_arrived(gate, 2 if not headers else 1)
+    served.wait_alone()
     served.release(gate)
-    served.until(lambda: not served.app._open)
+    served.wait_until(lambda: not served.app._open)
     told = counts(served)
     assert {name: told[name] for name in told if name.startswith("requests_total")} == {
         'requests_total{status="499"}': 2
@@ -113,10 +113,10 @@ def test_first_token_metric_excludes_the_wait_in_the_queue(
     gate, time = Gate(), SetTime()
     monkeypatch.setattr(run, "time", time)
     served = serve([gate, "One."], ["Two."])
-    first = threads.submit(streamed, served.client("k"), "1")
-    served.arrived(gate)
-    second = threads.submit(streamed, served.client("k"), "2")
-    served.queued("k")
+    first = threads.submit(ask_streamed, served.client("k"), "1")
+    served.wait_arrived(gate)
+    second = threads.submit(ask_streamed, served.client("k"), "2")
+    served.wait_queued("k")
     told = counts(served)
     assert (told["running_turns"], told["queue_length"]) == (1, 1)
     time.now = 40.0
@@ -137,9 +137,9 @@ def test_first_token_metric_ignores_an_empty_first_chunk(
     announced = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
     said = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'
     served = serve([Data(announced), gate, Data(said)])
-    asked = threads.submit(streamed, served.client("k"), "1")
-    served.arrived(gate)
-    served.until(lambda: open_streams(served))
+    asked = threads.submit(ask_streamed, served.client("k"), "1")
+    served.wait_arrived(gate)
+    served.wait_until(lambda: open_streams(served))
     assert counts(served)["first_token_seconds_count"] == 0
     time.now = 40.0
     served.release(gate)
@@ -167,14 +167,14 @@ def test_request_log_line_has_ids_and_outcome_but_no_content(serve: Serve, lines
         [Data(SAID.encode())],
     )
     client = served.client("k", Authorization="Bearer of-a-token")
-    told = whole(client, SAID)
+    told = ask_whole(client, SAID)
     for _ in range(3):
         with pytest.raises(openai.APIError):
-            streamed(client, SAID)
+            ask_streamed(client, SAID)
     with pytest.raises(openai.APIError):
-        whole(client, " ")
+        ask_whole(client, " ")
     served.close_clients()
-    served.alone()
+    served.wait_alone()
     text = lines.getvalue()
     assert SAID not in text
     assert "of-a-token" not in text
@@ -201,6 +201,6 @@ def test_failed_finish_without_a_conversation_is_passed_through_and_logged(
     assert (aborted.text, aborted.finish_reason) == ("Hel", "abort")
     way(served.client(), SAID)
     served.close_clients()
-    served.alone()
+    served.wait_alone()
     events = [json.loads(line) for line in lines.getvalue().splitlines()]
     assert [each.get("code") for each in events] == ["model_unavailable", None]

@@ -12,19 +12,31 @@ from typing import Any, TypeAlias
 import openai
 import pytest
 
-from tests.compat.completions import Told, Way, assistant, both_ways, heard, result, streamed, user, whole
+from tests.compat.completions import (
+    Answer,
+    Way,
+    ask_streamed,
+    ask_whole,
+    assistant,
+    both_ways,
+    collect,
+    result,
+    user,
+)
 from tests.compat.conftest import Serve
-from tests.compat.live_server import MODEL, Served
-from tests.compat.retry_clients import AsyncRetrying, Fault, Line, Retrying
+from tests.compat.live_server import MODEL, LiveServer
+from tests.compat.retry_clients import AsyncRetryingClient, Fault, FaultyLine, RetryingClient
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT, Refusal, Status
 
-Retry: TypeAlias = Callable[..., Retrying]
+Retry: TypeAlias = Callable[..., RetryingClient]
 HELLO = [("user", "Hi"), ("assistant", "Hello.")]
-broken = pytest.mark.parametrize(("way", "fault"), [(whole, Fault.TIMES_OUT), (streamed, Fault.DROPPED)])
+broken = pytest.mark.parametrize(
+    ("way", "fault"), [(ask_whole, Fault.TIMES_OUT), (ask_streamed, Fault.DROPPED)]
+)
 
 
 def nothing() -> None:
@@ -36,22 +48,24 @@ def retrying() -> Iterator[Retry]:
     """Make clients that retry; `between` is done before each retry."""
     with ExitStack() as clients:
 
-        def make(served: Served, line: Line, between: Callable[[], object] = nothing) -> Retrying:
-            return clients.enter_context(Retrying(served, "k", line, between))
+        def make(
+            served: LiveServer, line: FaultyLine, between: Callable[[], object] = nothing
+        ) -> RetryingClient:
+            return clients.enter_context(RetryingClient(served, "k", line, between))
 
         yield make
 
 
-def running(served: Served) -> str:
+def running(served: LiveServer) -> str:
     """The turn that runs, once it does."""
-    [attempt] = [each for each in served.shown("k")["attempts"] if each["state"] == "running"]
+    [attempt] = [each for each in served.chat_json("k")["attempts"] if each["state"] == "running"]
     return str(attempt["id"])
 
 
-def commit_unheard(served: Served, gate: Gate) -> str:
+def commit_unheard(served: LiveServer, gate: Gate) -> str:
     """Have the turn commit whose client has gone; return its id."""
-    served.alone()
-    served.arrived(gate)
+    served.wait_alone()
+    served.wait_arrived(gate)
     turn = running(served)
     served.release(gate)
     served.do(served.chat("k").outcome(turn))
@@ -64,12 +78,12 @@ def test_retry_after_failed_tries_commits_once(
     serve: Serve, store_url: str, retrying: Retry, way: Way, failure: list[Status]
 ) -> None:
     served = serve(failure, failure, ["Hello."], store=store_url)
-    line = Line()
+    line = FaultyLine()
     told = way(retrying(served, line), "Hi")
     assert line.tries == ["0", "1", "2"]
     assert (told.text, told.is_replayed) == ("Hello.", False)
     assert [each.body["messages"] for each in served.upstream.received] == [[user("Hi")]] * 3
-    assert served.history("k") == HELLO
+    assert served.messages("k") == HELLO
 
 
 @broken
@@ -78,18 +92,18 @@ def test_retry_of_an_abandoned_try_joins_the_running_turn(
 ) -> None:
     gate = Gate()
     served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
-    line = Line(fault)
-    asking = threads.submit(way, retrying(served, line, served.alone), "Hi")
-    served.arrived(gate)
+    line = FaultyLine(fault)
+    asking = threads.submit(way, retrying(served, line, served.wait_alone), "Hi")
+    served.wait_arrived(gate)
     turn = running(served)
-    served.until(lambda: len(line.tries) == 2)
-    served.attached()
+    served.wait_until(lambda: len(line.tries) == 2)
+    served.wait_attached()
     served.release(gate)
     told = asking.result()
     assert (told.text, told.turn, told.is_replayed) == ("Hello.", turn, False)
     assert line.tries == ["0", "1"]
     assert len(served.upstream.received) == 1
-    assert served.history("k") == HELLO
+    assert served.messages("k") == HELLO
 
 
 @broken
@@ -99,10 +113,10 @@ def test_retry_after_an_undelivered_answer_replays_it(
     gate = Gate()
     served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
     turns: list[str] = []
-    told = way(retrying(served, Line(fault), lambda: turns.append(commit_unheard(served, gate))), "Hi")
+    told = way(retrying(served, FaultyLine(fault), lambda: turns.append(commit_unheard(served, gate))), "Hi")
     assert (told.text, told.turn, told.is_replayed) == ("Hello.", turns[0], True)
     assert len(served.upstream.received) == 1
-    assert served.history("k") == HELLO
+    assert served.messages("k") == HELLO
 
 
 @both_ways
@@ -111,16 +125,16 @@ def test_second_retry_joins_the_running_turn(
 ) -> None:
     gate = Gate()
     served = serve([gate, "Hello."], ["Hello, twice."], ["Hello, thrice."])
-    line = Line(Fault.DROPPED, Fault.TIMES_OUT)
-    asking = threads.submit(way, retrying(served, line, served.alone), "Hi")
-    served.arrived(gate)
-    served.until(lambda: len(line.tries) == 3)
-    served.attached()
+    line = FaultyLine(Fault.DROPPED, Fault.TIMES_OUT)
+    asking = threads.submit(way, retrying(served, line, served.wait_alone), "Hi")
+    served.wait_arrived(gate)
+    served.wait_until(lambda: len(line.tries) == 3)
+    served.wait_attached()
     served.release(gate)
     assert asking.result().text == "Hello."
     assert line.tries == ["0", "1", "2"]
     assert len(served.upstream.received) == 1
-    assert served.history("k") == HELLO
+    assert served.messages("k") == HELLO
 
 
 @both_ways
@@ -129,15 +143,15 @@ def test_retry_of_a_try_abandoned_in_the_queue_runs_once(
 ) -> None:
     gate = Gate()
     served = serve(["First", gate, "."], ["Hello."], ["Hello, twice."], store=store_url)
-    first = threads.submit(whole, served.client("k"), "first")
-    served.arrived(gate)
-    line = Line(Fault.DROPPED)
-    asking = threads.submit(way, retrying(served, line, lambda: served.queued("k")), "Hi")
-    served.queued("k", 2)
+    first = threads.submit(ask_whole, served.client("k"), "first")
+    served.wait_arrived(gate)
+    line = FaultyLine(Fault.DROPPED)
+    asking = threads.submit(way, retrying(served, line, lambda: served.wait_queued("k")), "Hi")
+    served.wait_queued("k", 2)
     served.release(gate)
     assert (first.result().text, asking.result().text) == ("First.", "Hello.")
     assert line.tries == ["0", "1"]
-    assert served.history("k")[2:] == HELLO
+    assert served.messages("k")[2:] == HELLO
     assert len(served.upstream.received) == 2
 
 
@@ -146,32 +160,32 @@ def test_retry_of_a_try_abandoned_in_the_queue_streams_the_turn_as_it_runs(
 ) -> None:
     first_gate, gate = Gate(), Gate()
     served = serve(["First", first_gate, "."], ["Hel", gate, "lo."], ["Hello, twice."])
-    first = threads.submit(whole, served.client("k"), "first")
-    served.arrived(first_gate)
-    client = retrying(served, Line(Fault.DROPPED), lambda: served.queued("k"))
+    first = threads.submit(ask_whole, served.client("k"), "first")
+    served.wait_arrived(first_gate)
+    client = retrying(served, FaultyLine(Fault.DROPPED), lambda: served.wait_queued("k"))
     asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
     asking = threads.submit(client.chat.completions.create, **asked)
-    served.queued("k", 2)
+    served.wait_queued("k", 2)
     served.release(first_gate)
     first.result()
     with asking.result() as chunks:
         early = next(chunks)
         assert early.choices[0].delta.content == "Hel"
         served.release(gate)
-        assert heard([early, *chunks]).text == "Hello."
-    assert served.history("k")[2:] == HELLO
+        assert collect([early, *chunks]).text == "Hello."
+    assert served.messages("k")[2:] == HELLO
 
 
 @both_ways
 def test_retry_with_a_resent_history_replays_the_answer(serve: Serve, retrying: Retry, way: Way) -> None:
     gate = Gate()
     served = serve(["One."], [gate, "Hello."], ["Hello, twice."])
-    whole(served.client("k"), "first")
+    ask_whole(served.client("k"), "first")
     served.close_clients()
-    client = retrying(served, Line(Fault.DROPPED), lambda: commit_unheard(served, gate))
+    client = retrying(served, FaultyLine(Fault.DROPPED), lambda: commit_unheard(served, gate))
     told = way(client, [user("first"), assistant("One."), user("Hi")])
     assert (told.text, told.state) == ("Hello.", "continued")
-    assert served.history("k")[2:] == HELLO
+    assert served.messages("k")[2:] == HELLO
 
 
 @pytest.mark.parametrize("fate", Fate)
@@ -181,11 +195,11 @@ def test_retry_after_an_unknown_commit_outcome_does_not_repeat_a_committed_turn(
     served = serve(["Hello."], ["Hello, again."], limits=Limits(doubt_patience=0), store=store_url)
     served.store.lose_answer(commit, fate)
     served.store.refuse(resolve_doubt)
-    line = Line()
-    told = whole(retrying(served, line, served.tend), "Hi")
+    line = FaultyLine()
+    told = ask_whole(retrying(served, line, served.tend), "Hi")
     assert line.tries == ["0", "1"]
     assert told.is_replayed is (fate is not Fate.LOST)
-    assert served.history("k") == [("user", "Hi"), ("assistant", told.text)]
+    assert served.messages("k") == [("user", "Hi"), ("assistant", told.text)]
     assert len(served.upstream.received) == (2 if fate is Fate.LOST else 1)
 
 
@@ -203,19 +217,19 @@ def test_second_identical_message_is_a_second_turn(
     serve: Serve, store_url: str, retrying: Retry, way: Way, faults: Any, failures: Any, tries: list[str]
 ) -> None:
     served = serve(["One."], *failures, ["Two."], store=store_url)
-    line = Line(*faults)
+    line = FaultyLine(*faults)
     client = retrying(served, line)
     told = [way(client, "Yes"), way(client, "Yes")]
     assert line.tries == tries
     assert [(each.text, each.is_replayed) for each in told] == [("One.", False), ("Two.", False)]
-    assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
+    assert [text for _, text in served.messages("k")] == ["Yes", "One.", "Yes", "Two."]
 
 
 @both_ways
 def test_replayed_answer_is_not_given_to_the_next_message(serve: Serve, retrying: Retry, way: Way) -> None:
     gate = Gate()
     served = serve([gate, "One."], ["Two."])
-    line = Line(Fault.DROPPED, Fault.NOTHING, Fault.NEVER_SENT)
+    line = FaultyLine(Fault.DROPPED, Fault.NOTHING, Fault.NEVER_SENT)
     client = retrying(served, line, lambda: commit_unheard(served, gate))
     assert way(client, "Yes").text == "One."
     client._between = nothing
@@ -229,9 +243,9 @@ def test_permanent_conflict_is_not_retried(
 ) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
-    asking = threads.submit(whole, served.client("k"), "first")
-    served.arrived(gate)
-    line = Line()
+    asking = threads.submit(ask_whole, served.client("k"), "first")
+    served.wait_arrived(gate)
+    line = FaultyLine()
     with pytest.raises(openai.ConflictError):
         way(retrying(served, line), "second", extra_headers={"X-Turn-On-Busy": "reject"})
     assert line.tries == ["0"]
@@ -242,32 +256,32 @@ def test_permanent_conflict_is_not_retried(
 class TestAsynchronous:
     async def test_async_retry_after_a_failed_try_commits_once(self, serve: Serve) -> None:
         served = serve([Status(503)], ["Hello."])
-        line = Line()
-        async with AsyncRetrying(served, "k", line, nothing) as client:
+        line = FaultyLine()
+        async with AsyncRetryingClient(served, "k", line, nothing) as client:
             answer = await client.chat.completions.create(model=MODEL, messages=[user("Hi")])
         assert answer.choices[0].message.content == "Hello."
         assert line.tries == ["0", "1"]
-        assert served.history("k") == HELLO
+        assert served.messages("k") == HELLO
 
     async def test_async_retry_after_an_undelivered_answer_replays_it(
         self, serve: Serve, store_url: str
     ) -> None:
         gate = Gate()
         served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
-        line, between = Line(Fault.DROPPED), lambda: commit_unheard(served, gate)
-        async with AsyncRetrying(served, "k", line, between) as client:
+        line, between = FaultyLine(Fault.DROPPED), lambda: commit_unheard(served, gate)
+        async with AsyncRetryingClient(served, "k", line, between) as client:
             answer = await client.chat.completions.create(model=MODEL, messages=[user("Hi")])
         assert answer.choices[0].message.content == "Hello."
         assert len(served.upstream.received) == 1
-        assert served.history("k") == HELLO
+        assert served.messages("k") == HELLO
 
 
 KEY: Any = {"extra_headers": {"Idempotency-Key": "once"}}
-crossed = pytest.mark.parametrize("other", [whole, streamed])
+crossed = pytest.mark.parametrize("other", [ask_whole, ask_streamed])
 """How an answer is delivered is no part of what was asked."""
 
 
-def same(one: Told, other: Told) -> bool:
+def same(one: Answer, other: Answer) -> bool:
     names = ("id", "text", "refusal", "finish_reason", "calls", "turn", "conversation")
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
@@ -284,7 +298,7 @@ def test_idempotency_key_replays_the_answer(serve: Serve, store_url: str, way: W
     way(client, "Hi")
     assert same(first, other(client, "Hi", **KEY))
     assert len(served.upstream.received) == 2
-    assert len(served.shown("k")["turns"]) == 2
+    assert len(served.chat_json("k")["turns"]) == 2
 
 
 @both_ways
@@ -292,7 +306,7 @@ def test_idempotency_key_replays_when_the_conversation_is_named_by_id(serve: Ser
     served = serve(["One."])
     first = way(served.client("k"), "Hi", **KEY)
     assert same(first, way(served.client(first.conversation), "Hi", **KEY))
-    assert len(served.shown("k")["turns"]) == 1
+    assert len(served.chat_json("k")["turns"]) == 1
 
 
 @both_ways
@@ -312,10 +326,10 @@ def test_idempotency_key_replays_usage_on_request(serve: Serve) -> None:
     served = serve(["One."])
     client = served.client("k")
     options: Any = {"stream_options": {"include_usage": True}, **KEY}
-    first = streamed(client, "Hi", **options)
-    assert streamed(client, "Hi", **options).usage == first.usage is not None
-    assert streamed(client, "Hi", **KEY).usage is None
-    assert whole(client, "Hi", **KEY).usage == first.usage
+    first = ask_streamed(client, "Hi", **options)
+    assert ask_streamed(client, "Hi", **options).usage == first.usage is not None
+    assert ask_streamed(client, "Hi", **KEY).usage is None
+    assert ask_whole(client, "Hi", **KEY).usage == first.usage
 
 
 @both_ways
@@ -333,14 +347,14 @@ def test_idempotency_key_attaches_to_the_running_turn(
 ) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."], store=store_url)
-    first = threads.submit(whole, served.client("k"), "Hi", **KEY)
-    served.arrived(gate)
+    first = threads.submit(ask_whole, served.client("k"), "Hi", **KEY)
+    served.wait_arrived(gate)
     second = threads.submit(other, served.client("k"), "Hi", **KEY)
-    served.attached()
+    served.wait_attached()
     served.release(gate)
     assert same(first.result(), second.result())
     assert len(served.upstream.received) == 1
-    assert len(served.shown("k")["turns"]) == 1
+    assert len(served.chat_json("k")["turns"]) == 1
 
 
 def test_attached_stream_starts_with_the_text_already_sent(serve: Serve) -> None:
@@ -353,12 +367,12 @@ def test_attached_stream_starts_with_the_text_already_sent(serve: Serve) -> None
             early = next(attached)
             assert (early.id, early.choices[0].delta.content) == (first.id, "Hel")
             served.release(gate)
-            told = heard([early, *attached])
-        assert same_said(told, heard([first, *running]))
+            told = collect([early, *attached])
+        assert same_said(told, collect([first, *running]))
     assert len(served.upstream.received) == 1
 
 
-def same_said(one: Told, other: Told) -> bool:
+def same_said(one: Answer, other: Answer) -> bool:
     names = ("id", "text", "finish_reason", "calls")
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
@@ -367,10 +381,10 @@ def same_said(one: Told, other: Told) -> bool:
 def test_attached_request_shares_the_failure(serve: Serve, threads: ThreadPoolExecutor, other: Way) -> None:
     gate = Gate()
     served = serve(["Hel", gate, CUT])
-    first = threads.submit(streamed, served.client("k"), "Hi", **KEY)
-    served.arrived(gate)
+    first = threads.submit(ask_streamed, served.client("k"), "Hi", **KEY)
+    served.wait_arrived(gate)
     second = threads.submit(other, served.client("k"), "Hi", **KEY)
-    served.attached()
+    served.wait_attached()
     served.release(gate)
     for each in (first, second):
         assert isinstance(each.exception(), openai.APIError)
@@ -387,7 +401,7 @@ def test_idempotency_key_runs_again_after_a_failure(serve: Serve, way: Way) -> N
     told = way(client, "Hi", **KEY)
     assert (told.text, told.is_replayed) == ("Hello.", False)
     assert same(told, way(client, "Hi", **KEY))
-    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 @both_ways
@@ -436,8 +450,8 @@ def test_idempotency_key_of_a_stopped_and_kept_turn_replays_it(serve: Serve, way
 
 def test_idempotency_key_of_a_deleted_conversation_is_answered_410(serve: Serve) -> None:
     served = serve(["One."])
-    whole(served.client("k"), "Hi", **KEY)
+    ask_whole(served.client("k"), "Hi", **KEY)
     served.do(served.chat("k").delete())
     with pytest.raises(openai.APIStatusError) as problem:
-        whole(served.client("k"), "Hi", **KEY)
+        ask_whole(served.client("k"), "Hi", **KEY)
     assert (problem.value.status_code, problem.value.code) == (410, "conversation_deleted")

@@ -13,9 +13,9 @@ import pytest
 from openai import OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
 
-from tests.compat.completions import Way, assistant, both_ways, heard, streamed, user, whole
+from tests.compat.completions import Way, ask_streamed, ask_whole, assistant, both_ways, collect, user
 from tests.compat.conftest import Serve
-from tests.compat.live_server import MODEL, PATIENCE, Served
+from tests.compat.live_server import MODEL, PATIENCE, LiveServer
 from tests.compat.retry_clients import MOMENT
 from turnledger.engine.limits import Limits
 from turnledger.testing.gates import Gate
@@ -24,8 +24,10 @@ from turnledger.testing.upstream import CUT
 UNKNOWN = "turn_01a1e0bc39367804ba97aa83b3fdbca9"
 
 
-def running_turn(served: Served, conversation_key: str) -> str:
-    [attempt] = [each for each in served.shown(conversation_key)["attempts"] if each["state"] == "running"]
+def running_turn(served: LiveServer, conversation_key: str) -> str:
+    [attempt] = [
+        each for each in served.chat_json(conversation_key)["attempts"] if each["state"] == "running"
+    ]
     return str(attempt["id"])
 
 
@@ -41,20 +43,20 @@ class TestStop:
         way(client, "first")
         before = served.turns("k")
         asking = threads.submit(way, client, "second")
-        served.arrived(gate)
+        served.wait_arrived(gate)
         body = {} if policy is None else {"policy": policy}
         ended = served.http.post(f"/api/turns/{running_turn(served, 'k')}/stop", json=body).json()
         is_kept = policy != "discard"
         assert (ended["state"], ended["committed"]) == ("kept" if is_kept else "discarded", is_kept)
         problem = asking.exception()
         assert isinstance(problem, openai.APIError)
-        assert isinstance(problem, openai.ConflictError) is (way is whole)
+        assert isinstance(problem, openai.ConflictError) is (way is ask_whole)
         assert problem.code == "turn_stopped"
         if not is_kept:
             assert served.turns("k") == before
         way(client, "third")
         # A whole answer is emitted when it is there: nothing of it was heard before the stop.
-        partial = [assistant("Hel")] if way is streamed else []
+        partial = [assistant("Hel")] if way is ask_streamed else []
         kept = [user("second"), *partial] if is_kept else []
         seen = served.upstream.received[-1].body["messages"]
         assert [each for each in seen if each in kept] == kept
@@ -62,7 +64,7 @@ class TestStop:
 
     def test_stop_of_a_committed_turn_changes_no_turn(self, serve: Serve) -> None:
         served = serve(["One."])
-        turn = f"/api/turns/{whole(served.client('k'), 'Hi').turn}"
+        turn = f"/api/turns/{ask_whole(served.client('k'), 'Hi').turn}"
         before = served.turns("k")
         assert served.http.post(f"{turn}/stop").status_code == 200
         assert served.http.post(f"{turn}/stop", json={"policy": "perhaps"}).status_code == 400
@@ -86,15 +88,15 @@ class TestBusy:
     ) -> None:
         gate = Gate()
         served = serve(["Hel", gate, "lo."])
-        running = threads.submit(whole, served.client("k"), "first")
-        served.arrived(gate)
+        running = threads.submit(ask_whole, served.client("k"), "first")
+        served.wait_arrived(gate)
         with pytest.raises(openai.ConflictError) as problem:
             way(served.client("k", X_Turn_On_Busy="reject"), "second")
         assert problem.value.code == "conversation_busy"
         assert problem.value.response.headers["x-should-retry"] == "false"
         served.release(gate)
         assert running.result().text == "Hello."
-        assert served.history("k") == [("user", "first"), ("assistant", "Hello.")]
+        assert served.messages("k") == [("user", "first"), ("assistant", "Hello.")]
 
     @both_ways
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
@@ -103,14 +105,14 @@ class TestBusy:
     ) -> None:
         gate = Gate()
         served = serve(["Hel", gate], ["Second."])
-        running = threads.submit(streamed, served.client("k"), "first")
-        served.arrived(gate)
+        running = threads.submit(ask_streamed, served.client("k"), "first")
+        served.wait_arrived(gate)
         assert way(served.client("k", X_Turn_On_Busy=policy), "second").text == "Second."
         problem = running.exception()
         assert isinstance(problem, openai.APIError)
         assert problem.code == "turn_stopped"
         kept = [("user", "first"), ("assistant", "Hel")] if policy == "interrupt" else []
-        assert served.history("k") == [*kept, ("user", "second"), ("assistant", "Second.")]
+        assert served.messages("k") == [*kept, ("user", "second"), ("assistant", "Second.")]
 
     @both_ways
     def test_busy_queue_runs_requests_in_order(
@@ -119,13 +121,13 @@ class TestBusy:
         gate = Gate()
         served = serve(["Zero", gate], ["One."], ["Two."], ["Three."], store=store_url)
         asking = [threads.submit(way, served.client("k"), "0")]
-        served.arrived(gate)
+        served.wait_arrived(gate)
         for number in range(1, 4):
             asking.append(threads.submit(way, served.client("k"), str(number)))
-            served.queued("k", number)
+            served.wait_queued("k", number)
         served.release(gate)
         assert [each.result().text for each in asking] == ["Zero", "One.", "Two.", "Three."]
-        assert [text for role, text in served.history("k") if role == "user"] == ["0", "1", "2", "3"]
+        assert [text for role, text in served.messages("k") if role == "user"] == ["0", "1", "2", "3"]
 
     @both_ways
     def test_busy_queue_that_is_full_is_answered_with_retry_after(
@@ -134,9 +136,9 @@ class TestBusy:
         gate = Gate()
         served = serve(["Zero", gate], ["One."], limits=Limits(queue_length=1))
         asking = [threads.submit(way, served.client("k"), "0")]
-        served.arrived(gate)
+        served.wait_arrived(gate)
         asking.append(threads.submit(way, served.client("k"), "1"))
-        served.queued("k")
+        served.wait_queued("k")
         with pytest.raises(openai.RateLimitError) as problem:
             way(served.client("k"), "2")
         assert problem.value.code == "queue_full"
@@ -151,14 +153,14 @@ class TestBusy:
         gate = Gate()
         served = serve(["Zero", gate], limits=Limits(queue_wait=0))
         asking = threads.submit(way, served.client("k"), "0")
-        served.arrived(gate)
+        served.wait_arrived(gate)
         with pytest.raises(openai.ConflictError) as problem:
             way(served.client("k"), "1")
         assert problem.value.code == "wait_ended"
         assert problem.value.response.headers["x-should-retry"] == "false"
         served.release(gate)
         asking.result()
-        assert served.history("k") == [("user", "0"), ("assistant", "Zero")]
+        assert served.messages("k") == [("user", "0"), ("assistant", "Zero")]
 
 
 class TestEvents:
@@ -166,7 +168,7 @@ class TestEvents:
 
     def test_events_of_a_committed_turn_are_read_from_any_number(self, serve: Serve, store_url: str) -> None:
         served = serve(["Hel", "lo."], store=store_url)
-        told = streamed(served.client("k"), "Hi")
+        told = ask_streamed(served.client("k"), "Hi")
         everything = list(events(served, told.turn))
         numbers = [number for number, _, _ in everything]
         assert numbers == list(range(1, len(everything) + 1))
@@ -196,8 +198,8 @@ class TestEvents:
     def test_events_of_a_failed_turn_end_with_the_failure(self, serve: Serve) -> None:
         served = serve(["Hel", CUT])
         with pytest.raises(openai.APIError):
-            streamed(served.client("k"), "Hi")
-        [attempt] = served.shown("k")["attempts"]
+            ask_streamed(served.client("k"), "Hi")
+        [attempt] = served.chat_json("k")["attempts"]
         *_, last = events(served, attempt["id"])
         assert last[1] == "turn.finished"
         assert last[2]["state"] == "failed"
@@ -206,7 +208,7 @@ class TestEvents:
 Told = tuple[int, str, Any]
 
 
-def events(served: Served, turn: str, *, after: int | None = None) -> Iterator[Told]:
+def events(served: LiveServer, turn: str, *, after: int | None = None) -> Iterator[Told]:
     """Number, kind and content of each event, as they come."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     with served.http.stream("GET", f"/api/turns/{turn}/events", headers=headers) as answer:
@@ -240,12 +242,12 @@ def begin(client: OpenAI) -> tuple[Stream[ChatCompletionChunk], ChatCompletionCh
     return chunks, next(chunks)
 
 
-def leave(served: Served, client: OpenAI, chunks: Stream[ChatCompletionChunk]) -> None:
+def leave(served: LiveServer, client: OpenAI, chunks: Stream[ChatCompletionChunk]) -> None:
     """Go away, and wait until the server has noticed."""
     others = len(served.server.server_state.connections) - 1
     chunks.close()
     client.close()
-    served.until(lambda: len(served.server.server_state.connections) == others)
+    served.wait_until(lambda: len(served.server.server_state.connections) == others)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +262,8 @@ def test_turn_continues_while_another_client_reads_it(serve: Serve, policy: str,
     (client, chunks, _), (_, others, early) = heard_of if leaves == "first" else reversed(heard_of)
     leave(served, client, chunks)
     served.release(gate)
-    assert heard([early, *others]).text == "Hello."
-    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+    assert collect([early, *others]).text == "Hello."
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 def test_turn_ends_when_its_last_reader_disconnects(serve: Serve) -> None:
@@ -287,7 +289,7 @@ def test_turn_continues_while_its_events_are_read(serve: Serve) -> None:
         leave(served, asking, asked)
         served.release(gate)
         assert "turn.finished" in "".join(lines)
-    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 @pytest.mark.parametrize("policy", ["continue", "discard"])
@@ -296,18 +298,18 @@ def test_queued_request_of_a_disconnected_client_follows_its_policy(
 ) -> None:
     gate = Gate()
     served = serve(["Zero", gate], ["One."], ["Two."])
-    first = threads.submit(whole, served.client("k"), "0")
-    served.arrived(gate)
+    first = threads.submit(ask_whole, served.client("k"), "0")
+    served.wait_arrived(gate)
     impatient = served.client("k", X_Turn_On_Disconnect=policy).with_options(
         timeout=httpx2.Timeout(PATIENCE, read=MOMENT)
     )
     with pytest.raises(openai.APITimeoutError):
-        whole(impatient, "1")
+        ask_whole(impatient, "1")
     impatient.close()
-    served.until(lambda: len(served.server.server_state.connections) == 1)
-    served.queued("k", 1 if policy == "continue" else 0)
+    served.wait_until(lambda: len(served.server.server_state.connections) == 1)
+    served.wait_queued("k", 1 if policy == "continue" else 0)
     served.release(gate)
     first.result()
-    whole(served.client("k"), "2")
-    said = [text for role, text in served.history("k") if role == "user"]
+    ask_whole(served.client("k"), "2")
+    said = [text for role, text in served.messages("k") if role == "user"]
     assert said == (["0", "1", "2"] if policy == "continue" else ["0", "2"])

@@ -9,7 +9,16 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.compat.completions import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
+from tests.compat.completions import (
+    CONTINUED,
+    CREATED,
+    Way,
+    ask_streamed,
+    ask_whole,
+    assistant,
+    both_ways,
+    user,
+)
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL
 from turnledger.testing.gates import Gate
@@ -28,9 +37,9 @@ class TestDockerAgent:
             chunks = client.chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
             first = next(chunks)
             assert first.choices[0].delta.content == "Hel"
-            served.arrived(gate)
+            served.wait_arrived(gate)
             chunks.close()
-        served.alone()
+        served.wait_alone()
         if policy == "continue":
             assert served.turns("k") == b"[]"
             served.release(gate)
@@ -40,9 +49,9 @@ class TestDockerAgent:
             "discard": [],
             "keep": [("user", "Hi"), ("assistant", "Hel")],
         }
-        assert served.history("k") == said[policy]
+        assert served.messages("k") == said[policy]
         kinds = {"continue": ["completed"], "discard": [], "keep": ["interrupted"]}
-        assert [each["kind"] for each in served.shown("k")["turns"]] == kinds[policy]
+        assert [each["kind"] for each in served.chat_json("k")["turns"]] == kinds[policy]
 
 
 class TestGoose:
@@ -57,25 +66,25 @@ class TestGoose:
         client = served.client("k")
         way(client, "first")
         running = threads.submit(way, client, "second")
-        served.arrived(gate)
+        served.wait_arrived(gate)
         served.do(served.chat("k").update(title="Renamed", metadata={"tag": "kept"}))
         served.release(gate)
         assert running.result().text == "Two."
-        shown = served.shown("k")
+        shown = served.chat_json("k")
         assert (shown["title"], shown["metadata"]) == ("Renamed", {"tag": "kept"})
-        assert len(served.history("k")) == 4
+        assert len(served.messages("k")) == 4
 
     def test_text_deltas_add_no_rows_to_the_store(self, serve: Serve, tmp_path: Path) -> None:
         path = tmp_path / "chats.db"
         served = serve(["a"] * 2, ["a"] * 500, store=f"sqlite:///{path}")
         client = served.client("k")
-        streamed(client, "zeroth", model="demo")
+        ask_streamed(client, "zeroth", model="demo")
         before = rows_in(path)
-        streamed(client, "first")
+        ask_streamed(client, "first")
         after_two = rows_in(path)
-        assert streamed(client, "second").text == "a" * 500
+        assert ask_streamed(client, "second").text == "a" * 500
         assert rows_in(path) - after_two == after_two - before
-        assert [len(turn["output"]) for turn in served.shown("k")["turns"]] == [1, 1, 1]
+        assert [len(turn["output"]) for turn in served.chat_json("k")["turns"]] == [1, 1, 1]
 
 
 def rows_in(path: Path) -> int:
@@ -96,9 +105,9 @@ class TestOpenclaw:
         gate = Gate()
         served = serve(["One", gate, "."], ["Two."], store=store_url)
         first = threads.submit(way, served.client("new"), "first")
-        served.arrived(gate)
+        served.wait_arrived(gate)
         second = threads.submit(way, served.client("new"), "second")
-        served.queued("new")
+        served.wait_queued("new")
         served.release(gate)
         assert (first.result().state, second.result().state) == (CREATED, CONTINUED)
         assert first.result().conversation == second.result().conversation
@@ -111,7 +120,7 @@ class TestOpenclaw:
         store = f"sqlite:///{tmp_path / 'chats.db'}"
         servers = [serve(otherwise=["Hello."], store=store) for _ in range(2)]
         asking = [
-            threads.submit(whole, served.client("new"), f"{served.url} {number}")
+            threads.submit(ask_whole, served.client("new"), f"{served.url} {number}")
             for number in range(4)
             for served in servers
         ]
@@ -138,11 +147,11 @@ class TestRocketride:
 
         tabs = [threads.submit(tab, name) for name in ("left", "right")]
         answers = [text for each in tabs for text in each.result()]
-        history = served.history("k")
+        history = served.messages("k")
         asked = [text for role, text in history if role == "user"]
         assert sorted(asked[1:]) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(5))
         assert sorted(text for role, text in history[2:] if role == "assistant") == sorted(answers)
-        numbers = [turn["number"] for turn in served.shown("k")["turns"]]
+        numbers = [turn["number"] for turn in served.chat_json("k")["turns"]]
         assert numbers == list(range(1, 12))
         # Each ran on exactly what was there: the model tells how many messages it saw before.
         for number, (_, text) in enumerate(history[3::2], start=1):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import openai
 import pytest
 
-from tests.compat.completions import Way, assistant, both_ways, streamed, user, whole
+from tests.compat.completions import Way, ask_streamed, ask_whole, assistant, both_ways, user
 from tests.compat.conftest import Serve
-from tests.compat.live_server import PATIENCE, Served
+from tests.compat.live_server import PATIENCE, LiveServer
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import StoreFull
 from turnledger.runners.upstream.upstream import Timeouts
@@ -93,9 +93,9 @@ def check_told(error: openai.APIError, failure: Failure, *, in_band: bool) -> No
     assert "secret" not in str(error.body)
 
 
-def check_untouched(served: Served, before: bytes) -> None:
+def check_untouched(served: LiveServer, before: bytes) -> None:
     assert served.turns("k") == before
-    [attempt] = served.shown("k")["attempts"]
+    [attempt] = served.chat_json("k")["attempts"]
     assert attempt["state"] == "failed"
     assert attempt["failure"]["message"]
     [asked] = attempt["input"]
@@ -113,14 +113,14 @@ def test_upstream_failure_leaves_the_history_unchanged_and_a_retry_succeeds(
     before = served.turns("k")
     with pytest.raises(openai.APIError) as problem:
         way(client, "second")
-    check_told(problem.value, failure, in_band=failure.in_band and way is streamed)
+    check_told(problem.value, failure, in_band=failure.in_band and way is ask_streamed)
     check_untouched(served, before)
     told = way(client, "second")
     assert (told.text, told.state) == ("Two.", "continued")
     seen = served.upstream.received[-1].body["messages"]
     assert seen == [user("first"), assistant("One."), user("second")]
     said = [("user", "first"), ("assistant", "One."), ("user", "second"), ("assistant", "Two.")]
-    assert served.history("k") == said
+    assert served.messages("k") == said
 
 
 @both_ways
@@ -136,7 +136,7 @@ def test_unreachable_upstream_leaves_the_history_unchanged(serve: Serve, way: Wa
     check_untouched(served, before)
     served.do(served.upstream.listen())
     assert way(client, "second").text == "Two."
-    assert len(served.history("k")) == 4
+    assert len(served.messages("k")) == 4
 
 
 @pytest.mark.parametrize("script", [[Status(500)], ["Hel", CUT]], ids=["status", "cut"])
@@ -151,7 +151,7 @@ def test_failed_first_turn_leaves_no_turn(
     assert served.turns("k") == b"[]"
     assert way(client, "Hi").text == "Hello."
     assert served.upstream.received[-1].body["messages"] == [user("Hi")]
-    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 def is_known_by_its_transport(failure: Failure) -> bool:
@@ -163,7 +163,7 @@ def is_known_by_its_transport(failure: Failure) -> bool:
 def test_stream_without_finish_reason_outside_a_conversation_is_an_error(serve: Serve, end: End) -> None:
     served = serve(['"finish_reason": "stop"', end])  # a text that only looks like it
     with pytest.raises(openai.APIError) as problem:
-        streamed(served.client(), "Hi")
+        ask_streamed(served.client(), "Hi")
     assert problem.value.code == "malformed_answer"
 
 
@@ -175,13 +175,13 @@ def test_upstream_failure_without_conversation_is_reported(serve: Serve, failure
     served = serve(failure.script(), timeouts=failure.timeouts)
     with pytest.raises(openai.APIError) as problem:
         way(served.client(), "Hi")
-    check_told(problem.value, failure, in_band=failure.in_band and way is streamed)
+    check_told(problem.value, failure, in_band=failure.in_band and way is ask_streamed)
 
 
 def test_error_event_without_a_conversation_is_passed_through(serve: Serve) -> None:
     served = serve(["Hel", Data(ERROR_OBJECT)])
     with pytest.raises(openai.APIError) as problem:
-        streamed(served.client(), "Hi")
+        ask_streamed(served.client(), "Hi")
     assert (problem.value.code, problem.value.message) == ("overloaded", "Overloaded.")
 
 
@@ -199,7 +199,7 @@ def test_unkept_turn_with_a_failing_finish_reason_is_an_error(
 def test_upstream_retry_after_is_passed_on(serve: Serve) -> None:
     served = serve([Status(429, headers={"Retry-After": "7"})])
     with pytest.raises(openai.RateLimitError) as problem:
-        whole(served.client("k"), "Hi")
+        ask_whole(served.client("k"), "Hi")
     assert problem.value.response.headers["retry-after"] == "7"
 
 
@@ -212,20 +212,20 @@ def test_failed_commit_is_answered_as_an_error(serve: Serve, way: Way) -> None:
     served.store.refuse(commit, StoreFull())
     with pytest.raises(openai.APIError) as problem:
         way(client, "second")
-    assert isinstance(problem.value, openai.InternalServerError) is (way is whole)
+    assert isinstance(problem.value, openai.InternalServerError) is (way is ask_whole)
     assert problem.value.code == "store_full"
     check_untouched(served, before)
     assert way(client, "second").text == "Two."
-    assert len(served.history("k")) == 4
+    assert len(served.messages("k")) == 4
 
 
 @pytest.mark.parametrize("policy", ["settle", "keep", "forget"])
 def test_on_failure_policy_decides_the_history_after_a_failed_turn(serve: Serve, policy: str) -> None:
     served = serve(["Hel", CUT], ["Next."])
     with pytest.raises(openai.APIError) as problem:
-        streamed(served.client("k", X_Turn_On_Failure=policy), "Hi")
+        ask_streamed(served.client("k", X_Turn_On_Failure=policy), "Hi")
     assert problem.value.code == "model_unavailable"
     kept = [("user", "Hi"), ("assistant", "Hel")] if policy == "keep" else []
-    assert served.history("k") == kept
-    whole(served.client("k"), "next")
-    assert served.history("k") == [*kept, ("user", "next"), ("assistant", "Next.")]
+    assert served.messages("k") == kept
+    ask_whole(served.client("k"), "next")
+    assert served.messages("k") == [*kept, ("user", "next"), ("assistant", "Next.")]

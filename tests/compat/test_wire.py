@@ -10,9 +10,9 @@ import msgspec
 import openai
 import pytest
 
-from tests.compat.completions import Way, both_ways, streamed, user, whole
+from tests.compat.completions import Way, ask_streamed, ask_whole, both_ways, user
 from tests.compat.conftest import Serve
-from tests.compat.live_server import MODEL, Served
+from tests.compat.live_server import MODEL, LiveServer
 from tests.compat.test_client_tools import TWO_CALLS
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.commit import commit, resolve_doubt
@@ -24,9 +24,9 @@ HI: dict[str, Any] = {"messages": [user("Hi")], "stream": True}
 DONE = "data: [DONE]"
 
 
-def lines_of(served: Served, conversation: str | None, **headers: str) -> list[str]:
+def lines_of(served: LiveServer, conversation: str | None, **headers: str) -> list[str]:
     """The events of a stream; nothing else may stand there, and nothing behind the end."""
-    with served.raw(HI, conversation, **headers) as answer:
+    with served.raw_completion(HI, conversation, **headers) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         text = answer.read().decode()
@@ -54,10 +54,10 @@ def test_stream_consists_of_chunks_and_done(
 def test_response_headers_are_sent_once(serve: Serve) -> None:
     served = serve(["Hello."], ["Hello."])
     for conversation in ("k", None):
-        with served.raw({"messages": [user("Hi")], "stream": True}, conversation) as answer:
+        with served.raw_completion({"messages": [user("Hi")], "stream": True}, conversation) as answer:
             names = [name.lower() for name, _ in answer.headers.raw]
         assert len(set(names)) == len(names)
-    events = served.http.get(f"/api/turns/{served.shown('k')['turns'][0]['id']}/events")
+    events = served.http.get(f"/api/turns/{served.chat_json('k')['turns'][0]['id']}/events")
     assert len(set(events.headers)) == len(events.headers.raw)
     assert events.headers["cache-control"] == "no-store"
 
@@ -65,10 +65,10 @@ def test_response_headers_are_sent_once(serve: Serve) -> None:
 def test_replayed_and_attached_streams_end_with_done(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo.", *TWO_CALLS])
-    with served.raw(HI, "k", Idempotency_Key="i") as running:
+    with served.raw_completion(HI, "k", Idempotency_Key="i") as running:
         lines = running.iter_lines()
         next(lines)
-        with served.raw(HI, "k", Idempotency_Key="i") as attached:
+        with served.raw_completion(HI, "k", Idempotency_Key="i") as attached:
             served.release(gate)
             attached_lines = attached.read().decode()[:-2].split("\n\n")
         running.close()
@@ -90,17 +90,17 @@ def test_error_in_a_stream_is_its_last_event(serve: Serve, conversation: str | N
 
 def test_stream_end_is_sent_after_the_commit(serve: Serve, store_url: str) -> None:
     served = serve(["Hello."], store=store_url)
-    with served.store.hold(commit) as gate, served.raw(HI, "k") as answer:
+    with served.store.hold(commit) as gate, served.raw_completion(HI, "k") as answer:
         lines = answer.iter_lines()
         assert payload(next(lines))["choices"][0]["delta"]["content"] == "Hello."
-        served.arrived(gate)
+        served.wait_arrived(gate)
         assert served.turns("k") == b"[]"
         served.release(gate)
         rest = [line for line in lines if line]
         # The client has the end: whatever it asks now, the turn is there.
         assert rest[-1] == DONE
         assert len(rest) == 2
-    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 def test_stream_with_a_failed_commit_sends_no_end(serve: Serve) -> None:
@@ -116,7 +116,7 @@ def test_answer_is_sent_after_its_commit(serve: Serve, threads: ThreadPoolExecut
     served = serve(["Hello."])
     with served.store.hold(commit) as gate:
         asking = threads.submit(way, served.client("k"), "Hi")
-        served.arrived(gate)
+        served.wait_arrived(gate)
         assert not asking.done()
         served.release(gate)
     assert asking.result().text == "Hello."
@@ -130,7 +130,7 @@ def test_commit_outcome_resolved_in_time_is_answered_normally(
     served = serve(["Hello."], store=store_url)
     served.store.lose_answer(commit, fate)
     assert way(served.client("k"), "Hi").text == "Hello."
-    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 @both_ways
@@ -143,13 +143,13 @@ def test_commit_outcome_that_stays_unknown_is_reported(serve: Serve, way: Way, f
     with pytest.raises(openai.APIError) as problem:
         way(client, "Hi")
     assert problem.value.code == "commit_outcome_unknown"
-    if way is whole:
+    if way is ask_whole:
         assert isinstance(problem.value, openai.InternalServerError)
         assert problem.value.status_code == 503
     served.tend()
     way(client, "next")
     committed = [] if fate is Fate.LOST else [("user", "Hi"), ("assistant", "Hello.")]
-    assert served.history("k") == [*committed, ("user", "next"), ("assistant", "Next.")]
+    assert served.messages("k") == [*committed, ("user", "next"), ("assistant", "Next.")]
 
 
 HELLO = [("user", "Hi"), ("assistant", "Hello.")]
@@ -160,8 +160,8 @@ MARK_ONLY = End(None)
 def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None, **fields: Any) -> Data:
     """A chunk; fields that are None are left out, and others stand first."""
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
-    whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
-    fields = {**fields, **{name: value for name, value in whole.items() if name not in fields}}
+    ask_whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+    fields = {**fields, **{name: value for name, value in ask_whole.items() if name not in fields}}
     return Data(json.dumps({name: value for name, value in fields.items() if value is not None}).encode())
 
 
@@ -205,13 +205,13 @@ def test_stream_in_any_upstream_dialect_is_stored_and_sent_with_the_turn_id(serv
         asked = served.client(name).chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
         with asked as chunks:
             told = list(chunks)
-        [turn] = served.shown(name)["turns"]
+        [turn] = served.chat_json(name)["turns"]
         assert {each.id for each in told} == {turn["id"]}, name
         assert {each.object for each in told} == {"chat.completion.chunk"}, name
         assert {each.model for each in told} == {"m"}, name
         assert "".join(each.choices[0].delta.content or "" for each in told if each.choices) == "Hello.", name
         assert [each.choices[0].finish_reason for each in told if each.choices][-1] == "stop", name
-        assert served.history(name) == HELLO, name
+        assert served.messages(name) == HELLO, name
 
 
 def call_piece(arguments: str) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def test_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation: s
     told = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [said]}
     lines = [f"data: {line}\n".encode() for line in json.dumps(told, indent=2).split("\n")]
     served = serve([b"".join([*lines, b"\n"]), MARK_ONLY])
-    assert streamed(served.client(conversation), "Hi").text == "Hello."
+    assert ask_streamed(served.client(conversation), "Hi").text == "Hello."
 
 
 @pytest.mark.parametrize("name", ["x", "", None, 'a"b/ü', "m", "object"])
@@ -260,9 +260,9 @@ def test_whole_answer_is_sent_with_the_turn_id(serve: Serve, name: str | None) -
     answer = {"object": "chat.completion", "model": "m", "id": name, "created": 1, "choices": [choice]}
     served = serve([Data(json.dumps(answer).encode())])
     told = served.client("k").chat.completions.create(model=MODEL, messages=[user("Hi")])
-    [turn] = served.shown("k")["turns"]
+    [turn] = served.chat_json("k")["turns"]
     assert (told.id, told.model, told.object) == (turn["id"], "m", "chat.completion")
-    assert served.history("k") == HELLO
+    assert served.messages("k") == HELLO
 
 
 @pytest.mark.parametrize("name", ["x", None, 'a"b'])
@@ -272,21 +272,21 @@ def test_surrogate_pair_split_over_chunks_is_stored_as_one_character(serve: Serv
         chunk({"content": "\udf0d"}, "stop", id=name),
     ]
     served = serve([*halves, MARK_ONLY])
-    text = streamed(served.client("k"), "Hi").text
+    text = ask_streamed(served.client("k"), "Hi").text
     assert text.encode("utf-16", "surrogatepass").decode("utf-16") == "Hello 🌍"
-    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello 🌍")]
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello 🌍")]
 
 
 def test_stream_with_a_finish_reason_but_without_done_is_complete(serve: Serve) -> None:
     served = serve(["Hello.", End("stop", done=False)])
-    assert streamed(served.client("k"), "Hi").text == "Hello."
-    assert served.history("k") == HELLO
+    assert ask_streamed(served.client("k"), "Hi").text == "Hello."
+    assert served.messages("k") == HELLO
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "eos_token"])
 def test_finish_reason_is_sent_and_replayed(serve: Serve, reason: str) -> None:
     served = serve(["Hello.", End(reason)], ["Hello.", End(reason)])
-    for number, way in enumerate((whole, streamed)):
+    for number, way in enumerate((ask_whole, ask_streamed)):
         for _ in range(2):
             told = way(served.client("k"), "Hi", extra_headers={"Idempotency-Key": str(number)})
             assert (told.text, told.finish_reason) == ("Hello.", reason)
@@ -296,8 +296,8 @@ def test_finish_reason_is_sent_and_replayed(serve: Serve, reason: str) -> None:
 def test_text_with_any_characters_is_unchanged_in_both_directions(serve: Serve, text: str) -> None:
     served = serve(otherwise=[*text])
     client = served.client("k")
-    for way in (whole, streamed):
+    for way in (ask_whole, ask_streamed):
         assert way(client, text).text == text
-    assert served.history("k") == [("user", text), ("assistant", text)] * 2
+    assert served.messages("k") == [("user", text), ("assistant", text)] * 2
     seen = served.upstream.received[-1].body["messages"]
     assert [each["content"] for each in seen] == [text] * 3

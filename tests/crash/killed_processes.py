@@ -55,7 +55,7 @@ class ProcessStorm:
 
     def _kill(self, slot: int, moment: str) -> None:
         worker = self._workers[slot]
-        worker.hear(moment, self._dice.randint(1, 9))
+        worker.wait_for(moment, self._dice.randint(1, 9))
         worker.kill()
         self.said += worker.said
         # Its next life begins with the ask that this one did not finish: a keyed one is then a retry.

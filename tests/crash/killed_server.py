@@ -22,7 +22,7 @@ from random import Random
 import aiohttp
 
 from tests.crash.promises import check_chain, check_file
-from tests.fork_server import ROOT, Forked
+from tests.fork_server import ROOT, ForkedProcess
 from turnledger import Ledger, Turn
 from turnledger.testing.upstream import ScriptedUpstream
 from turnledger.types import TurnKind
@@ -32,7 +32,7 @@ ANSWER = "".join(WORDS)
 LANES = ("lane-a", "lane-b", "lane-c")
 CLIENTS = 6
 DIED = b"the process that ran it died"
-MOMENTS = ("asked", "heard", "told")
+MOMENTS = ("sent", "streaming", "answered")
 """A request was sent, a part of an answer has come, a whole one has."""
 
 
@@ -55,10 +55,10 @@ class ServerProcess:
             options += ["--upstream", upstream]
         self.errors = folder / "errors"
         with self.errors.open("a") as errors:
-            self.process = Forked(*command, "serve", *options, stderr=errors, env=environment(folder))
+            self.process = ForkedProcess(*command, "serve", *options, stderr=errors, env=environment(folder))
         self.url = ""
 
-    async def announced(self) -> str:
+    async def wait_ready(self) -> str:
         """Wait until it can be asked; return its URL."""
         line = await asyncio.to_thread(self.process.stdout.readline)
         found = re.search(r"http://[\d.]+:\d+", line)
@@ -120,17 +120,17 @@ class Client:
         headers = {"X-Conversation-Id": lane} | ({"Idempotency-Key": token} if keyed else {})
         body = {"model": "any", "messages": [{"role": "user", "content": token}], "stream": stream}
         self._notes.asked.add(token)
-        moment("asked")
+        moment("sent")
         async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
             told = b""
             async for piece in answer.content.iter_any():
                 told += piece
-                moment("heard")
+                moment("streaming")
             if is_retry and DIED in told:
                 return  # it was taken for the attempt that just died, and shares its end
             self._note(token, answer, told, stream=stream)
         self._again = None
-        moment("told")
+        moment("answered")
 
     def _note(self, token: str, answer: aiohttp.ClientResponse, told: bytes, *, stream: bool) -> None:
         if answer.status == 200 and (not stream or told.endswith(b"data: [DONE]\n\n")):
@@ -162,7 +162,7 @@ class Storm:
 
     async def _round(self, upstream: str) -> None:
         server = ServerProcess(self._folder, upstream)
-        url = await server.announced()
+        url = await server.wait_ready()
         kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
 
         def moment(what: str) -> None:
@@ -187,7 +187,7 @@ class Storm:
     async def _last_round(self, upstream: str) -> None:
         """Conversations go on: what was not answered is asked again, and more."""
         server = ServerProcess(self._folder, upstream)
-        url = await server.announced()
+        url = await server.wait_ready()
         async with aiohttp.ClientSession() as session:
             for _ in range(3):
                 await asyncio.gather(*(client.ask(session, url, lambda _: None) for client in self._clients))

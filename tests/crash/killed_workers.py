@@ -46,7 +46,7 @@ class WorkerStorm(Storm):
         async with ScriptedUpstream(otherwise=WORDS, max_received=0) as upstream:
             server = ServerProcess(self._folder, upstream.url, "--workers", str(self._workers))
             try:
-                await self._talk(server, await server.announced(), rounds)
+                await self._talk(server, await server.wait_ready(), rounds)
                 assert await server.end(signal.SIGTERM) == 0, server.errors.read_text()
             finally:
                 server.process.kill()

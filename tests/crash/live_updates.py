@@ -35,7 +35,7 @@ from turnledger.server.routes.events import POSITION
 from turnledger.testing.change_audit import StoredState, find_mismatches, load_all
 
 LANES = [f"lane-{number}" for number in range(6)]
-SAID = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two")
+INPUTS = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two")
 BUSY = ("queue", "queue", "interrupt", "rollback", "reject")
 CLIENTS, FOLLOWERS = 8, 3
 PATIENCE = 60.0
@@ -44,7 +44,7 @@ USUAL = {"chat.created", "turn.running", "turn.committed", "turn.failed"}
 """Changes that every follower must have heard of."""
 
 
-class Told(NamedTuple):
+class ReceivedEvent(NamedTuple):
     """One event as it was heard."""
 
     id: str
@@ -59,7 +59,7 @@ class Follower:
         self._url = url
         self._seal = seal
         self._dice = dice
-        self.heard: list[Told] = []
+        self.received: list[ReceivedEvent] = []
         self.last = ""
         self.gaps = self.connections = self.cut = 0
         self.began = asyncio.Event()
@@ -83,12 +83,12 @@ class Follower:
             async for piece in answer.content.iter_any():
                 *events, unread = (unread + piece).split(b"\n\n")
                 for event in events:
-                    self._hear(event)
+                    self._receive(event)
                 left -= len(events)
                 if left < 0:
                     return
 
-    def _hear(self, event: bytes) -> None:
+    def _receive(self, event: bytes) -> None:
         fields = dict(line.split(b": ", 1) for line in event.split(b"\n"))
         if fields.get(b"event") == b"error":
             return  # it is the last one, and has no id
@@ -98,7 +98,7 @@ class Follower:
         if kind == "gap":
             self.gaps += 1
         elif kind and kind != "start":
-            self.heard.append(Told(self._opened, kind, msgspec.json.decode(fields[b"data"])))
+            self.received.append(ReceivedEvent(self._opened, kind, msgspec.json.decode(fields[b"data"])))
 
     @property
     def _opened(self) -> str:
@@ -141,13 +141,13 @@ class LiveStorm:
                         await asyncio.wait_for(each.began.wait(), PATIENCE)
                     await self._storm(server, url, ledger, session, seconds)
                     position = await self._come_to_rest(ledger)
-                    await self._all_told(position)
+                    await self._wait_all_received(position)
                 finally:
                     for task in following:
                         task.cancel()
                     await asyncio.wait(following)
                 assert [each.gaps for each in self.followers] == [0] * FOLLOWERS
-                return await check_told(ledger, [each.heard for each in self.followers])
+                return await check_received(ledger, [each.received for each in self.followers])
 
     async def _storm(
         self,
@@ -169,7 +169,7 @@ class LiveStorm:
         await asyncio.gather(
             repeat(lambda: self._kill_later(server)),
             *(repeat(lambda: self._over_http(session, url)) for _ in range(CLIENTS)),
-            *(repeat(lambda: self._here(ledger)) for _ in range(CLIENTS // 2)),
+            *(repeat(lambda: self._act_here(ledger)) for _ in range(CLIENTS // 2)),
         )
 
     def _has_seen_enough(self) -> bool:
@@ -178,7 +178,7 @@ class LiveStorm:
             self.kills > 0
             and any(each.cut for each in self.followers)
             and all(each.connections > 1 for each in self.followers)
-            and all({told.kind for told in each.heard} >= USUAL for each in self.followers)
+            and all({told.kind for told in each.received} >= USUAL for each in self.followers)
         )
 
     async def _kill_later(self, server: SeveralWorkers) -> None:
@@ -203,7 +203,11 @@ class LiveStorm:
             "X-Turn-On-Disconnect": dice.choice(("continue", "keep", "discard")),
             "X-Turn-On-Stop": dice.choice(("keep", "discard")),
         }
-        body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": dice.choice(SAID)}]}
+        body = {
+            "model": "demo",
+            "stream": True,
+            "messages": [{"role": "user", "content": dice.choice(INPUTS)}],
+        }
         timeout = aiohttp.ClientTimeout(total=dice.choice((0.1, 0.5, 20.0)))
         self.done["asked"] += 1
         try:
@@ -219,7 +223,7 @@ class LiveStorm:
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             self.done["cut off"] += 1
 
-    async def _here(self, ledger: Ledger) -> None:
+    async def _act_here(self, ledger: Ledger) -> None:
         """Something that a process does which is not killed."""
         acts: list[Callable[[Chat], Awaitable[Any]]] = [
             self._rename,
@@ -291,7 +295,7 @@ class LiveStorm:
                     return position
                 await asyncio.sleep(0.2)
 
-    async def _all_told(self, position: str) -> None:
+    async def _wait_all_received(self, position: str) -> None:
         through = Position.of(position)
         assert through is not None
         async with asyncio.timeout(PATIENCE):
@@ -310,30 +314,30 @@ async def _answer(turn: RunningTurn) -> None:
     turn.emit("Yes.")
 
 
-async def check_told(ledger: Ledger, heard: Sequence[Sequence[Told]]) -> Counter[str]:
+async def check_received(ledger: Ledger, received: Sequence[Sequence[ReceivedEvent]]) -> Counter[str]:
     """Raise AssertionError for what was told wrongly, twice or not; return how often which kind was told."""
     stored = await ledger._process.store.read(load_all, OWNER)
     problems = list(find_mismatches(stored))
     assert problems == [], problems
     changes = {str(change.position): change for change in stored.changes}
     expected = list(changes)
-    for each in heard:
+    for each in received:
         ids = [told.id for told in each]
         assert ids == expected[expected.index(ids[0]) :], "not in order, or not all"
         for told in each:
             change = changes[told.id]
             assert (told.kind, told.data["chat"]) == (change.kind, change.conversation)
             assert told.data.get("turn") == change.turn
-    whole = max(heard, key=len)
+    whole = max(received, key=len)
     assert len(whole) == len(expected), "nobody heard all of it"
     _check_chats(whole, stored)
     return Counter(told.kind for told in whole)
 
 
-def _check_chats(heard: Sequence[Told], stored: StoredState) -> None:
+def _check_chats(received: Sequence[ReceivedEvent], stored: StoredState) -> None:
     """Who goes by the last that he was told of each chat knows how it is."""
     shown: dict[str, dict[str, Any]] = {}
-    for told in heard:
+    for told in received:
         if "revision" in told.data:
             shown.setdefault(told.data["chat"], {}).update(told.data)
     for id, data in shown.items():

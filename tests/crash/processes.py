@@ -12,7 +12,7 @@ from typing import Protocol
 
 import apsw
 
-from tests.fork_server import Forked
+from tests.fork_server import ForkedProcess
 
 PATIENCE = 60.0
 
@@ -24,7 +24,7 @@ class Worker:
     def __init__(self, errors: Path, *command: str) -> None:
         self.errors = errors
         with errors.open("w") as file:
-            self.process = Forked("tests.crash.worker", *command, stderr=file)
+            self.process = ForkedProcess("tests.crash.worker", *command, stderr=file)
         self.said: list[str] = []
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._listener = Thread(target=self._listen, daemon=True)
@@ -35,7 +35,7 @@ class Worker:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
-    def hear(self, word: str, times: int = 1) -> str:
+    def wait_for(self, word: str, times: int = 1) -> str:
         """Wait until it has said a line that begins with this word so many times; return the last."""
         while (line := self._lines.get()) is not None:
             self.said.append(line)
@@ -46,7 +46,7 @@ class Worker:
         self._lines.put(None)  # for `end`
         raise AssertionError(f"it ended and never said {word!r}: {self.errors.read_text()}")
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
@@ -71,7 +71,7 @@ class Worker:
         assert self.end() == -signal.SIGKILL
 
 
-def suspend(process: Forked, database: Path) -> None:
+def suspend(process: ForkedProcess, database: Path) -> None:
     """Stop it while it waits for a write lock at most: stopped with one, it would stop everyone."""
     connection = apsw.Connection(str(database))
     connection.set_busy_timeout(10_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from tests.crash.worker_requests import LANES, RESULT, Ask, last_words, name_of
+from tests.crash.worker_requests import LANES, RESULT, WorkerRequest, last_words, name_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.model.messages.calls import NOT_STARTED, open_calls
@@ -56,14 +56,14 @@ def check_file(folder: Path) -> None:
         connection.close()
 
 
-def check_promises(histories: dict[str, list[Turn]], said: Iterable[str], effects: Path) -> None:
+def check_promises(histories: dict[str, list[Turn]], reported: Iterable[str], effects: Path) -> None:
     """Hold the histories against what workers said and what their tools did."""
     turns = [turn for history in histories.values() for turn in history]
     for history in histories.values():
         check_chain(history)
         assert open_calls([item for turn in history for item in turn.items]) == ()
     done = effects.read_text().splitlines()
-    check_told(turns, list(said), {name.rpartition("/")[0] for name in done})
+    check_acknowledged(turns, list(reported), {name.rpartition("/")[0] for name in done})
     for turn in turns:
         check_turn(turn)
     tokens = Counter(token for turn in turns if (token := token_of(turn)) != PROBE)
@@ -82,16 +82,16 @@ def check_chain(history: list[Turn]) -> None:
     assert [turn.parent for turn in history] == [None, *(turn.id for turn in history)][: len(history)]
 
 
-def check_told(turns: list[Turn], said: list[str], acted: set[str]) -> None:
+def check_acknowledged(turns: list[Turn], reported: list[str], acted: set[str]) -> None:
     """What was acknowledged is there as it was told; what was told as failed is there only as policy says."""
     there = {str(turn.id): (token_of(turn), hashlib.sha256(turn.body).hexdigest()) for turn in turns}
     kinds = {token_of(turn): turn.kind for turn in turns}
-    for line in said:
+    for line in reported:
         word, token, *more = (*line.split(), "")
         if word == "acked":
             assert there.get(more[0]) == (token, more[1]), f"{line} is not there as told"
         elif word in ("failed", "stopped"):
-            is_kept = word == "failed" and Ask.of(token).policy == "keep"
+            is_kept = word == "failed" and WorkerRequest.of(token).policy == "keep"
             left = TurnKind.INTERRUPTED if is_kept else TurnKind.SETTLED if token in acted else None
             assert kinds.get(token) == left, f"{line}, but it is {kinds.get(token)}"
         else:
@@ -104,7 +104,7 @@ def check_turn(turn: Turn) -> None:
     token = token_of(turn)
     if token == PROBE:
         return
-    ask = Ask.of(token)
+    ask = WorkerRequest.of(token)
     calls = [item for item in turn.output if item.is_call]
     if turn.kind is TurnKind.COMPLETED:
         assert calls == ask.calls
@@ -125,7 +125,7 @@ def check_effects(turns: list[Turn], effects: list[str]) -> None:
     items = [item for turn in turns for item in turn.output]
     told = Counter(name_of(item) for item in items if item.is_call)
     assert {name: told[name] for name in effects if told[name] != 1} == {}
-    asks = [Ask.of(token_of(turn)) for turn in turns if token_of(turn) != PROBE]
+    asks = [WorkerRequest.of(token_of(turn)) for turn in turns if token_of(turn) != PROBE]
     reads = {name_of(item) for ask in asks for item in ask.reads}
     for item in items:
         if not item.is_result or name_of(item) in reads:

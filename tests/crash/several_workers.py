@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from tests.crash.killed_server import environment
-from tests.crash.tcp_server import Heard, exchange, request
-from tests.fork_server import Forked
+from tests.crash.tcp_server import PartialResponse, exchange, request
+from tests.fork_server import ForkedProcess
 
 Event = dict[str, Any]
 
@@ -36,9 +36,9 @@ class Line:
         )
         await self._reader.readuntil(b"}")
 
-    async def ask(self, asked: bytes, heard: Heard | None = None) -> Heard:
+    async def ask(self, asked: bytes, heard: PartialResponse | None = None) -> PartialResponse:
         """Send a request, and hear what comes until the connection is closed."""
-        heard = heard or Heard()
+        heard = heard or PartialResponse()
         try:
             self._writer.write(asked)
             while piece := await self._reader.read(65_536):
@@ -56,7 +56,7 @@ class Line:
 class SeveralWorkers:
     """A running server, as it shows itself: its socket, its processes and its log."""
 
-    def __init__(self, process: Forked, store: str) -> None:
+    def __init__(self, process: ForkedProcess, store: str) -> None:
         self.process = process
         self.store = store
         self.port = 0
@@ -81,15 +81,15 @@ class SeveralWorkers:
             self._logged.set()
         pipe.close()
 
-    async def announced(self, workers: int) -> None:
+    async def wait_ready(self, workers: int) -> None:
         """Wait until it can be asked, and has logged so many workers."""
         line = await asyncio.to_thread(self.process.stdout.readline)
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         assert found is not None, (line, self.events, self.other_lines)
         self.port = int(found[1])
-        await self.logged(lambda _: len(self.pids()) == workers)
+        await self.wait_logged(lambda _: len(self.pids()) == workers)
 
-    async def logged(self, is_so: Callable[[list[Event]], Any]) -> Any:
+    async def wait_logged(self, is_so: Callable[[list[Event]], Any]) -> Any:
         """Wait until the log makes it so; return what."""
         while not (found := is_so(self.events)):
             self._logged.clear()
@@ -104,7 +104,7 @@ class SeveralWorkers:
             wanted = {"event": name, **fields}.items()
             return next((each for each in events[after:] if wanted <= each.items()), None)
 
-        found: Event = await self.logged(look)
+        found: Event = await self.wait_logged(look)
         return found
 
     async def line(self, to: Callable[[int], bool] = lambda _: True) -> Line:
@@ -123,7 +123,7 @@ class SeveralWorkers:
         one = await self.line()
         return one, await self.line(lambda worker: worker != one.worker)
 
-    async def get(self, path: str) -> Heard:
+    async def get(self, path: str) -> PartialResponse:
         """The answer of any worker."""
         return await exchange(self.port, request(path, method="GET"))
 
@@ -145,7 +145,7 @@ class SeveralWorkers:
         """To all processes at once, as terminals and service managers do."""
         os.killpg(self.process.pid, number)
 
-    async def all_ended(self) -> int:
+    async def wait_ended(self) -> int:
         """Wait until no process is left, supervisor or worker: none has the log open. The exit code."""
         await self._reading
         return await asyncio.to_thread(self.process.wait)
@@ -166,12 +166,12 @@ async def several_workers(
     command = ["turnledger", "serve", "--port", "0", "--workers", str(workers), "--store", store]
     if upstream is not None:
         command += ["--upstream", upstream]
-    process = Forked(*command, *flags, env=environment(folder))
+    process = ForkedProcess(*command, *flags, env=environment(folder))
     server = SeveralWorkers(process, store)
     try:
-        await server.announced(workers)
+        await server.wait_ready(workers)
         yield server
     finally:
         server.close()
-        await server.all_ended()
+        await server.wait_ended()
         process.close()

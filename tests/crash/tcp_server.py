@@ -24,7 +24,7 @@ from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.stores.memory import MemoryStore
 
 
-class Served:
+class TcpServer:
     """A server that is asked over TCP, and knows when it has come to rest."""
 
     def __init__(self, ledger: Ledger, app: App) -> None:
@@ -53,29 +53,29 @@ class Served:
         self.lost += 1
         self._changed.set()
 
-    async def at_rest(self, connections: int) -> None:
+    async def wait_at_rest(self, connections: int) -> None:
         """Wait until so many connections were lost, and no request is answered any more."""
         await self._until(lambda: self.lost >= connections and not self._open_requests)
 
-    async def all_lost(self, connections: int) -> None:
+    async def wait_all_lost(self, connections: int) -> None:
         """Wait until so many connections were lost."""
         await self._until(lambda: self.lost >= connections)
 
-    async def connected(self, connections: int) -> None:
+    async def wait_connected(self, connections: int) -> None:
         """Wait until so many connections have come."""
         await self._until(lambda: len(self.connections) >= connections)
 
-    async def running(self) -> None:
+    async def wait_running(self) -> None:
         """Wait until a turn runs."""
         while not Host(self.ledger).at_work().running:
             await asyncio.sleep(0)
 
-    async def queued(self, turns: int) -> None:
+    async def wait_queued(self, turns: int) -> None:
         """Wait until so many turns wait for others."""
         while Host(self.ledger).at_work().waiting != turns:
             await asyncio.sleep(0)
 
-    async def answered(self, requests: int = 0) -> None:
+    async def wait_answered(self, requests: int = 0) -> None:
         """Wait until no more requests are open than these."""
         await self._until(lambda: self._open_requests <= requests)
 
@@ -90,7 +90,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(
+async def run_tcp_server(
     model: ChatModel,
     settings: Settings | None = None,
     *,
@@ -99,12 +99,12 @@ async def served(
     limits: Limits | None = None,
     send_buffer: int | None = None,
     listening: socket.socket | None = None,
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[TcpServer]:
     """Serve a model, under the name `demo`, over an empty ledger; at a bound socket, if there is one."""
     async with await Ledger.over(store or MemoryStore(), clock=clock, limits=limits) as ledger:
         settings = settings or Settings()
         app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
-        serving = Served(ledger, app)
+        serving = TcpServer(ledger, app)
         http = bounded_http(settings.limits)
         config = uvicorn.Config(serving, http=http, ws="none", lifespan="off", log_config=None)
         config.load()
@@ -137,7 +137,7 @@ async def served(
             server.close()
             for connection in list(serving.state.connections):
                 connection.transport.abort()
-            await serving.answered()
+            await serving.wait_answered()
 
 
 def request(
@@ -158,7 +158,7 @@ def completion(text: str, *, stream: bool = True, **headers: str) -> bytes:
     return request("/v1/chat/completions", body, **headers)
 
 
-class Heard:
+class PartialResponse:
     """What a client has received so far."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Heard:
         self.is_over = not piece
         self._changed.set()
 
-    async def until(self, condition: Callable[[Heard], bool]) -> None:
+    async def until(self, condition: Callable[[PartialResponse], bool]) -> None:
         """Wait until what was heard makes it true."""
         while not condition(self):
             self._changed.clear()
@@ -226,18 +226,18 @@ class Heard:
         return "".join(delta.get("content") or "" for delta in deltas)
 
 
-async def exchange(port: int, asked: bytes, heard: Heard | None = None) -> Heard:
+async def exchange(port: int, sent: bytes, response: PartialResponse | None = None) -> PartialResponse:
     """Send a request, and hear what comes until the connection is closed."""
-    heard = heard or Heard()
+    response = response or PartialResponse()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            writer.write(asked)
+            writer.write(sent)
             while piece := await reader.read(65_536):
-                heard.take(piece)
+                response.take(piece)
         finally:
             writer.close()
     except ConnectionError:
         pass
-    heard.take(b"")
-    return heard
+    response.take(b"")
+    return response

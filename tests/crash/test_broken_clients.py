@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 import msgspec
 import pytest
 
-from tests.crash.tcp_server import Heard, Served, completion, exchange, request, served
+from tests.crash.tcp_server import PartialResponse, TcpServer, completion, exchange, request, run_tcp_server
 from turnledger.hosting import Host
 from turnledger.model.messages.messages import checked_messages
 from turnledger.model.turn import AttemptState
@@ -47,9 +47,9 @@ def limited(**limits: float) -> Settings:
     return Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
 
 
-def talking(send_wait: float = 60, **limits: float) -> AbstractAsyncContextManager[Served]:
+def talking(send_wait: float = 60, **limits: float) -> AbstractAsyncContextManager[TcpServer]:
     """A server with a talker, whose clients may take so long to read."""
-    return served(Talker(), limited(send_wait=send_wait, **limits), send_buffer=SMALL)
+    return run_tcp_server(Talker(), limited(send_wait=send_wait, **limits), send_buffer=SMALL)
 
 
 def chunk(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
@@ -71,8 +71,8 @@ class SlowClient:
         await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
         await self._loop.sock_sendall(self._socket, asked)
 
-    async def read_all(self) -> Heard:
-        heard = Heard()
+    async def read_all(self) -> PartialResponse:
+        heard = PartialResponse()
         while piece := await self._loop.sock_recv(self._socket, 65_536):
             heard.take(piece)
         self._socket.close()
@@ -103,7 +103,7 @@ async def test_turn_is_committed_while_its_client_reads_none_of_it() -> None:
     async with talking() as serving:
         client = SlowClient()
         await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
-        await serving.running()
+        await serving.wait_running()
         await lane_is_free(serving.port)
         chat = await serving.ledger.conversation(conversation_key="one")
         assert [len(turn.text) for turn in await chat.turns()] == [count * len(PIECE), len(PIECE)]
@@ -120,7 +120,7 @@ async def test_identical_message_during_the_first_answer_is_a_second_turn() -> N
     async with talking() as serving:
         client = SlowClient()
         await client.ask(serving.port, tries[0])
-        await serving.running()
+        await serving.wait_running()
         second = await exchange(serving.port, tries[1])
         first = await client.read_all()
         assert (first.payloads[-1], second.payloads[-1]) == (b"[DONE]", b"[DONE]")
@@ -134,9 +134,9 @@ async def test_client_beyond_the_backlog_is_cut_off_and_can_read_the_turn_again(
     async with talking() as serving:
         client = SlowClient()
         await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
-        await serving.running()
+        await serving.wait_running()
         await lane_is_free(serving.port)
-        await serving.answered()  # nobody waits for the one that was cut off
+        await serving.wait_answered()  # nobody waits for the one that was cut off
         heard = await client.read_all()
         assert not heard.is_whole
         assert b"[DONE]" not in heard.raw
@@ -165,18 +165,20 @@ async def test_client_that_never_reads_the_end_is_dropped() -> None:
     async with talking(send_wait=0) as serving:
         client = SlowClient()
         await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
-        await serving.running()
+        await serving.wait_running()
         await lane_is_free(serving.port)
-        await serving.answered()
+        await serving.wait_answered()
         client.leave()
-        await serving.all_lost(2)
+        await serving.wait_all_lost(2)
 
 
 async def test_event_reader_that_stops_reading_does_not_block_the_turn() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
         asking = asyncio.create_task(
-            exchange(serving.port, completion(str(count), X_Conversation_Id="one"), asked := Heard())
+            exchange(
+                serving.port, completion(str(count), X_Conversation_Id="one"), asked := PartialResponse()
+            )
         )
         await asked.until(lambda heard: "x-turn-id" in heard.headers)
         client = SlowClient()
@@ -197,9 +199,9 @@ def quick() -> DemoModel:
     return DemoModel(pace=0, slow_pace=0, patience=3600)
 
 
-async def trickle(serving: Served, first: bytes, drop: bytes) -> Heard:
+async def trickle(serving: TcpServer, first: bytes, drop: bytes) -> PartialResponse:
     """Send something, and then more of it, drop by drop, for as long as the server takes it."""
-    heard = Heard()
+    heard = PartialResponse()
     # A bare socket: a stream that cannot send any more would not read, either, what was said before that.
     with socket.create_connection(("127.0.0.1", serving.port)) as connection:
         connection.setblocking(False)
@@ -215,44 +217,44 @@ async def trickle(serving: Served, first: bytes, drop: bytes) -> Heard:
 
 
 async def test_idle_connection_is_closed() -> None:
-    async with served(quick(), limited(idle_wait=SOON)) as serving:
+    async with run_tcp_server(quick(), limited(idle_wait=SOON)) as serving:
         heard = await exchange(serving.port, b"")
         assert heard.raw == b""
-        await serving.at_rest(1)
+        await serving.wait_at_rest(1)
 
 
 async def test_headers_sent_too_slowly_are_answered_408() -> None:
-    async with served(quick(), limited(head_wait=SOON)) as serving:
+    async with run_tcp_server(quick(), limited(head_wait=SOON)) as serving:
         heard = await trickle(serving, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ", b"x")
         assert heard.status == 408
         assert heard.is_whole
-        await serving.at_rest(1)
+        await serving.wait_at_rest(1)
 
 
 async def test_empty_lines_instead_of_a_request_close_the_connection() -> None:
-    async with served(quick(), limited(head_wait=SOON)) as serving:
+    async with run_tcp_server(quick(), limited(head_wait=SOON)) as serving:
         assert (await trickle(serving, b"", b"\r\n")).raw == b""
-        await serving.at_rest(1)
+        await serving.wait_at_rest(1)
 
 
 async def test_refused_body_sent_slowly_is_not_awaited() -> None:
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     settings = Settings(limits=ServerLimits(head_wait=SOON, body_bytes=10))
-    async with served(quick(), settings) as serving:
+    async with run_tcp_server(quick(), settings) as serving:
         heard = await trickle(serving, f"{head}Content-Length: 100000000\r\n\r\n".encode(), b"x")
         assert heard.status == 413
         assert heard.is_whole
-        await serving.at_rest(1)
+        await serving.wait_at_rest(1)
 
 
 async def test_request_sent_byte_by_byte_in_time_is_answered() -> None:
-    async with served(quick()) as serving:
+    async with run_tcp_server(quick()) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in completion("Hello", X_Conversation_Id="one"):
             writer.write(bytes([byte]))
             await asyncio.sleep(0)
-        heard = Heard()
+        heard = PartialResponse()
         while piece := await reader.read(65_536):
             heard.take(piece)
         writer.close()
@@ -266,7 +268,7 @@ async def test_body_in_one_byte_chunks_is_read() -> None:
     head, body = whole.split(b"\r\n\r\n", 1)
     lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    async with served(quick()) as serving:
+    async with run_tcp_server(quick()) as serving:
         asked = b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b""]) + chunks
         heard = await exchange(serving.port, asked)
         assert b"You said" in heard.body
@@ -274,15 +276,15 @@ async def test_body_in_one_byte_chunks_is_read() -> None:
 
 async def test_body_sent_too_slowly_is_answered_408() -> None:
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    async with served(quick(), limited(body_wait=SOON)) as serving:
+    async with run_tcp_server(quick(), limited(body_wait=SOON)) as serving:
         heard = await exchange(serving.port, f"{head}Content-Length: 100\r\n\r\n{{".encode())
         assert heard.status == 408
         assert b"body_too_slow" in heard.body
-        await serving.at_rest(1)
+        await serving.wait_at_rest(1)
 
 
 async def test_disconnect_of_a_pipelining_client_ends_its_first_request() -> None:
-    async with served(quick()) as serving:
+    async with run_tcp_server(quick()) as serving:
         asked = completion("/stall after 2", X_Conversation_Id="one", X_Turn_On_Disconnect="keep")
         asked = asked.replace(b"Connection: close\r\n", b"")
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
@@ -296,7 +298,7 @@ async def test_disconnect_of_a_pipelining_client_ends_its_first_request() -> Non
         for connection in serving.state.connections:
             connection.transport.write(b"x")
             connection.transport.resume_reading()
-        await serving.at_rest(1)
+        await serving.wait_at_rest(1)
         chat = await serving.ledger.conversation(conversation_key="one")
         assert [turn.text for turn in await chat.turns()] == ["You said"]
 
@@ -322,8 +324,8 @@ async def test_client_cut_off_for_its_backlog_counts_as_disconnected_at_once(pol
         client = SlowClient()
         headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": policy}
         await client.ask(serving.port, completion(str(10**9), **headers))
-        await serving.running()
-        await serving.at_rest(1)
+        await serving.wait_running()
+        await serving.wait_at_rest(1)
         client.leave()
         chat = await serving.ledger.conversation(conversation_key="one")
         turns, asides = await chat.turns(), await chat.attempts()
@@ -345,10 +347,10 @@ async def test_client_cut_off_for_its_backlog_notices_while_the_turn_runs() -> N
                     await asyncio.Event().wait()
 
     count = 3 * BACKLOG // len(PIECE)
-    async with served(Endless(), limited(send_wait=3600), send_buffer=SMALL) as serving:
+    async with run_tcp_server(Endless(), limited(send_wait=3600), send_buffer=SMALL) as serving:
         client = SlowClient()
         await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
-        await serving.all_lost(1)
+        await serving.wait_all_lost(1)
         assert Host(serving.ledger).at_work().running == 1
         heard = await client.read_all()
         assert not heard.is_whole
@@ -362,8 +364,8 @@ async def test_client_that_stops_reading_is_cut_off_after_the_send_timeout(key: 
     async with talking(send_wait=SOON) as serving:
         client = SlowClient()
         await client.ask(serving.port, completion(str(count), **key))
-        await serving.connected(1)
-        await serving.at_rest(1)
+        await serving.wait_connected(1)
+        await serving.wait_at_rest(1)
         client.leave()
 
 
@@ -375,7 +377,7 @@ async def test_event_reader_that_stops_reading_is_cut_off_after_the_send_timeout
         await client.ask(
             serving.port, request(f"/api/turns/{asked.headers['x-turn-id']}/events", method="GET")
         )
-        await serving.at_rest(2)
+        await serving.wait_at_rest(2)
         client.leave()
 
 
@@ -386,12 +388,12 @@ async def test_unread_rest_of_a_complete_answer_is_dropped_after_the_send_timeou
         client = SlowClient()
         asked = completion("5", stream=True).replace(b"Connection: close\r\n", close.encode())
         await client.ask(serving.port, asked)
-        await serving.at_rest(1)
+        await serving.wait_at_rest(1)
         client.leave()
 
 
 async def test_http_1_0_answer_is_sent_without_chunked_encoding() -> None:
-    async with served(quick(), Settings(insecure=True)) as serving:
+    async with run_tcp_server(quick(), Settings(insecure=True)) as serving:
         for stream in (True, False):
             asked = completion("Hello", stream=stream).replace(b"HTTP/1.1", b"HTTP/1.0")
             heard = await exchange(serving.port, asked)
@@ -406,7 +408,7 @@ async def test_http_1_0_answer_is_sent_without_chunked_encoding() -> None:
 
 
 async def test_http_1_0_client_is_sent_no_100_continue() -> None:
-    async with served(quick(), Settings(insecure=True)) as serving:
+    async with run_tcp_server(quick(), Settings(insecure=True)) as serving:
         asked = completion("Hello", stream=False, Expect="100-continue")
         assert b"100 Continue" in (await exchange(serving.port, asked)).raw
         asked = asked.replace(b"HTTP/1.1", b"HTTP/1.0")
@@ -426,14 +428,14 @@ def may_vanish() -> bool:
 @pytest.mark.skipif(not may_vanish(), reason="needs the right to drop a connection without a word")
 async def test_client_on_a_vanished_machine_is_detected_by_keepalive(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 1}
-    monkeypatch.setattr(listening_module, "VANISHED", soon)
+    monkeypatch.setattr(listening_module, "KEEPALIVE_OPTIONS", soon)
     with bind(Settings(port=0)) as listening:
-        async with served(quick(), listening=listening) as serving:
+        async with run_tcp_server(quick(), listening=listening) as serving:
             client = SlowClient()
             headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": "discard"}
             await client.ask(serving.port, completion("/stall after 2", **headers))
             await client.read_until(b" said")  # nothing more is sent to it
             client.vanish()
-            await serving.at_rest(1)
+            await serving.wait_at_rest(1)
             chat = await serving.ledger.conversation(conversation_key="one")
             assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.DISCARDED]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.crash.tcp_server import Heard, Served, completion, exchange, request, served
+from tests.crash.tcp_server import PartialResponse, TcpServer, completion, exchange, request, run_tcp_server
 from turnledger import Turn
 from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import begin
@@ -31,12 +31,12 @@ class Pace:
 
     def __init__(self) -> None:
         self.noticed: Callable[[], Awaitable[None]] | None = None
-        self.heard = Heard()
+        self.heard = PartialResponse()
         self.stops_after_cut = False
         self.words = 0
 
-    def begin(self, *, stops_after_cut: bool) -> Heard:
-        self.heard, self.words, self.stops_after_cut = Heard(), 0, stops_after_cut
+    def begin(self, *, stops_after_cut: bool) -> PartialResponse:
+        self.heard, self.words, self.stops_after_cut = PartialResponse(), 0, stops_after_cut
         return self.heard
 
     async def sleep(self, _: float) -> None:
@@ -53,11 +53,11 @@ class Pace:
 class Stage:
     """A server behind a proxy, and a model that goes as fast as its client hears."""
 
-    def __init__(self, served: Served, proxy: FaultProxy, pace: Pace) -> None:
-        self.served = served
+    def __init__(self, run_tcp_server: TcpServer, proxy: FaultProxy, pace: Pace) -> None:
+        self.served = run_tcp_server
         self.proxy = proxy
         self.pace = pace
-        pace.noticed = lambda: served.all_lost(proxy.connections)
+        pace.noticed = lambda: run_tcp_server.all_lost(proxy.connections)
         self._asked = 0
 
     async def ask(
@@ -68,7 +68,7 @@ class Stage:
         stream: bool = True,
         key: str | None = None,
         retry: int | None = None,
-    ) -> tuple[Heard, str]:
+    ) -> tuple[PartialResponse, str]:
         """Ask, in a conversation of its own unless it is named; return what was heard once the server is at
         rest, and its key."""
         self._asked += 1
@@ -79,7 +79,7 @@ class Stage:
         if retry is not None:
             headers["X_Stainless_Retry_Count"] = str(retry)
         await exchange(self.proxy.port, completion(QUESTION, stream=stream, **headers), heard)
-        await self.served.at_rest(self.proxy.connections)
+        await self.served.wait_at_rest(self.proxy.connections)
         return heard, key
 
     async def history(self, key: str) -> list[Turn]:
@@ -99,7 +99,7 @@ class Stage:
 async def stage(store: Store | None = None) -> AsyncIterator[Stage]:
     pace = Pace()
     model = DemoModel(sleep=pace.sleep, now=lambda: 0)
-    async with served(model, store=store) as serving, FaultProxy(serving.port) as proxy:
+    async with run_tcp_server(model, store=store) as serving, FaultProxy(serving.port) as proxy:
         yield Stage(serving, proxy, pace)
 
 
@@ -147,7 +147,7 @@ async def test_stream_cut_anywhere_leaves_a_turn_according_to_policy(policy: str
         )
 
 
-def check_cut(policy: str, heard: Heard, turns: list[Turn], *, is_finished: bool) -> str:
+def check_cut(policy: str, heard: PartialResponse, turns: list[Turn], *, is_finished: bool) -> str:
     """Hold the history against what its client had heard when it was cut off; say what became of it."""
     if policy == "continue" or is_finished:
         (turn,) = turns
@@ -209,7 +209,7 @@ async def test_disconnect_while_a_turn_begins_follows_the_policy(policy: str, ki
             asking = asyncio.create_task(on.ask(None, policy))
             await gate.arrived()
             on.proxy.cut()
-            await on.served.all_lost(1)
+            await on.served.wait_all_lost(1)
             gate.release()
         _, key = await asking
         assert [turn.kind for turn in await on.history(key)] == kinds
@@ -224,28 +224,28 @@ async def test_disconnect_while_a_turn_is_queued_follows_the_policy(policy: str,
         await gate.arrived()
         headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": policy}
         waiting = asyncio.create_task(exchange(proxy.port, completion("2", **headers)))
-        await serving.queued(1)
+        await serving.wait_queued(1)
         proxy.cut()
         assert (await waiting).raw == b""
-        await serving.all_lost(1)
+        await serving.wait_all_lost(1)
         if policy != "continue":
-            await serving.queued(0)
+            await serving.wait_queued(0)
         gate.release()
         assert (await direct).payloads[-1] == b"[DONE]"
-        await serving.at_rest(2)
+        await serving.wait_at_rest(2)
         chat = await serving.ledger.conversation(conversation_key="one")
         assert [turn.input[0].text for turn in await chat.turns()] == texts
 
 
 @asynccontextmanager
-async def held(gate: Gate) -> AsyncIterator[tuple[Served, FaultProxy]]:
+async def held(gate: Gate) -> AsyncIterator[tuple[TcpServer, FaultProxy]]:
     """A server whose model says one word and waits at the gate."""
 
     async def sleep(_: float) -> None:
         await gate.pass_through()
 
     model = DemoModel(sleep=sleep, now=lambda: 0)
-    async with served(model) as serving, FaultProxy(serving.port) as proxy:
+    async with run_tcp_server(model) as serving, FaultProxy(serving.port) as proxy:
         yield serving, proxy
 
 
@@ -276,20 +276,20 @@ async def test_event_reader_cut_anywhere_resumes_without_gap_or_duplicate() -> N
 async def test_event_reader_of_a_running_turn_resumes_after_a_cut() -> None:
     gate = Gate()
     async with held(gate) as (serving, proxy):
-        heard = Heard()
+        heard = PartialResponse()
         asking = asyncio.create_task(exchange(proxy.port, completion("1", X_Conversation_Id="one"), heard))
         await heard.until(lambda heard: bool(heard.payloads))
         turn = heard.headers["x-turn-id"]
-        early = Heard()
+        early = PartialResponse()
         asked = request(f"/api/turns/{turn}/events", method="GET")
         reading = asyncio.create_task(exchange(proxy.port, asked, early))
         await early.until(lambda heard: bool(heard.payloads))
         proxy.cut()
         await asyncio.gather(asking, reading)
-        await serving.all_lost(2)
+        await serving.wait_all_lost(2)
         assert early.body.count(b"id: ") == 1
         rest = asyncio.create_task(read_on(proxy.port, turn, "1"))
-        await serving.connected(3)
+        await serving.wait_connected(3)
         gate.release()
         told = [number for number, _ in await rest]
         assert told == [str(number + 2) for number in range(len(told))]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.crash.deletion_worker import LIMITS, TURNS, made
-from tests.fork_server import Forked
+from tests.fork_server import ForkedProcess
 from turnledger import Chat, Ledger, errors
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
@@ -61,7 +61,7 @@ async def test_kill_during_delete_restore_or_purge_leaves_each_chat_before_or_af
 
 def lived(folder: Path, seed: str, lines: int) -> list[str]:
     """What a process said until it was killed, after so many lines, wherever it was by then."""
-    with Forked("tests.crash.deletion_worker", str(folder), seed) as process:
+    with ForkedProcess("tests.crash.deletion_worker", str(folder), seed) as process:
         said = [process.stdout.readline().rstrip() for _ in range(lines)]
         process.kill()
         said += [line.rstrip() for line in process.stdout if line.endswith("\n")]

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.fork_server import Forked
+from tests.fork_server import ForkedProcess
 from turnledger import Ledger, Limits
 from turnledger.errors import StoreError
 from turnledger.model.transfer import ImportOutcome
@@ -55,7 +55,7 @@ async def exported(url: str) -> list[bytes]:
 
 def import_and_die(url: str, file: Path, after: int) -> None:
     """Import in a process of its own, which is killed when it has told of so many chats."""
-    with Forked("turnledger", "chats", "import", str(file), "--store", url) as process:
+    with ForkedProcess("turnledger", "chats", "import", str(file), "--store", url) as process:
         for _ in range(after):
             assert process.stdout.readline().startswith("line ")
         process.send_signal(signal.SIGKILL)

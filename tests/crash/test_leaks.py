@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from tests.crash.tcp_server import Heard, Served, completion, exchange, request, served
+from tests.crash.tcp_server import PartialResponse, TcpServer, completion, exchange, request, run_tcp_server
 from tests.unit.server.processes import started
 from turnledger import Limits
 from turnledger.engine.turn.block import TurnBlock
@@ -163,7 +163,7 @@ async def never_reads(port: int, key: str) -> None:
 async def follows_events_and_leaves(port: int, key: str) -> None:
     headers = {"X_Conversation_Id": key, "X_Turn_On_Disconnect": "discard"}
     asking = asyncio.create_task(
-        exchange(port, completion("/stall after 2", **headers), asked := Heard()), name="asks"
+        exchange(port, completion("/stall after 2", **headers), asked := PartialResponse()), name="asks"
     )
     await asked.until(lambda heard: "x-turn-id" in heard.headers)
     turn = asked.headers["x-turn-id"]
@@ -209,7 +209,7 @@ class Held(NamedTuple):
     objects: dict[str, int]
 
 
-def held(serving: Served) -> Held:
+def held(serving: TcpServer) -> Held:
     gc.collect()
     alive = Counter(type(each) for each in gc.get_objects())
     timers = [each for each in asyncio.get_running_loop()._scheduled if not each.cancelled()]  # type: ignore[attr-defined]
@@ -226,8 +226,8 @@ def held(serving: Served) -> Held:
     )
 
 
-async def come_to_rest(serving: Served) -> None:
-    await serving.at_rest(len(serving.connections))
+async def come_to_rest(serving: TcpServer) -> None:
+    await serving.wait_at_rest(len(serving.connections))
     while any(Host(serving.ledger).at_work()):
         await asyncio.sleep(0)
     while passing := [task for task in asyncio.all_tasks() if task.get_name() in PASSING]:
@@ -246,7 +246,7 @@ async def test_clients_of_every_kind_leave_no_objects_in_the_server() -> None:
     gc.freeze()  # each look passes by what other tests have imported
     model = DemoModel(pace=0, slow_pace=0, patience=3600)
     settings = Settings(limits=LIMITS, insecure=True)
-    async with served(model, settings, limits=Limits(flush_every=0.01)) as serving:
+    async with run_tcp_server(model, settings, limits=Limits(flush_every=0.01)) as serving:
         for behave in BEHAVIOURS:
             name = behave.__name__
             await behave(serving.port, f"{name}-first")  # what is made once is made now
@@ -261,7 +261,7 @@ async def test_clients_of_every_kind_leave_no_objects_in_the_server() -> None:
 
 async def test_lane_is_free_after_clients_of_every_kind() -> None:
     model = DemoModel(pace=0, slow_pace=0, patience=3600)
-    async with served(model, Settings(limits=LIMITS, insecure=True)) as serving:
+    async with run_tcp_server(model, Settings(limits=LIMITS, insecure=True)) as serving:
         for behave in BEHAVIOURS:
             await behave(serving.port, "one")
         await reads_all(serving.port, "one")

@@ -24,11 +24,11 @@ BEATS = 1.2
 
 async def test_waiter_gets_the_lane_of_a_killed_holder(start: Start, tmp_path: Path) -> None:
     holder = start("hold", "lane", "commit")
-    holder.hear("holding")
+    holder.wait_for("holding")
     waiter = start("wait-without-time", "lane", lease_time=0.4)
-    waiter.hear("queued")
+    waiter.wait_for("queued")
     holder.kill()
-    acknowledged = waiter.hear("acked").split()
+    acknowledged = waiter.wait_for("acked").split()
     assert waiter.end() == 0
     histories = await recovered(tmp_path, ["lane"])
     settled, taken, *_ = histories["lane"]
@@ -43,7 +43,7 @@ async def test_process_that_ends_without_closing_its_ledger_loses_no_turn(
     said: list[str] = []
     told = {number: start("loop", 2, number, 0, 0) for number in (signal.SIGINT, signal.SIGTERM)}
     for number, worker in told.items():
-        worker.hear("acked", 10)
+        worker.wait_for("acked", 10)
         worker.send(number)
         assert worker.end() == -number
         said += worker.said
@@ -60,15 +60,15 @@ async def test_suspended_holder_that_was_superseded_cannot_write(start: Start, t
     }
     holders = {lane: start(hold, lane, then, lease_time=BEATS) for lane, (hold, then) in cases.items()}
     for holder in holders.values():
-        holder.hear("holding")
+        holder.wait_for("holding")
         suspend(holder.process, tmp_path / "chats.db")
     others = {lane: start("wait", lane, lease_time=BEATS) for lane in cases}
-    acknowledged = {lane: other.hear("acked").split()[2] for lane, other in others.items()}
+    acknowledged = {lane: other.wait_for("acked").split()[2] for lane, other in others.items()}
     assert [other.end() for other in others.values()] == [0] * 4
     for lane, holder in holders.items():
         holder.send(signal.SIGCONT)
-        holder.tell("go")
-        assert holder.hear("refused") == "refused held Superseded", lane
+        holder.send_line("go")
+        assert holder.wait_for("refused") == "refused held Superseded", lane
         assert holder.end() == 0
 
     for lane, history in (await recovered(tmp_path, list(cases))).items():
@@ -85,11 +85,11 @@ async def test_suspended_holder_that_was_superseded_cannot_write(start: Start, t
 
 async def test_suspended_holder_that_was_not_superseded_commits(start: Start, tmp_path: Path) -> None:
     holder = start("hold", "lane", "act", lease_time=0.05)
-    holder.hear("holding")
+    holder.wait_for("holding")
     suspend(holder.process, tmp_path / "chats.db")
     holder.send(signal.SIGCONT)
-    holder.tell("go")
-    acknowledged = holder.hear("acked").split()
+    holder.send_line("go")
+    acknowledged = holder.wait_for("acked").split()
     assert holder.end() == 0
     history = (await recovered(tmp_path, ["lane"]))["lane"]
     assert history[0].id == acknowledged[2]
@@ -111,47 +111,47 @@ def three() -> Iterator[list[Worker]]:
 
 def asked(worker: Worker, what: str, lane: str, token: str) -> str:
     """Have a turn started; return its id."""
-    worker.tell(f"{what} {lane} {token}")
-    return worker.hear("asking").split()[2]
+    worker.send_line(f"{what} {lane} {token}")
+    return worker.wait_for("asking").split()[2]
 
 
 def in_line(worker: Worker, lane: str, token: str) -> str:
     """Have a turn started that finds the lane busy; return its id when it waits for a bell."""
     turn = asked(worker, "ask", lane, token)
-    worker.hear("queued", times=2)
+    worker.wait_for("queued", times=2)
     return turn
 
 
 def end(*workers: Worker) -> None:
     for worker in workers:
-        worker.tell("end")
+        worker.send_line("end")
         assert worker.end() == 0, worker.errors.read_text()
 
 
 def test_running_turn_stopped_by_another_process_is_kept_and_the_queue_continues(three: list[Worker]) -> None:
     holder, waiter, stopper = three
     turn = asked(holder, "hold", "one", "q0")
-    holder.hear("running")
+    holder.wait_for("running")
     in_line(waiter, "one", "q1")
-    stopper.tell(f"stop one {turn}")
-    assert stopper.hear("ended") == f"ended {turn} kept"
-    assert holder.hear("stopped") == "stopped q0 kept"
-    assert waiter.hear("done") == "done q1"
+    stopper.send_line(f"stop one {turn}")
+    assert stopper.wait_for("ended") == f"ended {turn} kept"
+    assert holder.wait_for("stopped") == "stopped q0 kept"
+    assert waiter.wait_for("done") == "done q1"
 
 
 def test_queued_turn_stopped_by_another_process_is_discarded_behind_the_first(three: list[Worker]) -> None:
     holder, waiter, stopper = three
     held = asked(holder, "hold", "two", "q2")
-    holder.hear("running")
+    holder.wait_for("running")
     in_line(waiter, "two", "q3")
     second = in_line(waiter, "two", "q4")
-    stopper.tell(f"stop two {second}")
-    assert stopper.hear("ended") == f"ended {second} discarded"
-    assert waiter.hear("stopped") == "stopped q4 discarded"
+    stopper.send_line(f"stop two {second}")
+    assert stopper.wait_for("ended") == f"ended {second} discarded"
+    assert waiter.wait_for("stopped") == "stopped q4 discarded"
     assert not any(line.startswith(("running q3", "running q4")) for line in waiter.said)
-    stopper.tell(f"stop two {held}")
-    assert waiter.hear("done") == "done q3"
-    stopper.hear("ended")
+    stopper.send_line(f"stop two {held}")
+    assert waiter.wait_for("done") == "done q3"
+    stopper.wait_for("ended")
 
 
 def test_turn_can_be_stopped_by_another_process_at_its_begin(three: list[Worker]) -> None:
@@ -159,25 +159,25 @@ def test_turn_can_be_stopped_by_another_process_at_its_begin(three: list[Worker]
     holder, _, stopper = three
     for number in range(10):
         turn = asked(holder, "hold", "three", f"r{number}")
-        stopper.tell(f"stop three {turn}")
-        answer = stopper.hear("ended").split()[2]
+        stopper.send_line(f"stop three {turn}")
+        answer = stopper.wait_for("ended").split()[2]
         if answer == "None":  # it came before there was anything to stop
-            holder.hear("running")
-            stopper.tell(f"stop three {turn}")
-            answer = stopper.hear("ended").split()[2]
+            holder.wait_for("running")
+            stopper.send_line(f"stop three {turn}")
+            answer = stopper.wait_for("ended").split()[2]
         assert answer == "kept"
-        assert holder.hear("stopped") == f"stopped r{number} kept"
+        assert holder.wait_for("stopped") == f"stopped r{number} kept"
 
 
 def test_stop_of_a_turn_in_a_hung_process_succeeds(start: Start, tmp_path: Path) -> None:
     holder, stopper = start("obey", lease_time=BEATS), start("obey", lease_time=BEATS)
     turn = asked(holder, "hold", "lane", "q0")
-    holder.hear("running")
+    holder.wait_for("running")
     suspend(holder.process, tmp_path / "chats.db")
-    stopper.tell(f"stop lane {turn}")
-    assert stopper.hear("ended") == f"ended {turn} kept"
-    stopper.tell("ask lane q1")
-    stopper.hear("done")
+    stopper.send_line(f"stop lane {turn}")
+    assert stopper.wait_for("ended") == f"ended {turn} kept"
+    stopper.send_line("ask lane q1")
+    stopper.wait_for("done")
     holder.send(signal.SIGCONT)
-    assert holder.hear("superseded") == "superseded q0"
+    assert holder.wait_for("superseded") == "superseded q0"
     end(holder, stopper)

@@ -21,7 +21,7 @@ from threading import Event, Thread
 import apsw
 import pytest
 
-from tests.fork_server import Forked
+from tests.fork_server import ForkedProcess
 from tests.unit.server.processes import ROOT, ServerProcess, started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="disks are filled in the way of Linux")
@@ -196,7 +196,7 @@ def test_workers_whose_wal_index_is_removed_refuse_turns_and_lose_none(tmp_path:
         assert readiness(server) == (200, "ready")
         say(server, "Again", "chat 0")
         server.end(signal.SIGTERM)
-    with Forked("turnledger", "check", "--store", f"sqlite:///{store}") as checking:
+    with ForkedProcess("turnledger", "check", "--store", f"sqlite:///{store}") as checking:
         assert checking.communicate()[1] == ""
         assert checking.returncode == 0
     connection = apsw.Connection(str(store))

@@ -14,7 +14,7 @@ import msgspec
 from tests.crash.killed_server import ServerProcess
 from tests.crash.processes import suspend
 from tests.crash.promises import check_chain
-from tests.crash.tcp_server import Heard, completion, exchange, request
+from tests.crash.tcp_server import PartialResponse, completion, exchange, request
 from turnledger import Chat, Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
@@ -27,13 +27,13 @@ SHORT_LEASE = ("tests.tuned_cli", "lease_time=1.2")
 @asynccontextmanager
 async def streaming(
     folder: Path, gate: Gate, *flags: str
-) -> AsyncIterator[tuple[ServerProcess, Heard, asyncio.Task[Heard]]]:
+) -> AsyncIterator[tuple[ServerProcess, PartialResponse, asyncio.Task[PartialResponse]]]:
     """A server in the middle of an answer, which its upstream goes on with when the gate opens."""
     async with ScriptedUpstream(["Hel", gate, "lo"], otherwise=["Again"]) as upstream:
         server = ServerProcess(folder, upstream.url, *flags)
         try:
-            port = port_of(await server.announced())
-            heard = Heard()
+            port = port_of(await server.wait_ready())
+            heard = PartialResponse()
             asked = completion("Hi", X_Conversation_Id="one")
             asking = asyncio.create_task(exchange(port, asked, heard))
             await heard.until(lambda heard: heard.text == "Hel")
@@ -91,7 +91,7 @@ async def test_repeated_sighup_lets_a_running_turn_complete(tmp_path: Path) -> N
 
 async def test_sigterm_after_the_grace_period_ends_the_stream_and_fails_the_turn(tmp_path: Path) -> None:
     async with streaming(tmp_path, Gate(), "--grace", "0") as (server, heard, asking):
-        reader = Heard()
+        reader = PartialResponse()
         follow = request(f"/api/turns/{heard.headers['x-turn-id']}/events", method="GET")
         reading = asyncio.create_task(exchange(port_of(server.url), follow, reader))
         await reader.until(lambda heard: b"text.delta" in heard.body)
@@ -128,8 +128,8 @@ async def test_paused_server_that_lost_its_lane_reports_an_error_and_commits_no_
     async with ScriptedUpstream(*scripts, otherwise=["Third"]) as upstream:
         paused, other = (ServerProcess(tmp_path, upstream.url, command=SHORT_LEASE) for _ in range(2))
         try:
-            port, other_port = [port_of(await each.announced()) for each in (paused, other)]
-            heard = Heard()
+            port, other_port = [port_of(await each.wait_ready()) for each in (paused, other)]
+            heard = PartialResponse()
             asking = asyncio.create_task(exchange(port, completion("First", X_Conversation_Id="one"), heard))
             await heard.until(lambda heard: heard.text == "Too")
             suspend(paused.process, tmp_path / "chats.db")

@@ -42,7 +42,7 @@ def endings(mark: Markers) -> Iterable[list[Step]]:
 async def test_unkept_turn_leaves_no_byte_on_disk_and_kept_turns_are_found(tmp_path: Path) -> None:
     async with ScriptedUpstream(max_received=0) as upstream, aiohttp.ClientSession() as session:
         mark, server = Markers(), Server(tmp_path, upstream.url)
-        await server.announced()
+        await server.wait_ready()
         try:
             for no in ({"X_Conversation_Scope": "desk"}, {"X_Conversation_Keep": "no"}):
                 await answer_all(session, server.url, upstream, mark, no)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.crash.several_workers import Line, SeveralWorkers, several_workers
-from tests.crash.tcp_server import Heard, completion, request
+from tests.crash.tcp_server import PartialResponse, completion, request
 from turnledger import Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
@@ -30,9 +30,9 @@ class Streaming:
         self.upstream = upstream
         self.here = here
         self.there = there
-        self.heard = Heard()
+        self.heard = PartialResponse()
         self.asked = b""
-        self.asking: asyncio.Task[Heard]
+        self.asking: asyncio.Task[PartialResponse]
 
     async def begin(self, **headers: str) -> None:
         self._before = len(self.server.events)
@@ -53,9 +53,9 @@ class Streaming:
         path = "/v1/chat/completions"
         await self.server.event("request", after=self._before, worker=self.here.worker, path=path)
 
-    def follow(self, line: Line) -> tuple[Heard, asyncio.Task[Heard]]:
+    def follow(self, line: Line) -> tuple[PartialResponse, asyncio.Task[PartialResponse]]:
         """Read the turn's events."""
-        heard = Heard()
+        heard = PartialResponse()
         asked = request(f"/api/turns/{self.heard.headers['x-turn-id']}/events", method="GET")
         return heard, asyncio.create_task(line.ask(asked, heard))
 
@@ -145,7 +145,7 @@ async def test_turn_is_followed_attached_and_replayed_through_another_worker(beg
     events, following = turn.follow(turn.there)
     await events.until(lambda heard: b"Hel" in heard.body)
     beside = await server.line(lambda worker: worker == turn.there.worker)
-    attached = Heard()
+    attached = PartialResponse()
     attaching = asyncio.create_task(beside.ask(turn.asked, attached))
     await attached.until(lambda heard: heard.text == "Hel")
     gate.release()
@@ -205,7 +205,7 @@ async def test_workers_without_a_supervisor_complete_their_turns_and_end(tmp_pat
         gate.release()
         await turn.asking
         assert (turn.heard.text, turn.heard.is_whole) == ("Hello", True)
-        assert await turn.server.all_ended() == -signal.SIGKILL
+        assert await turn.server.wait_ended() == -signal.SIGKILL
         assert not [name for name in os.listdir(tmp_path) if name.startswith("turnledger-")]
         async with await Ledger.open(turn.server.store) as ledger:
             chat = await ledger.conversation(conversation_key="one")
@@ -219,7 +219,7 @@ async def test_sigint_lets_turns_of_all_workers_complete_within_the_grace_period
         gate.release()
         await turn.asking
         assert (turn.heard.text, turn.heard.is_whole) == ("Hello", True)
-        assert await turn.server.all_ended() == 0
+        assert await turn.server.wait_ended() == 0
         assert turn.server.other_lines == []
 
 
@@ -237,7 +237,7 @@ async def test_second_sigterm_ends_all_workers_immediately_and_fails_the_turn(tm
         turn.server.signal(signal.SIGTERM)
         await turn.asking
         assert msgspec.json.decode(turn.heard.payloads[-1])["error"]["code"] == "shutting_down"
-        assert await turn.server.all_ended() == 0
+        assert await turn.server.wait_ended() == 0
         assert turn.server.other_lines == []
         async with await Ledger.open(turn.server.store) as ledger:
             chat = await ledger.conversation(conversation_key="one")

@@ -91,7 +91,7 @@ class Storm:
 
     async def _round(self, upstream: str) -> None:
         server = Server(self._folder, upstream)
-        url = await server.announced()
+        url = await server.wait_ready()
         kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
 
         def moment(what: str) -> None:
@@ -117,21 +117,21 @@ class Storm:
         mark = self.unkept() if no else f"kept{secrets.token_hex(12)}"
         stream = self._dice.random() < 0.7
         headers = {"X-Conversation-Id": mark, **no}
-        moment("asked")
+        moment("sent")
         async with session.post(
             f"{url}/v1/chat/completions", json=body(mark, stream=stream), headers=headers
         ) as answer:
             told = b""
             async for piece in answer.content.iter_any():
                 told += piece
-                moment("heard")
+                moment("streaming")
         is_whole = answer.status == 200 and (not stream or told.endswith(b"data: [DONE]\n\n"))
         assert is_whole, told[-300:]
         if no:
             self.told += 1
         else:
             self.kept.made.append(mark)
-        moment("told")
+        moment("answered")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

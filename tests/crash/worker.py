@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.crash.worker_requests import Ask, Deliberate, act, call, name_of, runner_of, token_of
+from tests.crash.worker_requests import Deliberate, WorkerRequest, act, call, name_of, runner_of, token_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.turn.request import Queued
 from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped
@@ -38,7 +38,7 @@ async def heard() -> str:
     return (await asyncio.to_thread(sys.stdin.readline)).strip()
 
 
-async def ask_for(ledger: Ledger, effects: Path, ask: Ask) -> None:
+async def ask_for(ledger: Ledger, effects: Path, ask: WorkerRequest) -> None:
     """Run one ask to its end; a keyed one is tried again when it failed, on purpose or with its process."""
     for may_fail in (True, False, False) if ask.idempotency_key else (True,):
         try:
@@ -63,13 +63,13 @@ async def loop(ledger: Ledger, effects: Path, seed: str, slot: str, first: str, 
     """Ask for ever."""
     for number in count(int(first)):
         token = token_of(int(seed), int(slot), number, int(incarnation))
-        await ask_for(ledger, effects, Ask.of(token))
+        await ask_for(ledger, effects, WorkerRequest.of(token))
 
 
 async def a_few(ledger: Ledger, effects: Path, seed: str, how_many: str) -> None:
     """Ask a few times, and return without closing anything, in the middle of a turn."""
     for number in range(int(how_many)):
-        await ask_for(ledger, effects, Ask.of(token_of(int(seed), 0, number, 0)))
+        await ask_for(ledger, effects, WorkerRequest.of(token_of(int(seed), 0, number, 0)))
     chat = await ledger.conversation(conversation_key="lane-a")
     await chat.turn("never finished").__aenter__()
 

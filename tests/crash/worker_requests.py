@@ -22,7 +22,7 @@ class Deliberate(Exception):
 
 
 @dataclass(frozen=True)
-class Ask:
+class WorkerRequest:
     """One request of a worker. A keyed one has the same token each time; others never repeat a token."""
 
     token: str
@@ -34,7 +34,7 @@ class Ask:
     ending: str
 
     @classmethod
-    def of(cls, token: str) -> Ask:
+    def of(cls, token: str) -> WorkerRequest:
         """The ask of a token `seed.slot.number` (keyed) or `seed.slot.number.incarnation`."""
         seed, slot, number, *incarnation = token.split(".")
         dice = Random(f"{seed}.{slot}.{number}")
@@ -97,7 +97,7 @@ def act(effects: Path, name: str) -> None:
 
 
 def runner_of(
-    ask: Ask, effects: Path, say: Callable[[str], None], *, may_fail: bool
+    ask: WorkerRequest, effects: Path, say: Callable[[str], None], *, may_fail: bool
 ) -> Callable[[RunningTurn], Awaitable[None]]:
     """The runner of an ask: its calls, those left by an earlier attempt, and the answer."""
 
@@ -120,7 +120,7 @@ def runner_of(
             await asyncio.sleep(0)
         if may_fail and ask.ending.startswith("fail"):
             raise Deliberate
-        turn.emit(last_words(ask.token, turn.branch.head))
+        turn.emit(last_words(ask.token, turn._open.branch.head))
         if ask.ending == "stop":
             turn.stop("keep")
         elif ask.ending == "stop-discarded":

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.typescript_package import built
-from tests.compat.live_server import Served, serving
+from tests.compat.live_server import LiveServer, run_server
 from tests.docs.recipe import COMMAND, CONSOLE, ROOT
 from tests.docs.scripts import run_script
 
@@ -27,9 +27,9 @@ TYPESCRIPT = r"```ts\n(.*?)```\s*```text\n(.*?)```"
 
 
 @pytest.fixture
-def server() -> Iterator[Served]:
+def server() -> Iterator[LiveServer]:
     """A server of its own for each example."""
-    with serving(has_upstream=False) as server:
+    with run_server(has_upstream=False) as server:
         yield server
 
 
@@ -57,7 +57,7 @@ def test_local_example_prints_the_output_on_its_page(code: str, printed: str | N
 
 @pytest.mark.parametrize(("code", "printed"), found(SERVED, *APART))
 def test_example_with_a_server_prints_the_output_on_its_page(
-    server: Served, code: str, printed: str, tmp_path: Path
+    server: LiveServer, code: str, printed: str, tmp_path: Path
 ) -> None:
     (tmp_path / "example.py").write_text(code.replace(URL, server.url))
     done = run_script(tmp_path / "example.py", cwd=tmp_path)
@@ -65,7 +65,7 @@ def test_example_with_a_server_prints_the_output_on_its_page(
     assert done.stdout == printed
 
 
-def test_branches_page_examples_run_as_one_program(server: Served, tmp_path: Path) -> None:
+def test_branches_page_examples_run_as_one_program(server: LiveServer, tmp_path: Path) -> None:
     page = (DOCS / "branches.md").read_text()
     examples = re.findall(SERVED, page, re.DOTALL)
     assert len(examples) == page.count("```py\n") == 5
@@ -78,7 +78,7 @@ def test_branches_page_examples_run_as_one_program(server: Served, tmp_path: Pat
 
 @pytest.mark.parametrize(("code", "printed"), found(TYPESCRIPT))
 def test_typescript_example_prints_the_output_on_its_page(
-    server: Served, code: str, printed: str, tmp_path: Path
+    server: LiveServer, code: str, printed: str, tmp_path: Path
 ) -> None:
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "turnledger").symlink_to(built())
@@ -89,7 +89,7 @@ def test_typescript_example_prints_the_output_on_its_page(
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-def test_curl_commands_print_the_output_on_their_page(server: Served) -> None:
+def test_curl_commands_print_the_output_on_their_page(server: LiveServer) -> None:
     pages = [page.read_text() for page in PAGES if page not in APART]
     commands = COMMAND.findall("".join(block for page in pages for block in CONSOLE.findall(page)))
     asked = [(command, printed) for command, printed in commands if command.startswith("curl ")]

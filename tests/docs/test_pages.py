@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from tests.docs.recipe import CONSOLE, ROOT
-from tests.unit.server.asgi import serving
+from tests.unit.server.asgi import run_app
 from turnledger import errors
 from turnledger.api.requests import TurnBody
 from turnledger.api.turns import Branch
@@ -214,7 +214,7 @@ def test_server_page_lists_every_flag_and_setting_of_a_model() -> None:
 
 
 async def test_server_page_lists_every_path_and_metric() -> None:
-    async with serving() as asked:
+    async with run_app() as asked:
         paths = {path_of(endpoint) for endpoint in asked.endpoints}
         told = asked.service.metrics.text().decode()
     assert {path for cell in rows("path") for path in re.findall(r"/[^`]*", cell)} == paths

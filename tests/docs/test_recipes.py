@@ -22,8 +22,8 @@ import httpx2
 import pytest
 from openai import APIError
 
-from tests.compat.completions import user, whole
-from tests.compat.live_server import MODEL, Served, serving
+from tests.compat.completions import ask_whole, user
+from tests.compat.live_server import MODEL, LiveServer, run_server
 from tests.docs.recipe import FOLDER, Recipe, at_work, environment
 from tests.terminal.upstream import run_scripted_model
 from tests.unit.server.processes import ServerProcess, started
@@ -231,8 +231,8 @@ NO_MARK = End(None, done=False)
 
 def chunk(delta: dict[str, Any] | None, finish_reason: str | None = None, **fields: Any) -> Data:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
-    whole = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "qwen3"}
-    return Data(json.dumps({**whole, "choices": choices, **fields}).encode())
+    ask_whole = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "qwen3"}
+    return Data(json.dumps({**ask_whole, "choices": choices, **fields}).encode())
 
 
 def call(index: int, name: str) -> dict[str, Any]:
@@ -325,8 +325,8 @@ HABITS: dict[tuple[str, str], Sequence[Step]] = {
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with serving() as served:
+def served() -> Iterator[LiveServer]:
+    with run_server() as served:
         yield served
 
 
@@ -346,11 +346,11 @@ def trials(*, are_kept: bool) -> list[object]:
     ]
 
 
-def ask(served: Served, habit: tuple[str, str], script: Sequence[Step]) -> str:
+def ask(served: LiveServer, habit: tuple[str, str], script: Sequence[Step]) -> str:
     """Have one good turn, then one with the habit; what the helper of the official client made of that."""
     served.upstream.scripts.extend([["Good morning."], script])
     client = served.client(" ".join(habit))
-    whole(client, "Hi")
+    ask_whole(client, "Hi")
     with client.chat.completions.stream(model=MODEL, messages=[user("Hello?")]) as stream:
         message = stream.get_final_completion().choices[0].message
     assert message.role == "assistant"
@@ -359,10 +359,10 @@ def ask(served: Served, habit: tuple[str, str], script: Sequence[Step]) -> str:
 
 @pytest.mark.parametrize(("habit", "script"), trials(are_kept=True))
 def test_local_model_answer_that_succeeds_stores_its_reasoning_in_separate_items(
-    served: Served, habit: tuple[str, str], script: Sequence[Step]
+    served: LiveServer, habit: tuple[str, str], script: Sequence[Step]
 ) -> None:
     heard = ask(served, habit, script)
-    *thoughts, last = served.shown(" ".join(habit))["turns"][-1]["output"]
+    *thoughts, last = served.chat_json(" ".join(habit))["turns"][-1]["output"]
     thought = [item["content"][0]["text"] for item in thoughts]
     assert thought == (["Hm."] if "thoughts" in rows()[habit] else [])
     if heard:
@@ -373,7 +373,7 @@ def test_local_model_answer_that_succeeds_stores_its_reasoning_in_separate_items
 
 @pytest.mark.parametrize(("habit", "script"), trials(are_kept=False))
 def test_local_model_answer_that_fails_returns_the_listed_code_and_stores_no_turn(
-    served: Served, habit: tuple[str, str], script: Sequence[Step]
+    served: LiveServer, habit: tuple[str, str], script: Sequence[Step]
 ) -> None:
     fate = rows()[habit]
     told = re.search(r"(\d+) `(\w+)`", fate)
@@ -383,7 +383,7 @@ def test_local_model_answer_that_fails_returns_the_listed_code_and_stores_no_tur
     assert failed.value.code == told[2]
     # What fails in the middle of a stream is told in it: the status has been sent.
     assert getattr(failed.value, "status_code", 200) in (200, int(told[1]))
-    assert served.history(" ".join(habit)) == [("user", "Hi"), ("assistant", "Good morning.")]
+    assert served.messages(" ".join(habit)) == [("user", "Hi"), ("assistant", "Good morning.")]
     if "its message" in fate:
         [status] = script
         assert isinstance(status, Status)

@@ -45,7 +45,7 @@ def lines_of_json(_: Any, value: Any) -> bytes:
 Operation = schemathesis.APIOperation
 
 
-class Described:
+class ApiDescription:
     """The document of an application."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from starlette.types import Message
 
-from tests.fuzz.api_description import Described
+from tests.fuzz.api_description import ApiDescription
 from tests.fuzz.application import HOST, JSON, Reply
 from tests.fuzz.replies import check_reply
 from turnledger import Ledger
@@ -41,7 +41,7 @@ from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 
 CHAT = "POST /v1/chat/completions"
-ASKING = "POST /api/turns"
+CREATE_TURN = "POST /api/turns"
 EVENTS = "GET /api/turns/{turn}/events"
 OWNERS = ("alice", "bob")
 LIMITS = Limits(queue_length=3, queue_wait=20.0, reader_events=3)
@@ -58,24 +58,24 @@ TIGHT = ServerLimits(
     body_wait=5.0,
     send_wait=5.0,
 )
-SAID = (
+INPUTS = (
     *("Hi", "What did I say?", "/count 30"),
     *("/slow Tell me", "/stall", "/stall after 2", "/fail", "/fail after 2", "/cut", "/cut after 1"),
     *("/refuse", "/length", '/call f {"a": 1}'),
 )
 AT_LEISURE = 120
 """Virtual seconds after which what is put off is done, and nobody's pace is too high."""
-NOBODY = "nobody"
+ANONYMOUS = "nobody"
 """Shows no token."""
 
 
 class Crowd:
     """A server on a store, and what its clients know: tokens, conversations, turns, earlier requests."""
 
-    def __init__(self, seed: int, loop: SimulatedLoop, described: Described) -> None:
+    def __init__(self, seed: int, loop: SimulatedLoop, description: ApiDescription) -> None:
         self._random = Random(seed)
         self._loop = loop
-        self._described = described
+        self._described = description
         self._clients: set[asyncio.Task[None]] = set()
         self._texts: dict[str, str] = {}
         self._owners: dict[str, str] = {}
@@ -105,9 +105,9 @@ class Crowd:
 
     async def _make(self, name: str, owner: str, **kind: Any) -> None:
         token, text = await Host(self.ledger).tokens.create(owner=owner, **kind)
-        self._know(name, owner, str(token.id), text)
+        self._remember_token(name, owner, str(token.id), text)
 
-    def _know(self, name: str, owner: str, id: str, text: str) -> None:
+    def _remember_token(self, name: str, owner: str, id: str, text: str) -> None:
         self._texts[name], self._owners[name], self._ids[name] = text, owner, id
 
     # What clients do.
@@ -142,7 +142,7 @@ class Crowd:
         random, headers = self._random, []
         body: dict[str, Any] = {
             "model": "demo" if random.random() < 0.97 else "none",
-            "messages": [{"role": "user", "content": random.choice(SAID)}],
+            "messages": [{"role": "user", "content": random.choice(INPUTS)}],
             "stream": random.random() < 0.6,
         }
         if random.random() < 0.9:
@@ -181,19 +181,21 @@ class Crowd:
             )
         wish = random.choice((None, None, "replaces", "regenerates"))
         if wish is not None:
-            body[wish] = random.choice((self._told(), True)) if wish == "regenerates" else self._told()
+            body[wish] = (
+                random.choice((self._known_turn(), True)) if wish == "regenerates" else self._known_turn()
+            )
         if wish != "regenerates":
-            body["input"] = random.choice(SAID)
+            body["input"] = random.choice(INPUTS)
         taken = [each for each in self._policies() if each[0] in TURN_HEADER_NAMES]
-        reply = await self.ask(ASKING, self._somebody(), "/api/turns", taken, msgspec.json.encode(body))
-        self._learn(reply)
+        reply = await self.ask(CREATE_TURN, self._somebody(), "/api/turns", taken, msgspec.json.encode(body))
+        self._remember(reply)
 
     async def _move(self) -> None:
         random, chat = self._random, self._random.choice(self._chats[-6:])
         name = random.choice(("fork", "switch", "undo", "undo"))
         body: dict[str, Any] = {"branch": random.choice(self._branches[-6:])} if name == "switch" else {}
         if name != "switch" and random.random() < 0.5:
-            body["turn"] = self._told()
+            body["turn"] = self._known_turn()
         known = CREATE_HEADER_NAMES if name == "fork" else MOVE_HEADER_NAMES
         headers = [each for each in self._policies() if each[0] in known]
         label = f"POST /api/chats/{{chat}}/{name}"
@@ -205,7 +207,7 @@ class Crowd:
             self._branches.append(told["branch"])
 
     async def _look_at_branches(self) -> None:
-        chat, turn = self._random.choice(self._chats[-6:]), self._told()
+        chat, turn = self._random.choice(self._chats[-6:]), self._known_turn()
         path, label = self._random.choice(
             (
                 (f"/api/chats/{chat}/branches", "GET /api/chats/{chat}/branches"),
@@ -224,9 +226,9 @@ class Crowd:
     async def _converse(self, who: str, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self._asked.append((who, headers, body))
         reply = await self.ask(CHAT, who, "/v1/chat/completions", headers, body)
-        self._learn(reply)
+        self._remember(reply)
 
-    def _learn(self, reply: Reply) -> None:
+    def _remember(self, reply: Reply) -> None:
         named = dict(reply.headers)
         if b"x-turn-id" in named:
             self._turns.append(named[b"x-turn-id"].decode())
@@ -245,9 +247,13 @@ class Crowd:
     async def _some_turn(self) -> str:
         """One that was told of; or one that runs, as who looks at the chat learns of it."""
         running = list(self.ledger._process.attempts)
-        return str(self._random.choice(running)) if running and self._random.random() < 0.8 else self._told()
+        return (
+            str(self._random.choice(running))
+            if running and self._random.random() < 0.8
+            else self._known_turn()
+        )
 
-    def _told(self) -> str:
+    def _known_turn(self) -> str:
         return self._random.choice(self._turns[-6:])
 
     async def _read(self) -> None:
@@ -279,7 +285,7 @@ class Crowd:
         reply = await self.ask("POST /api/tokens", maker, "/api/tokens", [], msgspec.json.encode(body))
         if reply.status == 201:
             made = msgspec.json.decode(reply.body)
-            self._know(f"made {len(self._texts)}", made["owner"], made["id"], made["token"])
+            self._remember_token(f"made {len(self._texts)}", made["owner"], made["id"], made["token"])
 
     async def _revoke_a_token(self) -> None:
         asker = self._somebody()
@@ -300,7 +306,7 @@ class Crowd:
     def _somebody(self) -> str:
         if self._random.random() < 0.6:
             return self._random.choice(OWNERS)
-        return self._random.choice([*self._texts, NOBODY])
+        return self._random.choice([*self._texts, ANONYMOUS])
 
     # How they ask.
 
@@ -309,9 +315,9 @@ class Crowd:
     ) -> Reply:
         """Send a request, perhaps slowly; read the answer, perhaps slowly, or go away. What has come is held
         against the description."""
-        was_ended = who in self._ended or who == NOBODY
+        was_ended = who in self._ended or who == ANONYMOUS
         sent = [HOST, *headers]
-        if who != NOBODY:
+        if who != ANONYMOUS:
             sent.append((b"authorization", b"Bearer " + self._texts[who].encode()))
         if body:
             sent += [JSON, (b"content-length", b"%d" % len(body))]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
-from tests.fuzz.api_description import Case, Described
+from tests.fuzz.api_description import ApiDescription, Case
 from tests.fuzz.application import Application
 
 CHAT = "POST /v1/chat/completions"
@@ -47,9 +47,9 @@ SAID = ("Hi", "/fail", "/fail after 1", "/stall", "/cut", "/refuse", "/length", 
 
 
 @functools.cache
-def described() -> Described:
+def description() -> ApiDescription:
     with closing(Application()) as application:
-        return Described(application.app.endpoints)
+        return ApiDescription(application.app.endpoints)
 
 
 class Server:
@@ -67,7 +67,7 @@ class Server:
             # What is asked to be revoked may be the one that it is asked with.
             text = self._throwaway()[1] if case.method == "DELETE" else self._token
             headers["Authorization"] = f"Bearer {text}"
-        response = described().ask(self.application, case, headers)
+        response = description().ask(self.application, case, headers)
         label, status = case.operation.label, response.status_code
         assert status < 500 or (label == CHAT and status in (502, 504)), f"{label}: {status} {response.text}"
         if self._has_tokens and not self._shows_one and "security" in case.operation.definition.raw:
@@ -118,8 +118,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     indirect=["server"],
 )
 def test_boundary_requests_get_documented_answers(server: Server, mode: GenerationMode) -> None:
-    for operation in described().operations.values():
-        cases = described().coverage(operation, mode)
+    for operation in description().operations.values():
+        cases = description().coverage(operation, mode)
         assert cases, operation.label
         for case in cases:
             server.ask(case)
@@ -128,7 +128,7 @@ def test_boundary_requests_get_documented_answers(server: Server, mode: Generati
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("server", [TOKEN] if IS_SHORT else SERVERS, indirect=True)
 def test_generated_requests_get_documented_answers(server: Server, mode: GenerationMode) -> None:
-    for label, operation in described().operations.items():
+    for label, operation in description().operations.items():
         if mode is GenerationMode.NEGATIVE and label in TAKE_ANYTHING:
             continue
 
@@ -150,4 +150,4 @@ def test_chat_completions_with_any_policy_headers_get_documented_answers(
         "messages": [{"role": "user", "content": said}],
         "stream": stream,
     }
-    server.ask(draw.draw(described().operations[CHAT].as_strategy(body=body)))
+    server.ask(draw.draw(description().operations[CHAT].as_strategy(body=body)))

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from tests.fuzz.api_description import Described
+from tests.fuzz.api_description import ApiDescription
 from tests.fuzz.crowd import Crowd
-from tests.unit.server.asgi import serving
+from tests.unit.server.asgi import run_app
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.stores import open_inner
 
@@ -22,18 +22,18 @@ PATIENCE = 3600
 
 
 @pytest.fixture(scope="module")
-def described() -> Described:
-    async def read() -> Described:
-        async with serving() as app:
-            return Described(app.endpoints)
+def description() -> ApiDescription:
+    async def read() -> ApiDescription:
+        async with run_app() as app:
+            return ApiDescription(app.endpoints)
 
     return asyncio.run(read())
 
 
-def played(seed: int, kind: str, described: Described) -> list[str]:
+def played(seed: int, kind: str, description: ApiDescription) -> list[str]:
     """What happened, in order."""
     loop = SimulatedLoop(seed)
-    crowd = Crowd(seed, loop, described)
+    crowd = Crowd(seed, loop, description)
 
     async def play() -> None:
         await crowd.open(await open_store())
@@ -55,10 +55,12 @@ def played(seed: int, kind: str, described: Described) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-def test_server_after_a_crowd_of_clients_holds_only_their_turns(seed: int, described: Described) -> None:
+def test_server_after_a_crowd_of_clients_holds_only_their_turns(
+    seed: int, description: ApiDescription
+) -> None:
     kind = "sqlite" if seed % 2 else "memory"
-    assert len(played(seed, kind, described)) > CLIENTS / 2
+    assert len(played(seed, kind, description)) > CLIENTS / 2
 
 
-def test_crowd_of_clients_with_one_seed_plays_the_same_sequence(described: Described) -> None:
-    assert played(3, "memory", described) == played(3, "memory", described)
+def test_crowd_of_clients_with_one_seed_plays_the_same_sequence(description: ApiDescription) -> None:
+    assert played(3, "memory", description) == played(3, "memory", description)

@@ -65,7 +65,7 @@ def probes(place: Town, theirs: Ids, own: Ids) -> Iterator[Probe]:
         path = re.sub(r"{(\w+)}", lambda found: named[found[1]], operation.path)
         yield Probe(operation.name, operation.method, path, body)
     yield from _mixed(theirs, own)
-    yield from _said(theirs)
+    yield from _fields(theirs)
 
 
 def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
@@ -85,7 +85,7 @@ def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
     yield Probe("reset from their chat", "POST", "/api/chats/reset", reset)
 
 
-def _said(theirs: Ids) -> Iterator[Probe]:
+def _fields(theirs: Ids) -> Iterator[Probe]:
     """What is theirs in bodies, headers and queries."""
     yield Probe("talk in their chat", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.chat)
     yield Probe("their key", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.conversation_key)
@@ -120,14 +120,14 @@ def _said(theirs: Ids) -> Iterator[Probe]:
     yield Probe("import their ids", "POST", "/api/import", msgspec.Raw(lines))
 
 
-def seen(reply: Reply) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def comparable(reply: Reply) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """An answer without its ids and times."""
     headers = [(name, _plain(value)) for name, value in reply.headers if name != b"content-length"]
     return reply.status, headers, _plain(reply.body)
 
 
-def _plain(told: bytes) -> bytes:
-    return _SEALED.sub(b"", _TIME.sub(b"TIME", _ID.sub(rb"\1", told)))
+def _plain(body: bytes) -> bytes:
+    return _SEALED.sub(b"", _TIME.sub(b"TIME", _ID.sub(rb"\1", body)))
 
 
 async def differences(place: Town, who: str, theirs: Ids, own: Ids) -> list[str]:
@@ -135,10 +135,10 @@ async def differences(place: Town, who: str, theirs: Ids, own: Ids) -> list[str]
     never, found = theirs.never(), list[str]()
     asked = zip(probes(place, theirs, own), probes(place, never, own), strict=True)
     for foreign, unknown in asked:
-        if who == "child admin" and foreign.name in TOLD_TO_ADMIN:
+        if who == "child admin" and foreign.name in VISIBLE_TO_ADMIN:
             continue
         answers = [
-            _named(seen(await place.ask(each.method, each.path, who, each.body, each.key)), ids)
+            _named(comparable(await place.ask(each.method, each.path, who, each.body, each.key)), ids)
             for each, ids in ((foreign, theirs), (unknown, never))
         ]
         if answers[0] != answers[1]:
@@ -152,7 +152,7 @@ def _named(answer: tuple[int, list[tuple[bytes, bytes]], bytes], ids: Ids) -> ob
     return status, headers, body.replace(ids.conversation_key.encode(), b"KEY")
 
 
-TOLD_TO_ADMIN = ("links behind theirs", "tokens behind theirs", "import their ids")
+VISIBLE_TO_ADMIN = ("links behind theirs", "tokens behind theirs", "import their ids")
 """Who has `admin` lists the tokens and links of all owners, and makes tokens for them."""
 ROLES = ("bob", "child admin", "guest", "reader", "narrow")
 """The callers: another owner, without `admin` and with a token with it that another one made, a visitor of a

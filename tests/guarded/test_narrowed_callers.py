@@ -9,7 +9,7 @@ from typing import Any, Literal
 import httpx2
 import pytest
 
-from tests.compat.live_server import MODEL, Served, serving
+from tests.compat.live_server import MODEL, LiveServer, run_server
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server.config.settings import ServerLimits, Settings
@@ -36,30 +36,32 @@ NARROWED: dict[str, dict[str, Any]] = {
 }
 
 
-def asked(served: Served, text: str, path: str = "/v1/chat/completions", **fields: Any) -> httpx2.Response:
+def asked(
+    served: LiveServer, text: str, path: str = "/v1/chat/completions", **fields: Any
+) -> httpx2.Response:
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
     if path == "/api/turns":
         body = {"model": fields.pop("model", MODEL), "input": "Hi", "settings": fields}
     return served.http.post(path, json=body, headers={"Authorization": f"Bearer {text}"})
 
 
-def token(served: Served, **asked: Any) -> str:
+def token(served: LiveServer, **asked: Any) -> str:
     _, text = served.do(Host(served.ledger).tokens.create(owner="ann", scopes=ALL, **asked))
     return text
 
 
-def visitor(served: Served, **asked: Any) -> str:
+def visitor(served: LiveServer, **asked: Any) -> str:
     _, code = served.do(Host(served.ledger).shares.create(scope="shop", **asked))
     return served.do(Host(served.ledger).shares.exchange(code, nonce="made-up-by-the-page-of-1")).text
 
 
 @pytest.fixture
 def served() -> Any:
-    with serving(otherwise=["Hello."]) as served:
+    with run_server(otherwise=["Hello."]) as served:
         yield served
 
 
-def received(served: Served) -> list[dict[str, Any]]:
+def received(served: LiveServer) -> list[dict[str, Any]]:
     """The bodies that reached the upstream."""
     return [each.body for each in served.upstream.received]
 
@@ -74,7 +76,7 @@ def refusal(answer: httpx2.Response) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-def test_unlisted_field_of_a_narrowed_token_is_refused_by_name(served: Served, path: str) -> None:
+def test_unlisted_field_of_a_narrowed_token_is_refused_by_name(served: LiveServer, path: str) -> None:
     narrow = [token(served, **narrowed) for narrowed in NARROWED.values()]
     for text in (*narrow, visitor(served)):
         for name, value in STRAY.items():
@@ -84,7 +86,7 @@ def test_unlisted_field_of_a_narrowed_token_is_refused_by_name(served: Served, p
     assert asked(served, token(served), path, plugins=[]).status_code == 200
 
 
-def test_listed_fields_of_a_narrowed_token_reach_the_upstream(served: Served) -> None:
+def test_listed_fields_of_a_narrowed_token_reach_the_upstream(served: LiveServer) -> None:
     fields = {"temperature": 0.5, "max_tokens": 7, "seed": 1, "user": "ann", "stop": ["."]}
     assert asked(served, visitor(served), **fields).status_code == 200
     [request] = received(served)
@@ -93,14 +95,14 @@ def test_listed_fields_of_a_narrowed_token_reach_the_upstream(served: Served) ->
 
 def test_fields_allowed_by_the_operator_reach_the_upstream() -> None:
     settings = Settings(port=0, grace=0.0, passed_fields=("top_a",))
-    with serving(otherwise=["Hello."], settings=settings) as served:
+    with run_server(otherwise=["Hello."], settings=settings) as served:
         assert asked(served, visitor(served), top_a=0.5).status_code == 200
         assert received(served)[0]["top_a"] == 0.5
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_max_tokens_above_the_token_limit_is_refused(served: Served, path: str, name: str) -> None:
+def test_max_tokens_above_the_token_limit_is_refused(served: LiveServer, path: str, name: str) -> None:
     for text in (token(served, max_tokens=100), visitor(served, max_tokens=100)):
         for value, code in ((101, "parameter_too_large"), (10**9, "parameter_too_large")):
             assert refusal(asked(served, text, path, **{name: value})) == (400, code, name)
@@ -116,7 +118,7 @@ def test_max_tokens_above_the_token_limit_is_refused(served: Served, path: str, 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
 def test_max_tokens_limit_is_sent_in_the_field_of_the_model(path: str) -> None:
-    with serving(otherwise=["Hello."]) as served:
+    with run_server(otherwise=["Hello."]) as served:
         text = token(served, max_tokens=100)
         for model in ("o3-mini", "openai/gpt-5", "gpt-4o", "llama3.2"):
             assert asked(served, text, path, model=model).status_code == 200
@@ -135,7 +137,7 @@ def test_max_tokens_limit_is_sent_in_the_configured_field(
 ) -> None:
     [other] = {*LENGTH_FIELDS} - {name}
     settings = Settings(port=0, grace=0.0, length_field=name)
-    with serving(otherwise=["Hello."], settings=settings) as served:
+    with run_server(otherwise=["Hello."], settings=settings) as served:
         text = token(served, max_tokens=100)
         for sent in ({}, {name: 9}, {other: 9}, {other: None}, {name: 8, other: 9}):
             assert asked(served, text, path, **sent).status_code == 200
@@ -144,7 +146,7 @@ def test_max_tokens_limit_is_sent_in_the_configured_field(
     assert fields == [{name: 100}, {name: 9}, {name: 9}, {name: 100}, {name: 8, other: 9}, {other: 9}]
 
 
-def test_number_of_answers_above_the_token_limit_is_refused(served: Served) -> None:
+def test_number_of_answers_above_the_token_limit_is_refused(served: LiveServer) -> None:
     for text, most in ((visitor(served), 1), (token(served, n=3), 3)):
         assert refusal(asked(served, text, n=most + 1)) == (400, "parameter_too_large", "n")
         assert asked(served, text, n=most).status_code == 200
@@ -155,7 +157,7 @@ def test_number_of_answers_above_the_token_limit_is_refused(served: Served) -> N
 @pytest.mark.parametrize("name", LENGTH_FIELDS)
 def test_narrowed_token_without_a_limit_is_bound_by_narrowed_max_tokens(path: str, name: str) -> None:
     settings = Settings(port=0, grace=0.0, limits=ServerLimits(narrowed_max_tokens=200))
-    with serving(otherwise=["Hello."], settings=settings) as served:
+    with run_server(otherwise=["Hello."], settings=settings) as served:
         for text in (token(served, models=[MODEL]), visitor(served)):
             for value in (201, 10**9):
                 refused = refusal(asked(served, text, path, **{name: value}))
@@ -169,7 +171,7 @@ def test_narrowed_token_without_a_limit_is_bound_by_narrowed_max_tokens(path: st
     assert sent == [{name: 200}, {}, {name: 200}, {}, {name: 300}, {name: 300}]
 
 
-def test_token_cannot_create_one_with_higher_limits(served: Served) -> None:
+def test_token_cannot_create_one_with_higher_limits(served: LiveServer) -> None:
     maker = token(served, max_tokens=100)
     headers = {"Authorization": f"Bearer {maker}"}
     body = {"scopes": ["turns:run"], "max_tokens": 101}
@@ -184,7 +186,9 @@ def test_token_cannot_create_one_with_higher_limits(served: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-def test_stream_options_of_a_narrowed_token_accept_null_and_are_validated(served: Served, path: str) -> None:
+def test_stream_options_of_a_narrowed_token_accept_null_and_are_validated(
+    served: LiveServer, path: str
+) -> None:
     text = token(served, models=[MODEL])
     assert asked(served, text, path, stream_options=None).status_code == 200
     assert asked(served, text, path, stream_options=[1]).status_code == 400
@@ -196,7 +200,7 @@ REFUSED = [Status(400, json.dumps({"error": TOLD}).encode())]
 IN_BAND = [Data(json.dumps({"error": TOLD}).encode())]
 
 
-def say(served: Served, text: str, script: list[Any], path: str, *, stream: bool, key: str | None) -> str:
+def say(served: LiveServer, text: str, script: list[Any], path: str, *, stream: bool, key: str | None) -> str:
     served.upstream.scripts.append(script)
     headers = {"Authorization": f"Bearer {text}"}
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
@@ -211,7 +215,7 @@ def say(served: Served, text: str, script: list[Any], path: str, *, stream: bool
 @pytest.mark.parametrize("script", [REFUSED, IN_BAND], ids=["refused", "in-band"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
 def test_narrowed_caller_receives_no_upstream_error_text(
-    served: Served, path: str, script: list[Any]
+    served: LiveServer, path: str, script: list[Any]
 ) -> None:
     everywhere = token(served)
     for number, text in enumerate((visitor(served), token(served, chat_scope="shop"))):
@@ -223,7 +227,7 @@ def test_narrowed_caller_receives_no_upstream_error_text(
     assert SECRET in say(served, everywhere, script, path, stream=True, key="mine")
 
 
-def test_narrowed_caller_reads_no_upstream_error_text_of_a_failed_turn(served: Served) -> None:
+def test_narrowed_caller_reads_no_upstream_error_text_of_a_failed_turn(served: LiveServer) -> None:
     everywhere, narrow = token(served), token(served, max_tokens=5)
     told = say(served, everywhere, REFUSED, "/api/turns", stream=False, key="k")
     assert SECRET in told
@@ -242,13 +246,13 @@ def test_narrowed_caller_reads_no_upstream_error_text_of_a_failed_turn(served: S
             assert "model_refused" in answer.text
 
 
-def test_upstream_error_text_is_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_upstream_error_text_is_logged(served: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
     say(served, visitor(served), REFUSED, "/v1/chat/completions", stream=False, key=None)
     [line] = [each for each in caplog.records if each.message == "model_failed"]
     assert SECRET in line.details  # type: ignore[attr-defined]
 
 
-def test_upstream_that_rejects_stream_options_is_called_again_without_them(served: Served) -> None:
+def test_upstream_that_rejects_stream_options_is_called_again_without_them(served: LiveServer) -> None:
     served.upstream.scripts.extend(
         [[Status(400, b'{"error":{"message":"Unknown field stream_options"}}')], ["Hello."]]
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.compat.live_server import NO_TLS, PATIENCE, serving
+from tests.compat.live_server import NO_TLS, PATIENCE, run_server
 from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.hosting import Host
@@ -72,7 +72,7 @@ def status_and_code(client: httpx2.Client, path: str, **headers: str) -> tuple[i
 
 
 def test_bare_proxy_pass_without_a_token_is_refused(tmp_path: Path) -> None:
-    with serving() as served, nginx(tmp_path, served.url, "proxy_http_version 1.0;") as client:
+    with run_server() as served, nginx(tmp_path, served.url, "proxy_http_version 1.0;") as client:
         for path in ("/api/chats", "/v1/models", "/metrics"):
             assert status_and_code(client, path) == (403, "forwarded_request")
         asked = client.post("/v1/chat/completions", json={"model": "demo", "messages": []})
@@ -81,7 +81,7 @@ def test_bare_proxy_pass_without_a_token_is_refused(tmp_path: Path) -> None:
 
 
 def test_proxy_pass_over_http_1_1_with_a_client_address_header_is_refused(tmp_path: Path) -> None:
-    with serving() as served:
+    with run_server() as served:
         for header in ("X-Real-IP", "CF-Connecting-IP", "True-Client-IP"):
             directives = ("proxy_http_version 1.1;", f"proxy_set_header {header} $remote_addr;")
             with nginx(tmp_path, served.url, *directives) as client:
@@ -90,7 +90,7 @@ def test_proxy_pass_over_http_1_1_with_a_client_address_header_is_refused(tmp_pa
 
 def test_bare_proxy_pass_over_http_1_1_is_accepted_until_a_token_exists(tmp_path: Path) -> None:
     """Such a request is the same, byte for byte, as one of a local client: the start-up line says so."""
-    with serving() as served, nginx(tmp_path, served.url, "proxy_http_version 1.1;") as client:
+    with run_server() as served, nginx(tmp_path, served.url, "proxy_http_version 1.1;") as client:
         assert status_and_code(client, "/api/chats") == (200, None)
         _, text = served.do(Host(served.ledger).tokens.create(owner="ann", scopes=["chats:read"]))
         assert status_and_code(client, "/api/chats") == (401, "missing_token")
@@ -102,12 +102,12 @@ def test_tokenless_server_prints_at_start_that_a_proxy_needs_a_token(tmp_path: P
     serve = ("turnledger", "serve", "--port", "0", "--store", store)
     home = {name: str(tmp_path) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
     with started(*serve, **home) as server:
-        assert "Behind any proxy, create one first: turnledger tokens create." in server.announced
+        assert "Behind any proxy, create one first: turnledger tokens create." in server.wait_ready
     with started(*serve, "--workers", "2", "--insecure", **home) as server:
-        assert "Everyone who can reach it may use it, without a token." in server.announced
+        assert "Everyone who can reach it may use it, without a token." in server.wait_ready
     asyncio.run(make_token(store))
     with started(*serve, **home) as server:
-        assert "proxy" not in server.announced
+        assert "proxy" not in server.wait_ready
 
 
 async def make_token(store: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tests.crash.several_workers import Line, SeveralWorkers, several_workers
-from tests.crash.tcp_server import Heard, completion, exchange, request
+from tests.crash.tcp_server import PartialResponse, completion, exchange, request
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.model.access.token import digest_of
@@ -28,8 +28,8 @@ class Shared:
         self.server = server
         self.gate = gate
         self.tokens: dict[str, str] = {}
-        self.heard = Heard()
-        self.asking: asyncio.Task[Heard]
+        self.heard = PartialResponse()
+        self.asking: asyncio.Task[PartialResponse]
         self.worker = -1
 
     async def begin(self) -> None:
@@ -55,10 +55,10 @@ class Shared:
     async def same_line(self) -> Line:
         return await self.server.line(lambda worker: worker == self.worker)
 
-    async def ask_elsewhere(self, owner: str, chat: str = "two") -> Heard:
+    async def ask_elsewhere(self, owner: str, chat: str = "two") -> PartialResponse:
         return await (await self.other_line()).ask(self.asked(owner, chat))
 
-    async def follow(self, line: Line, heard: Heard | None = None) -> Heard:
+    async def follow(self, line: Line, heard: PartialResponse | None = None) -> PartialResponse:
         path = f"/api/turns/{self.heard.headers['x-turn-id']}/events"
         return await line.ask(request(path, method="GET", Authorization=self.bearer("ann")), heard)
 
@@ -80,7 +80,7 @@ async def shared(folder: Path, *flags: str) -> AsyncIterator[Shared]:
         yield turn
 
 
-def code(heard: Heard) -> str:
+def code(heard: PartialResponse) -> str:
     told = msgspec.json.decode(heard.body)["error"]["code"]
     assert (heard.status, heard.headers["retry-after"].isdigit()) == (429, True)
     return str(told)
@@ -92,7 +92,7 @@ async def test_owner_limits_hold_across_workers(tmp_path: Path) -> None:
         assert code(await turn.ask_elsewhere("ann")) == "too_many_turns"
         assert (await turn.ask_elsewhere("bob")).text == "Again"
         assert await turn.refusals() == ['turnledger_refusals_total{limit="owner_turns"} 1.0']
-        reading = Heard()
+        reading = PartialResponse()
         following = asyncio.create_task(turn.follow(await turn.other_line(), reading))
         await reading.until(lambda heard: b"Hel" in heard.body)
         assert code(await turn.follow(await turn.same_line())) == "too_many_streams"

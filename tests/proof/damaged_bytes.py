@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from tests.unit.engine.populated_store import live_in, say
+from tests.unit.engine.populated_store import populate, say
 from turnledger import Ledger
 from turnledger.errors import StoreError, TurnledgerError
 from turnledger.model.turn import Turn
@@ -40,7 +40,7 @@ def prove() -> None:
 async def _damage_everywhere() -> None:
     folder = Path(tempfile.mkdtemp())
     path = folder / "chats.db"
-    lived = await live_in(await SqliteStore.open(path))
+    lived = await populate(await SqliteStore.open(path))
     chats = [lived.plain, lived.asking, lived.edited, lived.forked, lived.settled, lived.waiting, lived.kept]
     written = {(str(chat.id), chat.owner): await chat.turns() for chat in chats}
     await lived.ledger.close()

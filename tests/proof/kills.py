@@ -45,7 +45,7 @@ class Kills(Storm):
 
     async def _round(self, upstream: str) -> None:
         server = ServerProcess(self._folder, upstream)
-        url = await server.announced()
+        url = await server.wait_ready()
         started = time.monotonic()
         waiting = set(range(CLIENTS))
         all_answered = asyncio.Event()
@@ -53,7 +53,7 @@ class Kills(Storm):
 
         async def ask_on(number: int, session: aiohttp.ClientSession) -> None:
             def moment(what: str) -> None:
-                if what == "told" and number in waiting:
+                if what == "answered" and number in waiting:
                     waiting.discard(number)
                     self.waits.append(time.monotonic() - started)
                     if not waiting:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tests.crash.several_workers import SeveralWorkers, several_workers
-from tests.crash.tcp_server import Heard, exchange, request
+from tests.crash.tcp_server import PartialResponse, exchange, request
 from tests.races import serial_model
 from tests.races.serial_model import Chat, Line, Outcome, Request, outcomes
 from turnledger import Ledger
@@ -66,7 +66,7 @@ class Scene:
         self.turns[text] = told["turn"]["id"]
         return told
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Heard:
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> PartialResponse:
         return await exchange(self._server.port, request(path, body, method=method, **headers))
 
     async def line(self, path: str) -> Line | None:
@@ -183,7 +183,7 @@ class Race:
         body = None if each.work in (serial_model.delete, serial_model.restore) else each.body
         return request(each.path, body, method=each.method, **headers)
 
-    def _check_same(self, requests: list[Request], replies: list[Heard]) -> None:
+    def _check_same(self, requests: list[Request], replies: list[PartialResponse]) -> None:
         """One key, one thing made."""
         made: dict[str, set[str]] = {}
         for each, reply in zip(requests, replies, strict=True):
@@ -194,7 +194,9 @@ class Race:
                 )
         assert all(len(ids) == 1 for ids in made.values()), made
 
-    async def _outcome(self, scene: Scene, requests: list[Request], replies: list[Heard]) -> Outcome:
+    async def _outcome(
+        self, scene: Scene, requests: list[Request], replies: list[PartialResponse]
+    ) -> Outcome:
         forks: dict[str, Line] = {}
         for each, reply in zip(requests, replies, strict=True):
             if each.path.endswith("/fork") and reply.status == 201:
@@ -207,7 +209,9 @@ class Race:
         return Outcome(answers, shown, branches, tuple(sorted(forks.items())), await scene.title())
 
 
-def told(requests: list[Request], replies: list[Heard], came: Outcome, possible: set[Outcome]) -> str:
+def told(
+    requests: list[Request], replies: list[PartialResponse], came: Outcome, possible: set[Outcome]
+) -> str:
     asked = [f"{each.name} {each.method} {each.path} {each.body}" for each in requests]
     answered = [f"{reply.status} {reply.body[:300]!r}" for reply in replies]
     return "\n".join([*asked, *answered, f"came: {came}", *(f"or:   {each}" for each in possible)])

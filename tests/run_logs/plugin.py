@@ -36,7 +36,7 @@ class RunLogs:
         self._is_worker = given is not None
         self.folder = Path(given or tempfile.mkdtemp(prefix="turnledger-run-"))
         self._notes = Notes(str(self.folder / f"{os.getpid()}.said"), at_once=False)
-        self._written = Written(self.folder / f"{os.getpid()}.log")
+        self._written = LogWriter(self.folder / f"{os.getpid()}.log")
         self._report: Report | None = None
 
     @pytest.hookimpl(optionalhook=True)
@@ -47,7 +47,7 @@ class RunLogs:
         if not session.config.pluginmanager.hasplugin("dsession"):  # that only hands out tests to others
             listen(self._notes)
             self._written.attach()
-            reach_processes(self.folder)
+            copy_process_logs(self.folder)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self) -> None:
@@ -84,7 +84,7 @@ class RunLogs:
         self._written.flush()
 
 
-class Written(logging.Handler):
+class LogWriter(logging.Handler):
     """What this process logs, in the form that the server gives it."""
 
     def __init__(self, path: Path) -> None:
@@ -98,7 +98,7 @@ class Written(logging.Handler):
         server.setLevel(logging.INFO)
         server.addFilter(self._is_asked_for)
         logging.getLogger("turnledger").addHandler(self)
-        others = Others(self)
+        others = ForeignLogWriter(self)
         others.setLevel(logging.WARNING)
         logging.getLogger().addHandler(others)
 
@@ -123,10 +123,10 @@ class Written(logging.Handler):
             append(str(self._path), lines)
 
 
-class Others(logging.Handler):
+class ForeignLogWriter(logging.Handler):
     """Passes on what is not ours."""
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, written: LogWriter) -> None:
         super().__init__()
         self._written = written
 
@@ -135,21 +135,21 @@ class Others(logging.Handler):
             self._written.emit(record)
 
 
-def reach_processes(folder: Path) -> None:
+def copy_process_logs(folder: Path) -> None:
     """Have every process that is started from now on double its log, whatever environment it is given."""
     os.environ[FOLDER] = str(folder)
-    os.environ.update(reached(os.environ))
+    os.environ.update(with_run_logs(os.environ))
     begin = subprocess.Popen.__init__
 
-    def begin_reached(process: Any, *arguments: Any, **options: Any) -> None:
+    def start_with_run_logs(process: Any, *arguments: Any, **options: Any) -> None:
         if options.get("env") is not None:
-            options["env"] = reached(options["env"])
+            options["env"] = with_run_logs(options["env"])
         begin(process, *arguments, **options)
 
-    subprocess.Popen.__init__ = begin_reached  # type: ignore[method-assign]
+    subprocess.Popen.__init__ = start_with_run_logs  # type: ignore[method-assign]
 
 
-def reached(environ: Mapping[str, str]) -> dict[str, str]:
+def with_run_logs(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment in which a process doubles its log."""
     places = environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(IN_PROCESSES) not in places:

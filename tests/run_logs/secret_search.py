@@ -51,7 +51,7 @@ def search(folder: Path) -> Report:
     for log in logs:
         lines = log.read_text("utf-8", "backslashreplace").splitlines()
         count += len(lines)
-        for line in dict.fromkeys(map(_telling, lines)):
+        for line in dict.fromkeys(map(_distinctive, lines)):
             findings += [Finding(what, log.name, line) for what in _found(line, rows, credentials)]
     return Report(len(logs), count, len(texts) + len(credentials), findings)
 
@@ -82,7 +82,7 @@ _OWN_WORDS = re.compile(
 )
 
 
-def _telling(line: str) -> str:
+def _distinctive(line: str) -> str:
     """What is left of a line without what makes each different from the others."""
     try:
         fields = json.loads(line)

@@ -34,7 +34,7 @@ from tests.stateful.choices import (
 )
 from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
 from tests.stateful.pair import Outcome, Pair, repeatable
-from tests.stateful.tracked_request import Asked
+from tests.stateful.tracked_request import TrackedRequest
 from tests.unit.model.shapes import user
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.end import end
@@ -95,7 +95,7 @@ def has(what: str) -> Any:
     return precondition(lambda machine: bool(getattr(machine, what)))
 
 
-def one_of(requests: list[Asked], pick: int) -> Asked:
+def one_of(requests: list[TrackedRequest], pick: int) -> TrackedRequest:
     """The request that is picked: 0 is the latest."""
     return requests[-1 - pick % len(requests)]
 
@@ -124,17 +124,17 @@ class Operations(RuleBasedStateMachine):
         super().__init__()
         self.pair = Pair()
         self.now = 1_000
-        self.requests: list[Asked] = []
+        self.requests: list[TrackedRequest] = []
         self.branches = list(BRANCHES[len(CONVERSATIONS) :])
         """Those not yet named."""
 
     @property
-    def holders(self) -> list[Asked]:
+    def holders(self) -> list[TrackedRequest]:
         """Those who hold a lane, or believe so."""
         return [asked for asked in self.requests if asked.begun is not None]
 
     @property
-    def waiters(self) -> list[Asked]:
+    def waiters(self) -> list[TrackedRequest]:
         return [asked for asked in self.requests if asked.begun is None and asked.queued is not None]
 
     def run(self, operation: Any, request: Any) -> Outcome:
@@ -197,10 +197,10 @@ class Operations(RuleBasedStateMachine):
             "queue_limit": 2,
             "key": IdempotencyKey(claimed_as(key, Within(within)), body) if key else None,
         }
-        asked = Asked({**fields, **policies, **more})
+        asked = TrackedRequest({**fields, **policies, **more})
         self.requests.append(asked)
         found = self.run(begin, asked.first())
-        asked.heard(found.value)
+        asked.take_answer(found.value)
         if found.error is MustReachDisk:
             self.send_again(asked, sees_death=False, is_durable=True)
         if asked.begun is not None:
@@ -281,9 +281,9 @@ class Operations(RuleBasedStateMachine):
     def looks_again(self, pick: int, sees_death: bool) -> None:
         self.send_again(one_of(self.waiters, pick), sees_death=sees_death)
 
-    def send_again(self, asked: Asked, *, sees_death: bool, is_durable: bool = False) -> None:
+    def send_again(self, asked: TrackedRequest, *, sees_death: bool, is_durable: bool = False) -> None:
         found = self.run(begin, asked.again(self.now, sees_death=sees_death, is_durable=is_durable))
-        asked.heard(found.value)
+        asked.take_answer(found.value)
         if found.error is MustReachDisk:
             self.send_again(asked, sees_death=sees_death, is_durable=True)
 
@@ -292,7 +292,7 @@ class Operations(RuleBasedStateMachine):
     def records(self, pick: int, what: list[str], late: int) -> None:
         self.write_journal(one_of(self.holders, pick), what, late)
 
-    def write_journal(self, asked: Asked, what: list[str], late: int) -> None:
+    def write_journal(self, asked: TrackedRequest, what: list[str], late: int) -> None:
         for each in what:
             written, journal = asked.step(each)
             request = asked.record(written, late)

@@ -39,7 +39,7 @@ def _request(**fields: Any) -> BeginRequest:
 
 
 @dataclass
-class Asked:
+class TrackedRequest:
     """What was asked, and what came of it so far."""
 
     fields: dict[str, Any]
@@ -61,7 +61,7 @@ class Asked:
             changes["dead"] = dict(queued.in_the_way) if sees_death else {}
         return _request(due=now, **{**self.fields, **changes})
 
-    def heard(self, answer: object) -> None:
+    def take_answer(self, answer: object) -> None:
         """Take in the answer to a begin."""
         if isinstance(answer, Queued):
             self.queued = answer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from tests.node_packages import lacks
+from tests.node_packages import skip_or_fail
 
 SOURCE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 MISSING = "axe-core is not installed. Run `npm ci` in web/."
@@ -30,7 +30,7 @@ RUN = """async only => {
 def source() -> str:
     """Read the tool. Without it the test is skipped, or fails in CI."""
     if not SOURCE.is_file():
-        lacks(MISSING)
+        skip_or_fail(MISSING)
     return SOURCE.read_text()
 
 

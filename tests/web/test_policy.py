@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Request, expect
 
-from tests.node_packages import built, lacks
+from tests.node_packages import built, skip_or_fail
 from tests.web.page_server import PageServer, Person, Profile
 from tools.node_package import PAGE
 
@@ -136,7 +136,7 @@ def package() -> Path:
     folder = built(PAGE)
     # A page that was built elsewhere needs no Node; its tests do.
     if PAGE.missing is not None or not (folder / "node_modules").is_dir():
-        lacks(PAGE.missing or "The packages of the page are not installed. Run `npm ci` in web/.")
+        skip_or_fail(PAGE.missing or "The packages of the page are not installed. Run `npm ci` in web/.")
     return folder
 
 

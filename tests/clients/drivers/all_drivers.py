@@ -14,19 +14,19 @@ CLIENTS = ("python", "async", "typescript")
 
 
 @asynccontextmanager
-async def started(name: str) -> AsyncIterator[Driver]:
+async def start_driver(name: str) -> AsyncIterator[Driver]:
     """The driver of a client, until it is not needed any more; `mixed`: of one in each language."""
     if name == "mixed":
-        async with started("python") as python, started("typescript") as typescript:
+        async with start_driver("python") as python, start_driver("typescript") as typescript:
             yield MixedDriver((python, typescript))
         return
-    driver = await typescript_driver() if name == "typescript" else made(name)
+    driver = await typescript_driver() if name == "typescript" else make_driver(name)
     try:
         yield driver
     finally:
         await driver.close()
 
 
-def made(name: str) -> Driver:
+def make_driver(name: str) -> Driver:
     """The driver of a client that runs in this process."""
     return {"python": SyncDriver, "async": AsyncDriver}[name]()

@@ -27,11 +27,11 @@ class BrowserDriver(RemoteDriver):
         self._page = page
 
     async def open(self, url: str) -> None:
-        await self._page.expose_function("reply", self._heard)
+        await self._page.expose_function("reply", self._receive)
         await self._page.goto(url)
         await self._page.wait_for_function("window.command !== undefined")
 
-    async def _say(self, line: bytes) -> None:
+    async def _send(self, line: bytes) -> None:
         await self._page.evaluate("line => window.command(line)", line.decode())
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-Tell = Callable[[Any], None]
+OnEvent = Callable[[Any], None]
 """Called with each event as it comes."""
 
 
@@ -25,7 +25,7 @@ class Command:
     named: str | None = None
 
 
-class Refused(Exception):
+class ClientError(Exception):
     """The client raised an error."""
 
     def __init__(self, error: dict[str, Any], events: list[Any] | None = None) -> None:
@@ -45,7 +45,7 @@ class Driver(ABC):
     is_embedded = False
 
     @abstractmethod
-    async def do(self, command: Command, tell: Tell) -> Any:
+    async def do(self, command: Command, on_event: OnEvent) -> Any:
         """Carry out a command, and return what it came to. Raises Refused."""
 
     @abstractmethod
@@ -57,39 +57,39 @@ class RemoteDriver(Driver):
     """A driver that is elsewhere, and speaks the protocol of the README."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, tuple[asyncio.Future[Any], Tell]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Any], OnEvent]] = {}
 
     @abstractmethod
-    async def _say(self, line: bytes) -> None:
+    async def _send(self, line: bytes) -> None:
         """Have it carry out a command."""
 
-    async def do(self, command: Command, tell: Tell) -> Any:
-        said = {"id": command.id, "do": command.do, "on": command.on, "with": command.arguments}
+    async def do(self, command: Command, on_event: OnEvent) -> Any:
+        message = {"id": command.id, "do": command.do, "on": command.on, "with": command.arguments}
         if command.named is not None:
-            said["as"] = command.named
+            message["as"] = command.named
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[command.id] = reply, tell
+        self._waiting[command.id] = reply, on_event
         try:
-            await self._say(msgspec.json.encode(said))
+            await self._send(msgspec.json.encode(message))
             return await reply
         finally:
             del self._waiting[command.id]
 
-    def _heard(self, line: bytes | str) -> None:
+    def _receive(self, line: bytes | str) -> None:
         """Take a line that it said."""
-        said = msgspec.json.decode(line)
-        reply, tell = self._waiting.get(said["id"], (None, None))
-        if reply is None or tell is None or reply.done():
+        message = msgspec.json.decode(line)
+        reply, on_event = self._waiting.get(message["id"], (None, None))
+        if reply is None or on_event is None or reply.done():
             return
-        if "event" in said:
-            tell(said["event"])
-        elif "error" in said:
-            reply.set_exception(Refused(said["error"], said.get("events")))
+        if "event" in message:
+            on_event(message["event"])
+        elif "error" in message:
+            reply.set_exception(ClientError(message["error"], message.get("events")))
         else:
-            reply.set_result(said.get("ok"))
+            reply.set_result(message.get("ok"))
 
     def _lost(self) -> None:
         """It will say nothing more."""
         for reply, _ in self._waiting.values():
             if not reply.done():
-                reply.set_exception(Refused({"code": "driver_broke", "message": "the driver has ended"}))
+                reply.set_exception(ClientError({"code": "driver_broke", "message": "the driver has ended"}))

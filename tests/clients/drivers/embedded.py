@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
 from turnledger import Ledger
 from turnledger.api.chats import ChatInfo
 from turnledger.api.json import encode
@@ -58,15 +58,15 @@ class Stream:
 class Run:
     """A turn that a command asks for."""
 
-    tell: Tell
+    on_event: OnEvent
     named: str | None
     events: list[Any] = field(default_factory=list)
     state: str = "continued"
     is_replayed: bool = False
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         self.events.append(event_shown(event))
-        self.tell(self.events[-1])
+        self.on_event(self.events[-1])
 
 
 class EmbeddedDriver(Driver):
@@ -81,10 +81,10 @@ class EmbeddedDriver(Driver):
         self._named: dict[str, Any] = {}
         self._running: dict[int, asyncio.Task[Any]] = {}
 
-    async def do(self, command: Command, tell: Tell) -> Any:
-        return plain(await self._do(command, tell))
+    async def do(self, command: Command, on_event: OnEvent) -> Any:
+        return plain(await self._do(command, on_event))
 
-    async def _do(self, command: Command, tell: Tell) -> Any:
+    async def _do(self, command: Command, on_event: OnEvent) -> Any:
         task = asyncio.current_task()
         assert task is not None
         self._running[command.id] = task
@@ -93,16 +93,16 @@ class EmbeddedDriver(Driver):
             assert verb is not None, f"there is no verb {command.do}"
             on = self._named.get(command.on)
             if command.do in ("chat.send", "chat.edit", "chat.regenerate"):
-                return await verb(on, Run(tell, command.named), **command.arguments)
+                return await verb(on, Run(on_event, command.named), **command.arguments)
             if command.do == "client.events":
-                return await verb(tell, **command.arguments)
+                return await verb(on_event, **command.arguments)
             if command.do.startswith(("chat.", "stream.")):
                 return self._keep(command, await verb(on, **command.arguments))
             return self._keep(command, await verb(**command.arguments))
         except TurnledgerError as problem:
-            raise refused(problem) from problem
+            raise error_of(problem) from problem
         except (AssertionError, TypeError, AttributeError) as problem:
-            raise broke(problem) from problem
+            raise driver_failure(problem) from problem
         finally:
             del self._running[command.id]
 
@@ -162,7 +162,7 @@ class EmbeddedDriver(Driver):
             for hit in page.hits
         ]
 
-    async def _client_events(self, tell: Tell, *, count: int, after: str | None = None) -> list[Any]:
+    async def _client_events(self, on_event: OnEvent, *, count: int, after: str | None = None) -> list[Any]:
         told: list[Any] = []
         async for change in self._ledger.changes(after=after):
             told.append(
@@ -173,7 +173,7 @@ class EmbeddedDriver(Driver):
                     "turn": change.turn,
                 }
             )
-            tell(told[-1])
+            on_event(told[-1])
             if len(told) == count:
                 break
         return told
@@ -236,13 +236,13 @@ class EmbeddedDriver(Driver):
                 regenerates=regenerates,
                 primer=primer,
                 attach=True,
-                on_event=run.hear,
+                on_event=run.add,
                 **options,
             )
             runner = ChatRunner(self._model, {"model": model, **(settings or {})})
             turn = await self._run(chat, run, block, runner)
         except TurnledgerError as problem:
-            raise refused(problem, run.events if stream else None) from problem
+            raise error_of(problem, run.events if stream else None) from problem
         answer = {
             "turn": turn_shown(turn),
             "chat": chat.id,
@@ -281,7 +281,7 @@ class EmbeddedDriver(Driver):
 
     async def _follow(self, chat: NamedChat, run: Run, turn: str) -> None:
         async for event in (await chat.opened()).events(turn):
-            run.hear(event)
+            run.add(event)
 
     async def _stream_stop(self, stream: Stream, *, policy: str | None = None) -> Any:
         return await self._chat_stop(stream.chat, turn=stream.turn, policy=policy)
@@ -419,7 +419,7 @@ def plain(value: Any) -> Any:
     return msgspec.json.decode(encode(value))
 
 
-def refused(problem: TurnledgerError, events: list[Any] | None = None) -> Refused:
+def error_of(problem: TurnledgerError, events: list[Any] | None = None) -> ClientError:
     """An error as scenarios see it."""
     error = {
         "code": problem.code,
@@ -427,10 +427,10 @@ def refused(problem: TurnledgerError, events: list[Any] | None = None) -> Refuse
         "message": str(problem),
         "request_id": getattr(problem, "request_id", None),
     }
-    return Refused(error, events)
+    return ClientError(error, events)
 
 
-def broke(problem: BaseException) -> Refused:
+def driver_failure(problem: BaseException) -> ClientError:
     """What is wrong with the driver, not with what it drives."""
     told = "".join(traceback.format_exception(problem))
-    return Refused({"code": "driver_broke", "status": None, "message": told, "request_id": None})
+    return ClientError({"code": "driver_broke", "status": None, "message": told, "request_id": None})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
-from tests.clients.drivers.driver import Command, Driver, Tell
+from tests.clients.drivers.driver import Command, Driver, OnEvent
 
 
 class MixedDriver(Driver):
@@ -19,7 +19,7 @@ class MixedDriver(Driver):
         self._homes: dict[str, Driver] = {}
         self._commands: dict[int, Driver] = {}
 
-    async def do(self, command: Command, tell: Tell) -> Any:
+    async def do(self, command: Command, on_event: OnEvent) -> Any:
         if command.do == "client":
             home = next(self._next)
         elif command.do == "cancel":
@@ -29,7 +29,7 @@ class MixedDriver(Driver):
         self._commands[command.id] = home
         if command.named is not None:
             self._homes[command.named] = home
-        return await home.do(command, tell)
+        return await home.do(command, on_event)
 
     async def close(self) -> None:
         """Whoever made the drivers closes them."""

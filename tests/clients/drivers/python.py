@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
 from turnledger.client import AsyncClient, Client, Retries, Timeouts
 from turnledger.errors import TurnledgerError
 from turnledger.model.event import TextDelta, TurnFinished
@@ -46,36 +46,38 @@ class PythonDriver(Driver):
     @abstractmethod
     def _canceller(self, command: Command) -> Callable[[], None]: ...
 
-    async def do(self, command: Command, tell: Tell) -> Any:
+    async def do(self, command: Command, on_event: OnEvent) -> Any:
         events: list[Any] = []
         self._running[command.id] = self._canceller(command)
         try:
-            return plain(await self._do(command, tell, events))
+            return plain(await self._do(command, on_event, events))
         except TurnledgerError as problem:
             raise self._refused(command, problem, events) from problem
         except asyncio.CancelledError:
             if command.id not in self._cancelled:
                 raise
-            raise Refused(error("cancelled", "it was cancelled"), events) from None
+            raise ClientError(error("cancelled", "it was cancelled"), events) from None
         except Exception as problem:
             if command.id in self._cancelled:
-                raise Refused(error("cancelled", repr(problem)), events) from None
-            raise Refused(error("driver_broke", "".join(traceback.format_exception(problem)))) from problem
+                raise ClientError(error("cancelled", repr(problem)), events) from None
+            raise ClientError(
+                error("driver_broke", "".join(traceback.format_exception(problem)))
+            ) from problem
         finally:
             del self._running[command.id]
 
-    def _refused(self, command: Command, problem: TurnledgerError, events: list[Any]) -> Refused:
+    def _refused(self, command: Command, problem: TurnledgerError, events: list[Any]) -> ClientError:
         if command.id in self._cancelled:
-            return Refused(error("cancelled", str(problem)), events)
+            return ClientError(error("cancelled", str(problem)), events)
         told = {
             "code": problem.code,
             "status": getattr(problem, "status", None),
             "message": str(problem),
             "request_id": getattr(problem, "request_id", None),
         }
-        return Refused(told, events if command.arguments.get("stream") else None)
+        return ClientError(told, events if command.arguments.get("stream") else None)
 
-    async def _do(self, command: Command, tell: Tell, events: list[Any]) -> Any:
+    async def _do(self, command: Command, on_event: OnEvent, events: list[Any]) -> Any:
         verb, on, given = command.do, self._named.get(command.on), dict(command.arguments)
         if verb == "client":
             await self._make_client(command.named or "client", given)
@@ -85,9 +87,9 @@ class PythonDriver(Driver):
             self._running[given["command"]]()
             return None
         if verb in TURN_HEADER_NAMES:
-            return await self._turn(command, on, given, tell, events)
+            return await self._turn(command, on, given, on_event, events)
         if verb == "client.events":
-            return await self._changes(command, on, tell, **given)
+            return await self._changes(command, on, on_event, **given)
         if verb in MAKERS:
             group = on.chats if verb.startswith("chats.") else on
             method = getattr(group, verb.partition(".")[2])
@@ -111,7 +113,7 @@ class PythonDriver(Driver):
             await self._call(client.close)
 
     async def _turn(
-        self, command: Command, chat: Any, given: dict[str, Any], tell: Tell, events: list[Any]
+        self, command: Command, chat: Any, given: dict[str, Any], on_event: OnEvent, events: list[Any]
     ) -> Any:
         method = getattr(chat, command.do.partition(".")[2])
         if not given.get("stream"):
@@ -123,7 +125,7 @@ class PythonDriver(Driver):
 
         def take(event: Any) -> None:
             events.append(event_shown(event))
-            tell(events[-1])
+            on_event(events[-1])
 
         await self._each(stream, take)
         return {"events": events, "answer": answer(await self._call(stream.answer))}
@@ -135,14 +137,14 @@ class PythonDriver(Driver):
     def _stream_canceller(self, command: Command, stream: Any) -> Callable[[], None]: ...
 
     async def _changes(
-        self, command: Command, client: Any, tell: Tell, *, count: int, after: str | None = None
+        self, command: Command, client: Any, on_event: OnEvent, *, count: int, after: str | None = None
     ) -> list[Any]:
         told: list[Any] = []
 
         def take(change: Any) -> bool:
             shown = {name: getattr(change, name) for name in ("type", "position", "chat", "turn")}
             told.append(plain(shown))
-            tell(told[-1])
+            on_event(told[-1])
             return len(told) < count
 
         stream = await self._call(client.events, after=after)

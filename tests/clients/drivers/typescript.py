@@ -26,7 +26,7 @@ class ProcessDriver(RemoteDriver):
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE)
         return cls(name, process)
 
-    async def _say(self, line: bytes) -> None:
+    async def _send(self, line: bytes) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + b"\n")
         if self._reading.done():
@@ -35,7 +35,7 @@ class ProcessDriver(RemoteDriver):
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            self._heard(line)
+            self._receive(line)
         self._lost()
 
     async def close(self) -> None:

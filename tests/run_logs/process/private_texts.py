@@ -85,7 +85,7 @@ def append(path: str, text: str) -> None:
         os.close(file)
 
 
-def listen_to_server(module: Any, notes: Notes) -> None:
+def record_server(module: Any, notes: Notes) -> None:
     """Note what every request to every application brings."""
     answer = module.App.__call__
 
@@ -109,7 +109,7 @@ def listen_to_server(module: Any, notes: Notes) -> None:
     module.App.__call__ = answer_noted
 
 
-def listen_to_upstream(module: Any, notes: Notes) -> None:
+def record_upstream(module: Any, notes: Notes) -> None:
     """Note what every scripted upstream says, and by what it is asked."""
     begin, answer = module.ScriptedUpstream.__init__, module.ScriptedUpstream._answer
 
@@ -128,14 +128,14 @@ def listen_to_upstream(module: Any, notes: Notes) -> None:
     module.ScriptedUpstream._answer = answer_noted
 
 
-class Listening:
+class ImportHook:
     """Listens to what is imported, once it is: a finder of modules."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._to: dict[str, Callable[[Any, Notes], None]] = {
-            SERVER: listen_to_server,
-            UPSTREAM: listen_to_upstream,
+            SERVER: record_server,
+            UPSTREAM: record_upstream,
         }
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
@@ -159,7 +159,7 @@ class Listening:
 
 def listen(notes: Notes) -> None:
     """Note what is said to servers and models of this process, from now on."""
-    sys.meta_path.insert(0, Listening(notes))
-    for name, listen_to in ((SERVER, listen_to_server), (UPSTREAM, listen_to_upstream)):
+    sys.meta_path.insert(0, ImportHook(notes))
+    for name, listen_to in ((SERVER, record_server), (UPSTREAM, record_upstream)):
         if name in sys.modules:
             listen_to(sys.modules[name], notes)

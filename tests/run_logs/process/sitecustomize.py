@@ -11,7 +11,7 @@ import time
 FOLDER = os.environ.get("TURNLEDGER_RUN_LOGS")
 
 
-class Doubled:
+class CopiedStream:
     """A stream whose text is also added to a file."""
 
     def __init__(self, stream, path):
@@ -37,5 +37,5 @@ if FOLDER and os.path.isdir(FOLDER):
 
     name = os.path.join(FOLDER, f"{os.getpid()}-{time.time_ns()}")
     if sys.stderr is not None:
-        sys.stderr = Doubled(sys.stderr, f"{name}.log")
+        sys.stderr = CopiedStream(sys.stderr, f"{name}.log")
     listen(Notes(f"{name}.said", at_once=True))

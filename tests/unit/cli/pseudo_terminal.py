@@ -33,7 +33,7 @@ for columns, env, arguments in json.loads(sys.argv[1]):
 """Starting a process takes longer than a command: one runs them all, each in a window of its own width."""
 
 
-class Ran(NamedTuple):
+class WindowedCommand(NamedTuple):
     """A command, and the window it runs in."""
 
     arguments: Sequence[str]
@@ -41,7 +41,7 @@ class Ran(NamedTuple):
     env: Mapping[str, str]
 
 
-class Shown(NamedTuple):
+class ScreenResult(NamedTuple):
     """What somebody sees who ran a command."""
 
     lines: list[str]
@@ -53,7 +53,9 @@ class Shown(NamedTuple):
     code: int
 
 
-def shown(commands: Sequence[Ran], *, pipes: bool = False, patience: float = 0.5) -> list[Shown]:
+def run_commands(
+    commands: Sequence[WindowedCommand], *, pipes: bool = False, patience: float = 0.5
+) -> list[ScreenResult]:
     """Run `turnledger` with each of these; with `pipes`, its standard output goes into a pipe, and only the
     rest to the window. `patience` are the seconds before a bar comes."""
     leader, follower = pty.openpty()
@@ -88,13 +90,13 @@ def _parts(sent: bytes, *, marks: int) -> list[tuple[bytes, int]]:
     return [(pieces[at], int(pieces[at + 1])) for at in range(0, len(pieces) - 1, step)]
 
 
-def _shown(sent: bytes, code: int, columns: int, piped: str) -> Shown:
+def _shown(sent: bytes, code: int, columns: int, piped: str) -> ScreenResult:
     screen = pyte.Screen(columns, ROWS)
     pyte.ByteStream(screen).feed(sent)
     lines = [line.rstrip() for line in screen.display]
     while lines and not lines[-1]:
         lines.pop()
-    return Shown(lines, sent, piped, code)
+    return ScreenResult(lines, sent, piped, code)
 
 
 def _all_of(leader: int) -> bytes:

@@ -40,23 +40,25 @@ class Streamed(msgspec.Struct):
     end: bytes | Broken = b""
 
 
-def told(values: Any, status: int = 200, **headers: str) -> Reply:
+def reply(values: Any, status: int = 200, **headers: str) -> Reply:
     """A whole answer."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status, {"x-request-id": "req_1", **named}, msgspec.json.encode(values))
 
 
-def refused(status: int, code: str, kind: str = "invalid_request_error", **headers: str) -> Reply:
+def error_reply(status: int, code: str, kind: str = "invalid_request_error", **headers: str) -> Reply:
     """An error as the server tells it."""
-    return told({"error": {"message": "No.", "type": kind, "param": None, "code": code}}, status, **headers)
+    return reply({"error": {"message": "No.", "type": kind, "param": None, "code": code}}, status, **headers)
 
 
 def error_event(code: str, kind: str = "server_error") -> bytes:
     """An error in a stream."""
-    return b"event: error\ndata: %s\n\n" % refused(500, code, kind).body
+    return b"event: error\ndata: %s\n\n" % error_reply(500, code, kind).body
 
 
-def begun(*pieces: bytes, turn: str = TURN, end: bytes | Broken = b"", replayed: bool = False) -> Streamed:
+def turn_stream(
+    *pieces: bytes, turn: str = TURN, end: bytes | Broken = b"", replayed: bool = False
+) -> Streamed:
     """The answer to a request for a turn."""
     headers = {
         "content-type": "text/event-stream; charset=utf-8",
@@ -67,12 +69,12 @@ def begun(*pieces: bytes, turn: str = TURN, end: bytes | Broken = b"", replayed:
     return Streamed(headers | ({"idempotency-replayed": "true"} if replayed else {}), list(pieces), end)
 
 
-def reading(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
+def event_stream(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
     """The answer to a request for the events of a turn, or of chats."""
     return Streamed({"content-type": "text/event-stream; charset=utf-8"}, list(pieces), end)
 
 
-def file(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
+def file_stream(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
     """The answer to a request for a file."""
     return Streamed({"content-type": "application/x-ndjson"}, list(pieces), end)
 
@@ -83,7 +85,7 @@ def event(number: int, kind: str, **values: Any) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)
 
 
-def started(number: int = 1) -> bytes:
+def turn_started(number: int = 1) -> bytes:
     return event(number, "turn.started")
 
 
@@ -91,7 +93,7 @@ def text(number: int, words: str) -> bytes:
     return event(number, "text.delta", text=words)
 
 
-def finished(number: int, state: str = "completed", failure: str | None = None) -> bytes:
+def turn_finished(number: int, state: str = "completed", failure: str | None = None) -> bytes:
     why = None if failure is None else {"code": failure, "message": f"{failure} happened"}
     return event(number, "turn.finished", state=state, failure=why)
 

@@ -38,7 +38,7 @@ class _Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         self.is_closed = True
 
 
-class Served:
+class ScriptedTransport:
     """Answers in order, and remembers what was asked. Nobody waits: pauses are only noted."""
 
     def __init__(self, *answers: Reply | Broken | Streamed) -> None:

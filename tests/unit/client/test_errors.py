@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.unit.client.script import refused
+from tests.unit.client.script import error_reply
 from turnledger import errors
 from turnledger.client.core.steps import Reply
 from turnledger.client.errors import DAY, OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream
@@ -42,7 +42,7 @@ def test_error_from_the_server_has_the_fields_of_a_local_one(kind: type[Turnledg
 
 
 def test_unknown_error_code_becomes_request_failed() -> None:
-    error = told_by(refused(418, "teapot")).error
+    error = told_by(error_reply(418, "teapot")).error
     assert (type(error), error.code, error.status) == (errors.RequestFailed, "teapot", 418)
 
 
@@ -58,7 +58,7 @@ def test_unknown_error_code_becomes_request_failed() -> None:
     ],
 )
 def test_error_with_an_unknown_code_follows_its_status(status: int, kind: type[TurnledgerError]) -> None:
-    assert type(told_by(refused(status, "unheard_of")).error) is kind
+    assert type(told_by(error_reply(status, "unheard_of")).error) is kind
 
 
 def test_error_from_a_foreign_server_is_classified_by_its_status() -> None:
@@ -69,13 +69,13 @@ def test_error_from_a_foreign_server_is_classified_by_its_status() -> None:
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_transient_status_is_retried_unless_the_server_forbids_it(status: int) -> None:
-    assert told_by(refused(status, "x")).is_passing
-    assert not told_by(refused(status, "x", x_should_retry="false")).is_passing
+    assert told_by(error_reply(status, "x")).is_passing
+    assert not told_by(error_reply(status, "x", x_should_retry="false")).is_passing
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 412, 422, 507])
 def test_permanent_status_is_not_retried(status: int) -> None:
-    assert not told_by(refused(status, "x")).is_passing
+    assert not told_by(error_reply(status, "x")).is_passing
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_permanent_status_is_not_retried(status: int) -> None:
     ["model_error", "model_unavailable", "model_timeout", "malformed_answer", "turn_failed", "empty_turn"],
 )
 def test_model_failure_is_not_retried(code: str) -> None:
-    assert not told_by(refused(502, code)).is_passing
-    body = refused(502, code, kind="server_error").body
+    assert not told_by(error_reply(502, code)).is_passing
+    body = error_reply(502, code, kind="server_error").body
     assert not told_in_stream(body, None).is_passing
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("2", 2.0), ("0.5", 0.5), ("-1", 0.0), ("Fri, 1 Jan", None)])
 def test_retry_after_header_is_parsed_to_seconds(given: str, seconds: float | None) -> None:
-    assert told_by(refused(503, "shutting_down", retry_after=given)).retry_after == seconds
+    assert told_by(error_reply(503, "shutting_down", retry_after=given)).retry_after == seconds
 
 
 @pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
@@ -137,7 +137,7 @@ def test_numeric_error_code_becomes_text() -> None:
     ("said", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-1", 0.0), ("inf", DAY), ("1e300", DAY), ("nan", 0.0)]
 )
 def test_retry_after_is_capped_at_a_day(said: str, seconds: float) -> None:
-    assert told_by(refused(503, "shutting_down", retry_after=said)).retry_after == seconds
+    assert told_by(error_reply(503, "shutting_down", retry_after=said)).retry_after == seconds
 
 
 @pytest.mark.parametrize("problem", [missing_token_error(), token_error(None)])

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.engine.populated_store import Lived, live_in
+from tests.unit.engine.populated_store import PopulatedStore, populate
 from turnledger.stores.memory import Database, MemoryStore
 
 
@@ -23,8 +23,8 @@ def database() -> Database:
 
 
 @pytest.fixture
-async def lived(database: Database) -> AsyncIterator[Lived]:
+async def populated(database: Database) -> AsyncIterator[PopulatedStore]:
     """A store in which everything has happened."""
-    lived = await live_in(MemoryStore(database))
-    yield lived
-    await lived.ledger.close()
+    populated = await populate(MemoryStore(database))
+    yield populated
+    await populated.ledger.close()

@@ -90,7 +90,7 @@ def plain(*texts: str) -> list[Turn]:
     ]
 
 
-def asked(text: str) -> dict[str, Any]:
+def user_message(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
@@ -159,8 +159,8 @@ class _Writer:
         return [*thoughts, *(message("assistant", text) for text in texts)], [joined]
 
     def plain(self) -> None:
-        (question, asked), (answer, answered) = self.question(), self.answer()
-        self.add(question, answer, (asked, answered))
+        (question, user_message), (answer, answered) = self.question(), self.answer()
+        self.add(question, answer, (user_message, answered))
 
     def several(self) -> None:
         """A turn whose client brought exchanges along, of which some may be hidden since."""
@@ -187,7 +187,7 @@ class _Writer:
 
     def server_tools(self) -> None:
         """A call that was run on this side: the client sees what was said before and after as one text."""
-        question, asked = self.question()
+        question, user_message = self.question()
         before, found, after = self.text(), self.text(), self.text()
         here = len(self.told)
         items = [
@@ -202,11 +202,11 @@ class _Writer:
             Sent({"role": "tool", "tool_call_id": "s", "content": found}, ()),
             self.said("assistant", after),
         ]
-        self.add(question, items, (asked, [shown]), with_server_items=whole)
+        self.add(question, items, (user_message, [shown]), with_server_items=whole)
 
     def client_tools(self) -> None:
         """Two turns: one that calls, and one that begins with the results."""
-        question, asked = self.question()
+        question, user_message = self.question()
         ids = ["a", "b"][: self._draw(st.integers(1, 2))]
         deep = {"x": [1.0, None], "ü": "ß"}
         written = {id: json.dumps({"deep": deep, "first": self.text()}) for id in ids}
@@ -220,25 +220,25 @@ class _Writer:
             ((here, f"calls {ids}"),),
         )
         made = [call(id, arguments=text) for id, text in written.items()]
-        self.add(question, [reasoning(), *made], (asked, [calls]))
+        self.add(question, [reasoning(), *made], (user_message, [calls]))
         found = {id: self.text() for id in ids}
         answer, answered = self.answer()
         results = [self.said("tool", text, tool_call_id=id) for id, text in found.items()]
         self.add([result(id, output=text) for id, text in found.items()], answer, (results, answered))
 
     def interrupted(self) -> None:
-        question, asked = self.question()
+        question, user_message = self.question()
         partial = self.text()
         if self._draw(st.booleans()):
             output = [message("assistant", partial, status="incomplete")]
-            self.add(question, output, (asked, [self.said("assistant", partial)]), INTERRUPTED)
+            self.add(question, output, (user_message, [self.said("assistant", partial)]), INTERRUPTED)
         else:
-            self.add(question, [], (asked, []), INTERRUPTED)
+            self.add(question, [], (user_message, []), INTERRUPTED)
 
     def settled(self) -> None:
-        question, asked = self.question()
+        question, user_message = self.question()
         output = [call("s"), result("s", output=self.text()), message("developer", "It did not finish.")]
-        self.add(question, output, (asked, []), SETTLED)
+        self.add(question, output, (user_message, []), SETTLED)
 
 
 KINDS = [

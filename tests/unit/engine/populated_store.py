@@ -37,7 +37,7 @@ async def fail(chat: Chat, text: str, *script: Step, **policies: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Lived:
+class PopulatedStore:
     """The conversations of a store, by what happened in them, and a ledger that has them open."""
 
     ledger: Ledger
@@ -57,7 +57,7 @@ class Lived:
     """An interrupted turn."""
 
 
-async def live_in(store: Store) -> Lived:
+async def populate(store: Store) -> PopulatedStore:
     """Open a ledger on the store, and fill it."""
     ledger = await Ledger.over(store, clock=FakeClock(), random=Random(1))
     names = ("plain", "asking", "edited", "settled", "waiting", "kept", "source")
@@ -83,7 +83,7 @@ async def live_in(store: Store) -> Lived:
     await source.delete(purge=True)
     while await store.transact(purge, PurgeRequest(1, 1_000, 1)):
         continue
-    return Lived(ledger, plain, asking, edited, forked, settled, waiting, kept)
+    return PopulatedStore(ledger, plain, asking, edited, forked, settled, waiting, kept)
 
 
 async def _edit_in_all_ways(chat: Chat) -> None:
@@ -118,7 +118,7 @@ def remove_turn(database: Database, id: TurnId) -> None:
     del database.lines[turn.branch][turn.number]
 
 
-Damage = Callable[[Database, Lived], object]
+Damage = Callable[[Database, PopulatedStore], object]
 
 
 @contextmanager
@@ -133,17 +133,20 @@ def repaired(database: Database) -> Iterator[None]:
 
 
 async def expect_found(
-    lived: Lived, database: Database, damages: Sequence[tuple[Damage, Rule, str]], owner: str | None = "ann"
+    populated: PopulatedStore,
+    database: Database,
+    damages: Sequence[tuple[Damage, Rule, str]],
+    owner: str | None = "ann",
 ) -> None:
     """Cause one damage after the other: the check finds each, and nothing else."""
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
     for damage, rule, said in damages:
         with repaired(database):
-            damage(database, lived)
-            found = await lived.ledger.check()
+            damage(database, populated)
+            found = await populated.ledger.check()
         assert [(each.rule, each.owner) for each in found] == [(rule, owner)], damage.__name__
         assert said in found[0].message, damage.__name__
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
 
 
 def raw_id(number: int) -> str:

@@ -12,7 +12,7 @@ from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.upstream.upstream import Upstream
 from turnledger.testing.upstream import ScriptedUpstream
 
-ASKED = ModelRequest([{"role": "user", "content": "Hi"}], {"model": "m", "x_unknown": [1]})
+REQUEST = ModelRequest([{"role": "user", "content": "Hi"}], {"model": "m", "x_unknown": [1]})
 
 
 @asynccontextmanager
@@ -25,12 +25,12 @@ async def upstream(url: str, **options: Any) -> AsyncIterator[Upstream]:
 
 
 @asynccontextmanager
-async def asking(scripted: ScriptedUpstream, **options: Any) -> AsyncIterator[Upstream]:
+async def open_upstream(scripted: ScriptedUpstream, **options: Any) -> AsyncIterator[Upstream]:
     async with scripted, upstream(scripted.url, **options) as model:
         yield model
 
 
-async def payloads(model: Upstream, asked: ModelRequest = ASKED) -> list[bytes]:
+async def payloads(model: Upstream, asked: ModelRequest = REQUEST) -> list[bytes]:
     async with model.stream(asked) as batches:
         return [payload async for batch in batches for payload in batch]
 

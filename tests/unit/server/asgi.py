@@ -109,7 +109,7 @@ class Echo:
         await send({"type": "http.response.body", "body": body})
 
 
-class Streaming:
+class StreamingEndpoint:
     """Says hello, then nothing until it is released or cancelled, which it tells in its stream."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ async def is_busy(_: Request) -> Response:
 
 
 @asynccontextmanager
-async def serving(settings: Settings | None = None, *more: Endpoint) -> AsyncIterator[App]:
+async def run_app(settings: Settings | None = None, *more: Endpoint) -> AsyncIterator[App]:
     """An application over an empty ledger, with endpoints of one's own besides."""
     settings = settings or Settings()
     async with await Ledger.open() as ledger:

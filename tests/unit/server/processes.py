@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.fork_server import ROOT, Forked
+from tests.fork_server import ROOT, ForkedProcess
 
 STAND_IN = """
 import json, socket, sys
@@ -27,12 +27,12 @@ while channel.readline() not in (b"", b'"end"\\n', b'"leave"\\n'):
 class ServerProcess:
     """A running server, and where it can be asked."""
 
-    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
+    def __init__(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
         self.process = process
-        self.logged = ""
+        self.wait_logged = ""
         assert process.stdout is not None
-        self.announced = process.stdout.readline()
-        found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.announced)
+        self.wait_ready = process.stdout.readline()
+        found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.wait_ready)
         if found is None:
             raise AssertionError(process.communicate())
         self.url, self.address = found[0], (found[1].strip("[]"), int(found[2]))
@@ -50,14 +50,14 @@ class ServerProcess:
         """Tell it to end; its exit code, and what it has printed since."""
         self.process.send_signal(signal)
         out, err = self.process.communicate(timeout=60)
-        self.logged += err
+        self.wait_logged += err
         return self.process.returncode, out, err
 
     def wait_for(self, text: str) -> str:
         """Read the log up to the line that has the text."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.logged += line
+            self.wait_logged += line
             if text in line:
                 return line
         raise AssertionError(f"{text} was not logged")
@@ -87,7 +87,7 @@ def read_until(connection: socket.socket, text: str) -> str:
 def started(*command: str, **environ: str) -> Iterator[ServerProcess]:
     """Run `python -m` with this, until the block is left."""
     source = f"{ROOT / 'src'}{os.pathsep}{ROOT}"  # for what it starts
-    with Forked(*command, env={**os.environ, "PYTHONPATH": source, **environ}) as process:
+    with ForkedProcess(*command, env={**os.environ, "PYTHONPATH": source, **environ}) as process:
         try:
             yield ServerProcess(process)
         finally:

@@ -7,7 +7,7 @@ import sys
 
 from starlette.types import Receive, Scope, Send
 
-from tests.unit.server.asgi import Streaming, echo, endpoint
+from tests.unit.server.asgi import StreamingEndpoint, echo, endpoint
 from turnledger import Ledger
 from turnledger.server.app import App, all_endpoints
 from turnledger.server.config.settings import ServerLimits, Settings
@@ -18,7 +18,7 @@ from turnledger.server.ops.logs import configure
 from turnledger.server.service import Service
 
 
-class UntilTold:
+class StreamUntilShutdown:
     """A stream that has more to say when the server is told to end."""
 
     def __init__(self, service: Service) -> None:
@@ -37,8 +37,8 @@ async def main() -> None:
     async with await Ledger.open() as ledger:
         service = Service(ledger, Models({}), settings)
         more = [
-            endpoint("/until-told", UntilTold(service)),
-            endpoint("/for-ever", Streaming()),
+            endpoint("/until-told", StreamUntilShutdown(service)),
+            endpoint("/for-ever", StreamingEndpoint()),
             echo(settings),
         ]
         app = App(service, [*all_endpoints(service), *more])

@@ -20,7 +20,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tests.unit.model.shapes import repeatable
-from tests.unit.server.asgi import HOST, JSON, Reply, Streaming, ask, breaks, echo, endpoint, is_busy, serving
+from tests.unit.server.asgi import (
+    HOST,
+    JSON,
+    Reply,
+    StreamingEndpoint,
+    ask,
+    breaks,
+    echo,
+    endpoint,
+    is_busy,
+    run_app,
+)
 from turnledger import Limits
 from turnledger.errors import QueueFull
 from turnledger.runners import demo
@@ -32,12 +43,12 @@ from turnledger.server.listen.socket import bind
 from turnledger.server.openapi.endpoint import Endpoint
 
 
-def streaming(at: Streaming) -> Endpoint:
+def streaming(at: StreamingEndpoint) -> Endpoint:
     return endpoint("/stream", at)
 
 
 async def test_unknown_path_is_answered_404() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         reply = await ask(app, "/nothing")
         assert (reply.status, reply.code) == (404, "unknown_url")
         for path in ("/healthz/", "//healthz", "/%2e%2e/healthz", "", "/\x00\x1b[2J"):
@@ -56,7 +67,7 @@ async def test_unknown_path_is_answered_404() -> None:
 async def test_chat_path_with_a_conversation_key_is_refused_with_the_remedy(
     path: str, method: str, status: int, code: str
 ) -> None:
-    async with serving() as app:
+    async with run_app() as app:
         reply = await ask(app, path, method=method)
     assert (reply.status, reply.code) == (status, code)
     message = reply.json["error"]["message"]
@@ -65,7 +76,7 @@ async def test_chat_path_with_a_conversation_key_is_refused_with_the_remedy(
 
 
 async def test_invalid_id_in_the_body_of_a_chat_request_is_refused_without_a_remedy_for_paths() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         post = partial(ask, app, method="POST", headers=(HOST, JSON))
         chat = (await post("/api/chats", parts=[b"{}"])).json["id"]
         reply = await post(f"/api/chats/{chat}/fork", parts=[b'{"turn": "x"}'])
@@ -75,7 +86,7 @@ async def test_invalid_id_in_the_body_of_a_chat_request_is_refused_without_a_rem
 
 
 async def test_unsupported_method_is_answered_405_with_the_allowed_ones() -> None:
-    async with serving(None, endpoint("/healthz", breaks, "DELETE")) as app:
+    async with run_app(None, endpoint("/healthz", breaks, "DELETE")) as app:
         reply = await ask(app, method="POST")
         assert (reply.status, reply.code) == (405, "method_not_allowed")
         assert reply.header(b"allow") == b"DELETE, GET, HEAD"
@@ -85,7 +96,7 @@ async def test_path_parameters_are_passed_to_the_endpoint() -> None:
     async def show(request: Request) -> Response:
         return JSONResponse(request.path_params)
 
-    async with serving(None, endpoint("/test/{turn_id}/events", show)) as app:
+    async with run_app(None, endpoint("/test/{turn_id}/events", show)) as app:
         assert (await ask(app, "/test/turn_1/events")).json == {"turn_id": "turn_1"}
         assert (await ask(app, "/test/turn_1/events", method="POST")).status == 405
         assert (await ask(app, "/test/a/b/events")).status == 404
@@ -95,13 +106,13 @@ async def test_endpoint_receives_the_caller_and_the_request_id() -> None:
     async def show(request: Request) -> Response:
         return JSONResponse([request.state.principal.owner, request.state.request_id])
 
-    async with serving(None, endpoint("/who", show)) as app:
+    async with run_app(None, endpoint("/who", show)) as app:
         reply = await ask(app, "/who", headers=(HOST, (b"x-request-id", b"mine")))
         assert reply.json == ["local", "mine"]
 
 
 async def test_unexpected_exception_is_answered_500_without_details(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(None, endpoint("/breaks", breaks), endpoint("/busy", is_busy)) as app:
+    async with run_app(None, endpoint("/breaks", breaks), endpoint("/busy", is_busy)) as app:
         reply = await ask(app, "/breaks")
         assert (reply.status, reply.code) == (500, "internal_error")
         assert b"somebody" not in reply.body
@@ -118,7 +129,7 @@ async def test_exception_in_the_middle_of_an_answer_cuts_it_off(caplog: pytest.L
             await send({"type": "http.response.start", "status": 200, "headers": []})
             raise self.problem
 
-    async with serving(
+    async with run_app(
         None, endpoint("/half", Half(ValueError())), endpoint("/busy", Half(QueueFull()))
     ) as app:
         for path, told in (("/half", "internal_error"), ("/busy", "answer_cut")):
@@ -129,14 +140,14 @@ async def test_exception_in_the_middle_of_an_answer_cuts_it_off(caplog: pytest.L
 
 
 async def test_cancelled_request_of_a_running_server_propagates_cancellation() -> None:
-    stream = Streaming()
+    stream = StreamingEndpoint()
 
     async def wait(_: Request) -> Response:
         stream.conversation_state.set()
         await stream.released.wait()
         raise AssertionError
 
-    async with serving(None, endpoint("/wait", wait)) as app:
+    async with run_app(None, endpoint("/wait", wait)) as app:
         asked = asyncio.create_task(ask(app, "/wait"))
         await stream.conversation_state.wait()
         asked.cancel()
@@ -145,9 +156,9 @@ async def test_cancelled_request_of_a_running_server_propagates_cancellation() -
 
 
 async def test_requests_above_the_limit_are_refused_except_health_checks() -> None:
-    stream = Streaming()
+    stream = StreamingEndpoint()
     settings = Settings(limits=ServerLimits(requests=1))
-    async with serving(settings, streaming(stream)) as app:
+    async with run_app(settings, streaming(stream)) as app:
         first = asyncio.create_task(ask(app, "/stream"))
         await stream.conversation_state.wait()
         reply = await ask(app, "/stream")
@@ -159,8 +170,8 @@ async def test_requests_above_the_limit_are_refused_except_health_checks() -> No
 
 
 async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
-    stream = Streaming()
-    async with serving(None, streaming(stream)) as app:
+    stream = StreamingEndpoint()
+    async with run_app(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
         await stream.conversation_state.wait()
         draining = asyncio.create_task(app.drain(3600))
@@ -176,7 +187,7 @@ async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
 
 
 async def test_retiring_server_closes_each_connection_after_its_next_answer() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         assert (await ask(app)).header(b"connection") is None
         app.close_connections()
         parted = await ask(app)
@@ -187,8 +198,8 @@ async def test_retiring_server_closes_each_connection_after_its_next_answer() ->
 
 
 async def test_drain_cancels_open_requests_after_the_grace_period() -> None:
-    stream = Streaming()
-    async with serving(None, streaming(stream)) as app:
+    stream = StreamingEndpoint()
+    async with run_app(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
         await stream.conversation_state.wait()
         assert await app.drain(0)
@@ -196,8 +207,8 @@ async def test_drain_cancels_open_requests_after_the_grace_period() -> None:
 
 
 async def test_drain_cancels_open_requests_immediately_when_hurried() -> None:
-    stream = Streaming()
-    async with serving(None, streaming(stream)) as app:
+    stream = StreamingEndpoint()
+    async with run_app(None, streaming(stream)) as app:
         open_request = asyncio.create_task(ask(app, "/stream"))
         await stream.conversation_state.wait()
         draining = asyncio.create_task(app.drain(3600))
@@ -215,7 +226,7 @@ async def test_unanswered_request_cancelled_by_shutdown_is_answered_503() -> Non
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with serving(None, endpoint("/wait", wait)) as app:
+    async with run_app(None, endpoint("/wait", wait)) as app:
         asked = asyncio.create_task(ask(app, "/wait"))
         await began.wait()
         assert await app.drain(0)
@@ -224,7 +235,7 @@ async def test_unanswered_request_cancelled_by_shutdown_is_answered_503() -> Non
 
 
 async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellation() -> None:
-    stream, released = Streaming(), asyncio.Event()
+    stream, released = StreamingEndpoint(), asyncio.Event()
     cancelled: list[int] = []
 
     async def stubborn(_: Request) -> Response:
@@ -236,7 +247,7 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
                 cancelled.append(1)
         return JSONResponse({})
 
-    async with serving(None, endpoint("/stubborn", stubborn)) as app:
+    async with run_app(None, endpoint("/stubborn", stubborn)) as app:
         asked = asyncio.create_task(ask(app, "/stubborn"))
         await stream.conversation_state.wait()
         assert not await app.drain(0, cleanup_time=0)
@@ -249,7 +260,7 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
 
 
 async def test_requests_do_not_block_the_event_loop() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         await ask(app, "/readyz")  # what is imported on first use is
         with blockbuster_ctx():
             for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/nothing"):
@@ -257,7 +268,7 @@ async def test_requests_do_not_block_the_event_loop() -> None:
 
 
 async def test_drain_of_an_idle_server_ends_immediately() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         assert await app.drain(3600)
 
 
@@ -276,7 +287,7 @@ async def live(app: App, *kinds: str) -> list[str]:
 
 
 async def test_application_supports_the_asgi_lifespan() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         told = await live(app, "lifespan.startup", "lifespan.shutdown")
         assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
         assert app.service.shutting_down.is_set()
@@ -288,7 +299,7 @@ async def test_websocket_connection_is_closed() -> None:
     async def send(message: Any) -> None:
         told.append(message)
 
-    async with serving() as app:
+    async with run_app() as app:
         await app({"type": "websocket"}, None, send)  # type: ignore[arg-type]
     assert [message["type"] for message in told] == ["websocket.close"]
 
@@ -321,7 +332,7 @@ def test_arbitrary_request_is_answered_completely_and_without_a_server_error(
 ) -> None:
     async def sent() -> Reply:
         settings = Settings(origins=("http://page",))
-        async with serving(settings, echo(settings)) as app:
+        async with run_app(settings, echo(settings)) as app:
             given_host = [] if any(name == b"host" for name, _ in headers) else [HOST]
             return await ask(app, path, method=method, headers=[*given_host, *headers], parts=parts)
 

@@ -14,7 +14,7 @@ from turnledger.cli.chat.screen import Screen
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Paper:
+class MemoryScreen:
     """A window of so many columns and rows, and all that has left it at the top."""
 
     def __init__(self, columns: int = 60, rows: int = 12) -> None:

@@ -19,12 +19,12 @@ def wish(text: str, key: str = "", model: str = "demo", **more: str) -> NewTurn:
     return NewTurn(model=model, text=text, idempotency_key=key or text, **more)  # type: ignore[arg-type]
 
 
-async def heard(answering: TurnInProgress) -> list[TurnUpdate]:
+async def collect(answering: TurnInProgress) -> list[TurnUpdate]:
     return [event async for event in answering]
 
 
-async def told(talk: Talk, asked: NewTurn) -> str:
-    events = await heard(talk.ask(asked))
+async def answer_of(talk: Talk, asked: NewTurn) -> str:
+    events = await collect(talk.ask(asked))
     assert isinstance(events[-1], TurnFinished)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
@@ -37,7 +37,7 @@ class PlaceContract:
         assert talk.id is None
         with pytest.raises(ConversationNotFound):
             await talk.look()
-        assert await told(talk, wish("Hello")) == 'You said "Hello". I remember nothing before that.'
+        assert await answer_of(talk, wish("Hello")) == 'You said "Hello". I remember nothing before that.'
         seen = await talk.look()
         assert [(turn.number, turn.asked, turn.kind) for turn in seen.turns] == [
             (1, "Hello", TurnKind.COMPLETED)
@@ -64,7 +64,7 @@ class PlaceContract:
                 events.append(event)
         assert isinstance(events[-1], TurnFinished)
         assert events[-1].state is AttemptState.FAILED
-        assert await told(talk, wish("Hello", "once")) == await told(talk, wish("Hello", "once"))
+        assert await answer_of(talk, wish("Hello", "once")) == await answer_of(talk, wish("Hello", "once"))
         assert [turn.asked for turn in (await talk.look()).turns] == ["Hello"]
 
     async def test_backend_running_turn_can_be_followed_and_is_kept_when_stopped(
@@ -92,12 +92,12 @@ class PlaceContract:
         self, place: ChatBackend
     ) -> None:
         talk = place.new()
-        await told(talk, wish("Hello"))
+        await answer_of(talk, wish("Hello"))
         first, waiting = talk.ask(wish("Stall", model=STALLING)), talk.ask(wish("Waits", model=STALLING))
-        running = asyncio.ensure_future(heard(first))
+        running = asyncio.ensure_future(collect(first))
         while (await talk.look()).running is None:
             await asyncio.sleep(0)
-        stopped = asyncio.ensure_future(heard(waiting))
+        stopped = asyncio.ensure_future(collect(waiting))
         while not waiting.is_asked:
             await asyncio.sleep(0)
         await waiting.stop()
@@ -109,11 +109,11 @@ class PlaceContract:
 
     async def test_backend_switches_versions_undoes_turns_and_forks_chats(self, place: ChatBackend) -> None:
         talk = place.new()
-        await told(talk, wish("One"))
-        await told(talk, wish("Two"))
+        await answer_of(talk, wish("One"))
+        await answer_of(talk, wish("Two"))
         first, second = (await talk.look()).turns
-        await told(talk, wish("Two and a half", replaces=second.id))
-        await told(talk, wish("", "again", regenerates=(await talk.look()).turns[-1].id))
+        await answer_of(talk, wish("Two and a half", replaces=second.id))
+        await answer_of(talk, wish("", "again", regenerates=(await talk.look()).turns[-1].id))
         versions = await talk.versions((await talk.look()).turns[-1].id)
         assert [version.turn.asked for version in versions] == ["Two", "Two and a half", "Two and a half"]
         await talk.switch(versions[0].branch)
@@ -130,8 +130,8 @@ class PlaceContract:
 
     async def test_backend_searches_renames_pins_exports_and_deletes_chats(self, place: ChatBackend) -> None:
         talk, other = place.new(), place.new()
-        await told(talk, wish("Cats and dogs"))
-        await told(other, wish("The weather"))
+        await answer_of(talk, wish("Cats and dogs"))
+        await answer_of(other, wish("The weather"))
         (found,) = await place.chats("dogs")
         assert (found.id, found.found[slice(*found.marks[0])]) == (talk.id, "dogs")
         await talk.rename("Animals")
@@ -149,11 +149,11 @@ class PlaceContract:
 
     async def test_backend_changes_yield_the_id_of_a_changed_chat(self, place: ChatBackend) -> None:
         talk = place.new()
-        await told(talk, wish("Hello"))
+        await answer_of(talk, wish("Hello"))
         changes = place.changes()
-        heard = asyncio.ensure_future(anext(changes))
+        collect = asyncio.ensure_future(anext(changes))
         number = 0
-        while not heard.done():  # the first may come before somebody listens
+        while not collect.done():  # the first may come before somebody listens
             number += 1
-            await told(talk, wish(f"Again {number}"))
-        assert heard.result() == talk.id
+            await answer_of(talk, wish(f"Again {number}"))
+        assert collect.result() == talk.id

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.live_server import Served, serving
-from tests.unit.cli.chat.place_contract import STALLING, PlaceContract, told, wish
+from tests.compat.live_server import LiveServer, run_server
+from tests.unit.cli.chat.place_contract import STALLING, PlaceContract, answer_of, wish
 from turnledger.cli.chat.backend import ChatBackend
 from turnledger.cli.chat.connect import DemoOnly, Options, open_place
 from turnledger.cli.chat.server import OnServer, open_server
@@ -111,7 +111,7 @@ class TestOnStore(PlaceContract):
 
 async def test_hidden_items_are_not_shown_on_a_store(on_store: OnStore) -> None:
     talk = on_store.new()
-    await told(talk, wish("A secret"))
+    await answer_of(talk, wish("A secret"))
     (turn,) = (await talk.look()).turns
     await (await on_store.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
     (turn,) = (await talk.look()).turns
@@ -145,37 +145,37 @@ async def test_model_title_is_made_after_the_first_turn_only(on_store: OnStore) 
     on_store.naming = TitleWriter(on_store.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
     talk = on_store.new()
     changes = on_store.changes()
-    await told(talk, wish("Hello"))
+    await answer_of(talk, wish("Hello"))
     while (await talk.look()).chat.title == "Hello":
         await anext(changes)
     title = (await talk.look()).chat.title
     assert title is not None
     assert title.startswith("You said")
-    await told(talk, wish("Again"))
+    await answer_of(talk, wish("Again"))
     assert (await talk.look()).chat.title == title
 
 
 class TestOnServer(PlaceContract):
     @pytest.fixture
     async def place(self) -> AsyncIterator[OnServer]:
-        with serving(["You said", Gate()], ["You said", Gate()]) as served:
+        with run_server(["You said", Gate()], ["You said", Gate()]) as served:
             place = open_server(served.url, None, None)
             yield place
             await place.close()
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with serving() as served:
+def served() -> Iterator[LiveServer]:
+    with run_server() as served:
         yield served
 
 
-async def test_chat_without_an_answer_is_deleted_when_a_server_session_closes(served: Served) -> None:
+async def test_chat_without_an_answer_is_deleted_when_a_server_session_closes(served: LiveServer) -> None:
     place = open_server(served.url, None, None)
     empty, used = place.new(), place.new()
     with pytest.raises(ModelUnavailable):
-        await told(empty, wish("/fail", "k"))
-    await told(used, wish("Hello"))
+        await answer_of(empty, wish("/fail", "k"))
+    await answer_of(used, wish("Hello"))
     assert len(await place.chats()) == 2
     await place.close()
     left = open_server(served.url, None, None)
@@ -183,14 +183,14 @@ async def test_chat_without_an_answer_is_deleted_when_a_server_session_closes(se
     await left.close()
 
 
-async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(served: Served) -> None:
+async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(served: LiveServer) -> None:
     place = open_server(served.url, None, None)
     left, undone = place.new(), place.new()
     answering = left.ask(wish("/stall", "k"))
     events = aiter(answering)
     await anext(events)
     await answering.leave()
-    await told(undone, wish("Hello"))
+    await answer_of(undone, wish("Hello"))
     await undone.undo((await undone.look()).turns[0].id)
     await place.close()
     later = open_server(served.url, None, None)
@@ -201,12 +201,12 @@ async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(
     await later.close()
 
 
-async def test_chat_list_on_a_server_is_limited_to_the_scope(served: Served) -> None:
+async def test_chat_list_on_a_server_is_limited_to_the_scope(served: LiveServer) -> None:
     place = open_server(served.url, None, "mine")
     talk = place.new()
-    await told(talk, wish("Hello"))
+    await answer_of(talk, wish("Hello"))
     everywhere = open_server(served.url, None, None)
-    await told(everywhere.new(), wish("Hello to all"))
+    await answer_of(everywhere.new(), wish("Hello to all"))
     assert [chat.id for chat in await place.chats()] == [talk.id]
     assert len(await everywhere.chats()) == 2
     await place.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.chat.memory_screen import Paper
+from tests.unit.cli.chat.memory_screen import MemoryScreen
 from turnledger.cli.chat.backend import SeenChat
 from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.interrupts import Interrupts
@@ -89,7 +89,7 @@ class Terminal:
 
     def __init__(self, place: OnStore) -> None:
         self.place = place
-        self.paper = Paper(80, 60)
+        self.paper = MemoryScreen(80, 60)
         self.talker = Session(place, self.paper.screen, ["small", "large"], Interrupts())
         self.person = Person()
         self._doing = Commands(self.talker, self.person)

@@ -17,8 +17,8 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.utils import get_cwidth
 
-from tests.unit.cli.chat.memory_screen import Paper
-from tests.unit.cli.chat.place_contract import told, wish
+from tests.unit.cli.chat.memory_screen import MemoryScreen
+from tests.unit.cli.chat.place_contract import answer_of, wish
 from turnledger.cli.chat import repl
 from turnledger.cli.chat.backend import SeenChat
 from turnledger.cli.chat.connect import DemoOnly
@@ -149,7 +149,7 @@ class Person:
 
     def __init__(self, place: OnStore, keyboard: PipeInput) -> None:
         self.place = place
-        self.paper = Paper(80, 40)
+        self.paper = MemoryScreen(80, 40)
         self.presses = Interrupts()
         self.talker = Session(place, self.paper.screen, ["demo"], self.presses)
         self._keyboard = keyboard
@@ -195,7 +195,7 @@ async def test_chat_deleted_elsewhere_is_reported_and_the_next_chat_is_watched(p
     person.types("Another" + ENTER)
     await person.sees('You said "Another"')
     await person.until(lambda: person.talker.label == "2 › ")
-    await told(await person.place.open(str(person.talker.talk.id)), wish("From there"))
+    await answer_of(await person.place.open(str(person.talker.talk.id)), wish("From there"))
     await person.sees("Meanwhile, elsewhere:")
     await person.leaves()
 

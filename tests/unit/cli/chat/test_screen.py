@@ -10,7 +10,7 @@ import pyte
 import pytest
 from rich.text import Text
 
-from tests.unit.cli.chat.memory_screen import COLOURS, Paper
+from tests.unit.cli.chat.memory_screen import COLOURS, MemoryScreen
 from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of, parser, splitter
 from turnledger.cli.chat.sanitize import harmless, on_one_line, uncontrolled
 from turnledger.cli.chat.screen import is_light
@@ -66,7 +66,7 @@ MARKS = [
 
 
 def shown(text: str, columns: int = 60) -> list[str]:
-    paper = Paper(columns, 50)
+    paper = MemoryScreen(columns, 50)
     paper.screen.blocks(blocks_of(text))
     return paper.lines
 
@@ -133,7 +133,7 @@ def test_markdown_output_contains_no_escapes_but_colours() -> None:
     for _ in range(100):
         words = [f"w{number}x" for number in range(12)]
         text = "".join(chance.choice(MARKS) * chance.randint(0, 2) + word for word in words)
-        paper = Paper(chance.choice([5, 9, 20, 33, 80]), 40)
+        paper = MemoryScreen(chance.choice([5, 9, 20, 33, 80]), 40)
         paper.screen.blocks(blocks_of(text))
         told = re.sub(r"\x1b\[\?2026[hl]|\x1b\[K", "", COLOURS.sub("", paper.written))
         assert told.replace("\n", "").isprintable(), text
@@ -158,13 +158,13 @@ def test_markdown_nested_too_deep_or_too_large_is_shown_verbatim() -> None:
         for depth in (8, 9, 10, 18, 19, 20, 21, 1000):
             assert "deep" in " ".join(shown(mark * depth + "deep", 300)), (mark, depth)
     large = "*word* " * (LARGEST // 7 + 1)
-    paper = Paper(70, 10)
+    paper = MemoryScreen(70, 10)
     paper.screen.blocks([MarkdownBlock(large)])
     assert "*word* *word*" in paper.lines[0]
 
 
 def test_screen_keeps_lines_and_collapses_blank_ones() -> None:
-    paper = Paper()
+    paper = MemoryScreen()
     paper.screen.blank()
     paper.screen.say(Text("[bold]one[/bold]\x1b[31m"))
     paper.screen.blank()
@@ -174,7 +174,7 @@ def test_screen_keeps_lines_and_collapses_blank_ones() -> None:
 
 
 def test_screen_overwrites_the_changing_block_and_removes_it() -> None:
-    paper = Paper()
+    paper = MemoryScreen()
     paper.screen.say(Text("before"))
     paper.screen.blocks((), MarkdownBlock("A *li"), "status")
     assert paper.lines == ["before", "", "A *li", "status"]
@@ -186,7 +186,7 @@ def test_screen_overwrites_the_changing_block_and_removes_it() -> None:
 
 
 def test_screen_line_wider_than_computed_takes_one_row() -> None:
-    paper = Paper(10, 12)
+    paper = MemoryScreen(10, 12)
     paper.screen.say(Text("before"))
     paper.screen.blocks((), MarkdownBlock("123456789\u2764"), "status")  # nine columns, and one or two
     wider = paper.written.replace("\u2764", "\u65e5")
@@ -199,7 +199,7 @@ def test_screen_line_wider_than_computed_takes_one_row() -> None:
 
 
 def test_screen_shows_the_end_of_a_block_taller_than_the_window() -> None:
-    paper = Paper(20, 8)
+    paper = MemoryScreen(20, 8)
     block = MarkdownBlock("\n".join(f"line {number}" for number in range(30)))
     paper.screen.blocks((), block, "status")
     assert paper.lines == [*(f"line {number}" for number in range(25, 30)), "status"]
@@ -208,7 +208,7 @@ def test_screen_shows_the_end_of_a_block_taller_than_the_window() -> None:
 
 
 def test_screen_does_not_overwrite_lines_rewrapped_by_a_narrower_window() -> None:
-    paper = Paper(40, 12)
+    paper = MemoryScreen(40, 12)
     paper.screen.say(Text("before"))
     paper.screen.blocks((), MarkdownBlock("words that fill most of this line"), "status")
     paper.console.width = 20

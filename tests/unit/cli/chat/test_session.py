@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.cli.chat.memory_screen import Paper
+from tests.unit.cli.chat.memory_screen import MemoryScreen
 from tests.unit.cli.chat.test_turn_view import Scripted, said
 from turnledger.cli.chat.backend import NewTurn
 from turnledger.cli.chat.interrupts import Interrupts
@@ -32,12 +32,12 @@ async def place() -> AsyncIterator[OnStore]:
 
 
 @pytest.fixture
-def paper() -> Paper:
-    return Paper(80, 40)
+def paper() -> MemoryScreen:
+    return MemoryScreen(80, 40)
 
 
 @pytest.fixture
-async def talker(place: OnStore, paper: Paper) -> Session:
+async def talker(place: OnStore, paper: MemoryScreen) -> Session:
     return Session(place, paper.screen, ["small", "large"], Interrupts(), now=lambda: 0.0)
 
 
@@ -49,7 +49,7 @@ async def said_elsewhere(place: OnStore, talker: Session, *texts: str) -> Stored
     return talk
 
 
-async def test_session_message_prints_the_answer_and_counts_on(talker: Session, paper: Paper) -> None:
+async def test_session_message_prints_the_answer_and_counts_on(talker: Session, paper: MemoryScreen) -> None:
     assert talker.label == "1 › "
     await talker.say("Hello")
     assert paper.lines == ['You said "Hello". I remember nothing before that.']
@@ -58,7 +58,9 @@ async def test_session_message_prints_the_answer_and_counts_on(talker: Session, 
     assert talker.chat.title == "Hello"
 
 
-async def test_session_shows_turns_made_elsewhere_once(place: OnStore, talker: Session, paper: Paper) -> None:
+async def test_session_shows_turns_made_elsewhere_once(
+    place: OnStore, talker: Session, paper: MemoryScreen
+) -> None:
     await talker.say("Hello")
     await said_elsewhere(place, talker, "From there")
     await talker.catch_up()
@@ -73,7 +75,7 @@ async def test_session_shows_turns_made_elsewhere_once(place: OnStore, talker: S
 
 
 async def test_session_reports_the_number_of_a_turn_that_came_later(
-    place: OnStore, talker: Session, paper: Paper
+    place: OnStore, talker: Session, paper: MemoryScreen
 ) -> None:
     await talker.say("Hello")
     await said_elsewhere(place, talker, "From there")
@@ -84,7 +86,7 @@ async def test_session_reports_the_number_of_a_turn_that_came_later(
 
 
 async def test_session_open_shows_the_last_turns_and_adopts_the_model(
-    place: OnStore, talker: Session, paper: Paper
+    place: OnStore, talker: Session, paper: MemoryScreen
 ) -> None:
     talk = await said_elsewhere(place, talker, *(f"message {number}" for number in range(1, LAST + 3)))
     await talker.open(talk)
@@ -104,7 +106,9 @@ async def test_session_returns_an_unsendable_message_to_the_prompt(talker: Sessi
     assert talker.unsent == "//path is what?"
 
 
-async def test_session_retries_a_failed_turn_under_its_idempotency_key(talker: Session, paper: Paper) -> None:
+async def test_session_retries_a_failed_turn_under_its_idempotency_key(
+    talker: Session, paper: MemoryScreen
+) -> None:
     asked: list[NewTurn] = []
     ask = talker.talk.ask
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.cli.chat.memory_screen import Paper
+from tests.unit.cli.chat.memory_screen import MemoryScreen
 from turnledger.cli.chat.backend import Restarted, SeenTurn, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import LARGEST, blocks_of
@@ -53,7 +53,7 @@ def turn(asked: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **detai
 
 
 def test_turn_view_shows_the_numbered_question_above_the_answer() -> None:
-    paper = Paper()
+    paper = MemoryScreen()
     show_turn(paper.screen, turn("one\ntwo\x1b[2J", message("assistant", "# Three\n\n*four*")))
     assert paper.lines == ["12 › one", "     two\\x1b[2J", "", "Three", "", "four"]
 
@@ -61,7 +61,7 @@ def test_turn_view_shows_the_numbered_question_above_the_answer() -> None:
 def test_turn_view_shows_calls_and_results_between_texts() -> None:
     call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'})
     result = Item.of({"type": "function_call_output", "call_id": "c", "output": "a\ncat"})
-    paper = Paper()
+    paper = MemoryScreen()
     show_turn(paper.screen, turn("", call, result, message("assistant", "A cat.")))
     assert paper.lines == ["12 › (no message)", "", '⚙ look({"at": 1})', "→ a cat", "", "A cat."]
 
@@ -102,7 +102,7 @@ def test_turn_view_notes_an_interrupted_or_truncated_answer() -> None:
         (TurnKind.COMPLETED, {"finish_reason": "length"}, "■ The model had no room left: the answer is cut."),
         (TurnKind.COMPLETED, {"finish_reason": "stop"}, "Some"),
     ):
-        paper = Paper()
+        paper = MemoryScreen()
         show_turn(paper.screen, turn("Hi", message("assistant", "Some"), kind=kind, **details))
         assert paper.lines[-1] == note
 
@@ -154,8 +154,8 @@ Last words.
 """
 
 
-def streamed(answer: str, pieces: list[str], columns: int, rows: int) -> Paper:
-    paper, coming = Paper(columns, rows), StreamedMarkdown()
+def streamed(answer: str, pieces: list[str], columns: int, rows: int) -> MemoryScreen:
+    paper, coming = MemoryScreen(columns, rows), StreamedMarkdown()
     for piece in pieces:
         coming.feed(piece)
         paper.screen.blocks(coming.finished(), coming.tail, "status")
@@ -174,7 +174,7 @@ def pieces_of(text: str, chance: random.Random, longest: int) -> list[str]:
 
 
 def at_once(answer: str, columns: int, rows: int) -> list[str]:
-    paper = Paper(columns, rows)
+    paper = MemoryScreen(columns, rows)
     paper.screen.blocks(blocks_of(answer))
     return paper.lines
 
@@ -255,7 +255,7 @@ class Scripted:
         return True
 
 
-async def follow(answering: Scripted, paper: Paper, *, press: int = 0) -> TurnEnd:
+async def follow(answering: Scripted, paper: MemoryScreen, *, press: int = 0) -> TurnEnd:
     presses = Interrupts()
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     for pressed in range(1, press + 1):
@@ -272,7 +272,7 @@ def said(*texts: str) -> list[TurnUpdate]:
 
 
 async def test_turn_view_shows_text_calls_and_items_without_deltas() -> None:
-    paper = Paper()
+    paper = MemoryScreen()
     call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "\x1b"}'})
     told = await follow(
         Scripted(
@@ -290,14 +290,14 @@ async def test_turn_view_shows_text_calls_and_items_without_deltas() -> None:
 
 
 async def test_ctrl_c_stops_the_running_turn() -> None:
-    paper, answering = Paper(), Scripted(*said("As far"))
+    paper, answering = MemoryScreen(), Scripted(*said("As far"))
     told = await follow(answering, paper, press=1)
     assert (told.state, told.is_there, answering.is_left) == (AttemptState.KEPT, True, False)
     assert paper.lines == ["As far"]
 
 
 async def test_second_ctrl_c_abandons_a_turn_that_does_not_stop() -> None:
-    paper, answering = Paper(), Scripted(*said("On and on"))
+    paper, answering = MemoryScreen(), Scripted(*said("On and on"))
     answering.cannot_stop = ServerUnavailable("It is not there.")
     presses = Interrupts()
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
@@ -312,7 +312,7 @@ async def test_second_ctrl_c_abandons_a_turn_that_does_not_stop() -> None:
 
 
 async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
-    paper, answering = Paper(), Scripted(turn=None)
+    paper, answering = MemoryScreen(), Scripted(turn=None)
     presses = Interrupts()
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     await answering.heard.wait()
@@ -323,7 +323,7 @@ async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
 
 
 async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
-    paper = Paper()
+    paper = MemoryScreen()
     failed = TurnFinished(3, AttemptState.FAILED, Failure("model_unavailable", "It is gone."))
     told = await follow(Scripted(*said("Half a"), failed), paper)
     assert (told.is_there, told.failure) == (False, Failure("model_unavailable", "It is gone."))
@@ -333,7 +333,7 @@ async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
 
 
 async def test_turn_view_announces_a_restarted_answer() -> None:
-    paper = Paper()
+    paper = MemoryScreen()
     told = await follow(
         Scripted(*said("Half a"), Restarted(), *said("A whole."), TurnFinished(3, AttemptState.COMPLETED)),
         paper,

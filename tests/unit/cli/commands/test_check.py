@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.cli.commands.test_chats import asked
-from tests.unit.engine.populated_store import live_in
+from tests.unit.engine.populated_store import populate
 from turnledger.cli import NEEDS_TYPER
 from turnledger.cli.commands.check import line_of, summary_of
 from turnledger.cli.main import app
@@ -31,7 +31,7 @@ def lived_in(tmp_path: Path) -> Path:
     path = tmp_path / "chats.db"
 
     async def live() -> None:
-        await (await live_in(await SqliteStore.open(path))).ledger.close()
+        await (await populate(await SqliteStore.open(path))).ledger.close()
 
     asyncio.run(live())
     return path

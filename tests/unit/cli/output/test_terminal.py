@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.cli.commands.test_chats import asked, say
-from tests.unit.cli.pseudo_terminal import Ran, Shown, shown
+from tests.unit.cli.pseudo_terminal import ScreenResult, WindowedCommand, run_commands
 from tests.unit.model.shapes import repeatable
 from turnledger import Ledger
 from turnledger.cli.output.progress import PATIENCE, Progress
@@ -177,7 +177,7 @@ WINDOWS = [
     ((40, (("TERM", "dumb"),)), (LIST,)),
 ]
 """Width and environment of each window, and what is run there."""
-Look = Callable[..., Shown]
+Look = Callable[..., ScreenResult]
 
 
 @pytest.fixture(scope="module")
@@ -200,13 +200,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def look(url: str) -> Look:
     """What a command shows in a window so wide. All run in one process, when the first is asked for; those
     that write into a pipe in another."""
-    seen: dict[tuple[object, bool], Shown] = {}
+    seen: dict[tuple[object, bool], ScreenResult] = {}
 
-    def look(command: tuple[str, ...], columns: int, *, pipes: bool = False, **env: str) -> Shown:
+    def look(command: tuple[str, ...], columns: int, *, pipes: bool = False, **env: str) -> ScreenResult:
         if not any(was_piped is pipes for _, was_piped in seen):
             wanted = [(each, *window) for window, every in (PIPED if pipes else WINDOWS) for each in every]
-            ran = [Ran([*each, "--store", url], width, dict(env)) for each, width, env in wanted]
-            seen.update(zip(((each, pipes) for each in wanted), shown(ran, pipes=pipes), strict=True))
+            ran = [WindowedCommand([*each, "--store", url], width, dict(env)) for each, width, env in wanted]
+            seen.update(zip(((each, pipes) for each in wanted), run_commands(ran, pipes=pipes), strict=True))
         return seen[(command, columns, tuple(env.items())), pipes]
 
     return look
@@ -332,7 +332,7 @@ def test_long_command_shows_a_bar_and_removes_it(tmp_path: Path) -> None:
         "Restoring": ["chats", "restore", *ids, "--store", url],
         "Checking": ["check", "--store", url],
     }
-    ran = shown([Ran(each, 80, {}) for each in works.values()], patience=0)
+    ran = run_commands([WindowedCommand(each, 80, {}) for each in works.values()], patience=0)
     for doing, screen in zip(works, ran, strict=True):
         assert screen.code == 0, screen.lines
         assert f"{doing} " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.sent.decode())

@@ -15,30 +15,30 @@ from tests.unit.client.script import (
     INFO,
     TURN,
     UNREACHED,
-    begun,
-    file,
-    finished,
-    reading,
-    refused,
-    started,
+    error_reply,
+    event_stream,
+    file_stream,
+    reply,
     text,
-    told,
+    turn_finished,
+    turn_started,
+    turn_stream,
 )
-from tests.unit.client.scripted_transport import AT, Served
+from tests.unit.client.scripted_transport import AT, ScriptedTransport
 from turnledger import errors
 from turnledger.client import AsyncClient, Retries
 
-WHOLE = (started(), text(2, "Hello"), finished(3))
+WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
-ANSWER = told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
+ANSWER = reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
 
 
-def client_of(served: Served, **options: Any) -> AsyncClient:
+def client_of(served: ScriptedTransport, **options: Any) -> AsyncClient:
     return AsyncClient(AT, "tlt_x", http=served.async_http, **{**served.options, **options})
 
 
 async def test_async_turn_stream_recovers_from_cuts_and_returns_the_answer() -> None:
-    served = Served(begun(*WHOLE[:1], end=CUT), UNREACHED, reading(*WHOLE[1:]), ANSWER)
+    served = ScriptedTransport(turn_stream(*WHOLE[:1], end=CUT), UNREACHED, event_stream(*WHOLE[1:]), ANSWER)
     stream = await client_of(served).chats.open(CHAT).send("Hi", stream=True)
     assert stream.turn_id == TURN
     assert [event.number async for event in stream] == [1, 2, 3]  # type: ignore[union-attr]
@@ -49,18 +49,22 @@ async def test_async_turn_stream_recovers_from_cuts_and_returns_the_answer() -> 
 
 
 async def test_async_send_returns_the_answer() -> None:
-    served = Served(begun(*WHOLE), ANSWER)
+    served = ScriptedTransport(turn_stream(*WHOLE), ANSWER)
     answer = await client_of(served).chats.open(CHAT).send("Hi")
     assert (answer.turn.id, answer.chat.id) == (TURN, CHAT)
 
 
 async def test_async_send_raises_the_error_of_a_refused_request() -> None:
     with pytest.raises(errors.ConversationBusy):
-        await client_of(Served(refused(409, "conversation_busy"))).chats.open(CHAT).send("Hi", stream=True)
+        await (
+            client_of(ScriptedTransport(error_reply(409, "conversation_busy")))
+            .chats.open(CHAT)
+            .send("Hi", stream=True)
+        )
 
 
 async def test_async_send_cancelled_between_retries_closes_its_response() -> None:
-    served = Served(begun(*WHOLE[:1], end=CUT))
+    served = ScriptedTransport(turn_stream(*WHOLE[:1], end=CUT))
     retries = Retries(first=3600, most=3600, patience=9999)
     client = client_of(served, retries=retries, pacing=type(served.pacing)())
     sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
@@ -72,7 +76,7 @@ async def test_async_send_cancelled_between_retries_closes_its_response() -> Non
 
 
 async def test_async_client_close_ends_a_waiting_retry() -> None:
-    served = Served(UNREACHED)
+    served = ScriptedTransport(UNREACHED)
     retries = Retries(first=3600, most=3600, patience=9999)
     client = client_of(served, retries=retries, pacing=type(served.pacing)())
     sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
@@ -87,10 +91,10 @@ async def test_async_client_close_ends_a_waiting_retry() -> None:
 
 
 async def test_async_lists_exports_imports_and_events_work() -> None:
-    page = told({"data": [INFO], "next": None, "as_of": "here"})
-    lines = file(b"one\n", b"two\n")
-    change = reading(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
-    served = Served(page, lines, told({"done": {}}), change, refused(401, "invalid_api_key"))
+    page = reply({"data": [INFO], "next": None, "as_of": "here"})
+    lines = file_stream(b"one\n", b"two\n")
+    change = event_stream(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
+    served = ScriptedTransport(page, lines, reply({"done": {}}), change, error_reply(401, "invalid_api_key"))
     client = client_of(served)
     assert [chat.title async for chat in client.chats.list(limit=5)] == ["A chat"]
     assert [line async for line in await client.export()] == [b"one\n", b"two\n"]
@@ -132,11 +136,11 @@ async def test_async_reader_ends_when_stream_or_client_is_closed_elsewhere(close
                 except errors.TurnledgerError as problem:
                     heard.append(type(problem))
 
-            reading = asyncio.create_task(read())
+            event_stream = asyncio.create_task(read())
             async with asyncio.timeout(WAIT):
                 await has_heard.wait()
                 await (client.close() if closes_client else stream.close())
-                await reading
+                await event_stream
             assert heard == [1, 2, errors.RequestFailed if closes_client else "over"]
             assert await asyncio.to_thread(server.left.wait, WAIT)
 
@@ -166,10 +170,10 @@ async def test_async_stream_read_by_two_tasks_raises_in_the_second_only() -> Non
         async with AsyncClient(server.url, model="demo") as client:
             stream = await client.chats.open(CHAT).send("Hi", stream=True)
             assert [(await anext(stream)).number for _ in range(2)] == [1, 2]  # type: ignore[union-attr]
-            reading = asyncio.ensure_future(anext(stream, None))
+            event_stream = asyncio.ensure_future(anext(stream, None))
             await asyncio.sleep(0)
             with pytest.raises(RuntimeError, match="Another task"):
                 await anext(stream)
-            assert not reading.done()
+            assert not event_stream.done()
             await stream.close()
-            assert await reading is None
+            assert await event_stream is None

@@ -15,12 +15,12 @@ from tests.unit.client.script import (
     OTHER_TURN,
     TURN,
     Script,
-    begun,
-    finished,
-    refused,
-    started,
+    error_reply,
+    reply,
     text,
-    told,
+    turn_finished,
+    turn_started,
+    turn_stream,
 )
 from turnledger import errors
 from turnledger.client.core.chat import ChatCore
@@ -29,8 +29,8 @@ from turnledger.client.core.steps import Broken
 
 ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "parent": None, "input": [], "output": [ITEM]}
-WHOLE = (started(), text(2, "Hello"), finished(3))
-FOUND = told({"data": [INFO], "next": None})
+WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
+FOUND = reply({"data": [INFO], "next": None})
 
 OTHER_BRANCH = "branch_01890000000070008000000000000009"
 
@@ -66,13 +66,13 @@ def test_chat_is_opened_by_either_id_or_conversation_key() -> None:
 
 
 def test_send_to_a_chat_posts_model_chat_and_input() -> None:
-    script = Script(begun(*WHOLE))
+    script = Script(turn_stream(*WHOLE))
     script.play(chat(script).send("Hi", {}).steps())
     assert body(script) == {"model": "demo", "chat": CHAT, "input": "Hi", "stream": True}
 
 
 def test_send_by_conversation_key_repeats_the_key_each_time() -> None:
-    script = Script(begun(*WHOLE), begun(*WHOLE))
+    script = Script(turn_stream(*WHOLE), turn_stream(*WHOLE))
     named = by_key(script, "support")
     assert named.id is None
     script.play(named.send("Hi", {}).steps())
@@ -83,7 +83,7 @@ def test_send_by_conversation_key_repeats_the_key_each_time() -> None:
 
 
 def test_edit_and_regenerate_name_the_turn_they_replace() -> None:
-    script = Script(begun(*WHOLE), begun(*WHOLE), begun(*WHOLE))
+    script = Script(turn_stream(*WHOLE), turn_stream(*WHOLE), turn_stream(*WHOLE))
     this = chat(script)
     script.play(this.edit(OTHER_TURN, "Hi", {}).steps())
     assert (body(script)["replaces"], body(script)["input"]) == (OTHER_TURN, "Hi")
@@ -102,8 +102,8 @@ def test_unencodable_input_is_refused_before_sending() -> None:
 
 def test_answer_is_read_from_the_committed_turn() -> None:
     script = Script(
-        begun(*WHOLE, replayed=True),
-        told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH}),
+        turn_stream(*WHOLE, replayed=True),
+        reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH}),
     )
     this = chat(script)
     following = this.send("Hi", {"idempotency_key": "mine"})
@@ -127,8 +127,8 @@ def test_answer_of_an_unfinished_stream_raises() -> None:
 
 
 def test_stop_names_a_turn_or_stops_the_running_one() -> None:
-    ended = told({"state": "kept", "committed": True, "failure": None})
-    script = Script(ended, ended, told({"state": None, "committed": False, "failure": None}))
+    ended = reply({"state": "kept", "committed": True, "failure": None})
+    script = Script(ended, ended, reply({"state": None, "committed": False, "failure": None}))
     this = chat(script)
     stopped = script.play(this.stop(TURN, "keep"))
     assert stopped is not None
@@ -142,9 +142,11 @@ def test_stop_names_a_turn_or_stops_the_running_one() -> None:
 
 
 def test_stop_before_the_turn_began_is_sent_once_it_has() -> None:
-    nothing = told({"data": [], "next": None})
+    nothing = reply({"data": [], "next": None})
     script = Script(
-        nothing, begun(*WHOLE[:2], finished(3, "kept")), told({"state": "kept", "committed": True})
+        nothing,
+        turn_stream(*WHOLE[:2], turn_finished(3, "kept")),
+        reply({"state": "kept", "committed": True}),
     )
     this = by_key(script)
     following = this.send("Hi", {})
@@ -154,20 +156,20 @@ def test_stop_before_the_turn_began_is_sent_once_it_has() -> None:
 
 
 def test_chat_by_conversation_key_is_looked_up_once() -> None:
-    script = Script(FOUND, told({**INFO, "title": "X"}), told(INFO))
+    script = Script(FOUND, reply({**INFO, "title": "X"}), reply(INFO))
     named = by_key(script)
     script.play(named.update(title="X"))
     script.play(named.restore())
     assert asked(script) == ["GET /api/chats", "PATCH /api/chats/C", "POST /api/chats/C/restore"]
     with pytest.raises(errors.ConversationNotFound):
-        (empty := Script(told({"data": [], "next": None}))).play(by_key(empty).info())
+        (empty := Script(reply({"data": [], "next": None}))).play(by_key(empty).info())
 
 
 def test_turn_pages_go_backwards() -> None:
     turns = [{**COMMITTED, "number": number} for number in (2, 3)]
     script = Script(
-        told({**INFO, "turns": turns, "before": 2, "attempts": []}),
-        told({**INFO, "turns": [COMMITTED], "before": None, "attempts": []}),
+        reply({**INFO, "turns": turns, "before": 2, "attempts": []}),
+        reply({**INFO, "turns": [COMMITTED], "before": None, "attempts": []}),
     )
     this = chat(script)
     first = script.play(this.turns_page(None, 2, branch=BRANCH))
@@ -180,8 +182,8 @@ def test_turn_pages_go_backwards() -> None:
 
 def test_turn_pages_stay_on_the_branch_of_the_first_page() -> None:
     script = Script(
-        told({**INFO, "turns": [{**COMMITTED, "number": 2}], "before": 2, "attempts": []}),
-        told({**INFO, "branch": OTHER_BRANCH, "turns": [COMMITTED], "before": None, "attempts": []}),
+        reply({**INFO, "turns": [{**COMMITTED, "number": 2}], "before": 2, "attempts": []}),
+        reply({**INFO, "branch": OTHER_BRANCH, "turns": [COMMITTED], "before": None, "attempts": []}),
     )
     this = chat(script)
     first = script.play(this.turns_page(None, 1, branch=None))
@@ -193,16 +195,16 @@ def test_turn_pages_stay_on_the_branch_of_the_first_page() -> None:
 def test_turn_pages_continue_without_the_branch_if_it_is_not_found() -> None:
     turns = [{**COMMITTED, "number": 2}]
     script = Script(
-        refused(404, "branch_not_found"),
-        told({**INFO, "turns": turns, "before": 2, "attempts": []}),
-        told({**INFO, "turns": [COMMITTED], "before": None, "attempts": []}),
+        error_reply(404, "branch_not_found"),
+        reply({**INFO, "turns": turns, "before": 2, "attempts": []}),
+        reply({**INFO, "turns": [COMMITTED], "before": None, "attempts": []}),
     )
     this = chat(script)
     second = script.play(this.turns_page(f"3 {BRANCH}", 1, branch=None))
     script.play(this.turns_page(second.next, 1, branch=None))
     assert [dict(asked.query).get("branch") for asked in script.asked] == [BRANCH, None, None]
     with pytest.raises(errors.BranchNotFound):
-        named = Script(refused(404, "branch_not_found"))
+        named = Script(error_reply(404, "branch_not_found"))
         named.play(chat(named).turns_page("3", 1, branch=BRANCH))
 
 
@@ -214,7 +216,7 @@ def test_chat_page_includes_failed_attempts() -> None:
         "input": [ITEM],
         "partial": "He",
     }
-    script = Script(told({**INFO, "turns": [], "before": None, "attempts": [attempt]}))
+    script = Script(reply({**INFO, "turns": [], "before": None, "attempts": [attempt]}))
     page = script.play(chat(script).read())
     assert (page.attempts[0].partial, page.attempts[0].input[0].text) == ("He", "Hello")
     assert page.attempts[0].failure is not None
@@ -224,8 +226,8 @@ def test_chat_page_includes_failed_attempts() -> None:
 
 
 def conflict(**values: Any) -> Any:
-    reply = refused(412, "revision_conflict")
-    return told({**msgspec.json.decode(reply.body), "chat": {**INFO, **values}}, 412)
+    reply = error_reply(412, "revision_conflict")
+    return reply({**msgspec.json.decode(reply.body), "chat": {**INFO, **values}}, 412)
 
 
 CHANGES: dict[str, Any] = {"title": "New", "tags": ["b", "a"], "pinned": True}
@@ -264,7 +266,7 @@ def test_update_that_cleared_fields_is_recognized_after_a_lost_answer() -> None:
 
 
 def test_fork_switch_and_undo_use_one_idempotency_key_for_all_retries() -> None:
-    script = Script(CUT, told(INFO, 201), told(INFO), told(INFO))
+    script = Script(CUT, reply(INFO, 201), reply(INFO), reply(INFO))
     this = chat(script)
     script.play(this.fork(TURN, "Fork", {}))
     script.play(this.switch(BRANCH, {}))
@@ -280,7 +282,7 @@ def test_fork_switch_and_undo_use_one_idempotency_key_for_all_retries() -> None:
 
 
 def test_delete_whose_answer_was_lost_succeeds_if_the_chat_is_gone() -> None:
-    gone = refused(404, "conversation_not_found")
+    gone = error_reply(404, "conversation_not_found")
     script = Script(CUT, gone)
     assert script.play(chat(script).delete(True)).state == "purged"
     assert dict(script.asked[0].query) == {"purge": "true"}

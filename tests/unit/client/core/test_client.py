@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.client.script import BRANCH, CHAT, CUT, INFO, TURN, Script, refused, told
+from tests.unit.client.script import BRANCH, CHAT, CUT, INFO, TURN, Script, error_reply, reply
 from turnledger import errors
 from turnledger.api.chats import SearchPage
 from turnledger.client import AsyncPages, Page, Pages
@@ -27,11 +27,11 @@ def query(script: Script) -> dict[str, str]:
 
 
 def models(*names: str) -> Any:
-    return told({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+    return reply({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 
 def test_create_chat_is_retried_with_one_idempotency_key() -> None:
-    script = Script(CUT, told(INFO, 201))
+    script = Script(CUT, reply(INFO, 201))
     made = script.play(core(script).create(title="A chat", metadata={"a": "b"}, tags=["x"]))
     assert (made.id, made.title, made.turn_count) == (CHAT, "A chat", 0)
     first, second = script.asked
@@ -45,7 +45,7 @@ def test_create_chat_is_retried_with_one_idempotency_key() -> None:
 
 
 def test_create_chat_uses_a_new_idempotency_key_each_time() -> None:
-    script = Script(told(INFO, 201), told(INFO, 201))
+    script = Script(reply(INFO, 201), reply(INFO, 201))
     asking = core(script)
     script.play(asking.create())
     script.play(asking.create())
@@ -54,7 +54,7 @@ def test_create_chat_uses_a_new_idempotency_key_each_time() -> None:
 
 
 def test_find_looks_up_a_chat_by_conversation_key_and_scope() -> None:
-    script = Script(told({"data": [INFO], "next": None}), told({"data": [], "next": None}))
+    script = Script(reply({"data": [INFO], "next": None}), reply({"data": [], "next": None}))
     asking = core(script)
     found = script.play(asking.find("key", None))
     assert found is not None
@@ -64,7 +64,7 @@ def test_find_looks_up_a_chat_by_conversation_key_and_scope() -> None:
 
 
 def test_reset_with_an_invalid_chat_id_is_refused_before_sending() -> None:
-    script = Script(told(INFO))
+    script = Script(reply(INFO))
     with pytest.raises(errors.InvalidId):
         script.play(core(script).reset("key", replaces="conv_1"))
     assert script.asked == []
@@ -74,7 +74,7 @@ def test_reset_with_an_invalid_chat_id_is_refused_before_sending() -> None:
 
 
 def test_list_sends_its_filters_as_query_parameters() -> None:
-    script = Script(told({"data": [INFO], "next": "n", "as_of": "here"}))
+    script = Script(reply({"data": [INFO], "next": "n", "as_of": "here"}))
     look = core(script).list_page
     page = script.play(look("c", 5, scope="s", tag="t", archived=None, pinned=True, deleted=True))
     assert (page.next, page.as_of, [chat.id for chat in page]) == ("n", "here", [CHAT])
@@ -100,19 +100,19 @@ def test_list_by_search_returns_snippets_and_filters_archived_chats() -> None:
         }
         for archived in (False, True)
     ]
-    script = Script(told({"data": hits, "next": None, "complete": True}))
+    script = Script(reply({"data": hits, "next": None, "complete": True}))
     look = core(script).found_page
     (chat,) = script.play(look(None, 5, q="so", scope=None, tag=None, archived=False, pinned=None))
     assert (chat.snippet, chat.marks, chat.archived) == ("so it is", ((0, 2),), False)
 
 
 def test_unknown_answer_fields_are_ignored() -> None:
-    script = Script(told({**INFO, "mood": "good"}))
+    script = Script(reply({**INFO, "mood": "good"}))
     assert script.play(core(script).create()).title == "A chat"
 
 
 def test_unreadable_answer_raises_with_a_version_hint() -> None:
-    script = Script(told({"data": [INFO], "next": None}))  # chats where hits should be
+    script = Script(reply({"data": [INFO], "next": None}))  # chats where hits should be
     with pytest.raises(errors.RequestFailed, match="versions of client and server"):
         script.play(core(script).search_page(None, 5, q="", scope=None))
 
@@ -136,7 +136,7 @@ def test_model_must_be_named_if_the_server_has_several() -> None:
 
 
 def test_model_lookup_is_retried() -> None:
-    script = Script(CUT, refused(503, "shutting_down"), models("demo"))
+    script = Script(CUT, error_reply(503, "shutting_down"), models("demo"))
     assert [model.id for model in script.play(core(script).models())] == ["demo"]
 
 
@@ -236,7 +236,7 @@ def access(script: Script) -> AccessCore:
 
 
 def test_create_token_returns_a_secret_hidden_from_repr() -> None:
-    script = Script(told({**TOKEN, "token": "tlt_secret"}, 201))
+    script = Script(reply({**TOKEN, "token": "tlt_secret"}, 201))
     made = script.play(access(script).create_token(scopes=["chats:read"], **{**NOTHING, "chat": CHAT}))
     assert (made.id, made.token) == (TOKEN_ID, "tlt_secret")
     assert "secret" not in repr(made)
@@ -258,7 +258,7 @@ def test_create_token_or_share_whose_answer_was_lost_is_not_retried() -> None:
 
 
 def test_token_and_share_pages_continue_after_the_last_id() -> None:
-    script = Script(told({"data": [TOKEN]}), told({"data": [SHARE]}), told({"data": []}))
+    script = Script(reply({"data": [TOKEN]}), reply({"data": [SHARE]}), reply({"data": []}))
     assert script.play(access(script).tokens_page(None, 1, owner="me")).next == TOKEN_ID
     assert script.play(access(script).shares_page(None, 2)).next is None
     assert script.play(access(script).tokens_page(TOKEN_ID, 1, owner=None)).next is None
@@ -270,7 +270,7 @@ def test_token_and_share_pages_continue_after_the_last_id() -> None:
 
 
 def test_own_token_is_returned_or_none_without_a_token() -> None:
-    script = Script(told({**TOKEN, "keeps": True}), told({"id": None, "owner": "local", "scopes": []}))
+    script = Script(reply({**TOKEN, "keeps": True}), reply({"id": None, "owner": "local", "scopes": []}))
     own = script.play(access(script).own_token(scope="shop"))
     assert own is not None
     assert (own.owner, own.keeps) == ("me", True)
@@ -279,7 +279,7 @@ def test_own_token_is_returned_or_none_without_a_token() -> None:
 
 
 def test_revoke_is_retried_and_refuses_token_texts() -> None:
-    script = Script(CUT, told({"data": [TOKEN]}), told(SHARE), told({"data": []}))
+    script = Script(CUT, reply({"data": [TOKEN]}), reply(SHARE), reply({"data": []}))
     assert [token.id for token in script.play(access(script).revoke_token(TOKEN_ID))] == [TOKEN_ID]
     assert script.play(access(script).revoke_share(SHARE_ID)).id == SHARE_ID
     script.play(access(script).revoke_token("self"))

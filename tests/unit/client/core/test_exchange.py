@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.unit.client.script import CHAT, CUT, UNREACHED, Script, refused, told
+from tests.unit.client.script import CHAT, CUT, UNREACHED, Script, error_reply, reply
 from turnledger import errors
 from turnledger.client import AsyncClient, ChatInfo, Client
 from turnledger.client.core import response
@@ -170,13 +170,13 @@ def test_endless_answer_is_read_only_up_to_the_limit(status: int, little_room: N
     with (
         httpx2.Client(transport=transport) as http,
         Client(http=http, retries=Retries(times=0)) as client,
-        pytest.raises(RequestFailed) as refused,
+        pytest.raises(RequestFailed) as error_reply,
     ):
         client.chats.open(CHAT).info()
     assert body.read == ROOM + 100
     assert body.is_closed
-    assert isinstance(refused.value, ServerUnavailable) == (status != 404)
-    assert len(str(refused.value)) < 200
+    assert isinstance(error_reply.value, ServerUnavailable) == (status != 404)
+    assert len(str(error_reply.value)) < 200
 
 
 @pytest.mark.parametrize("status", [200, 404])
@@ -218,24 +218,24 @@ def exchanged(script: Script, **options: Any) -> Any:
 
 
 def test_exchange_returns_the_body_of_a_successful_answer() -> None:
-    assert exchanged(Script(told({"a": 1}, 201))) == b'{"a":1}'
+    assert exchanged(Script(reply({"a": 1}, 201))) == b'{"a":1}'
 
 
 @pytest.mark.parametrize(
-    "passing", [CUT, UNREACHED, refused(503, "shutting_down"), refused(500, "internal_error")]
+    "passing", [CUT, UNREACHED, error_reply(503, "shutting_down"), error_reply(500, "internal_error")]
 )
 def test_exchange_retries_a_repeatable_request_after_transient_failures(passing: Any) -> None:
-    script = Script(passing, passing, told({}))
+    script = Script(passing, passing, reply({}))
     assert exchanged(script) == b"{}"
     assert script.asked == [ASKED] * 3
     assert script.pauses == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
-    "nothing_done", [UNREACHED, refused(503, "admission_moved"), refused(429, "too_many_requests")]
+    "nothing_done", [UNREACHED, error_reply(503, "admission_moved"), error_reply(429, "too_many_requests")]
 )
 def test_exchange_retries_an_unrepeatable_request_that_was_not_executed(nothing_done: Any) -> None:
-    assert exchanged(Script(nothing_done, told({})), is_repeatable=False) == b"{}"
+    assert exchanged(Script(nothing_done, reply({})), is_repeatable=False) == b"{}"
 
 
 def test_exchange_does_not_retry_an_unrepeatable_request_that_may_have_been_executed() -> None:
@@ -243,12 +243,12 @@ def test_exchange_does_not_retry_an_unrepeatable_request_that_may_have_been_exec
     with pytest.raises(errors.ServerUnavailable, match="Look at the list"):
         exchanged(script, is_repeatable=False, once="Look at the list.")
     with pytest.raises(errors.RequestFailed) as raised:
-        exchanged(Script(refused(500, "internal_error")), is_repeatable=False)
+        exchanged(Script(error_reply(500, "internal_error")), is_repeatable=False)
     assert raised.value.code == "internal_error"
 
 
 def test_exchange_raises_a_permanent_error_and_keeps_its_answer() -> None:
-    script = Script(CUT, refused(412, "revision_conflict"))
+    script = Script(CUT, error_reply(412, "revision_conflict"))
     exchanging = RepeatedExchange(script.trying())
     with pytest.raises(errors.RevisionConflict):
         script.play(exchanging.ask(ASKED))
@@ -258,7 +258,7 @@ def test_exchange_raises_a_permanent_error_and_keeps_its_answer() -> None:
 
 
 def test_exchange_of_a_request_that_never_arrived_is_not_marked_as_possibly_done() -> None:
-    script = Script(UNREACHED, refused(404, "conversation_not_found"))
+    script = Script(UNREACHED, error_reply(404, "conversation_not_found"))
     exchanging = RepeatedExchange(script.trying())
     with pytest.raises(errors.ConversationNotFound):
         script.play(exchanging.ask(ASKED))

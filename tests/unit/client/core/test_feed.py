@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.client.script import CHAT, CUT, UNREACHED, Script, error_event, reading, refused
+from tests.unit.client.script import CHAT, CUT, UNREACHED, Script, error_event, error_reply, event_stream
 from tests.unit.model.shapes import repeatable
 from turnledger import errors
 from turnledger.client.core import sse
@@ -73,7 +73,7 @@ def test_event_parser_refuses_an_endless_event(monkeypatch: pytest.MonkeyPatch) 
         parser.feed(b"x" * 100)
 
 
-GONE = refused(410, "gone_for_good")
+GONE = error_reply(410, "gone_for_good")
 
 
 def change(position: str, kind: str) -> bytes:
@@ -94,9 +94,9 @@ def positions(script: Script) -> list[str | None]:
 
 def test_feed_resumes_after_the_last_received_change() -> None:
     script = Script(
-        reading(change("a", "start"), change("b", "chat.created")[:20], end=CUT),
+        event_stream(change("a", "start"), change("b", "chat.created")[:20], end=CUT),
         CUT,
-        reading(change("b", "chat.created"), end=CUT),
+        event_stream(change("b", "chat.created"), end=CUT),
         GONE,
     )
     assert heard(script) == [("start", "a"), ("chat.created", "b")]
@@ -104,7 +104,7 @@ def test_feed_resumes_after_the_last_received_change() -> None:
 
 
 def test_feed_resumes_at_the_position_of_a_comment() -> None:
-    script = Script(reading(change("a", "start"), b": \nid: c\n\n", end=CUT), GONE)
+    script = Script(event_stream(change("a", "start"), b": \nid: c\n\n", end=CUT), GONE)
     assert heard(script) == [("start", "a")]
     assert positions(script) == [None, "c"]
 
@@ -117,7 +117,7 @@ def test_feed_starts_after_a_given_position() -> None:
 
 def test_feed_waits_forever_for_a_server_it_has_reached_once() -> None:
     script = Script(
-        reading(change("a", "start"), error_event("shutting_down")),
+        event_stream(change("a", "start"), error_event("shutting_down")),
         *[UNREACHED] * 30,
         GONE,
         retries=Retries(times=3),
@@ -134,7 +134,10 @@ def test_feed_gives_up_on_a_server_it_never_reached() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [refused(401, "invalid_api_key"), reading(change("a", "start"), error_event("token_ended", "x"))],
+    [
+        error_reply(401, "invalid_api_key"),
+        event_stream(change("a", "start"), error_event("token_ended", "x")),
+    ],
 )
 def test_feed_raises_permanent_errors(answer: Any) -> None:
     script = Script(answer)
@@ -144,20 +147,24 @@ def test_feed_raises_permanent_errors(answer: Any) -> None:
 
 
 def test_feed_without_retries_raises_at_the_first_break() -> None:
-    script = Script(reading(change("a", "start"), end=CUT), retries=Retries(times=0))
+    script = Script(event_stream(change("a", "start"), end=CUT), retries=Retries(times=0))
     with pytest.raises(errors.ServerUnavailable):
         script.play(FeedFollower(script.trying(), script.retries, None).steps())
 
 
 def test_feed_reconnects_with_jitter() -> None:
-    script = Script(reading(change("a", "start"), end=CUT), *[UNREACHED] * 9, GONE, retries=Retries(times=3))
+    script = Script(
+        event_stream(change("a", "start"), end=CUT), *[UNREACHED] * 9, GONE, retries=Retries(times=3)
+    )
     script.pacing = Pacing(now=lambda: 0.0, chance=lambda: 0.5)
     assert heard(script) == [("start", "a")]
     assert script.pauses[-5:] == [3.75] * 5
 
 
 def test_feed_ignores_a_position_that_no_header_can_carry() -> None:
-    script = Script(reading(change("a", "start"), b'id: \xff\ndata: {"type":"start"}\n\n', end=CUT), GONE)
+    script = Script(
+        event_stream(change("a", "start"), b'id: \xff\ndata: {"type":"start"}\n\n', end=CUT), GONE
+    )
     heard(script)
     assert positions(script) == [None, "a"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.client.script import CUT, UNREACHED, Script, Streamed, error_event, file, refused
+from tests.unit.client.script import CUT, UNREACHED, Script, Streamed, error_event, error_reply, file_stream
 from turnledger import errors
 from turnledger.client.core import transfer
 from turnledger.client.core.steps import Reply, Request
@@ -28,21 +28,23 @@ def lines(script: Script) -> list[bytes]:
 def test_export_lines_are_whole_wherever_the_stream_is_split(size: int) -> None:
     whole = b"one\ntwo\n\nthree"
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-    assert lines(Script(file(*pieces))) == [b"one\n", b"two\n", b"\n", b"three"]
+    assert lines(Script(file_stream(*pieces))) == [b"one\n", b"two\n", b"\n", b"three"]
 
 
 def test_export_of_an_empty_file_has_no_lines() -> None:
-    assert lines(Script(file())) == []
+    assert lines(Script(file_stream())) == []
 
 
 def test_export_is_retried_before_its_first_line() -> None:
-    script = Script(CUT, refused(503, "shutting_down"), file(b"on", end=CUT), file(b"one\n"))
+    script = Script(
+        CUT, error_reply(503, "shutting_down"), file_stream(b"on", end=CUT), file_stream(b"one\n")
+    )
     assert lines(script) == [b"one\n"]
     assert len(script.asked) == 4
 
 
 def test_export_cut_off_after_a_line_raises() -> None:
-    script = Script(file(b"one\n", b"tw", end=CUT))
+    script = Script(file_stream(b"one\n", b"tw", end=CUT))
     with pytest.raises(errors.ServerUnavailable, match="broke off after 1 lines"):
         lines(script)
     assert script.given == [b"one\n"]
@@ -58,19 +60,19 @@ def test_export_with_a_foreign_content_type_is_refused(headers: dict[str, str]) 
 
 def test_export_raises_the_error_of_a_refused_request() -> None:
     with pytest.raises(errors.ConversationDeleted):
-        lines(Script(refused(410, "conversation_deleted")))
+        lines(Script(error_reply(410, "conversation_deleted")))
 
 
 def test_export_gives_up_after_the_last_retry() -> None:
     with pytest.raises(errors.ServerUnavailable):
         lines(Script(*[CUT] * 5))
     with pytest.raises(errors.ServerUnavailable):
-        lines(Script(*[refused(503, "shutting_down")] * 5))
+        lines(Script(*[error_reply(503, "shutting_down")] * 5))
 
 
 def test_export_refuses_an_endless_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "MOST_BYTES", 1000)
-    script = Script(file(b"one\n", *[b"x" * 400] * 3))
+    script = Script(file_stream(b"one\n", *[b"x" * 400] * 3))
     with pytest.raises(errors.RequestFailed, match="endless"):
         lines(script)
     assert script.given == [b"one\n"]
@@ -115,10 +117,10 @@ def test_import_of_a_rereadable_source_is_retried(source: Callable[[], Source]) 
 
 
 def test_import_reads_a_file_from_its_current_position() -> None:
-    file = io.BytesIO(b"header\n" + FILE)
-    file.readline()
+    file_stream = io.BytesIO(b"header\n" + FILE)
+    file_stream.readline()
     script = Script(DONE)
-    script.play(import_chats(script.trying(), file, None))
+    script.play(import_chats(script.trying(), file_stream, None))
     assert sent(script) == [FILE]
 
 
@@ -131,7 +133,7 @@ def test_import_of_a_one_time_source_is_retried_only_if_it_never_arrived() -> No
 
 
 def test_import_never_sends_the_rest_of_a_half_read_source() -> None:
-    script = Reading(refused(503, "shutting_down"), DONE)
+    script = Reading(error_reply(503, "shutting_down"), DONE)
     with pytest.raises(errors.ServerUnavailable, match="Import the same file again"):
         script.play(import_chats(script.trying(), iter([FILE]), None))
     assert script.bodies == [FILE]

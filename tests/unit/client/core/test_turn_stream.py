@@ -18,14 +18,14 @@ from tests.unit.client.script import (
     UNREACHED,
     Script,
     Streamed,
-    begun,
     error_event,
+    error_reply,
     event,
-    finished,
-    reading,
-    refused,
-    started,
+    event_stream,
     text,
+    turn_finished,
+    turn_started,
+    turn_stream,
 )
 from tests.unit.model.shapes import EXAMPLES, repeatable
 from turnledger import errors
@@ -38,7 +38,7 @@ from turnledger.model.ids import TurnId
 
 TOLD = ["started", "Hello", " there", "completed"]
 ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k"}, body=b"{}")
-WHOLE = (started(), text(2, "Hello"), text(3, " there"), finished(4))
+WHOLE = (turn_started(), text(2, "Hello"), text(3, " there"), turn_finished(4))
 
 
 def ask() -> Steps[Request]:
@@ -77,7 +77,7 @@ def paths(script: Script) -> list[str]:
 
 
 def test_turn_stream_without_faults_yields_every_event() -> None:
-    script = Script(begun(*WHOLE))
+    script = Script(turn_stream(*WHOLE))
     following = asked(script)
     assert followed(script, following) == TOLD
     assert (following.turn, following.conversation, following.state) == (TURN, CHAT, "created")
@@ -89,11 +89,11 @@ def test_turn_stream_without_faults_yields_every_event() -> None:
 def test_turn_stream_ignores_chunk_boundaries(size: int) -> None:
     whole = b"".join(WHOLE)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-    assert followed(Script(begun(*pieces))) == TOLD
+    assert followed(Script(turn_stream(*pieces))) == TOLD
 
 
 def test_turn_stream_cut_within_an_event_resumes_after_the_last_whole_one() -> None:
-    script = Script(begun(*WHOLE[:2], WHOLE[2][:9], end=CUT), reading(*WHOLE[2:]))
+    script = Script(turn_stream(*WHOLE[:2], WHOLE[2][:9], end=CUT), event_stream(*WHOLE[2:]))
     assert followed(script) == TOLD
     assert paths(script) == ["POST", "GET 2"]
     assert script.asked[1].path == f"/api/turns/{TURN}/events"
@@ -102,36 +102,38 @@ def test_turn_stream_cut_within_an_event_resumes_after_the_last_whole_one() -> N
 def test_turn_stream_cut_anywhere_yields_every_event_once() -> None:
     whole = b"".join(WHOLE)
     for cut_at in range(len(whole) + 1):
-        assert followed(Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))) == TOLD, cut_at
+        assert followed(Script(turn_stream(whole[:cut_at], end=CUT), event_stream(*WHOLE))) == TOLD, cut_at
 
 
 def test_turn_stream_drops_duplicate_events() -> None:
-    assert followed(Script(begun(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == TOLD
+    assert followed(Script(turn_stream(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == TOLD
 
 
 def test_turn_stream_with_a_missing_event_resumes_before_the_gap() -> None:
-    script = Script(begun(WHOLE[0], WHOLE[2]), reading(*WHOLE[1:]))
+    script = Script(turn_stream(WHOLE[0], WHOLE[2]), event_stream(*WHOLE[1:]))
     assert followed(script) == TOLD
     assert paths(script) == ["POST", "GET 1"]
 
 
 def test_turn_stream_with_garbled_data_resumes_before_it() -> None:
     garbled = b"id: 2\nevent: text.delta\ndata: {\xff\n\n"
-    script = Script(begun(WHOLE[0], garbled), reading(*WHOLE[1:]))
+    script = Script(turn_stream(WHOLE[0], garbled), event_stream(*WHOLE[1:]))
     assert followed(script) == TOLD
 
 
 def test_turn_stream_ignores_heartbeats() -> None:
-    assert followed(Script(begun(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == TOLD
+    assert followed(Script(turn_stream(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == TOLD
 
 
 def test_turn_stream_skips_unknown_event_types() -> None:
-    script = Script(begun(started(), event(2, "mood.changed", mood="good"), text(3, "Hello"), finished(4)))
+    script = Script(
+        turn_stream(turn_started(), event(2, "mood.changed", mood="good"), text(3, "Hello"), turn_finished(4))
+    )
     assert followed(script) == ["started", "Hello", "completed"]
 
 
 def test_turn_request_without_an_answer_is_sent_again_unchanged() -> None:
-    script = Script(CUT, UNREACHED, begun(*WHOLE))
+    script = Script(CUT, UNREACHED, turn_stream(*WHOLE))
     assert followed(script) == TOLD
     assert script.asked == [ASKED, ASKED, ASKED]
     assert script.pauses == [1.0, 2.0]
@@ -140,13 +142,13 @@ def test_turn_request_without_an_answer_is_sent_again_unchanged() -> None:
 @pytest.mark.parametrize(
     "passing",
     [
-        refused(503, "shutting_down", retry_after="3"),
-        refused(429, "queue_full", retry_after="3"),
-        refused(500, "internal_error", retry_after="3"),
+        error_reply(503, "shutting_down", retry_after="3"),
+        error_reply(429, "queue_full", retry_after="3"),
+        error_reply(500, "internal_error", retry_after="3"),
     ],
 )
 def test_turn_request_refused_with_retry_after_is_retried_then(passing: Reply) -> None:
-    script = Script(passing, begun(*WHOLE))
+    script = Script(passing, turn_stream(*WHOLE))
     assert followed(script) == TOLD
     assert script.pauses == [3.0]
 
@@ -154,13 +156,13 @@ def test_turn_request_refused_with_retry_after_is_retried_then(passing: Reply) -
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (refused(409, "conversation_busy"), errors.ConversationBusy),
-        (refused(422, "idempotency_mismatch"), errors.IdempotencyMismatch),
-        (refused(404, "conversation_not_found"), errors.ConversationNotFound),
-        (refused(410, "conversation_deleted"), errors.ConversationDeleted),
-        (refused(409, "turn_stopped"), errors.TurnStopped),
-        (refused(502, "model_unavailable"), errors.ModelUnavailable),
-        (refused(401, "invalid_api_key"), errors.NotAdmitted),
+        (error_reply(409, "conversation_busy"), errors.ConversationBusy),
+        (error_reply(422, "idempotency_mismatch"), errors.IdempotencyMismatch),
+        (error_reply(404, "conversation_not_found"), errors.ConversationNotFound),
+        (error_reply(410, "conversation_deleted"), errors.ConversationDeleted),
+        (error_reply(409, "turn_stopped"), errors.TurnStopped),
+        (error_reply(502, "model_unavailable"), errors.ModelUnavailable),
+        (error_reply(401, "invalid_api_key"), errors.NotAdmitted),
     ],
 )
 def test_turn_request_with_a_permanent_error_raises_immediately(answer: Reply, kind: type[Exception]) -> None:
@@ -174,16 +176,19 @@ def test_turn_request_with_a_permanent_error_raises_immediately(answer: Reply, k
 
 def test_turn_stream_progress_resets_the_retry_count() -> None:
     words = [text(number, str(number)) for number in range(2, 12)]
-    cut = [reading(word, end=CUT) for word in words]
+    cut = [event_stream(word, end=CUT) for word in words]
     script = Script(
-        begun(started(), end=CUT), *cut, reading(finished(12)), retries=Retries(times=1, first=1.0)
+        turn_stream(turn_started(), end=CUT),
+        *cut,
+        event_stream(turn_finished(12)),
+        retries=Retries(times=1, first=1.0),
     )
     assert followed(script) == ["started", *(str(number) for number in range(2, 12)), "completed"]
     assert set(script.pauses) == {1.0}
 
 
 def test_turn_stream_without_progress_gives_up_and_names_the_running_turn() -> None:
-    script = Script(begun(started(), end=CUT), CUT, CUT, CUT, CUT)
+    script = Script(turn_stream(turn_started(), end=CUT), CUT, CUT, CUT, CUT)
     with pytest.raises(
         errors.ServerUnavailable, match=f"{TURN} may still be running.*same idempotency_key"
     ) as raised:
@@ -216,7 +221,7 @@ def test_turn_stream_does_not_retry_a_hopeless_failure() -> None:
 
 
 def test_turn_request_that_exhausts_its_retries_raises_the_last_server_error() -> None:
-    script = Script(*[refused(503, "store_unavailable")] * 5)
+    script = Script(*[error_reply(503, "store_unavailable")] * 5)
     with pytest.raises(errors.StoreUnavailable):
         followed(script)
     assert script.is_over
@@ -224,7 +229,7 @@ def test_turn_request_that_exhausts_its_retries_raises_the_last_server_error() -
 
 def test_turn_request_to_a_server_that_keeps_shutting_down_raises_its_code() -> None:
     with pytest.raises(errors.ServerUnavailable, match="same idempotency_key") as raised:
-        followed(Script(*[refused(503, "shutting_down")] * 5))
+        followed(Script(*[error_reply(503, "shutting_down")] * 5))
     assert (raised.value.code, raised.value.status, raised.value.request_id) == (
         "shutting_down",
         503,
@@ -233,14 +238,14 @@ def test_turn_request_to_a_server_that_keeps_shutting_down_raises_its_code() -> 
 
 
 def test_turn_stream_retries_after_a_transient_error_event() -> None:
-    script = Script(begun(*WHOLE[:2], error_event("shutting_down")), CUT, reading(*WHOLE[2:]))
+    script = Script(turn_stream(*WHOLE[:2], error_event("shutting_down")), CUT, event_stream(*WHOLE[2:]))
     assert followed(script) == TOLD
 
 
 def test_turn_stream_raises_a_permanent_error_event() -> None:
     error = error_event("token_ended", "invalid_request_error")
     for pieces in ((*WHOLE[:2], error), (b"".join((*WHOLE[:2], error)),)):
-        script = Script(begun(*pieces))
+        script = Script(turn_stream(*pieces))
         with pytest.raises(errors.TokenEnded):
             followed(script)
         assert heard(script) == ["started", "Hello"]
@@ -249,9 +254,9 @@ def test_turn_stream_raises_a_permanent_error_event() -> None:
 
 def test_turn_stream_of_a_moved_turn_asks_again() -> None:
     script = Script(
-        begun(error_event("turn_moved")),
-        refused(404, "turn_not_found"),
-        begun(*WHOLE, turn=OTHER_TURN),
+        turn_stream(error_event("turn_moved")),
+        error_reply(404, "turn_not_found"),
+        turn_stream(*WHOLE, turn=OTHER_TURN),
     )
     following = asked(script)
     assert followed(script, following) == ["started", "Hello", " there", "completed"]
@@ -259,16 +264,16 @@ def test_turn_stream_of_a_moved_turn_asks_again() -> None:
 
 
 def test_turn_stream_whose_wait_ended_raises_and_does_not_ask_again() -> None:
-    script = Script(begun(error_event("wait_ended", "invalid_request_error")))
+    script = Script(turn_stream(error_event("wait_ended", "invalid_request_error")))
     with pytest.raises(errors.WaitEnded):
         followed(script, asked(script))
 
 
 def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
     script = Script(
-        begun(started(), text(2, "He"), end=CUT),
-        refused(404, "turn_not_found"),
-        begun(*WHOLE, turn=OTHER_TURN),
+        turn_stream(turn_started(), text(2, "He"), end=CUT),
+        error_reply(404, "turn_not_found"),
+        turn_stream(*WHOLE, turn=OTHER_TURN),
     )
     following = asked(script)
     assert followed(script, following) == [
@@ -289,7 +294,8 @@ def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
 )
 def test_turn_stream_of_a_turn_that_failed_with_its_process_restarts(code: str) -> None:
     script = Script(
-        begun(started(), text(2, "He"), finished(3, "failed", code)), begun(*WHOLE, turn=OTHER_TURN)
+        turn_stream(turn_started(), text(2, "He"), turn_finished(3, "failed", code)),
+        turn_stream(*WHOLE, turn=OTHER_TURN),
     )
     assert followed(script) == ["started", "He", "again 2", *TOLD]
     assert script.asked == [ASKED, ASKED]
@@ -298,15 +304,19 @@ def test_turn_stream_of_a_turn_that_failed_with_its_process_restarts(code: str) 
 def test_turn_stream_of_a_turn_that_died_after_its_last_stored_event_restarts() -> None:
     # It had told two events, of which one was written down: its last one is the second, which was heard.
     script = Script(
-        begun(started(), text(2, "He"), end=CUT), reading(), begun(*WHOLE, turn=OTHER_TURN, replayed=True)
+        turn_stream(turn_started(), text(2, "He"), end=CUT),
+        event_stream(),
+        turn_stream(*WHOLE, turn=OTHER_TURN, replayed=True),
     )
     assert followed(script) == ["started", "He", "again 2", *TOLD]
     assert paths(script) == ["POST", "GET 2", "POST"]
 
 
 def test_turn_stream_ahead_of_a_kept_turn_restarts_with_its_events() -> None:
-    kept = (started(), text(2, "Hel"), finished(3, "kept"))
-    script = Script(begun(*WHOLE[:3], end=CUT), reading(kept[2]), begun(*kept, replayed=True))
+    kept = (turn_started(), text(2, "Hel"), turn_finished(3, "kept"))
+    script = Script(
+        turn_stream(*WHOLE[:3], end=CUT), event_stream(kept[2]), turn_stream(*kept, replayed=True)
+    )
     following = asked(script)
     assert followed(script, following) == ["started", "Hello", " there", "again 1", "started", "Hel", "kept"]
     assert following.text == "Hel"
@@ -314,8 +324,8 @@ def test_turn_stream_ahead_of_a_kept_turn_restarts_with_its_events() -> None:
 
 
 def test_turn_stream_ahead_of_a_discarded_turn_restarts_and_raises() -> None:
-    gone = (started(), finished(2, "discarded"))
-    script = Script(begun(*WHOLE[:3], end=CUT), reading(gone[1]), begun(*gone))
+    gone = (turn_started(), turn_finished(2, "discarded"))
+    script = Script(turn_stream(*WHOLE[:3], end=CUT), event_stream(gone[1]), turn_stream(*gone))
     with pytest.raises(errors.TurnStopped):
         followed(script)
     assert heard(script)[3:] == ["again 1", "started", "discarded"]
@@ -323,21 +333,23 @@ def test_turn_stream_ahead_of_a_discarded_turn_restarts_and_raises() -> None:
 
 def test_turn_stream_ahead_of_a_turn_that_failed_with_its_process_restarts() -> None:
     script = Script(
-        begun(*WHOLE[:3], end=CUT),
-        reading(finished(2, "failed", "process_died")),
-        begun(*WHOLE, turn=OTHER_TURN),
+        turn_stream(*WHOLE[:3], end=CUT),
+        event_stream(turn_finished(2, "failed", "process_died")),
+        turn_stream(*WHOLE, turn=OTHER_TURN),
     )
     assert followed(script) == ["started", "Hello", " there", "again 2", *TOLD]
 
 
 def test_turn_stream_that_resumes_the_same_turn_reports_no_restart() -> None:
-    script = Script(begun(*WHOLE[:2]), begun(*WHOLE, replayed=True))
+    script = Script(turn_stream(*WHOLE[:2]), turn_stream(*WHOLE, replayed=True))
     assert followed(script) == TOLD
 
 
 def test_turn_stream_of_a_turn_that_keeps_killing_its_process_gives_up() -> None:
     turns = [f"turn_0189000000007000800000000000000{number}" for number in range(9)]
-    deaths = [begun(started(), finished(2, "failed", "process_died"), turn=turn) for turn in turns]
+    deaths = [
+        turn_stream(turn_started(), turn_finished(2, "failed", "process_died"), turn=turn) for turn in turns
+    ]
     script = Script(*deaths, retries=Retries(times=3))
     with pytest.raises(errors.TurnFailed) as raised:
         followed(script)
@@ -355,25 +367,27 @@ def test_turn_stream_of_a_turn_that_keeps_killing_its_process_gives_up() -> None
 
 
 def test_turn_stream_without_retries_raises_when_the_process_died() -> None:
-    script = Script(begun(started(), finished(2, "failed", "process_died")), retries=Retries(times=0))
+    script = Script(
+        turn_stream(turn_started(), turn_finished(2, "failed", "process_died")), retries=Retries(times=0)
+    )
     with pytest.raises(errors.TurnFailed):
         followed(script)
     assert heard(script) == ["started", "failed"]
 
 
 def test_turn_stream_raises_a_model_failure_after_its_last_event() -> None:
-    script = Script(begun(started(), finished(2, "failed", "model_timeout")))
+    script = Script(turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")))
     with pytest.raises(errors.ModelTimeout, match="model_timeout happened"):
         followed(script)
     assert heard(script) == ["started", "failed"]
 
 
 def test_turn_stream_of_a_stopped_and_kept_turn_ends_normally() -> None:
-    assert followed(Script(begun(started(), finished(2, "kept")))) == ["started", "kept"]
+    assert followed(Script(turn_stream(turn_started(), turn_finished(2, "kept")))) == ["started", "kept"]
 
 
 def test_turn_stream_of_a_stopped_and_discarded_turn_raises() -> None:
-    script = Script(begun(started(), finished(2, "discarded")))
+    script = Script(turn_stream(turn_started(), turn_finished(2, "discarded")))
     with pytest.raises(errors.TurnStopped, match="discarded"):
         followed(script)
     assert heard(script) == ["started", "discarded"]
@@ -381,42 +395,45 @@ def test_turn_stream_of_a_stopped_and_discarded_turn_raises() -> None:
 
 def test_turn_stream_of_a_settled_turn_raises_its_failure() -> None:
     with pytest.raises(errors.ModelTimeout):
-        followed(Script(begun(started(), finished(2, "settled", "model_timeout"))))
+        followed(Script(turn_stream(turn_started(), turn_finished(2, "settled", "model_timeout"))))
     with pytest.raises(errors.TurnFailed):
-        followed(Script(begun(started(), finished(2, "settled", "process_died"))))
+        followed(Script(turn_stream(turn_started(), turn_finished(2, "settled", "process_died"))))
     with pytest.raises(errors.TurnStopped):
-        followed(Script(begun(started(), finished(2, "settled"))))
+        followed(Script(turn_stream(turn_started(), turn_finished(2, "settled"))))
 
 
 def test_turn_stream_of_a_resumed_attempt_follows_its_successor() -> None:
-    script = Script(begun(started(), finished(2, "resumed", "process_died")), begun(*WHOLE, turn=OTHER_TURN))
+    script = Script(
+        turn_stream(turn_started(), turn_finished(2, "resumed", "process_died")),
+        turn_stream(*WHOLE, turn=OTHER_TURN),
+    )
     assert followed(script) == ["started", "again 2", *TOLD]
 
 
 def test_turn_stream_ignores_a_cut_after_the_last_event() -> None:
-    script = Script(begun(*WHOLE, end=CUT))
+    script = Script(turn_stream(*WHOLE, end=CUT))
     assert followed(script) == TOLD
     assert script.pauses == []
 
 
 def test_turn_stream_of_a_replayed_turn_is_marked_as_replayed() -> None:
-    script = Script(begun(*WHOLE, replayed=True))
+    script = Script(turn_stream(*WHOLE, replayed=True))
     following = asked(script)
     followed(script, following)
     assert following.is_replayed
 
 
 def test_turn_stream_retried_under_a_generated_key_is_not_marked_as_replayed() -> None:
-    script = Script(CUT, begun(*WHOLE, replayed=True))
+    script = Script(CUT, turn_stream(*WHOLE, replayed=True))
     made = TurnFollower(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
     followed(script, made)
     assert not made.is_replayed
 
 
 def test_turn_stream_keeps_the_chat_state_of_its_first_answer() -> None:
-    again = begun(*WHOLE, turn=OTHER_TURN)
+    again = turn_stream(*WHOLE, turn=OTHER_TURN)
     again.headers["x-conversation-state"] = "continued"
-    script = Script(begun(started(), finished(2, "failed", "process_died")), again)
+    script = Script(turn_stream(turn_started(), turn_finished(2, "failed", "process_died")), again)
     following = asked(script)
     followed(script, following)
     assert following.state == "created"
@@ -436,10 +453,10 @@ def test_turn_stream_from_a_foreign_server_is_refused(strange: Streamed) -> None
 
 def test_turn_stream_without_read_scope_is_continued_by_asking_again() -> None:
     script = Script(
-        begun(*WHOLE[:2], end=CUT),
-        refused(403, "insufficient_scope"),
-        begun(*WHOLE[:3], end=CUT),
-        begun(*WHOLE),
+        turn_stream(*WHOLE[:2], end=CUT),
+        error_reply(403, "insufficient_scope"),
+        turn_stream(*WHOLE[:3], end=CUT),
+        turn_stream(*WHOLE),
     )
     assert followed(script) == TOLD
     assert paths(script) == ["POST", "GET 2", "POST", "POST"]
@@ -452,15 +469,18 @@ LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
 @pytest.mark.parametrize(
     ("answers", "notes"),
     [
-        ((begun(*WHOLE),), ["record k", "forget k"]),
-        ((begun(started(), finished(2, "failed", "model_timeout")),), ["record k", "forget k"]),
-        ((refused(409, "conversation_busy"),), ["record k", "forget k"]),
+        ((turn_stream(*WHOLE),), ["record k", "forget k"]),
+        (
+            (turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")),),
+            ["record k", "forget k"],
+        ),
+        ((error_reply(409, "conversation_busy"),), ["record k", "forget k"]),
         ((CUT,) * 5, ["record k", "keep k as tried"]),
         ((Broken("nobody there", may_have_arrived=False),) * 5, ["record k", "keep k as untried"]),
-        ((refused(503, "shutting_down"),) * 5, ["record k", "keep k as tried"]),
-        ((refused(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
-        ((refused(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
-        ((refused(401, "token_expired"),), ["record k", "keep k as tried"]),
+        ((error_reply(503, "shutting_down"),) * 5, ["record k", "keep k as tried"]),
+        ((error_reply(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
+        ((error_reply(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
+        ((error_reply(401, "token_expired"),), ["record k", "keep k as tried"]),
         ((LOGIN_PAGE,), ["record k", "keep k as tried"]),
         ((Reply(302, {"location": "http://portal.example/"}),), ["record k", "keep k as tried"]),
         ((Reply(407, {}, b"<html>"),), ["record k", "keep k as tried"]),
@@ -474,13 +494,13 @@ def test_turn_request_is_recorded_until_it_has_an_outcome(answers: tuple[Any, ..
 
 
 def test_turn_stream_counts_attempts_that_yielded_no_event() -> None:
-    died = finished(3, "failed", "process_died")
+    died = turn_finished(3, "failed", "process_died")
     third = "turn_01a1e29c3b807c3685c9ed1e24fc7aaa"
     script = Script(
-        begun(end=CUT),
-        refused(404, "turn_not_found"),
-        begun(*WHOLE[:2], died, turn=OTHER_TURN),
-        begun(*WHOLE, turn=third),
+        turn_stream(end=CUT),
+        error_reply(404, "turn_not_found"),
+        turn_stream(*WHOLE[:2], died, turn=OTHER_TURN),
+        turn_stream(*WHOLE, turn=third),
     )
     assert [each for each in followed(script) if str(each).startswith("again")] == ["again 3"]
 
@@ -494,7 +514,7 @@ def test_turn_stream_counts_attempts_that_yielded_no_event() -> None:
     ids=["deep", "long"],
 )
 def test_turn_stream_with_unreadable_events_resumes_before_them(nonsense: bytes) -> None:
-    script = Script(begun(WHOLE[0], nonsense), begun(*WHOLE))
+    script = Script(turn_stream(WHOLE[0], nonsense), turn_stream(*WHOLE))
     assert followed(script) == TOLD
 
 
@@ -503,7 +523,7 @@ def test_turn_stream_continues_if_a_pending_stop_fails() -> None:
         yield from ()
         raise errors.NotAdmitted
 
-    script = Script(begun(*WHOLE))
+    script = Script(turn_stream(*WHOLE))
     following = asked(script)
     following.stop_when_begun(stop)
     assert followed(script, following) == TOLD
@@ -516,7 +536,7 @@ def test_turn_stream_sends_a_pending_stop_once_the_turn_began() -> None:
         stopped.append(turn)
         yield from ()
 
-    script = Script(begun(started(), end=CUT), reading(finished(2, "kept")))
+    script = Script(turn_stream(turn_started(), end=CUT), event_stream(turn_finished(2, "kept")))
     following = asked(script)
     following.stop_when_begun(stop)
     assert followed(script, following) == ["started", "kept"]
@@ -528,56 +548,56 @@ def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
 
 
 def test_turn_reader_resumes_where_it_was_cut_off() -> None:
-    script = Script(reading(*WHOLE[:2], end=CUT), reading(*WHOLE[2:]))
+    script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(*WHOLE[2:]))
     assert followed(script, reader()(script)) == TOLD
     assert paths(script) == ["GET 0", "GET 2"]
 
 
 def test_turn_reader_yields_a_failure_without_raising() -> None:
-    script = Script(reading(started(), finished(2, "failed", "process_died")))
+    script = Script(event_stream(turn_started(), turn_finished(2, "failed", "process_died")))
     assert followed(script, reader()(script)) == ["started", "failed"]
 
 
 def test_turn_reader_at_the_end_yields_no_events() -> None:
-    script = Script(reading())
+    script = Script(event_stream())
     assert followed(script, reader(4)(script)) == []
 
 
 def test_turn_reader_beyond_the_last_event_yields_no_events() -> None:
-    script = Script(reading(finished(2)))
+    script = Script(event_stream(turn_finished(2)))
     assert followed(script, reader(4)(script)) == []
 
 
 def test_turn_reader_ahead_of_the_stored_events_restarts() -> None:
     script = Script(
-        reading(*WHOLE[:3], end=CUT),
-        reading(finished(2, "failed", "process_died")),
-        reading(started(), finished(2, "failed", "process_died")),
+        event_stream(*WHOLE[:3], end=CUT),
+        event_stream(turn_finished(2, "failed", "process_died")),
+        event_stream(turn_started(), turn_finished(2, "failed", "process_died")),
     )
     assert followed(script, reader()(script))[3:] == ["again 1", "started", "failed"]
     assert paths(script) == ["GET 0", "GET 3", "GET 0"]
 
 
 def test_turn_reader_ahead_of_a_dead_turn_restarts_and_yields_the_failure() -> None:
-    died = reading(started(), finished(2, "failed", "process_died"))
-    script = Script(reading(*WHOLE[:3], end=CUT), reading(), died, died)
+    died = event_stream(turn_started(), turn_finished(2, "failed", "process_died"))
+    script = Script(event_stream(*WHOLE[:3], end=CUT), event_stream(), died, died)
     assert followed(script, reader()(script)) == [*TOLD[:3], "again 1", "started", "failed"]
     assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
 
 
 def test_turn_reader_of_withdrawn_events_reads_from_the_start_once() -> None:
-    script = Script(reading(*WHOLE[:2], end=CUT), reading(), reading(*WHOLE[:2]))
+    script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(), event_stream(*WHOLE[:2]))
     assert followed(script, reader()(script)) == TOLD[:2]
 
 
 def test_turn_reader_of_an_unknown_turn_raises() -> None:
-    script = Script(refused(404, "turn_not_found"))
+    script = Script(error_reply(404, "turn_not_found"))
     with pytest.raises(errors.TurnNotFound):
         followed(script, reader()(script))
 
 
 def test_turn_reader_resumes_a_stream_that_ends_early() -> None:
-    script = Script(reading(*WHOLE[:2]), reading(*WHOLE[2:]))
+    script = Script(event_stream(*WHOLE[:2]), event_stream(*WHOLE[2:]))
     assert followed(script, reader()(script)) == TOLD
 
 
@@ -606,7 +626,7 @@ class Anything(Script):
         self.asked.append(request)
         fault, at = self._faults.pop(0) if self._faults else ("none", 0)
         if fault == "refuse":
-            return refused(at, "server_busy")
+            return error_reply(at, "server_busy")
         if fault == "unreached":
             return UNREACHED
         if fault == "lose" and self._log is not None:
@@ -631,19 +651,19 @@ class Anything(Script):
     def _asked_for(self) -> Any:
         if self._log is None or b"process_died" in self._log[-1]:
             self._turns += 1
-            self._log = [started(), *(text(number, word) for number, word in enumerate(WORDS, 2))]
-            self._log.append(finished(len(WORDS) + 2))
-        return begun(*self._log, turn=f"turn_018900000000700080000000000000{self._turns:02x}")
+            self._log = [turn_started(), *(text(number, word) for number, word in enumerate(WORDS, 2))]
+            self._log.append(turn_finished(len(WORDS) + 2))
+        return turn_stream(*self._log, turn=f"turn_018900000000700080000000000000{self._turns:02x}")
 
     def _read(self, after: int) -> Any:
         if self._log is None:
-            return refused(404, "turn_not_found")
-        return reading(*self._log[after:])
+            return error_reply(404, "turn_not_found")
+        return event_stream(*self._log[after:])
 
     def _die(self, written: int) -> None:
         assert self._log is not None
         if b"process_died" not in self._log[-1]:
-            self._log = [*self._log[: 1 + written], finished(2 + written, "failed", "process_died")]
+            self._log = [*self._log[: 1 + written], turn_finished(2 + written, "failed", "process_died")]
 
 
 @settings(repeatable, max_examples=2 * EXAMPLES)

@@ -19,30 +19,30 @@ from tests.unit.client.script import (
     INFO,
     TURN,
     UNREACHED,
-    begun,
-    finished,
-    reading,
-    refused,
-    started,
+    error_reply,
+    event_stream,
+    reply,
     text,
-    told,
+    turn_finished,
+    turn_started,
+    turn_stream,
 )
-from tests.unit.client.scripted_transport import AT, Served
+from tests.unit.client.scripted_transport import AT, ScriptedTransport
 from turnledger import errors
 from turnledger.client import Client, Retries, Stream, Timeouts, TurnStream
 from turnledger.client.core.steps import Give, Steps
 
-WHOLE = (started(), text(2, "Hello"), finished(3))
+WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
-ANSWER = told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
+ANSWER = reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
 
 
-def client_of(served: Served, **options: Any) -> Client:
+def client_of(served: ScriptedTransport, **options: Any) -> Client:
     return Client(AT, "tlt_x", http=served.http, **{**served.options, **options})
 
 
 def test_turn_stream_yields_events_and_closes_its_response() -> None:
-    served = Served(begun(*WHOLE))
+    served = ScriptedTransport(turn_stream(*WHOLE))
     chat = client_of(served).chats.open(CHAT)
     stream = chat.send("Hi", stream=True)
     assert isinstance(stream, TurnStream)
@@ -54,27 +54,27 @@ def test_turn_stream_yields_events_and_closes_its_response() -> None:
 
 
 def test_send_raises_the_error_of_a_refused_request() -> None:
-    served = Served(refused(409, "conversation_busy"))
+    served = ScriptedTransport(error_reply(409, "conversation_busy"))
     with pytest.raises(errors.ConversationBusy) as raised:
         client_of(served).chats.open(CHAT).send("Hi", stream=True)
     assert (raised.value.status, raised.value.request_id) == (409, "req_1")
 
 
 def test_turn_stream_raises_a_failure_after_the_last_event() -> None:
-    served = Served(begun(started(), finished(2, "failed", "model_timeout")))
+    served = ScriptedTransport(turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")))
     stream = client_of(served).chats.open(CHAT).send("Hi", stream=True)
     heard = []
     with pytest.raises(errors.ModelTimeout):
         heard += [event for event in stream]  # noqa: C416 - it raises
     with pytest.raises(StopIteration):
         next(stream)
-    failing = Served(begun(started(), finished(2, "failed", "model_timeout")))
+    failing = ScriptedTransport(turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")))
     told_of = client_of(failing).chats.open(CHAT).send("Hi", stream=True)
     assert [next(told_of).number for _ in range(2)] == [1, 2]  # type: ignore[union-attr]
 
 
 def test_turn_stream_context_exit_closes_the_connection() -> None:
-    served = Served(begun(*WHOLE))
+    served = ScriptedTransport(turn_stream(*WHOLE))
     with client_of(served).chats.open(CHAT).send("Hi", stream=True) as stream:
         next(stream)
     assert served.bodies[0].is_closed
@@ -87,7 +87,7 @@ def test_turn_stream_interrupted_while_waiting_closes_its_response() -> None:
     class Interrupted(BaseException):
         pass
 
-    served = Served(begun(*WHOLE[:1], end=CUT), reading(*WHOLE[1:]))
+    served = ScriptedTransport(turn_stream(*WHOLE[:1], end=CUT), event_stream(*WHOLE[1:]))
 
     def interrupt(_: float) -> None:
         raise Interrupted
@@ -104,7 +104,7 @@ def test_turn_stream_interrupted_while_waiting_closes_its_response() -> None:
 
 
 def test_closed_client_sends_no_requests() -> None:
-    served = Served(begun(*WHOLE))
+    served = ScriptedTransport(turn_stream(*WHOLE))
     with client_of(served) as client:
         stream = client.chats.open(CHAT).send("Hi", stream=True)
     for late in (lambda: list(stream), client.models):
@@ -115,7 +115,7 @@ def test_closed_client_sends_no_requests() -> None:
 
 
 def test_client_close_ends_a_waiting_retry() -> None:
-    served = Served(UNREACHED, UNREACHED)
+    served = ScriptedTransport(UNREACHED, UNREACHED)
     waits = threading.Event()
 
     def noting(request: httpx2.Request) -> None:
@@ -140,7 +140,7 @@ def test_client_close_ends_a_waiting_retry() -> None:
 
 
 def test_client_closed_during_a_request_raises_client_closed() -> None:
-    served = Served(told({"data": []}), told({"data": []}))
+    served = ScriptedTransport(reply({"data": []}), reply({"data": []}))
     client = Client(AT, model="demo")
     client._wire._http = served.http
 
@@ -156,7 +156,7 @@ def test_client_closed_during_a_request_raises_client_closed() -> None:
 
 
 def test_client_close_leaves_a_given_http_client_open() -> None:
-    served = Served()
+    served = ScriptedTransport()
     client_of(served).close()
     assert not served.http.is_closed
 
@@ -177,24 +177,24 @@ def test_invalid_api_key_is_refused_without_its_text(api_key: str) -> None:
 
 
 def test_client_repr_hides_its_api_key() -> None:
-    assert "tlt_x" not in repr(client_of(Served()))
+    assert "tlt_x" not in repr(client_of(ScriptedTransport()))
 
 
 def test_base_url_with_a_path_prefixes_every_request() -> None:
-    served = Served(told({"data": [{"id": "demo"}]}))
+    served = ScriptedTransport(reply({"data": [{"id": "demo"}]}))
     Client(f"{AT}/below/", http=served.http).models()
     assert str(served.asked[0].url) == f"{AT}/below/v1/models"
 
 
 def test_timeouts_are_passed_to_every_request() -> None:
-    served = Served(told({"data": []}))
+    served = ScriptedTransport(reply({"data": []}))
     client_of(served, timeouts=Timeouts(connect=1, silence=2, write=3)).models()
     timeout = served.asked[0].extensions["timeout"]
     assert (timeout["connect"], timeout["read"], timeout["write"]) == (1, 2, 3)
 
 
 def test_create_fork_and_reset_return_chats() -> None:
-    served = Served(told(INFO, 201), told({**INFO, "title": "Fork"}, 201), told(INFO))
+    served = ScriptedTransport(reply(INFO, 201), reply({**INFO, "title": "Fork"}, 201), reply(INFO))
     client = client_of(served)
     made = client.chats.create(title="A chat")
     assert made.id == CHAT
@@ -204,7 +204,7 @@ def test_create_fork_and_reset_return_chats() -> None:
 
 def test_search_of_deleted_chats_is_refused() -> None:
     with pytest.raises(errors.InvalidInput):
-        client_of(Served()).chats.list(q="x", deleted=True)
+        client_of(ScriptedTransport()).chats.list(q="x", deleted=True)
 
 
 WAIT = 30
@@ -250,11 +250,11 @@ def test_reader_ends_when_stream_or_client_is_closed_elsewhere(
             except errors.TurnledgerError as problem:
                 heard.append(type(problem))
 
-        reading = threading.Thread(target=read)
-        reading.start()
+        event_stream = threading.Thread(target=read)
+        event_stream.start()
         assert has_heard.wait(WAIT)
         end(client, stream)
-        reading.join(WAIT)
+        event_stream.join(WAIT)
         assert heard == [1, 2, kind or "over"]
         assert server.left.wait(WAIT)
 
@@ -278,11 +278,11 @@ def test_stream_closed_while_another_thread_computes_the_next_event_ends() -> No
 
     with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(1) as pool:
         stream = Stream[int](client._wire, steps())
-        reading = pool.submit(list, stream)
+        event_stream = pool.submit(list, stream)
         assert decides.wait(WAIT)
         stream.close()
         is_closed.set()
-        assert reading.result(WAIT) == []
+        assert event_stream.result(WAIT) == []
 
 
 def test_stream_closed_before_a_received_event_is_taken_ends() -> None:
@@ -305,7 +305,9 @@ def test_stream_read_by_several_threads_yields_each_event_once() -> None:
     with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(4) as pool:
         stream = Stream[int](client._wire, iter_of(*(Give((number,)) for number in range(2000))))
         heard = [
-            each for reading in [pool.submit(list, stream) for _ in range(4)] for each in reading.result(WAIT)
+            each
+            for event_stream in [pool.submit(list, stream) for _ in range(4)]
+            for each in event_stream.result(WAIT)
         ]
         assert sorted(heard) == list(range(2000))
 

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.engine.populated_store import (
-    Lived,
+    PopulatedStore,
     change_branch,
     expect_found,
     fail,
     findings,
-    live_in,
+    populate,
     raw_id,
     remove_turn,
     repaired,
@@ -56,15 +56,15 @@ async def test_check_of_a_new_store_finds_nothing(store: Store) -> None:
 
 
 async def test_check_of_a_store_after_every_operation_finds_nothing(store: Store) -> None:
-    lived = await live_in(store)
-    assert await lived.ledger.check(at_rest=True) == []
+    populated = await populate(store)
+    assert await populated.ledger.check(at_rest=True) == []
     report = await store.read(check, CheckRequest())
     assert (report.conversations, report.branches, report.is_whole) == (8, 12, True)
     assert report.turns >= 18
     for purge in (False, True):
-        for chat in (lived.edited, lived.settled, lived.waiting, lived.kept):
+        for chat in (populated.edited, populated.settled, populated.waiting, populated.kept):
             await chat.delete(purge=purge)
-        assert await lived.ledger.check(at_rest=True) == []
+        assert await populated.ledger.check(at_rest=True) == []
 
 
 async def test_check_reports_running_and_queued_turns_only_at_rest_and_not_as_damage(store: Store) -> None:
@@ -89,75 +89,75 @@ async def test_check_follows_lines_and_lists_over_several_pages(monkeypatch: pyt
     for module in ("audit", "check", "lines"):
         monkeypatch.setattr(f"turnledger.engine.check.{module}.PAGE", 2)
     store = MemoryStore()
-    lived = await live_in(store)
-    chats = [await lived.ledger.for_owner(f"{count}").conversation() for count in range(5)]
+    populated = await populate(store)
+    chats = [await populated.ledger.for_owner(f"{count}").conversation() for count in range(5)]
     for count in range(9):
         await asyncio.gather(*(say(chat, f"q{count}", idempotency_key=f"{count}") for chat in chats))
     report = await store.read(check, CheckRequest())
     assert (report.findings, report.conversations) == ([], 13)
     assert report.turns >= 63
-    await lived.ledger.close()
+    await populated.ledger.close()
 
 
-def lose_current_branch(database: Database, lived: Lived) -> None:
-    found = database.conversations[lived.plain.id]
+def lose_current_branch(database: Database, populated: PopulatedStore) -> None:
+    found = database.conversations[populated.plain.id]
     database.conversations[found.id] = replace(found, branch=lived_branch(7))
 
 
-def take_foreign_branch(database: Database, lived: Lived) -> None:
-    found, other = database.conversations[lived.plain.id], database.conversations[lived.kept.id]
+def take_foreign_branch(database: Database, populated: PopulatedStore) -> None:
+    found, other = database.conversations[populated.plain.id], database.conversations[populated.kept.id]
     database.conversations[found.id] = replace(found, branch=other.branch)
 
 
-def give_two_one_key(database: Database, lived: Lived) -> None:
-    found = database.conversations[lived.forked.id]
+def give_two_one_key(database: Database, populated: PopulatedStore) -> None:
+    found = database.conversations[populated.forked.id]
     database.conversations[found.id] = replace(found, conversation_key="plain")
 
 
-def delete_for_ever(database: Database, lived: Lived) -> None:
-    found = database.conversations[lived.kept.id]
+def delete_for_ever(database: Database, populated: PopulatedStore) -> None:
+    found = database.conversations[populated.kept.id]
     database.by_key.pop(("ann", "", "kept"))
     gone = replace(found, state=ConversationState.DELETED, conversation_key=None)
     database.conversations[found.id] = gone
 
 
-def mark_a_live_one_to_be_purged(database: Database, lived: Lived) -> None:
-    found = database.conversations[lived.plain.id]
+def mark_a_live_one_to_be_purged(database: Database, populated: PopulatedStore) -> None:
+    found = database.conversations[populated.plain.id]
     database.conversations[found.id] = replace(found, purge_at=1)
 
 
-def keep_what_was_said_about_a_purged_one(database: Database, lived: Lived) -> None:
+def keep_what_was_said_about_a_purged_one(database: Database, populated: PopulatedStore) -> None:
     found = next(each for each in database.conversations.values() if each.id in database.ended)
     database.conversations[found.id] = replace(found, tags=("secret",))
 
 
-def keep_key_of_deleted(database: Database, lived: Lived) -> None:
+def keep_key_of_deleted(database: Database, populated: PopulatedStore) -> None:
     found = next(each for each in database.conversations.values() if each.id in database.ended)
     database.conversations[found.id] = replace(found, conversation_key="mine")
 
 
-def lose_conversation_of_claim(database: Database, lived: Lived) -> None:
+def lose_conversation_of_claim(database: Database, populated: PopulatedStore) -> None:
     claim = database.claims["ann", "two"]
     database.claims["ann", "two"] = replace(claim, conversation=ConversationId("conv_" + raw_id(9)))
 
 
-def keep_claim_for_ever(database: Database, lived: Lived) -> None:
+def keep_claim_for_ever(database: Database, populated: PopulatedStore) -> None:
     database.claims["ann", "pay"] = replace(database.claims["ann", "pay"], expires_at=None)
 
 
-def lose_conversation_of_branch(database: Database, lived: Lived) -> None:
-    found = database.branches[database.conversations[lived.edited.id].branch]
+def lose_conversation_of_branch(database: Database, populated: PopulatedStore) -> None:
+    found = database.branches[database.conversations[populated.edited.id].branch]
     other = next(each for each in database.branches.values() if is_sibling(each, found))
     gone = ConversationId("conv_" + raw_id(8))
     database.branches[other.id] = replace(other, conversation=gone)
 
 
-def move_fork_to_another_scope(database: Database, lived: Lived) -> None:
-    found = database.conversations[lived.forked.id]
+def move_fork_to_another_scope(database: Database, populated: PopulatedStore) -> None:
+    found = database.conversations[populated.forked.id]
     database.conversations[found.id] = replace(found, scope="desk")
 
 
-def claim_from_another_scope(database: Database, lived: Lived) -> None:
+def claim_from_another_scope(database: Database, populated: PopulatedStore) -> None:
     name = claimed_as("two", Within("desk"))
     database.claims["ann", name] = replace(database.claims["ann", "two"], idempotency_key=name)
 
@@ -190,30 +190,32 @@ ROW_DAMAGES = [
 ]
 
 
-async def test_check_reports_damage_to_each_kind_of_row(lived: Lived, database: Database) -> None:
-    await expect_found(lived, database, ROW_DAMAGES)
+async def test_check_reports_damage_to_each_kind_of_row(
+    populated: PopulatedStore, database: Database
+) -> None:
+    await expect_found(populated, database, ROW_DAMAGES)
     lost = (lose_conversation_of_branch, Rule.ORPHAN, "Its conversation is not there: nobody can reach it")
-    await expect_found(lived, database, [lost], owner=None)
+    await expect_found(populated, database, [lost], owner=None)
 
 
 async def test_check_reports_a_ticket_with_an_unknown_conversation_branch_or_lease(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
     await gate.arrived()
-    queued = asyncio.ensure_future(say(lived.plain, "five"))
+    queued = asyncio.ensure_future(say(populated.plain, "five"))
     while not database.tickets:
         await asyncio.sleep(0)
     [(id, ticket)] = database.tickets.items()
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
     for changes, said in [
         ({"conversation": ConversationId("conv_" + raw_id(9))}, "a conversation that is not there"),
         ({"branch": lived_branch(9)}, "which its conversation does not have"),
         ({"lease": LeaseId("lease_" + raw_id(9))}, "nobody finds it"),
     ]:
         database.tickets[id] = replace(ticket, **changes)
-        [finding] = await lived.ledger.check()
+        [finding] = await populated.ledger.check()
         assert finding.rule in (Rule.ORPHAN, Rule.LANE)
         assert said in finding.message
     database.tickets[id] = ticket
@@ -221,34 +223,38 @@ async def test_check_reports_a_ticket_with_an_unknown_conversation_branch_or_lea
     await asyncio.gather(held, queued)
 
 
-async def test_check_reports_a_ticket_for_an_expired_conversation(lived: Lived, database: Database) -> None:
+async def test_check_reports_a_ticket_for_an_expired_conversation(
+    populated: PopulatedStore, database: Database
+) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
     await gate.arrived()
-    queued = asyncio.ensure_future(say(lived.plain, "five"))
+    queued = asyncio.ensure_future(say(populated.plain, "five"))
     while not database.tickets:
         await asyncio.sleep(0)
     [(id, ticket)] = database.tickets.items()
     gate.release()
     await asyncio.gather(held, queued)
     database.tickets[id] = ticket
-    found = database.conversations[lived.plain.id]
+    found = database.conversations[populated.plain.id]
     database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
     database.ended[found.id] = None
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert "a conversation that is expired: in vain" in finding.message
     del database.tickets[id]
 
 
-async def test_check_reports_findings_up_to_its_limit(lived: Lived, database: Database) -> None:
+async def test_check_reports_findings_up_to_its_limit(populated: PopulatedStore, database: Database) -> None:
     for name, claim in database.claims.items():
         database.claims[name] = replace(claim, conversation=ConversationId("conv_" + raw_id(9)))
-    assert len(await lived.ledger.check()) == len(database.claims) > 2
+    assert len(await populated.ledger.check()) == len(database.claims) > 2
     report = await MemoryStore(database).read(check, CheckRequest(limit=2))
     assert (len(report.findings), report.is_whole) == (2, False)
 
 
-async def test_check_of_a_damaged_store_that_fails_still_reports_its_findings(lived: Lived) -> None:
+async def test_check_of_a_damaged_store_that_fails_still_reports_its_findings(
+    populated: PopulatedStore,
+) -> None:
     store = MemoryStore(Database())
 
     async def broken(tables: Tables, request: CheckRequest) -> object:
@@ -280,19 +286,21 @@ async def test_check_of_an_unreadable_store_without_damage_raises_the_error() ->
         await MemoryStore(Database()).read(unreachable, CheckRequest())
 
 
-async def test_check_of_a_turn_stopped_in_the_queue_finds_nothing(lived: Lived, database: Database) -> None:
+async def test_check_of_a_turn_stopped_in_the_queue_finds_nothing(
+    populated: PopulatedStore, database: Database
+) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
     await gate.arrived()
-    block = lived.plain.turn("five", idempotency_key="five")
+    block = populated.plain.turn("five", idempotency_key="five")
     queued = asyncio.ensure_future(block.__aenter__())
     while not database.tickets:
         await asyncio.sleep(0)
-    ended = await lived.plain.stop(block.id)
+    ended = await populated.plain.stop(block.id)
     assert ended.state is AttemptState.DISCARDED
     gate.release()
     await asyncio.gather(held, queued, return_exceptions=True)
-    assert await lived.ledger.check(at_rest=True) == []
+    assert await populated.ledger.check(at_rest=True) == []
 
 
 HERE = Location(owner="ann")
@@ -352,9 +360,9 @@ def test_audit_remembers_settled_turns_of_a_bounded_number_of_branches(audit: Au
 NOWHERE = TurnId("turn_" + raw_id(9))
 
 
-def waiting(database: Database, lived: Lived) -> Attempt:
+def waiting(database: Database, populated: PopulatedStore) -> Attempt:
     """The failed attempt whose effects wait to be settled."""
-    unsettled = shown(database, lived.waiting).unsettled
+    unsettled = shown(database, populated.waiting).unsettled
     assert unsettled is not None
     return database.attempts[unsettled]
 
@@ -370,50 +378,50 @@ def change(database: Database, attempt: Attempt, **changes: object) -> None:
     database.attempts[attempt.id] = replace(attempt, **changes)
 
 
-def forget_that_effects_wait(database: Database, lived: Lived) -> None:
-    change_branch(database, shown(database, lived.waiting), unsettled=None)
+def forget_that_effects_wait(database: Database, populated: PopulatedStore) -> None:
+    change_branch(database, shown(database, populated.waiting), unsettled=None)
 
 
-def lose_the_attempt_that_waits(database: Database, lived: Lived) -> None:
-    attempt = waiting(database, lived)
+def lose_the_attempt_that_waits(database: Database, populated: PopulatedStore) -> None:
+    attempt = waiting(database, populated)
     remove_attempt(database, attempt)
 
 
-def take_up_what_waits(database: Database, lived: Lived) -> None:
-    attempt = waiting(database, lived)
+def take_up_what_waits(database: Database, populated: PopulatedStore) -> None:
+    attempt = waiting(database, populated)
     change(database, attempt, state=AttemptState.RESUMED, journaled=0)
     del database.journals[attempt.id]
 
 
-def wait_for_nothing(database: Database, lived: Lived) -> None:
-    attempt = waiting(database, lived)
+def wait_for_nothing(database: Database, populated: PopulatedStore) -> None:
+    attempt = waiting(database, populated)
     change(database, attempt, journaled=0)
     del database.journals[attempt.id]
 
 
-def wait_on_another_branch(database: Database, lived: Lived) -> None:
+def wait_on_another_branch(database: Database, populated: PopulatedStore) -> None:
     """Both branches say that they wait, and only one of them can."""
-    change_branch(database, shown(database, lived.kept), unsettled=waiting(database, lived).id)
+    change_branch(database, shown(database, populated.kept), unsettled=waiting(database, populated).id)
 
 
-def lose_records(database: Database, lived: Lived) -> None:
+def lose_records(database: Database, populated: PopulatedStore) -> None:
     """A result, so that the effects are still there."""
-    journal = database.journals[waiting(database, lived).id]
+    journal = database.journals[waiting(database, populated).id]
     del journal[max(journal)]
 
 
-def tear_a_record(database: Database, lived: Lived) -> None:
+def tear_a_record(database: Database, populated: PopulatedStore) -> None:
     attempt = next(each for each in database.attempts.values() if each.journaled == 0)
     database.journals[attempt.id] = {0: b"{"}
     change(database, attempt, journaled=1)
 
 
-def lose_the_conversation(database: Database, lived: Lived) -> None:
+def lose_the_conversation(database: Database, populated: PopulatedStore) -> None:
     attempt = set_aside(database)
     change(database, attempt, conversation=ConversationId("conv_" + raw_id(9)))
 
 
-def lose_the_branch(database: Database, lived: Lived) -> None:
+def lose_the_branch(database: Database, populated: PopulatedStore) -> None:
     change(database, set_aside(database), branch=BranchId("branch_" + raw_id(9)))
 
 
@@ -426,37 +434,37 @@ def set_aside(database: Database) -> Attempt:
     )
 
 
-def commit_what_failed(database: Database, lived: Lived) -> None:
-    failed = waiting(database, lived)
-    taken = turn_at(database, lived.plain, 2)
+def commit_what_failed(database: Database, populated: PopulatedStore) -> None:
+    failed = waiting(database, populated)
+    taken = turn_at(database, populated.plain, 2)
     database.attempts[taken] = replace(failed, id=taken, journaled=0)
 
 
-def keep_the_row_of_a_committed_one(database: Database, lived: Lived) -> None:
-    taken = turn_at(database, lived.plain, 2)
+def keep_the_row_of_a_committed_one(database: Database, populated: PopulatedStore) -> None:
+    taken = turn_at(database, populated.plain, 2)
     database.attempts[taken] = replace(
-        waiting(database, lived), id=taken, journaled=0, state=AttemptState.COMPLETED
+        waiting(database, populated), id=taken, journaled=0, state=AttemptState.COMPLETED
     )
 
 
-def commit_what_is_nowhere(database: Database, lived: Lived) -> None:
+def commit_what_is_nowhere(database: Database, populated: PopulatedStore) -> None:
     database.attempts[NOWHERE] = replace(
-        waiting(database, lived), id=NOWHERE, journaled=0, state=AttemptState.KEPT
+        waiting(database, populated), id=NOWHERE, journaled=0, state=AttemptState.KEPT
     )
 
 
-def settle_what_is_nowhere(database: Database, lived: Lived) -> None:
+def settle_what_is_nowhere(database: Database, populated: PopulatedStore) -> None:
     database.attempts[NOWHERE] = replace(
-        waiting(database, lived), id=NOWHERE, journaled=0, state=AttemptState.SETTLED
+        waiting(database, populated), id=NOWHERE, journaled=0, state=AttemptState.SETTLED
     )
 
 
-def hold_a_lane_by_nobody(database: Database, lived: Lived) -> None:
-    change_branch(database, shown(database, lived.plain), running=NOWHERE)
+def hold_a_lane_by_nobody(database: Database, populated: PopulatedStore) -> None:
+    change_branch(database, shown(database, populated.plain), running=NOWHERE)
 
 
-def hold_a_lane_by_what_failed(database: Database, lived: Lived) -> None:
-    change_branch(database, shown(database, lived.waiting), running=waiting(database, lived).id)
+def hold_a_lane_by_what_failed(database: Database, populated: PopulatedStore) -> None:
+    change_branch(database, shown(database, populated.waiting), running=waiting(database, populated).id)
 
 
 LANE_DAMAGES = [
@@ -478,18 +486,20 @@ LANE_DAMAGES = [
 ]
 
 
-async def test_check_reports_damage_to_lanes_and_effects(lived: Lived, database: Database) -> None:
-    await fail(lived.plain, "one that fails without effects")
-    await expect_found(lived, database, LANE_DAMAGES)
+async def test_check_reports_damage_to_lanes_and_effects(
+    populated: PopulatedStore, database: Database
+) -> None:
+    await fail(populated.plain, "one that fails without effects")
+    await expect_found(populated, database, LANE_DAMAGES)
 
 
 @pytest.fixture
-async def running(lived: Lived, database: Database) -> Attempt:
+async def running(populated: PopulatedStore, database: Database) -> Attempt:
     """An attempt that runs, as a process left it."""
     gate = Gate()
-    held = asyncio.ensure_future(say(lived.plain, "four", Tool("look", gate=gate)))
+    held = asyncio.ensure_future(say(populated.plain, "four", Tool("look", gate=gate)))
     await gate.arrived()
-    branch = shown(database, lived.plain)
+    branch = shown(database, populated.plain)
     assert branch.running is not None
     attempt = database.attempts[branch.running]
     journal = dict(database.journals[attempt.id])
@@ -507,32 +517,32 @@ async def running(lived: Lived, database: Database) -> Attempt:
 
 
 async def test_check_reports_damage_around_a_running_attempt(
-    lived: Lived, database: Database, running: Attempt
+    populated: PopulatedStore, database: Database, running: Attempt
 ) -> None:
-    [note] = await lived.ledger.check(at_rest=True)
+    [note] = await populated.ledger.check(at_rest=True)
     assert (note.rule, note.turn) == (Rule.NOT_AT_REST, running.id)
-    lane = shown(database, lived.plain)
+    lane = shown(database, populated.plain)
     with repaired(database):
         change_branch(database, lane, fence=lane.fence + 1)  # it may be above that of its holder
-        assert await lived.ledger.check() == []
+        assert await populated.ledger.check() == []
 
-    def let_go(database: Database, lived: Lived) -> None:
+    def let_go(database: Database, populated: PopulatedStore) -> None:
         change_branch(database, lane, running=None)
 
-    def run_beside_it(database: Database, lived: Lived) -> None:
+    def run_beside_it(database: Database, populated: PopulatedStore) -> None:
         database.attempts[NOWHERE] = replace(running, id=NOWHERE, journaled=0)
 
-    def lose_its_lease(database: Database, lived: Lived) -> None:
+    def lose_its_lease(database: Database, populated: PopulatedStore) -> None:
         del database.leases[running.lease]
 
-    def lower_the_fence(database: Database, lived: Lived) -> None:
+    def lower_the_fence(database: Database, populated: PopulatedStore) -> None:
         change_branch(database, lane, fence=lane.fence - 1)
 
-    def hold_another_lane(database: Database, lived: Lived) -> None:
-        change_branch(database, shown(database, lived.kept), running=running.id)
+    def hold_another_lane(database: Database, populated: PopulatedStore) -> None:
+        change_branch(database, shown(database, populated.kept), running=running.id)
 
-    def end_its_conversation(database: Database, lived: Lived) -> None:
-        found = database.conversations[lived.plain.id]
+    def end_its_conversation(database: Database, populated: PopulatedStore) -> None:
+        found = database.conversations[populated.plain.id]
         database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
         database.ended[found.id] = None
 
@@ -544,43 +554,43 @@ async def test_check_reports_damage_around_a_running_attempt(
         (hold_another_lane, Rule.LANE, f"which runs on {running.branch}"),
         (end_its_conversation, Rule.LANE, "though its conversation has ended"),
     ]
-    await expect_found(lived, database, damages)
+    await expect_found(populated, database, damages)
 
 
 async def test_check_of_unsettled_effects_in_a_purged_conversation_finds_nothing(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    attempt = waiting(database, lived)
-    await lived.waiting.delete()
-    assert await lived.ledger.check() == []
-    await lived.waiting.delete(purge=True)
-    assert await lived.ledger.check() == []
+    attempt = waiting(database, populated)
+    await populated.waiting.delete()
+    assert await populated.ledger.check() == []
+    await populated.waiting.delete(purge=True)
+    assert await populated.ledger.check() == []
     remove_attempt(database, attempt)
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
 
 
 async def test_check_reports_lost_effects_of_a_restorable_conversation(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    attempt = waiting(database, lived)
-    await lived.waiting.delete()
-    assert await lived.ledger.check() == []
+    attempt = waiting(database, populated)
+    await populated.waiting.delete()
+    assert await populated.ledger.check() == []
     remove_attempt(database, attempt)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert "what its tools did is lost" in finding.message
 
 
 async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
     await gate.arrived()
-    found = database.conversations[lived.plain.id]
+    found = database.conversations[populated.plain.id]
     gone = replace(found, state=ConversationState.DELETED, purge_at=1, conversation_key=None)
     database.by_key.pop(("ann", "", "plain"))
     database.conversations[found.id] = gone
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert "though its conversation has ended" in finding.message
     held.cancel()
     await asyncio.wait((held,))
@@ -589,9 +599,9 @@ async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
 ALL = tuple(TokenScope)
 
 
-async def family(lived: Lived) -> tuple[Token, Token]:
+async def family(populated: PopulatedStore) -> tuple[Token, Token]:
     """A token, and one that it made."""
-    tokens = Host(lived.ledger).tokens
+    tokens = Host(populated.ledger).tokens
     parent, _ = await tokens.create(owner="ann", scopes=ALL, chat_scope="shop", models=["a"])
     child, _ = await tokens.create(scopes=ALL, parent=parent.id)
     return parent, child
@@ -601,20 +611,22 @@ def change_token(database: Database, id: TokenId, **changes: Any) -> None:
     database.tokens[id] = replace(database.tokens[id], **changes)
 
 
-async def test_check_of_tokens_in_every_state_finds_nothing(lived: Lived) -> None:
-    parent, child = await family(lived)
-    assert await lived.ledger.check() == []
-    await Host(lived.ledger).tokens.revoke(child.id)
-    assert await lived.ledger.check() == []
-    await Host(lived.ledger).tokens.revoke(parent.id)
-    await Host(lived.ledger).tokens.create(scopes=ALL, lifetime=1)
-    assert await lived.ledger.check() == []
+async def test_check_of_tokens_in_every_state_finds_nothing(populated: PopulatedStore) -> None:
+    parent, child = await family(populated)
+    assert await populated.ledger.check() == []
+    await Host(populated.ledger).tokens.revoke(child.id)
+    assert await populated.ledger.check() == []
+    await Host(populated.ledger).tokens.revoke(parent.id)
+    await Host(populated.ledger).tokens.create(scopes=ALL, lifetime=1)
+    assert await populated.ledger.check() == []
 
 
-async def test_check_reports_damage_to_tokens_and_share_links(lived: Lived, database: Database) -> None:
-    parent, child = await family(lived)
-    share, code = await Host(lived.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
-    guest = (await Host(lived.ledger).shares.exchange(code, "n" * 22)).token
+async def test_check_reports_damage_to_tokens_and_share_links(
+    populated: PopulatedStore, database: Database
+) -> None:
+    parent, child = await family(populated)
+    share, code = await Host(populated.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
+    guest = (await Host(populated.ledger).shares.exchange(code, "n" * 22)).token
 
     def forget(token: Token) -> None:
         del database.tokens[token.id], database.by_digest[token.digest]
@@ -641,33 +653,33 @@ async def test_check_reports_damage_to_tokens_and_share_links(lived: Lived, data
     for damage, said in damages:
         with repaired(database):
             damage()
-            [finding] = await lived.ledger.check()
+            [finding] = await populated.ledger.check()
         assert finding.rule is Rule.TOKEN
         assert said in finding.message
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
 
 
 async def test_check_of_an_expired_token_without_its_parent_row_finds_nothing(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    parent, child = await family(lived)
+    parent, child = await family(populated)
     change_token(database, child.id, expires_at=1)
     del database.tokens[parent.id], database.by_digest[parent.digest]
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
 
 
 async def test_check_reports_a_valid_token_of_a_revoked_parent_or_link(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    parent, child = await family(lived)
-    share, code = await Host(lived.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
-    guest = (await Host(lived.ledger).shares.exchange(code, "n" * 22)).token
-    await Host(lived.ledger).tokens.revoke(parent.id)
-    await Host(lived.ledger).shares.revoke(share.id)
-    assert await lived.ledger.check() == []
+    parent, child = await family(populated)
+    share, code = await Host(populated.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
+    guest = (await Host(populated.ledger).shares.exchange(code, "n" * 22)).token
+    await Host(populated.ledger).tokens.revoke(parent.id)
+    await Host(populated.ledger).shares.revoke(share.id)
+    assert await populated.ledger.check() == []
     for token, said in ((child, f"made by {parent.id}"), (guest, f"got by {share.id}")):
         with repaired(database):
             change_token(database, token.id, revoked_at=None)
-            [finding] = await lived.ledger.check()
+            [finding] = await populated.ledger.check()
         assert (finding.rule, finding.owner) == (Rule.TOKEN, token.owner)
         assert finding.message == f"{token.id} was {said}, which is revoked: it still works."

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.engine.populated_store import (
-    Lived,
+    PopulatedStore,
     change_branch,
     change_turn,
     expect_found,
@@ -49,46 +49,50 @@ LOGS = [
 ]
 
 
-async def test_check_reports_an_unreadable_event_log_of_a_turn(lived: Lived, database: Database) -> None:
-    turn = (await lived.plain.turns())[1]
+async def test_check_reports_an_unreadable_event_log_of_a_turn(
+    populated: PopulatedStore, database: Database
+) -> None:
+    turn = (await populated.plain.turns())[1]
     for kept, said in LOGS:
         with repaired(database):
             database.turn_logs[turn.id] = kept
-            [finding] = await lived.ledger.check()
+            [finding] = await populated.ledger.check()
         assert (finding.rule, finding.owner, finding.turn) == (Rule.DOCUMENT, "ann", turn.id), said
         assert finding.message.startswith("Its event log cannot be read: ")
         assert said in finding.message
 
 
 async def test_check_reports_an_unreadable_event_log_of_a_settled_turn(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    turn = next(each for each in await lived.settled.turns() if each.kind is TurnKind.SETTLED)
+    turn = next(each for each in await populated.settled.turns() if each.kind is TurnKind.SETTLED)
     torn = WholeLog(log=bytes([ITEM]), text="", state=AttemptState.FAILED)
     database.turn_logs[turn.id] = event_log.encode_whole(torn)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.DOCUMENT, turn.id)
     with pytest.raises(StoreCorrupt):
-        [event async for event in lived.settled.events(turn.id)]
+        [event async for event in populated.settled.events(turn.id)]
 
 
 async def test_check_reports_an_unreadable_event_log_of_an_ended_attempt(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    [attempt] = [each.attempt for each in await lived.waiting.attempts()]
-    assert await lived.ledger.check() == []
+    [attempt] = [each.attempt for each in await populated.waiting.attempts()]
+    assert await populated.ledger.check() == []
     database.logs[attempt.id] = {0: codec.encode(LogChunk(log=bytes([99]), text=""))}
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.DOCUMENT, attempt.id)
     assert "refers to missing text" in finding.message
 
 
-async def test_check_reports_a_flag_on_an_item_that_its_turn_lacks(lived: Lived, database: Database) -> None:
-    turn = (await lived.plain.turns())[1]
-    await lived.plain.flag(turn.id, to_user=False)
-    assert await lived.ledger.check() == []
+async def test_check_reports_a_flag_on_an_item_that_its_turn_lacks(
+    populated: PopulatedStore, database: Database
+) -> None:
+    turn = (await populated.plain.turns())[1]
+    await populated.plain.flag(turn.id, to_user=False)
+    assert await populated.ledger.check() == []
     database.flags["ann", turn.id] = {len(turn.items): Flags(to_user=False)}
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.ORPHAN, turn.id)
     assert "Item 5 is flagged, but it has 5" in finding.message
 
@@ -106,67 +110,67 @@ def body(*items: Any, input: int = 1) -> bytes:
     return codec.encode(TurnBody(input=input, items=codec.raws(items)))
 
 
-def lose_a_turn(database: Database, lived: Lived) -> None:
-    remove_turn(database, turn_at(database, lived.plain, 2))
+def lose_a_turn(database: Database, populated: PopulatedStore) -> None:
+    remove_turn(database, turn_at(database, populated.plain, 2))
 
 
-def lose_the_last_turn(database: Database, lived: Lived) -> None:
-    remove_turn(database, turn_at(database, lived.plain, 3))
+def lose_the_last_turn(database: Database, populated: PopulatedStore) -> None:
+    remove_turn(database, turn_at(database, populated.plain, 3))
 
 
-def change_a_parent(database: Database, lived: Lived) -> None:
-    change_turn(database, turn_at(database, lived.plain, 3), parent=turn_at(database, lived.plain, 1))
+def change_a_parent(database: Database, populated: PopulatedStore) -> None:
+    change_turn(database, turn_at(database, populated.plain, 3), parent=turn_at(database, populated.plain, 1))
 
 
-def change_the_first_parent_of_a_branch(database: Database, lived: Lived) -> None:
-    branch = made(database, lived.edited)
+def change_the_first_parent_of_a_branch(database: Database, populated: PopulatedStore) -> None:
+    branch = made(database, populated.edited)
     first = database.lines[branch.id][branch.start + 1]
     change_turn(database, first.id, parent=None)
 
 
-def move_the_head_back(database: Database, lived: Lived) -> None:
-    head = turn_at(database, lived.plain, 2)
-    change_branch(database, shown(database, lived.plain), head=head)
+def move_the_head_back(database: Database, populated: PopulatedStore) -> None:
+    head = turn_at(database, populated.plain, 2)
+    change_branch(database, shown(database, populated.plain), head=head)
 
 
-def shorten(database: Database, lived: Lived) -> None:
-    head = turn_at(database, lived.plain, 2)
-    change_branch(database, shown(database, lived.plain), head=head, length=2)
+def shorten(database: Database, populated: PopulatedStore) -> None:
+    head = turn_at(database, populated.plain, 2)
+    change_branch(database, shown(database, populated.plain), head=head, length=2)
 
 
-def start_late(database: Database, lived: Lived) -> None:
+def start_late(database: Database, populated: PopulatedStore) -> None:
     """With turns of its own that it then has no place for: of a branch without any."""
     branch = next(each for each in database.branches.values() if each.length == each.start > 0)
     change_branch(database, branch, start=branch.start - 1)
 
 
-def lose_an_origin(database: Database, lived: Lived) -> None:
+def lose_an_origin(database: Database, populated: PopulatedStore) -> None:
     branch = next(each for each in database.branches.values() if each.length == each.start > 0)
     del database.origins[branch.id]
 
 
-def lose_a_base(database: Database, lived: Lived) -> None:
-    branch = made(database, lived.edited)
+def lose_a_base(database: Database, populated: PopulatedStore) -> None:
+    branch = made(database, populated.edited)
     gone = TurnId("turn_" + raw_id(9))
     database.origins[branch.id] = replace(database.origins[branch.id], base=gone)
 
 
-def lead_astray(database: Database, lived: Lived) -> None:
+def lead_astray(database: Database, populated: PopulatedStore) -> None:
     branch = next(each for each in database.branches.values() if each.length == each.start > 0)
     origin = database.origins[branch.id]
-    astray = Stretch(shown(database, lived.plain).id, 0, branch.start)
+    astray = Stretch(shown(database, populated.plain).id, 0, branch.start)
     database.origins[branch.id] = replace(origin, line=(astray,))
 
 
-def forget_stretches(database: Database, lived: Lived) -> None:
+def forget_stretches(database: Database, populated: PopulatedStore) -> None:
     branch = next(each for each in database.branches.values() if each.length == each.start > 0)
     origin = database.origins[branch.id]
     assert len(origin.line) > 1
     database.origins[branch.id] = replace(origin, line=origin.line[:1])
 
 
-def change_who_made_it(database: Database, lived: Lived) -> None:
-    branch = made(database, lived.edited)
+def change_who_made_it(database: Database, populated: PopulatedStore) -> None:
+    branch = made(database, populated.edited)
     other = ConversationId("conv_" + raw_id(9))
     database.origins[branch.id] = replace(database.origins[branch.id], conversation=other)
 
@@ -177,47 +181,47 @@ def rewrite(database: Database, id: TurnId, body: bytes) -> None:
     database.turn_logs.pop(id, None)
 
 
-def leave_a_stray_result(database: Database, lived: Lived) -> None:
-    rewrite(database, turn_at(database, lived.plain, 2), body(result("stray"), user(), input=2))
+def leave_a_stray_result(database: Database, populated: PopulatedStore) -> None:
+    rewrite(database, turn_at(database, populated.plain, 2), body(result("stray"), user(), input=2))
 
 
-def leave_a_call_open(database: Database, lived: Lived) -> None:
-    rewrite(database, turn_at(database, lived.plain, 2), body(user(), call("open")))
+def leave_a_call_open(database: Database, populated: PopulatedStore) -> None:
+    rewrite(database, turn_at(database, populated.plain, 2), body(user(), call("open")))
 
 
-def forget_what_is_pending(database: Database, lived: Lived) -> None:
-    change_branch(database, shown(database, lived.asking), pending=())
+def forget_what_is_pending(database: Database, populated: PopulatedStore) -> None:
+    change_branch(database, shown(database, populated.asking), pending=())
 
 
-def tear_a_body(database: Database, lived: Lived) -> None:
-    change_turn(database, turn_at(database, lived.plain, 2), body=b'{"v":1,"input":1,"items":[{')
+def tear_a_body(database: Database, populated: PopulatedStore) -> None:
+    change_turn(database, turn_at(database, populated.plain, 2), body=b'{"v":1,"input":1,"items":[{')
 
 
-def miscount_the_input(database: Database, lived: Lived) -> None:
-    change_turn(database, turn_at(database, lived.plain, 2), body=body(user(), input=2))
+def miscount_the_input(database: Database, populated: PopulatedStore) -> None:
+    change_turn(database, turn_at(database, populated.plain, 2), body=body(user(), input=2))
 
 
-def come_from_the_future(database: Database, lived: Lived) -> None:
-    change_turn(database, turn_at(database, lived.plain, 2), body=b'{"v":99,"input":1,"items":[]}')
+def come_from_the_future(database: Database, populated: PopulatedStore) -> None:
+    change_turn(database, turn_at(database, populated.plain, 2), body=b'{"v":99,"input":1,"items":[]}')
 
 
-def store_what_is_no_item(database: Database, lived: Lived) -> None:
+def store_what_is_no_item(database: Database, populated: PopulatedStore) -> None:
     torn = b'{"v":1,"input":1,"items":[{"type":"message","role":"nobody"}]}'
-    change_turn(database, turn_at(database, lived.plain, 2), body=torn)
+    change_turn(database, turn_at(database, populated.plain, 2), body=torn)
 
 
-def store_details_that_are_none(database: Database, lived: Lived) -> None:
+def store_details_that_are_none(database: Database, populated: PopulatedStore) -> None:
     whole = body(user(), assistant())
-    change_turn(database, turn_at(database, lived.plain, 2), body=whole[:-1] + b',"details":["model"]}')
+    change_turn(database, turn_at(database, populated.plain, 2), body=whole[:-1] + b',"details":["model"]}')
 
 
-def lower_the_settled_bound(database: Database, lived: Lived) -> None:
-    branch = shown(database, lived.settled)
+def lower_the_settled_bound(database: Database, populated: PopulatedStore) -> None:
+    branch = shown(database, populated.settled)
     assert branch.settled
     change_branch(database, branch, settled=0)
 
 
-def lower_the_bound_of_a_branch_that_shares_it(database: Database, lived: Lived) -> None:
+def lower_the_bound_of_a_branch_that_shares_it(database: Database, populated: PopulatedStore) -> None:
     fork = next(each for each in database.branches.values() if each.settled and each.length == each.start)
     change_branch(database, fork, settled=0)
 
@@ -247,80 +251,84 @@ DAMAGES = [
 ]
 
 
-async def test_check_reports_damage_to_each_part_of_a_line(lived: Lived, database: Database) -> None:
-    await lived.settled.fork()
-    await expect_found(lived, database, DAMAGES)
+async def test_check_reports_damage_to_each_part_of_a_line(
+    populated: PopulatedStore, database: Database
+) -> None:
+    await populated.settled.fork()
+    await expect_found(populated, database, DAMAGES)
 
 
-async def test_check_reports_an_open_call_at_the_turn_after_it(lived: Lived, database: Database) -> None:
-    leave_a_call_open(database, lived)
-    [finding] = await lived.ledger.check()
+async def test_check_reports_an_open_call_at_the_turn_after_it(
+    populated: PopulatedStore, database: Database
+) -> None:
+    leave_a_call_open(database, populated)
+    [finding] = await populated.ledger.check()
     assert finding.rule is Rule.PAIRS
-    assert finding.turn == turn_at(database, lived.plain, 3)
+    assert finding.turn == turn_at(database, populated.plain, 3)
     assert "The call open of the turn before it has no result" in finding.message
 
 
 async def test_check_reports_a_branch_shorter_than_the_turns_it_shares(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
     branch = next(each for each in database.branches.values() if each.length == each.start > 1)
     change_branch(database, branch, length=branch.start - 1)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert "it hides some" in finding.message
 
 
 async def test_check_reports_a_missing_turn_of_a_purged_conversation_that_a_fork_needs(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    origin = database.origins[shown(database, lived.forked).id]
+    origin = database.origins[shown(database, populated.forked).id]
     source = origin.line[0].branch
     assert sorted(database.lines[source]) == [1, 2]
     remove_turn(database, database.lines[source][1].id)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert (finding.rule, finding.branch) == (Rule.CHAIN, source)
     assert "Turn 1 is not there" in finding.message
 
 
 async def test_check_finds_settled_turns_across_more_branches_than_it_remembers(
-    lived: Lived, database: Database, monkeypatch: pytest.MonkeyPatch
+    populated: PopulatedStore, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnledger.engine.check.audit.REMEMBERED", 1)
-    forks = [await lived.settled.fork() for _ in range(3)]
+    forks = [await populated.settled.fork() for _ in range(3)]
     await say(forks[0], "go on")
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
     last = shown(database, forks[2])
     change_branch(database, last, settled=1)
-    assert [each.branch for each in await lived.ledger.check()] == ([last.id] if last.settled > 1 else [])
+    assert [each.branch for each in await populated.ledger.check()] == ([last.id] if last.settled > 1 else [])
     change_branch(database, last, settled=0)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert (finding.rule, finding.branch) == (Rule.SETTLED, last.id)
 
 
 async def test_check_of_a_fork_made_after_a_settled_turn_finds_nothing(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    chat = lived.waiting
+    chat = populated.waiting
     await say(chat, "one")
     fork = await chat.fork()
     assert [turn.kind for turn in await fork.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
 
 
-async def test_check_reports_a_gap_of_many_turns_once(lived: Lived, database: Database) -> None:
-    branch = shown(database, lived.plain)
+async def test_check_reports_a_gap_of_many_turns_once(populated: PopulatedStore, database: Database) -> None:
+    branch = shown(database, populated.plain)
     change_branch(database, branch, length=10**15)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert "Turns 4 to 1000000000000000 are not there" in finding.message
 
 
-async def test_check_of_more_edits_than_an_origin_lists_finds_nothing(lived: Lived) -> None:
-    chat = await lived.ledger.for_owner("ann").conversation()
+async def test_check_of_more_edits_than_an_origin_lists_finds_nothing(populated: PopulatedStore) -> None:
+    chat = await populated.ledger.for_owner("ann").conversation()
     await say(chat, "start")
     for count in range(70):
         turn = await say(chat, f"q{count}")
         async with chat.edit(turn.id, f"better {count}") as block:
             block.emit("Yes.")
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
 
 
 async def instruct(chat: Chat) -> None:
@@ -334,45 +342,45 @@ async def instruct(chat: Chat) -> None:
 
 
 async def test_check_reports_a_turn_that_changes_the_instructions_in_force_silently(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    chat = await lived.ledger.for_owner("ann").conversation()
+    chat = await populated.ledger.for_owner("ann").conversation()
     await instruct(chat)
-    assert await lived.ledger.check() == []
+    assert await populated.ledger.check() == []
     third = database.turns[turn_at(database, chat, 3)]
     changed = replace(codec.decode(TurnBody, third.body), instructed=1)
     change_turn(database, third.id, body=codec.encode(changed))
-    found = await lived.ledger.check()
+    found = await populated.ledger.check()
     assert {each.rule for each in found} == {Rule.INSTRUCTIONS}
     assert found[0].turn == third.id
     assert "the instructions of turn 1 in force, but found those of turn 2 so" in found[0].message
 
 
 async def test_check_reports_a_branch_that_records_wrong_instructions_in_force(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    chat = await lived.ledger.for_owner("ann").conversation()
+    chat = await populated.ledger.for_owner("ann").conversation()
     await instruct(chat)
     fork = await chat.fork((await chat.turns())[3].id)
     branch = shown(database, fork)
     assert branch.instructed == 2
     change_branch(database, branch, instructed=0)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, branch.id)
     assert "It counts on the instructions of turn 0" in finding.message
     change_branch(database, branch, instructed=2)
     own = shown(database, chat)
     change_branch(database, own, instructed=2)
-    [finding] = await lived.ledger.check()
+    [finding] = await populated.ledger.check()
     assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, own.id)
 
 
 async def test_check_reports_a_missing_turn_of_a_restorable_conversation(
-    lived: Lived, database: Database
+    populated: PopulatedStore, database: Database
 ) -> None:
-    await lived.plain.delete()
-    assert await lived.ledger.check() == []
-    branch = database.conversations[lived.plain.id].branch
+    await populated.plain.delete()
+    assert await populated.ledger.check() == []
+    branch = database.conversations[populated.plain.id].branch
     remove_turn(database, database.lines[branch][2].id)
-    findings = await lived.ledger.check()
+    findings = await populated.ledger.check()
     assert (findings[0].rule, findings[0].branch) == (Rule.CHAIN, branch)

@@ -16,12 +16,12 @@ from tests.unit.engine.copies import (
     PENDING,
     SETTLED,
     SYSTEM,
-    asked,
     chat,
     id,
     plain,
     tool_call,
     turn,
+    user_message,
 )
 from tests.unit.model.shapes import call, reasoning, result
 from turnledger.engine.resend import match
@@ -46,7 +46,7 @@ from turnledger.model.turn import Turn, TurnKind
 
 
 def test_whole_history_with_a_new_message_is_a_continuation() -> None:
-    assert decide(LINE, [*ALL, asked("q4")]) == Continuation(6)
+    assert decide(LINE, [*ALL, user_message("q4")]) == Continuation(6)
 
 
 def test_first_request_of_a_conversation_is_all_new_input() -> None:
@@ -54,13 +54,13 @@ def test_first_request_of_a_conversation_is_all_new_input() -> None:
 
 
 def test_messages_without_an_assistant_are_all_new_input() -> None:
-    assert decide(LINE, [SYSTEM, asked("q1"), asked("q2")]) == Continuation(1, instructions=1)
-    assert decide(LINE, [asked("q1"), {"role": "assistant", "content": " "}]) == Continuation(0)
+    assert decide(LINE, [SYSTEM, user_message("q1"), user_message("q2")]) == Continuation(1, instructions=1)
+    assert decide(LINE, [user_message("q1"), {"role": "assistant", "content": " "}]) == Continuation(0)
 
 
 @pytest.mark.parametrize("kept", range(1, 6))
 def test_trimmed_history_with_a_new_message_is_a_continuation(kept: int) -> None:
-    assert decide(LINE, [*ALL[-kept:], asked("q4")]) == Continuation(kept)
+    assert decide(LINE, [*ALL[-kept:], user_message("q4")]) == Continuation(kept)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -100,11 +100,11 @@ def test_exchange_that_was_never_stored_is_input() -> None:
     [
         [],
         [SYSTEM],
-        [asked(" ")],
+        [user_message(" ")],
         ALL,
         ALL[2:],
         ALL[:4],
-        [*ALL, asked("\n")],
+        [*ALL, user_message("\n")],
         [*ALL, SYSTEM],
         [*ALL, {"role": "assistant", "content": "more"}],
         [*ALL[:4], {"role": "assistant", "content": "more"}],
@@ -133,8 +133,8 @@ def test_messages_sent_as_new_are_all_input() -> None:
 
 
 def test_messages_sent_as_full_are_matched_from_the_beginning() -> None:
-    assert decide(LINE, [asked("other")], match.SentMessages.FULL) == MatchedEdit(None, 0)
-    assert decide(LINE, [*ALL, asked("q4")], match.SentMessages.FULL) == Continuation(6)
+    assert decide(LINE, [user_message("other")], match.SentMessages.FULL) == MatchedEdit(None, 0)
+    assert decide(LINE, [*ALL, user_message("q4")], match.SentMessages.FULL) == Continuation(6)
     assert decide(LINE, chat("q1", "a1", "other"), match.SentMessages.FULL) == MatchedEdit(id(1), 2)
     with pytest.raises(NoNewInput):
         decide(LINE, ALL, match.SentMessages.FULL)
@@ -142,8 +142,8 @@ def test_messages_sent_as_full_are_matched_from_the_beginning() -> None:
 
 @pytest.mark.parametrize("trimmed", [ALL[1:], ALL[2:], ALL[4:]])
 def test_messages_sent_as_full_are_never_taken_for_a_trimmed_history(trimmed: list[dict[str, Any]]) -> None:
-    assert decide(LINE, [*trimmed, asked("q4")], match.SentMessages.FULL) == MatchedEdit(None, 0)
-    assert decide(LINE, [*trimmed, asked("q4")]) == Continuation(len(trimmed))
+    assert decide(LINE, [*trimmed, user_message("q4")], match.SentMessages.FULL) == MatchedEdit(None, 0)
+    assert decide(LINE, [*trimmed, user_message("q4")]) == Continuation(len(trimmed))
 
 
 def test_messages_sent_as_full_that_repeat_are_matched_from_the_beginning() -> None:
@@ -157,13 +157,13 @@ def test_messages_sent_as_full_that_repeat_are_matched_from_the_beginning() -> N
 
 def test_leading_instructions_are_neither_matched_nor_input() -> None:
     dated = [{"role": "developer", "content": "Tuesday"}, SYSTEM]
-    assert decide(LINE, [*dated, *ALL, asked("q4")]) == Continuation(8, instructions=2)
+    assert decide(LINE, [*dated, *ALL, user_message("q4")]) == Continuation(8, instructions=2)
     assert decide(LINE, [*dated, *ALL[:3]]) == Regeneration(id(2), instructions=2)
     assert decide(LINE, [*dated, *chat("q1", "a1", "other")]) == MatchedEdit(id(1), 4, instructions=2)
 
 
 def test_instructions_in_the_middle_are_not_matched_and_are_input_where_new() -> None:
-    assert decide(LINE, [*ALL[:2], SYSTEM, *ALL[2:], SYSTEM, asked("q4")]) == Continuation(7)
+    assert decide(LINE, [*ALL[:2], SYSTEM, *ALL[2:], SYSTEM, user_message("q4")]) == Continuation(7)
     stored = [turn(1, [message("system", "Be kind."), message("user", "q1")], [message("assistant", "a1")])]
     assert decide(stored, chat("q1", "a1", "q2")) == Continuation(2)
 
@@ -172,9 +172,9 @@ def test_instructions_in_the_middle_are_not_matched_and_are_input_where_new() ->
 
 
 def test_old_question_after_the_whole_history_is_a_continuation() -> None:
-    assert decide(LINE, [*ALL, asked("q1")]) == Continuation(6)
-    assert decide(LINE, [*ALL, asked("q3")]) == Continuation(6)
-    assert decide(LINE, [*ALL[-2:], asked("q3")]) == Continuation(2)
+    assert decide(LINE, [*ALL, user_message("q1")]) == Continuation(6)
+    assert decide(LINE, [*ALL, user_message("q3")]) == Continuation(6)
+    assert decide(LINE, [*ALL[-2:], user_message("q3")]) == Continuation(2)
 
 
 def test_repeated_question_without_its_answer_is_a_regeneration_of_the_last() -> None:
@@ -199,63 +199,63 @@ def found(call_id: str, text: str = "found") -> dict[str, Any]:
 
 
 def test_results_of_pending_calls_are_input() -> None:
-    assert decide(PENDING, [asked("q1"), CALLS, found("a"), found("b")]) == Continuation(2)
+    assert decide(PENDING, [user_message("q1"), CALLS, found("a"), found("b")]) == Continuation(2)
     assert decide(PENDING, [CALLS, found("a"), found("b")]) == Continuation(1)
 
 
 def test_calls_that_differ_from_the_stored_ones_are_an_edit() -> None:
     for other in ('{"y":true,"x":1}', '{"y":2,"x":"1"}', '{"y":2}', "nonsense"):
         calls = {"role": "assistant", "tool_calls": [tool_call("a"), tool_call("b", other)]}
-        assert decide(PENDING, [asked("q1"), calls, found("a"), found("b")]) == MatchedEdit(None, 0)
+        assert decide(PENDING, [user_message("q1"), calls, found("a"), found("b")]) == MatchedEdit(None, 0)
     fewer = {"role": "assistant", "tool_calls": [tool_call("a")]}
-    assert decide(PENDING, [asked("q1"), fewer, found("a")]) == MatchedEdit(None, 0)
+    assert decide(PENDING, [user_message("q1"), fewer, found("a")]) == MatchedEdit(None, 0)
 
 
 def test_results_are_matched_in_order_or_by_call_id() -> None:
     three = {"role": "assistant", "content": "3"}
-    in_order = [asked("q1"), CALLS, found("x", "1"), found("y", "2"), three, asked("q2")]
+    in_order = [user_message("q1"), CALLS, found("x", "1"), found("y", "2"), three, user_message("q2")]
     assert decide(ANSWERED, in_order) == Continuation(5)
-    by_call = [asked("q1"), CALLS, found("b", "2"), found("a", "1"), three, asked("q2")]
+    by_call = [user_message("q1"), CALLS, found("b", "2"), found("a", "1"), three, user_message("q2")]
     assert decide(ANSWERED, by_call) == Continuation(5)
-    swapped = [asked("q1"), CALLS, found("b", "1"), found("a", "1"), three, asked("q2")]
+    swapped = [user_message("q1"), CALLS, found("b", "1"), found("a", "1"), three, user_message("q2")]
     assert decide(ANSWERED, swapped) == MatchedEdit(id(1), 2)
 
 
 def test_trimmed_history_may_begin_among_results() -> None:
     three = {"role": "assistant", "content": "3"}
-    assert decide(ANSWERED, [found("b", "2"), three, asked("q2")]) == Continuation(2)
+    assert decide(ANSWERED, [found("b", "2"), three, user_message("q2")]) == Continuation(2)
 
 
 def test_omitted_result_is_an_edit() -> None:
     three = {"role": "assistant", "content": "3"}
-    assert decide(ANSWERED, [asked("q1"), CALLS, found("b", "2"), three, asked("q2")]) == MatchedEdit(
-        id(1), 2
-    )
-    assert decide(ANSWERED, [asked("q1"), CALLS, found("x", "2"), three, asked("q2")]) == MatchedEdit(
-        id(1), 2
-    )
+    assert decide(
+        ANSWERED, [user_message("q1"), CALLS, found("b", "2"), three, user_message("q2")]
+    ) == MatchedEdit(id(1), 2)
+    assert decide(
+        ANSWERED, [user_message("q1"), CALLS, found("x", "2"), three, user_message("q2")]
+    ) == MatchedEdit(id(1), 2)
 
 
 def test_results_sent_again_are_a_regeneration() -> None:
-    sent = [asked("q1"), CALLS, found("a", "1"), found("b", "2")]
+    sent = [user_message("q1"), CALLS, found("a", "1"), found("b", "2")]
     assert decide(ANSWERED, sent) == Regeneration(id(2))
 
 
 def test_stated_results_may_be_absent_from_the_history() -> None:
     moved_on = [result("a", output="1"), result("b", output=NOT_ANSWERED), message("user", "never mind")]
     line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
-    after = [asked("never mind"), {"role": "assistant", "content": "fine"}, asked("q3")]
-    assert decide(line, [asked("q1"), CALLS, found("a", "1"), *after]) == Continuation(5)
-    assert decide(line, [asked("q1"), CALLS, found("b", "1"), *after]) == Continuation(
+    after = [user_message("never mind"), {"role": "assistant", "content": "fine"}, user_message("q3")]
+    assert decide(line, [user_message("q1"), CALLS, found("a", "1"), *after]) == Continuation(5)
+    assert decide(line, [user_message("q1"), CALLS, found("b", "1"), *after]) == Continuation(
         5
     )  # ids are the client's
-    assert decide(line, [asked("q1"), CALLS, *after]) == MatchedEdit(id(1), 2)
+    assert decide(line, [user_message("q1"), CALLS, *after]) == MatchedEdit(id(1), 2)
 
 
 def test_stated_results_of_a_whole_turn_may_be_absent_from_the_history() -> None:
     moved_on = [result("a", output=NOT_ANSWERED), result("b", output=NOT_ANSWERED), message("user", "no")]
     line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
-    sent = [asked("q1"), CALLS, *chat("no", "fine", "q3")]
+    sent = [user_message("q1"), CALLS, *chat("no", "fine", "q3")]
     assert decide(line, sent) == Continuation(4)
 
 
@@ -280,8 +280,8 @@ def test_images_are_compared_only_where_both_sides_have_them() -> None:
 def test_message_with_only_an_image_may_be_absent_from_the_history() -> None:
     image = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
     line = [*plain("q1", "a1"), turn(2, [image], [message("assistant", "a2")])]
-    assert decide(line, [*chat("q1", "a1"), *chat("-", "a2")[1:], asked("q3")]) == Continuation(3)
-    gone = [*chat("q1", "a1"), {"role": "user", "content": []}, *chat("-", "a2")[1:], asked("q3")]
+    assert decide(line, [*chat("q1", "a1"), *chat("-", "a2")[1:], user_message("q3")]) == Continuation(3)
+    gone = [*chat("q1", "a1"), {"role": "user", "content": []}, *chat("-", "a2")[1:], user_message("q3")]
     assert decide(line, gone) == Continuation(4)
 
 
@@ -314,8 +314,8 @@ def test_consecutive_messages_may_be_joined_by_the_client(join: str) -> None:
 @pytest.mark.parametrize("begin", range(6))
 def test_trimmed_history_may_begin_between_consecutive_messages(begin: int) -> None:
     said = [{"role": "assistant", "content": text} for text in ("Let me look.", "Found it.")]
-    sent = [*chat("q1", "a1"), asked("one"), asked("two"), *said][begin:]
-    assert decide(ROWS, [*sent, asked("q3")]) == Continuation(len(sent))
+    sent = [*chat("q1", "a1"), user_message("one"), user_message("two"), *said][begin:]
+    assert decide(ROWS, [*sent, user_message("q3")]) == Continuation(len(sent))
 
 
 # Turns that did not end well
@@ -340,13 +340,19 @@ FAILED = [
 
 @pytest.mark.parametrize(
     "seen",
-    [[], [asked("q2")], chat("q2", "It left the"), chat("q2", "It left"), chat("q2", "It left the ware")],
+    [
+        [],
+        [user_message("q2")],
+        chat("q2", "It left the"),
+        chat("q2", "It left"),
+        chat("q2", "It left the ware"),
+    ],
 )
 def test_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict[str, Any]]) -> None:
-    sent = [*chat("q1", "a1"), *seen, asked("q3")]
+    sent = [*chat("q1", "a1"), *seen, user_message("q3")]
     assert decide(STOPPED, sent) == Continuation(len(sent) - 1)
     later = [*STOPPED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
-    assert decide(later, [*sent, *chat("-", "a3")[1:], asked("q4")]) == Continuation(len(sent) + 1)
+    assert decide(later, [*sent, *chat("-", "a3")[1:], user_message("q4")]) == Continuation(len(sent) + 1)
 
 
 @pytest.mark.parametrize("sent", [None, match.SentMessages.FULL])
@@ -388,7 +394,7 @@ def test_results_that_differ_from_those_of_an_interrupted_turn_are_an_edit() -> 
     ]
     calling = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
     other = {"role": "tool", "tool_call_id": "a", "content": "two"}
-    assert decide(line, [asked("q1"), calling, other]) == MatchedEdit(id(1), 2)
+    assert decide(line, [user_message("q1"), calling, other]) == MatchedEdit(id(1), 2)
 
 
 @pytest.mark.parametrize("seen", ["It left", "It left the ware"])
@@ -396,7 +402,7 @@ def test_trimmed_history_may_begin_with_part_of_an_interrupted_answer(seen: str)
     line = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3", "q4", "a4")[2:]]
     begin = chat("-", seen)[1:]
     assert decide(line, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
-    assert decide(line, [*begin, asked("other")]) == MatchedEdit(id(2), 1)
+    assert decide(line, [*begin, user_message("other")]) == MatchedEdit(id(2), 1)
 
 
 def test_question_of_an_interrupted_turn_sent_again_is_a_regeneration() -> None:
@@ -415,8 +421,8 @@ def test_answer_that_begins_like_an_interrupted_one_is_matched() -> None:
 def test_turn_followed_only_by_settled_turns_counts_as_the_head() -> None:
     assert decide(FAILED, chat("q1", "a1", "q3")) == Continuation(2)
     assert decide(FAILED, chat("q1", "a1", "q2")) == Continuation(2)  # a retry is no regeneration
-    assert decide(FAILED, [*chat("q1", "a1", "q2"), asked("q3")]) == Continuation(3)
-    assert decide(FAILED, [asked("q1")], match.SentMessages.FULL) == Regeneration(id(1))
+    assert decide(FAILED, [*chat("q1", "a1", "q2"), user_message("q3")]) == Continuation(3)
+    assert decide(FAILED, [user_message("q1")], match.SentMessages.FULL) == Regeneration(id(1))
 
 
 def test_edit_never_leaves_out_a_settled_turn() -> None:
@@ -441,20 +447,20 @@ def test_hidden_items_may_be_absent_or_present(number: int, place: int) -> None:
     line = hiding(LINE, number, place)
     at = 2 * (number - 1) + place
     without = [*ALL[:at], *ALL[at + 1 :]]
-    assert decide(line, [*without, asked("q4")]) == Continuation(5)
-    assert decide(line, [*ALL, asked("q4")]) == Continuation(6)
-    assert decide(line, [*ALL, asked("q4")], match.SentMessages.FULL) == Continuation(6)
-    assert decide(line, [*without, asked("q4")], match.SentMessages.FULL) == Continuation(5)
+    assert decide(line, [*without, user_message("q4")]) == Continuation(5)
+    assert decide(line, [*ALL, user_message("q4")]) == Continuation(6)
+    assert decide(line, [*ALL, user_message("q4")], match.SentMessages.FULL) == Continuation(6)
+    assert decide(line, [*without, user_message("q4")], match.SentMessages.FULL) == Continuation(5)
 
 
 def test_exchange_with_only_its_question_hidden_may_not_be_absent() -> None:
-    assert decide(hiding(LINE, 2, 0), [*ALL[:2], *ALL[4:], asked("q4")]) == MatchedEdit(id(1), 2)
+    assert decide(hiding(LINE, 2, 0), [*ALL[:2], *ALL[4:], user_message("q4")]) == MatchedEdit(id(1), 2)
 
 
 @pytest.mark.parametrize("held", [(), (0,), (1,), (0, 1)])
 def test_hidden_items_of_a_turn_may_be_present_in_any_combination(held: tuple[int, ...]) -> None:
     line = hiding(LINE, 2, 0, 1)
-    sent = [*ALL[:2], *(ALL[2 + place] for place in held), *ALL[4:], asked("q4")]
+    sent = [*ALL[:2], *(ALL[2 + place] for place in held), *ALL[4:], user_message("q4")]
     assert decide(line, sent) == Continuation(len(sent) - 1)
     assert decide(line, sent[1:]) == Continuation(len(sent) - 2)
 
@@ -463,10 +469,10 @@ def test_hidden_items_beyond_the_limit_may_be_present_only_all_or_none() -> None
     many = turn(1, [message("user", f"q{at}") for at in range(6)], [message("assistant", "a")])
     line = hiding([many], 1, *range(6))
     answer = {"role": "assistant", "content": "a"}
-    asks = [asked(f"q{at}") for at in range(6)]
-    assert decide(line, [answer, asked("new")]) == Continuation(1)
-    assert decide(line, [*asks, answer, asked("new")]) == Continuation(7)
-    assert isinstance(decide(line, [*asks[:2], answer, asked("new")]), MatchedEdit)
+    asks = [user_message(f"q{at}") for at in range(6)]
+    assert decide(line, [answer, user_message("new")]) == Continuation(1)
+    assert decide(line, [*asks, answer, user_message("new")]) == Continuation(7)
+    assert isinstance(decide(line, [*asks[:2], answer, user_message("new")]), MatchedEdit)
 
 
 def test_texts_around_a_hidden_item_are_matched_as_one_answer() -> None:
@@ -492,15 +498,17 @@ def test_regeneration_names_the_last_shown_turn_with_that_question() -> None:
 
 def test_edit_never_leaves_out_a_hidden_turn_before_its_place() -> None:
     line = hiding(LINE, 2, 0, 1)
-    assert decide(line, [*ALL[:2], asked("other")]) == MatchedEdit(id(2), 2)
-    assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(id(2), 2)
-    assert decide(line, [asked("other"), *ALL[1:2], *ALL[4:], asked("q4")]) == MatchedEdit(None, 0)
+    assert decide(line, [*ALL[:2], user_message("other")]) == MatchedEdit(id(2), 2)
+    assert decide(line, [*ALL[2:4], user_message("other")]) == MatchedEdit(id(2), 2)
+    assert decide(line, [user_message("other"), *ALL[1:2], *ALL[4:], user_message("q4")]) == MatchedEdit(
+        None, 0
+    )
 
 
 def test_hidden_turn_at_the_end_is_passed_over_by_a_continuation() -> None:
     line = hiding(LINE, 3, 0, 1)
-    assert decide(line, [*ALL[:4], asked("q4")]) == Continuation(4)
-    assert decide(line, [*ALL[:4], asked("q4")], match.SentMessages.FULL) == Continuation(4)
+    assert decide(line, [*ALL[:4], user_message("q4")]) == Continuation(4)
+    assert decide(line, [*ALL[:4], user_message("q4")], match.SentMessages.FULL) == Continuation(4)
 
 
 def test_results_that_differ_from_hidden_ones_replace_them() -> None:
@@ -511,32 +519,36 @@ def test_results_that_differ_from_hidden_ones_replace_them() -> None:
         *plain(*"----", "q3", "a3")[2:],
     ]
     other = {"role": "tool", "tool_call_id": "a", "content": "other"}
-    assert decide(line, [asked("q1"), asks, other, *chat("-", "a1", "q3")[1:]]) == MatchedEdit(id(1), 2)
+    assert decide(line, [user_message("q1"), asks, other, *chat("-", "a1", "q3")[1:]]) == MatchedEdit(
+        id(1), 2
+    )
 
 
 def test_hidden_items_are_not_kept_with_the_trimmed_part_of_a_turn() -> None:
     items = [message(each["role"], each["content"]) for each in ALL]
     line = [turn(1, items[:5], items[5:]).with_hidden(frozenset({0}))]
-    assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(None, 0, kept=tuple(items[1:2]))
+    assert decide(line, [*ALL[2:4], user_message("other")]) == MatchedEdit(None, 0, kept=tuple(items[1:2]))
 
 
 def test_history_without_the_hidden_answers_is_a_continuation() -> None:
     line = hiding(hiding(LINE[:2], 1, 1), 2, 1)
-    assert decide(line, [asked("q1"), asked("q2"), asked("q3")]) == Continuation(2)
-    assert decide(line, [asked("q2"), asked("q3")]) == Continuation(1)
-    assert decide(line, [asked("new"), asked("q3")]) == Continuation(0)
-    assert decide(line, [asked("q2")]) == Continuation(0)
+    assert decide(line, [user_message("q1"), user_message("q2"), user_message("q3")]) == Continuation(2)
+    assert decide(line, [user_message("q2"), user_message("q3")]) == Continuation(1)
+    assert decide(line, [user_message("new"), user_message("q3")]) == Continuation(0)
+    assert decide(line, [user_message("q2")]) == Continuation(0)
     stopped = [turn(1, [message("user", "q1")], [message("assistant", "It left")], INTERRUPTED)]
-    assert decide(stopped, [asked("q1"), asked("q2")]) == Continuation(1)
-    assert decide(hiding(LINE, 1, 1), [asked("q1"), asked("q2")]) == Continuation(0)
-    assert decide(hiding(LINE, 3, 1), [asked("q3"), asked("q4")]) == Continuation(1)
-    assert decide(hiding(LINE, 3, 1), [asked("q2"), asked("q3"), asked("q4")]) == Continuation(0)
+    assert decide(stopped, [user_message("q1"), user_message("q2")]) == Continuation(1)
+    assert decide(hiding(LINE, 1, 1), [user_message("q1"), user_message("q2")]) == Continuation(0)
+    assert decide(hiding(LINE, 3, 1), [user_message("q3"), user_message("q4")]) == Continuation(1)
+    assert decide(
+        hiding(LINE, 3, 1), [user_message("q2"), user_message("q3"), user_message("q4")]
+    ) == Continuation(0)
 
 
 def test_edit_in_a_trimmed_history_keeps_the_trimmed_turns() -> None:
     assert decide(LINE, chat("q2", "a2", "other")) == MatchedEdit(id(2), 2)
     assert decide(LINE, chat("q2", "other", "q3")) == MatchedEdit(id(1), 0)
-    assert decide(LINE, [*ALL[3:4], asked("other")]) == MatchedEdit(id(2), 1)
+    assert decide(LINE, [*ALL[3:4], user_message("other")]) == MatchedEdit(id(2), 1)
 
 
 def test_edited_first_question_of_a_trimmed_history_keeps_the_trimmed_turns() -> None:
@@ -565,7 +577,7 @@ CUT = plain("q1", "The first answer", "q2", "The second answer", "q3", "a3", "q4
 def test_trimmed_history_may_begin_in_the_middle_of_an_answers_text(cut: str) -> None:
     begin = chat("-", cut)[1:]
     assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
-    assert decide(CUT, [*begin, asked("other")]) == MatchedEdit(id(2), 1)
+    assert decide(CUT, [*begin, user_message("other")]) == MatchedEdit(id(2), 1)
     assert decide(CUT, [*begin, *chat("q3", "a3", "q4")]) == Regeneration(id(4))
     assert decide(CUT, [*begin, *chat("q3", "a3", "q4", "a4", "q5")]) == Continuation(5)
 
@@ -598,7 +610,7 @@ LATER = [*plain("x", "y"), several(2, "q1", "a1", "q2", "a2", "q3", "a3"), *plai
 @pytest.mark.parametrize("begin", range(5))
 def test_edit_within_a_turn_of_several_exchanges_keeps_its_trimmed_part(line: list[Turn], begin: int) -> None:
     before, brought = (line[0].id, line[1]) if line is LATER else (None, BROUGHT)
-    edited = [*ALL[:4], asked("other")]
+    edited = [*ALL[:4], user_message("other")]
     kept = brought.items[: begin if begin < 4 else 0]
     if begin < 4:
         assert decide(line, edited[begin:]) == MatchedEdit(before, 0, kept=kept)
@@ -613,30 +625,30 @@ def test_question_of_a_turn_of_several_exchanges_sent_again_keeps_its_trimmed_pa
 
 
 def test_edited_answer_or_deleted_exchange_keeps_the_part_trimmed_before_it() -> None:
-    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], asked("q4")]
+    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], user_message("q4")]
     assert decide([BROUGHT], edited) == MatchedEdit(None, 0, kept=BROUGHT.items[:3])
-    deleted = [*ALL[1:2], *ALL[4:], asked("q4")]
+    deleted = [*ALL[1:2], *ALL[4:], user_message("q4")]
     assert decide([BROUGHT], deleted) == MatchedEdit(None, 0, kept=BROUGHT.items[:1])
 
 
 def test_answer_cut_in_a_turn_of_several_exchanges_stays_whole() -> None:
     line = [*plain("x", "y"), several(2, "q1", LONG, "q2", "a2")]
-    cut = [{"role": "assistant", "content": "rather long answer to it"}, asked("other")]
+    cut = [{"role": "assistant", "content": "rather long answer to it"}, user_message("other")]
     assert decide(line, cut) == MatchedEdit(id(1), 1, kept=line[1].items[:2])
-    chance = [{"role": "assistant", "content": "it"}, asked("other")]
+    chance = [{"role": "assistant", "content": "it"}, user_message("other")]
     assert decide(line, chance) == MatchedEdit(None, 0)
 
 
 def test_cut_answer_without_the_calls_after_it_is_an_edit() -> None:
     line = [*plain("x", "y"), turn(2, [message("user", "q")], [message("assistant", LONG), call("a")])]
-    cut = [{"role": "assistant", "content": LONG[2:]}, asked("other")]
+    cut = [{"role": "assistant", "content": LONG[2:]}, user_message("other")]
     assert decide(line, cut) == MatchedEdit(id(1), 0, kept=line[1].input)
 
 
 def test_edit_is_placed_by_agreeing_messages_before_a_settled_question() -> None:
     failed = turn(1, [message("user", "q2")], [message("developer", "It did not finish.")], SETTLED)
     line = [failed, several(2, "q1", "a1", "q2", "a2", "q3", "a3")]
-    sent = [*ALL[2:4], asked("other")]
+    sent = [*ALL[2:4], user_message("other")]
     assert decide(line, sent) == MatchedEdit(id(1), 0, kept=line[1].items[:2])
 
 
@@ -656,7 +668,7 @@ def test_trimmed_history_may_begin_with_the_calls_after_a_text() -> None:
 
 
 def test_edited_answer_at_the_start_of_a_trimmed_history_keeps_its_question() -> None:
-    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], asked("q4")]
+    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], user_message("q4")]
     assert decide(LINE, edited) == MatchedEdit(id(1), 0, kept=LINE[1].input)
 
 
@@ -664,9 +676,9 @@ def test_edited_message_among_consecutive_ones_replaces_only_itself() -> None:
     row = turn(2, [message("user", "one"), message("user", "two")], [message("assistant", "a2")])
     line = [*plain("q1", "a1"), row, *plain(*"----", "q3", "a3")[2:]]
     behind = chat("-", "a2", "q3", "a3", "q4")[1:]
-    assert decide(line, [asked("2"), *behind]) == MatchedEdit(id(1), 0, kept=row.items[:1])
-    assert decide(line, [asked("1"), asked("two"), *behind]) == MatchedEdit(id(1), 0)
-    assert decide(line, [asked("1"), asked("2"), *behind]) == MatchedEdit(id(1), 0)
+    assert decide(line, [user_message("2"), *behind]) == MatchedEdit(id(1), 0, kept=row.items[:1])
+    assert decide(line, [user_message("1"), user_message("two"), *behind]) == MatchedEdit(id(1), 0)
+    assert decide(line, [user_message("1"), user_message("2"), *behind]) == MatchedEdit(id(1), 0)
 
 
 def test_edited_answer_among_consecutive_input_answers_replaces_only_itself() -> None:
@@ -695,16 +707,18 @@ def test_edits_around_one_answer_are_placed_by_it_if_it_is_long_enough() -> None
     assert decide(line, chat("other", "An answer of some length", "edited")) == MatchedEdit(id(1), 0)
     call_it = [turn(3, [message("user", "q3")], [call("c", name="look", arguments='{"city": "Paris"}')])]
     asks = {"id": "z", "type": "function", "function": {"name": "look", "arguments": '{"city":"Paris"}'}}
-    sent = [asked("other"), {"role": "assistant", "tool_calls": [asks]}, asked("edited")]
+    sent = [user_message("other"), {"role": "assistant", "tool_calls": [asks]}, user_message("edited")]
     assert decide([*line[:2], *call_it], sent) == MatchedEdit(id(2), 0)
 
 
 def test_consecutive_answers_whose_question_was_deleted_are_an_edit() -> None:
-    assert decide(LINE, [ALL[1], *ALL[3:], asked("q4")]) == MatchedEdit(id(1), 1)
+    assert decide(LINE, [ALL[1], *ALL[3:], user_message("q4")]) == MatchedEdit(id(1), 1)
     brought = several(1, "q1", "a1", "q2", "a2", "q3", "a3")
-    assert decide([brought], [ALL[1], *ALL[3:], asked("q4")]) == MatchedEdit(None, 0, kept=brought.items[:1])
+    assert decide([brought], [ALL[1], *ALL[3:], user_message("q4")]) == MatchedEdit(
+        None, 0, kept=brought.items[:1]
+    )
     greeted = turn(1, [message("assistant", "Hello."), *brought.items[:3]], [message("assistant", "a2")])
-    sent = [{"role": "assistant", "content": "Hello."}, ALL[1], *ALL[2:4], asked("q4")]
+    sent = [{"role": "assistant", "content": "Hello."}, ALL[1], *ALL[2:4], user_message("q4")]
     assert decide([greeted], sent) == MatchedEdit(None, 0)
 
 
@@ -717,8 +731,8 @@ def test_edit_at_the_start_of_an_interrupted_turn_replaces_it() -> None:
     ]
     edited = [{"role": "assistant", "content": "other"}, *chat("q2", "a2", "q3", "a3", "q4")]
     assert decide(line, edited) == MatchedEdit(None, 0, kept=told.items[:1])
-    assert decide(line, [asked("other"), *ALL[1:], asked("q4")]) == MatchedEdit(None, 0)
-    assert decide(line[:1], [*edited[:3], asked("q3")]) == MatchedEdit(None, 0, kept=told.items[:1])
+    assert decide(line, [user_message("other"), *ALL[1:], user_message("q4")]) == MatchedEdit(None, 0)
+    assert decide(line[:1], [*edited[:3], user_message("q3")]) == MatchedEdit(None, 0, kept=told.items[:1])
 
 
 def test_edit_is_placed_past_an_absent_interrupted_turn() -> None:
@@ -762,9 +776,9 @@ def test_question_inserted_between_parts_of_an_answer_is_an_edit_in_a_trimmed_hi
     output = [PARTS[0], *([call("s"), result("s")] if tools else []), *PARTS[1:]]
     asking = message("user", "q1")
     line = [turn(1, [asking], output), *behind]
-    inserted = [each for text in texts for each in (asked("inserted"), chat("-", text)[1])][1:]
-    tail = chat("q2", "a2", "new") if behind else [asked("new")]
-    assert decide(line, [asked("q1"), *inserted, *tail]) == MatchedEdit(None, 0)
+    inserted = [each for text in texts for each in (user_message("inserted"), chat("-", text)[1])][1:]
+    tail = chat("q2", "a2", "new") if behind else [user_message("new")]
+    assert decide(line, [user_message("q1"), *inserted, *tail]) == MatchedEdit(None, 0)
     assert decide(line, [*inserted, *tail]) == MatchedEdit(None, 0, kept=(asking,))
 
 
@@ -798,7 +812,7 @@ class Looked(Sequence[Turn]):
 
 def test_short_request_reads_only_the_end_of_a_long_line() -> None:
     line = Looked(plain(*(f"{number}" for number in range(2_000))))
-    assert decide(line, [*chat("1996", "1997", "1998", "1999"), asked("new")]) == Continuation(4)
+    assert decide(line, [*chat("1996", "1997", "1998", "1999"), user_message("new")]) == Continuation(4)
     assert len(line.at) < 100
 
 
@@ -822,10 +836,13 @@ def test_windows_of_a_whole_history_give_only_the_beginning() -> None:
 
 def test_windows_include_a_start_in_the_middle_of_an_answer() -> None:
     rows = [*plain("q1", "a1"), turn(2, [], [message("assistant", text) for text in ("One.", "Two.")])]
-    found = [window.spot for window in windows(rows, ClientTranscript([*chat("-", "Two.")[1:], asked("q")]))]
+    found = [
+        window.spot for window in windows(rows, ClientTranscript([*chat("-", "Two.")[1:], user_message("q")]))
+    ]
     assert spot(1, 0, 1) in found
     first = [
-        window.spot for window in windows(rows[1:], ClientTranscript([*chat("-", "Two.")[1:], asked("q")]))
+        window.spot
+        for window in windows(rows[1:], ClientTranscript([*chat("-", "Two.")[1:], user_message("q")]))
     ]
     assert first == [spot(0, 0), spot(0, 0, 1)]
 
@@ -882,8 +899,8 @@ def test_find_returns_the_first_of_several_places() -> None:
 
 
 def test_message_of_sixteen_letters_or_more_is_telling() -> None:
-    assert is_distinctive(ClientTranscript([asked("sixteen letters, or more")]))
-    assert not is_distinctive(ClientTranscript([asked("a few letters.")]))
+    assert is_distinctive(ClientTranscript([user_message("sixteen letters, or more")]))
+    assert not is_distinctive(ClientTranscript([user_message("a few letters.")]))
     assert not is_distinctive(ClientTranscript([]))
     calls = [tool_call("a", '{"city": "Paris"}')]
     assert is_distinctive(ClientTranscript([{"role": "assistant", "tool_calls": calls}]))
@@ -920,7 +937,7 @@ def test_client_transcript_begins_after_its_instructions() -> None:
 
 
 def test_client_transcript_skips_blank_messages_and_instructions() -> None:
-    request = ClientTranscript([asked("q"), SYSTEM, asked(" "), asked("r")])
+    request = ClientTranscript([user_message("q"), SYSTEM, user_message(" "), user_message("r")])
     assert request.next(1, FORWARDS) == (ReducedMessage("user", "r"), 4)
     assert request.next(3, BACKWARDS) == (ReducedMessage("user", "q"), 0)
     assert request.follows_content(1)
@@ -928,7 +945,7 @@ def test_client_transcript_skips_blank_messages_and_instructions() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [chat("q", "a"), chat(" q", "a "), [asked("q"), SYSTEM, *chat("-", "a")[1:]]]
+    "sent", [chat("q", "a"), chat(" q", "a "), [user_message("q"), SYSTEM, *chat("-", "a")[1:]]]
 )
 def test_matched_turn_leads_from_one_end_of_the_request_to_the_other(sent: list[dict[str, Any]]) -> None:
     request = ClientTranscript(sent)
@@ -937,7 +954,12 @@ def test_matched_turn_leads_from_one_end_of_the_request_to_the_other(sent: list[
 
 
 def test_turn_that_does_not_match_leads_to_no_position() -> None:
-    for sent in (chat("q", "b"), chat("r", "a"), chat("q", "a")[::-1], [asked("q"), asked("a")]):
+    for sent in (
+        chat("q", "b"),
+        chat("r", "a"),
+        chat("q", "a")[::-1],
+        [user_message("q"), user_message("a")],
+    ):
         assert through(ClientTranscript(sent), TURN, 0, FORWARDS) == set()
 
 
@@ -951,7 +973,7 @@ def test_interrupted_turn_leads_to_every_position_it_may_be_held_to() -> None:
     cut = turn(
         1, [message("user", "q"), message("user", "r")], [message("assistant", "It left the")], INTERRUPTED
     )
-    request = ClientTranscript([asked("q"), asked("r"), *chat("-", "It left")[1:]])
+    request = ClientTranscript([user_message("q"), user_message("r"), *chat("-", "It left")[1:]])
     assert through(request, cut, 0, FORWARDS) == {0, 1, 2, 3}
     assert through(request, cut, 3, BACKWARDS) == {3, 2, 1, 0}
     assert through(ClientTranscript(chat("other", "text")), cut, 0, FORWARDS) == {0}
@@ -962,7 +984,7 @@ def test_results_may_be_matched_from_the_middle_only_at_the_start_of_the_request
     two = {"role": "tool", "tool_call_id": "x", "content": "2"}
     three = {"role": "assistant", "content": "3"}
     assert through(ClientTranscript([two, three]), results, 2, BACKWARDS) == {0}
-    assert through(ClientTranscript([asked("q"), two, three]), results, 3, BACKWARDS) == set()
+    assert through(ClientTranscript([user_message("q"), two, three]), results, 3, BACKWARDS) == set()
 
 
 def test_past_echoes_reads_back_over_every_matching_turn() -> None:

@@ -20,7 +20,6 @@ from tests.unit.engine.copies import (
     Sent,
     SentLog,
     Tag,
-    asked,
     chat,
     copies,
     id,
@@ -28,6 +27,7 @@ from tests.unit.engine.copies import (
     plain,
     trimmed,
     turn,
+    user_message,
 )
 from tests.unit.engine.stage import generated
 from tests.unit.model.shapes import json_values
@@ -303,6 +303,6 @@ odd_messages = st.dictionaries(
 def test_malformed_messages_raise_only_no_new_input_or_malformed_items(
     odd: list[dict[str, Any]], sent: match.SentMessages | None
 ) -> None:
-    for request in (odd, [*ALL, *odd], [*odd, *ALL, asked("q4")]):
+    for request in (odd, [*ALL, *odd], [*odd, *ALL, user_message("q4")]):
         with contextlib.suppress(NoNewInput, MalformedItems):
             decide([*LINE, *ANSWERED], request, sent)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.unit.runners.http.raw_server import Behaviour, serving
+from tests.unit.runners.http.raw_server import Behaviour, run_raw_server
 from turnledger.runners.http.connection import Connection, PhaseTimeouts
 from turnledger.runners.http.dial import address_of
 from turnledger.runners.http.pool import Pool
@@ -28,7 +28,7 @@ async def pool_at(port: int, bound: int = 100) -> AsyncIterator[Pool]:
 
 @asynccontextmanager
 async def pool_to(behave: Behaviour, bound: int = 100) -> AsyncIterator[Pool]:
-    async with serving(behave) as port, pool_at(port, bound) as pool:
+    async with run_raw_server(behave) as port, pool_at(port, bound) as pool:
         yield pool
 
 
@@ -36,20 +36,20 @@ async def connection_of(pool: Pool) -> Connection:
     return pool.take() or await pool.connect(None)
 
 
-def asked(connection: Connection, request: bytes = REQUEST, **options: Any) -> Response:
+def send_request(connection: Connection, request: bytes = REQUEST, **options: Any) -> Response:
     options = {"limits": NO_LIMITS, "room": 1000, "is_streamed": True, **options}
     return connection.begin_request(request, **options)
 
 
-async def exchanged(pool: Pool, **options: Any) -> Response:
+async def exchange(pool: Pool, **options: Any) -> Response:
     """A request made; its response has begun."""
-    response = asked(await connection_of(pool), **options)
+    response = send_request(await connection_of(pool), **options)
     await response.wait_for_head()
     return response
 
 
 async def body_of(pool: Pool, limit: int = 100_000, **options: Any) -> bytes:
-    response = await exchanged(pool, **options)
+    response = await exchange(pool, **options)
     try:
         return await response.body(limit)
     finally:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Heard:
+class ServerConnection:
     """One connection, seen from its server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
@@ -47,11 +47,11 @@ class Heard:
         return True
 
 
-Behaviour = Callable[[Heard], Awaitable[None]]
+Behaviour = Callable[[ServerConnection], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serving(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def run_raw_server(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Serve at the port that is given; a connection ends when its behaviour does. What goes wrong in one is
     raised in the end, unless it is that the client went away."""
     running: set[asyncio.Task[None]] = set()
@@ -60,7 +60,7 @@ async def serving(behave: Behaviour, tls: ssl.SSLContext | None = None) -> Async
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
-        heard = Heard(reader, writer, count)
+        heard = ServerConnection(reader, writer, count)
         count += 1
         task = asyncio.current_task()
         assert task is not None
@@ -87,10 +87,10 @@ async def serving(behave: Behaviour, tls: ssl.SSLContext | None = None) -> Async
         raise problems[0]
 
 
-def saying(*pieces: bytes) -> Behaviour:
+def answer_with(*pieces: bytes) -> Behaviour:
     """Answer every request with these bytes."""
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         while True:
             await heard.request()
             await heard.say(*pieces)
@@ -98,10 +98,10 @@ def saying(*pieces: bytes) -> Behaviour:
     return behave
 
 
-def saying_once(*pieces: bytes) -> Behaviour:
+def answer_once(*pieces: bytes) -> Behaviour:
     """Answer one request, and close."""
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(*pieces)
 

@@ -8,14 +8,14 @@ import pytest
 
 from tests.unit.runners.http.connections import (
     REQUEST,
-    asked,
     body_of,
     connection_of,
     eventually,
-    exchanged,
+    exchange,
     pool_to,
+    send_request,
 )
-from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, serving
+from tests.unit.runners.http.raw_server import OK, ServerConnection, answer_once, answer_with, run_raw_server
 from turnledger.errors import InvalidInput, MalformedAnswer, ModelTimeout, ModelUnavailable
 from turnledger.runners.http import connection as module
 from turnledger.runners.http.connection import NEVER, PhaseTimeouts
@@ -52,29 +52,29 @@ async def got(port: int, limit: int = 100, seconds: float = 60.0) -> tuple[int, 
 
 @pytest.mark.parametrize("status", [200, 404])
 async def test_get_returns_status_and_body_of_any_answer(status: int) -> None:
-    async with serving(saying(OK.replace(b"200", b"%d" % status))) as port:
+    async with run_raw_server(answer_with(OK.replace(b"200", b"%d" % status))) as port:
         assert await got(port) == (status, b"ok")
 
 
 async def test_get_of_a_body_over_the_limit_returns_its_beginning() -> None:
-    async with serving(saying_once(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n12345")) as port:
+    async with run_raw_server(answer_once(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n12345")) as port:
         assert await got(port, limit=3) == (200, b"12345")
 
 
 async def test_get_raises_different_errors_for_a_cut_answer_and_for_none() -> None:
-    async with serving(saying_once(OK[:-1])) as port:
+    async with run_raw_server(answer_once(OK[:-1])) as port:
         with pytest.raises(ModelUnavailable):
             await got(port)
-    async with serving(saying_once()) as port:
+    async with run_raw_server(answer_once()) as port:
         with pytest.raises(NoResponse):
             await got(port)
 
 
 async def test_get_without_an_answer_times_out() -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await asyncio.Event().wait()
 
-    async with serving(behave) as port:
+    async with run_raw_server(behave) as port:
         with pytest.raises(TimeoutError):
             await got(port, seconds=0.01)
 
@@ -105,7 +105,7 @@ async def test_body_in_every_framing_and_split_is_read_whole_and_the_connection_
     response: bytes, size: int, is_streamed: bool
 ) -> None:
     pieces = [response[at : at + size] for at in range(0, len(response), size)]
-    async with pool_to(saying(*pieces)) as pool:
+    async with pool_to(answer_with(*pieces)) as pool:
         for _ in range(2):
             assert await body_of(pool, is_streamed=is_streamed) == b"Hello"
         assert (await connection_of(pool)).may_be_stale is False
@@ -114,8 +114,8 @@ async def test_body_in_every_framing_and_split_is_read_whole_and_the_connection_
 @in_both_ways
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\n", HEAD + b"Connection: close\r\n"])
 async def test_body_without_a_length_ends_with_the_connection(head: bytes, is_streamed: bool) -> None:
-    async with pool_to(saying_once(head + b"\r\nHel", b"lo")) as pool:
-        response = await exchanged(pool, is_streamed=is_streamed)
+    async with pool_to(answer_once(head + b"\r\nHel", b"lo")) as pool:
+        response = await exchange(pool, is_streamed=is_streamed)
         assert await response.body(100) == b"Hello"
         assert not response.has_marked_end
         assert pool.take() is None
@@ -140,7 +140,7 @@ async def test_body_without_a_length_ends_with_the_connection(head: bytes, is_st
 async def test_response_cut_after_its_first_byte_raises_and_may_not_be_retried(
     said: bytes, is_streamed: bool
 ) -> None:
-    async with pool_to(saying_once(said)) as pool:
+    async with pool_to(answer_once(said)) as pool:
         with pytest.raises((UpstreamFailure, ModelUnavailable)) as caught:
             await body_of(pool, is_streamed=is_streamed)
         error = caught.value
@@ -152,20 +152,20 @@ async def test_response_cut_after_its_first_byte_raises_and_may_not_be_retried(
 
 @in_both_ways
 async def test_response_cut_before_its_first_byte_may_be_retried(is_streamed: bool) -> None:
-    async with pool_to(saying_once()) as pool:
+    async with pool_to(answer_once()) as pool:
         with pytest.raises(NoResponse) as caught:
             await body_of(pool, is_streamed=is_streamed)
         assert caught.value.may_retry
 
 
 async def test_reset_in_a_body_without_a_length_raises() -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(HEAD + b"\r\nHel")
         heard.reset()
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool)
+        response = await exchange(pool)
         with pytest.raises(ModelUnavailable):
             await response.body(100)
 
@@ -186,7 +186,7 @@ async def test_reset_in_a_body_without_a_length_raises() -> None:
     ],
 )
 async def test_response_that_is_not_http_is_malformed(said: bytes, is_streamed: bool) -> None:
-    async with pool_to(saying(said)) as pool:
+    async with pool_to(answer_with(said)) as pool:
         with pytest.raises((UpstreamFailure, MalformedAnswer)) as caught:
             await body_of(pool, is_streamed=is_streamed)
         assert "not HTTP" in str(caught.value)
@@ -194,8 +194,8 @@ async def test_response_that_is_not_http_is_malformed(said: bytes, is_streamed: 
 
 
 async def test_response_malformed_midway_yields_its_beginning_before_it_raises() -> None:
-    async with pool_to(saying(CHUNKED + b"5\r\nHello\r\nzz\r\n")) as pool:
-        response = await exchanged(pool)
+    async with pool_to(answer_with(CHUNKED + b"5\r\nHello\r\nzz\r\n")) as pool:
+        response = await exchange(pool)
         assert response.take() == b"Hello"
         with pytest.raises(MalformedAnswer):
             response.take()
@@ -218,7 +218,7 @@ async def test_response_with_endless_headers_or_trailers_is_malformed(
     monkeypatch.setattr(module, "HEAD_BYTES", 5_000)
     sent = 0
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         nonlocal sent
         await heard.request()
         await heard.say(endless[0])
@@ -235,8 +235,8 @@ async def test_response_with_endless_headers_or_trailers_is_malformed(
 async def test_interim_headers_and_trailers_are_not_response_headers() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n"
     said = early + CHUNKED + b"2\r\nHi\r\n0\r\nContent-Type: text/html\r\n\r\n"
-    async with pool_to(saying(said)) as pool:
-        response = await exchanged(pool)
+    async with pool_to(answer_with(said)) as pool:
+        response = await exchange(pool)
         assert await response.body(100) == b"Hi"
         assert response.headers == {b"transfer-encoding": b"chunked"}
 
@@ -244,14 +244,14 @@ async def test_interim_headers_and_trailers_are_not_response_headers() -> None:
 @pytest.mark.parametrize("behind", [b"x", OK, b"HTTP/1.1 "])
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_bytes_behind_a_response_close_the_connection(behind: bytes, at_once: bool) -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(*([OK + behind] if at_once else [OK, behind]))
         assert await heard.is_closed()
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection)
+        response = send_request(connection)
         await response.wait_for_head()
         assert await response.body(100) == b"ok"
         await eventually(lambda: connection.is_lost)
@@ -260,7 +260,7 @@ async def test_bytes_behind_a_response_close_the_connection(behind: bytes, at_on
 
 @pytest.mark.parametrize("status", [b"204", b"304"])
 async def test_body_behind_a_bodiless_status_does_not_answer_the_next_request(status: bytes) -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         if heard.number == 0:
             await heard.say(b"HTTP/1.1 %s No\r\nContent-Length: %d\r\n\r\n" % (status, len(OK)))
@@ -277,14 +277,14 @@ async def test_body_behind_a_bodiless_status_does_not_answer_the_next_request(st
     "said", [OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), OK.replace(b"/1.1", b"/1.0")]
 )
 async def test_connection_that_the_server_wants_to_close_is_not_reused(said: bytes) -> None:
-    async with pool_to(saying(said)) as pool:
+    async with pool_to(answer_with(said)) as pool:
         assert await body_of(pool) == b"ok"
         assert pool.take() is None
 
 
 @pytest.mark.parametrize("limits", [PhaseTimeouts(0.01, None, None), PhaseTimeouts(60.0, None, 0.01)])
 async def test_response_silent_before_its_first_byte_times_out(limits: PhaseTimeouts) -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(CHUNKED)
         assert await heard.is_closed()
@@ -296,13 +296,13 @@ async def test_response_silent_before_its_first_byte_times_out(limits: PhaseTime
 
 
 async def test_response_silent_between_pieces_times_out() -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(CHUNKED + b"2\r\nHi\r\n")
         assert await heard.is_closed()
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool, limits=PhaseTimeouts(60.0, 0.01, None))
+        response = await exchange(pool, limits=PhaseTimeouts(60.0, 0.01, None))
         assert response.take() == b"Hi"
         await response.arrival()
         with pytest.raises(ModelTimeout):
@@ -310,7 +310,7 @@ async def test_response_silent_between_pieces_times_out() -> None:
 
 
 async def test_unstreamed_response_that_trickles_times_out_at_the_first_byte_limit() -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(CHUNKED)
         while True:
@@ -322,14 +322,14 @@ async def test_unstreamed_response_that_trickles_times_out_at_the_first_byte_lim
 
 
 async def test_streamed_response_that_trickles_times_out_at_the_total_limit() -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(CHUNKED)
         while True:
             await heard.say(b"1\r\nx\r\n")
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool, limits=PhaseTimeouts(60.0, 60.0, 0.05))
+        response = await exchange(pool, limits=PhaseTimeouts(60.0, 60.0, 0.05))
         with pytest.raises(ModelTimeout):
             while True:
                 if response.take() is None:
@@ -339,7 +339,7 @@ async def test_streamed_response_that_trickles_times_out_at_the_total_limit() ->
 async def test_slow_reader_pauses_the_server_and_its_deadline() -> None:
     sent = 0
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         nonlocal sent
         await heard.request()
         await heard.say(HEAD + b"Content-Length: 50000000\r\n\r\n")
@@ -350,7 +350,7 @@ async def test_slow_reader_pauses_the_server_and_its_deadline() -> None:
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, room=1000, limits=PhaseTimeouts(60.0, 60.0, None))
+        response = send_request(connection, room=1000, limits=PhaseTimeouts(60.0, 60.0, None))
         await response.wait_for_head()
         await eventually(lambda: connection.deadline == NEVER)  # it does not pass while nobody reads
         for _ in range(500):
@@ -371,13 +371,13 @@ async def test_slow_reader_pauses_the_server_and_its_deadline() -> None:
 
 
 async def test_deadline_runs_again_once_a_slow_reader_has_caught_up() -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(CHUNKED + b"4\r\nlong\r\n")
         assert await heard.is_closed()
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool, room=3, limits=PhaseTimeouts(60.0, 0.01, None))
+        response = await exchange(pool, room=3, limits=PhaseTimeouts(60.0, 0.01, None))
         await eventually(lambda: pool._deadlines._due_at == NEVER)
         assert response.take() == b"long"
         await response.arrival()
@@ -389,13 +389,13 @@ async def test_long_request_is_sent_in_slices_as_the_server_reads() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 20_000_000
     received: list[int] = []
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         received.append(len(await heard.request()))
         await heard.say(OK)
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, request)
+        response = send_request(connection, request)
         assert connection._transport.get_write_buffer_size() == 0
         await connection.send(request)
         assert connection._transport.get_write_buffer_size() <= module.SLICE
@@ -407,14 +407,14 @@ async def test_long_request_is_sent_in_slices_as_the_server_reads() -> None:
 async def test_answer_before_the_request_is_sent_is_read_and_the_connection_closed() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.reader.readuntil(b"\r\n\r\n")
         await heard.say(OK.replace(b"200 OK", b"413 Too Large"))
         await asyncio.Event().wait()
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, request)
+        response = send_request(connection, request)
         await connection.send(request)
         await response.wait_for_head()
         assert (response.status, await response.body(100)) == (413, b"ok")
@@ -429,16 +429,16 @@ async def test_answer_begun_before_the_request_is_sent_is_read_after_the_rest_is
 ) -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 5_000_000
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.reader.readuntil(b"\r\n\r\n")
         await heard.say(early)
         await heard.reader.readexactly(5_000_000)
         await heard.say(OK[len(early) :])
-        await saying(OK)(heard)
+        await answer_with(OK)(heard)
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, request, is_streamed=is_streamed)
+        response = send_request(connection, request, is_streamed=is_streamed)
         await connection.send(request)
         await response.wait_for_head()
         assert await response.body(100) == b"ok"
@@ -448,14 +448,14 @@ async def test_answer_begun_before_the_request_is_sent_is_read_after_the_rest_is
 async def test_long_answer_before_the_request_is_sent_is_read_whole() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.reader.readuntil(b"\r\n\r\n")
         await heard.say(HEAD + b"Content-Length: 20000000\r\n\r\n", b"x" * 20_000_000)
         assert await heard.is_closed()
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, request)
+        response = send_request(connection, request)
         await connection.send(request)
         got = 0
         while not response.is_whole or response.waits:
@@ -471,12 +471,12 @@ async def test_long_answer_before_the_request_is_sent_is_read_whole() -> None:
 async def test_server_that_closes_while_the_request_is_sent_raises_a_retryable_error() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.reader.readuntil(b"\r\n\r\n")
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, request)
+        response = send_request(connection, request)
         with pytest.raises(NoResponse):
             await connection.send(request)
             await response.wait_for_head()
@@ -484,20 +484,20 @@ async def test_server_that_closes_while_the_request_is_sent_raises_a_retryable_e
 
 @pytest.mark.parametrize("at", ["head", "body", "sending"])
 async def test_cancelled_request_closes_its_connection_and_the_next_one_succeeds(at: str) -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         if heard.number == 0:
             await heard.reader.readuntil(b"\r\n\r\n")
             if at == "body":
                 await heard.say(CHUNKED + b"2\r\nHi\r\n")
             assert await heard.is_closed()
         else:
-            await saying(OK)(heard)
+            await answer_with(OK)(heard)
 
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, request if at == "sending" else REQUEST)
+        response = send_request(connection, request if at == "sending" else REQUEST)
 
         async def read() -> None:
             try:
@@ -518,10 +518,10 @@ async def test_cancelled_request_closes_its_connection_and_the_next_one_succeeds
 
 
 async def test_connection_idle_beyond_the_limit_may_be_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pool_to(saying(OK)) as pool:
+    async with pool_to(answer_with(OK)) as pool:
         fresh = await connection_of(pool)
         assert not fresh.may_be_stale
-        response = asked(fresh)
+        response = send_request(fresh)
         await response.wait_for_head()
         monkeypatch.setattr(module, "STALE_AFTER", 0.0)
         assert fresh.may_be_stale

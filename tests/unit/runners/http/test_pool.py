@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tests.unit.runners.http.connections import (
-    asked,
     body_of,
     connection_of,
     eventually,
-    exchanged,
+    exchange,
     pool_at,
     pool_to,
+    send_request,
 )
-from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, serving
+from tests.unit.runners.http.raw_server import OK, ServerConnection, answer_once, answer_with, run_raw_server
 from turnledger.errors import ModelTimeout, ModelUnavailable
 from turnledger.runners.http import pool as module
 from turnledger.runners.http.connection import NEVER, Deadlines
@@ -126,7 +126,7 @@ def test_closed_deadlines_expire_no_waiter() -> None:
 
 
 async def test_pool_reuses_a_connection() -> None:
-    async with pool_to(saying(OK)) as pool:
+    async with pool_to(answer_with(OK)) as pool:
         await body_of(pool)
         first = pool.take()
         assert first is not None
@@ -134,17 +134,17 @@ async def test_pool_reuses_a_connection() -> None:
 
 
 async def test_pool_returns_the_most_recently_used_connection_first() -> None:
-    async with pool_to(saying(OK)) as pool:
+    async with pool_to(answer_with(OK)) as pool:
         one, other = await pool.connect(None), await pool.connect(None)
         for connection in (one, other):
-            await asked(connection).wait_for_head()
+            await send_request(connection).wait_for_head()
         assert [pool.take(), pool.take(), pool.take()] == [other, one, None]
 
 
 async def test_pool_does_not_return_a_connection_closed_by_the_server() -> None:
-    async with pool_to(saying_once(OK)) as pool:
+    async with pool_to(answer_once(OK)) as pool:
         connection = await connection_of(pool)
-        await asked(connection).wait_for_head()
+        await send_request(connection).wait_for_head()
         await eventually(lambda: connection.is_lost)
         assert not pool._free
         assert pool.take() is None
@@ -152,10 +152,10 @@ async def test_pool_does_not_return_a_connection_closed_by_the_server() -> None:
 
 async def test_pool_closes_an_idle_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
-    async with pool_to(saying(OK)) as pool:
+    async with pool_to(answer_with(OK)) as pool:
         connections = [await pool.connect(None) for _ in range(2)]
         for connection in connections:
-            await asked(connection).wait_for_head()
+            await send_request(connection).wait_for_head()
         await eventually(lambda: all(each.is_lost for each in connections))
         assert pool.take() is None
         await body_of(pool)
@@ -163,26 +163,26 @@ async def test_pool_closes_an_idle_connection(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_pool_serves_waiting_callers_in_order() -> None:
-    async with pool_to(saying(OK), bound=1) as pool:
+    async with pool_to(answer_with(OK), bound=1) as pool:
         held = await connection_of(pool)
         served: list[int] = []
 
         async def wait(number: int) -> None:
             connection = await pool.connect(None)
             served.append(number)
-            await asked(connection).wait_for_head()
+            await send_request(connection).wait_for_head()
 
         waiting = [asyncio.create_task(wait(number)) for number in range(5)]
         await eventually(lambda: len(pool._queue) == 5)
         assert pool.take() is None
-        await asked(held).wait_for_head()
+        await send_request(held).wait_for_head()
         await asyncio.gather(*waiting)
         assert served == [0, 1, 2, 3, 4]
         assert [pool.take(), pool.take()] == [held, None]
 
 
 async def test_pool_replaces_a_lost_connection_for_a_waiting_caller() -> None:
-    async with pool_to(saying(OK), bound=1) as pool:
+    async with pool_to(answer_with(OK), bound=1) as pool:
         held = await connection_of(pool)
         waiting = asyncio.create_task(pool.connect(None))
         await eventually(lambda: bool(pool._queue))
@@ -191,20 +191,20 @@ async def test_pool_replaces_a_lost_connection_for_a_waiting_caller() -> None:
 
 
 async def test_pool_wait_beyond_the_limit_raises_a_retryable_timeout() -> None:
-    async with pool_to(saying(OK), bound=1) as pool:
+    async with pool_to(answer_with(OK), bound=1) as pool:
         held = await connection_of(pool)
         with pytest.raises(UpstreamFailure) as caught:
             await pool.connect(0.01)
         assert isinstance(caught.value.error, ModelTimeout)
         assert caught.value.may_retry
         assert not pool._queue
-        await asked(held).wait_for_head()
+        await send_request(held).wait_for_head()
         assert pool.take() is held
 
 
 @pytest.mark.parametrize("place", ["connection", "room"])
 async def test_pool_passes_the_slot_of_a_cancelled_caller_to_the_next(place: str) -> None:
-    async with pool_to(saying(OK), bound=1) as pool:
+    async with pool_to(answer_with(OK), bound=1) as pool:
         held = await connection_of(pool)
         first, second = [asyncio.create_task(pool.connect(None)) for _ in range(2)]
         await eventually(lambda: len(pool._queue) == 2)
@@ -220,7 +220,7 @@ async def test_pool_passes_the_slot_of_a_cancelled_caller_to_the_next(place: str
 
 
 async def test_pool_connect_at_its_bound_closes_a_free_connection_for_a_new_one() -> None:
-    async with pool_to(saying(OK), bound=1) as pool:
+    async with pool_to(answer_with(OK), bound=1) as pool:
         await body_of(pool)
         (old,) = pool._free
         assert await pool.connect(None) is not old
@@ -228,7 +228,7 @@ async def test_pool_connect_at_its_bound_closes_a_free_connection_for_a_new_one(
 
 
 async def test_pool_frees_the_slot_of_a_failed_dial() -> None:
-    async with serving(saying(OK)) as port:
+    async with run_raw_server(answer_with(OK)) as port:
         pass
     async with pool_at(port, bound=1) as pool:
         tries = [asyncio.create_task(pool.connect(None)) for _ in range(3)]
@@ -239,7 +239,7 @@ async def test_pool_frees_the_slot_of_a_failed_dial() -> None:
 
 
 async def test_pool_frees_the_slot_of_a_cancelled_dial() -> None:
-    async with pool_to(saying(OK), bound=1) as pool:
+    async with pool_to(answer_with(OK), bound=1) as pool:
         for steps in range(6):
             dialing = asyncio.create_task(pool.connect(None))
             for _ in range(steps):
@@ -253,13 +253,13 @@ async def test_pool_frees_the_slot_of_a_cancelled_dial() -> None:
 
 
 async def test_pool_close_fails_a_response_that_is_being_read() -> None:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHi")
         assert await heard.is_closed()
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool)
+        response = await exchange(pool)
         reading = asyncio.create_task(response.body(100))
         await asyncio.sleep(0)
         await pool.close()
@@ -269,7 +269,7 @@ async def test_pool_close_fails_a_response_that_is_being_read() -> None:
 
 
 async def test_pool_close_fails_waiting_and_later_callers() -> None:
-    async with pool_to(saying(OK), bound=1) as pool:
+    async with pool_to(answer_with(OK), bound=1) as pool:
         await connection_of(pool)
         waiting = asyncio.create_task(pool.connect(None))
         await eventually(lambda: bool(pool._queue))
@@ -281,7 +281,7 @@ async def test_pool_close_fails_waiting_and_later_callers() -> None:
 
 
 async def test_pool_close_during_a_dial_fails_the_caller() -> None:
-    async with pool_to(saying(OK)) as pool:
+    async with pool_to(answer_with(OK)) as pool:
         dialing = asyncio.create_task(pool.connect(None))
         await asyncio.sleep(0)
         await pool.close()
@@ -291,11 +291,11 @@ async def test_pool_close_during_a_dial_fails_the_caller() -> None:
 
 
 async def test_pool_does_not_return_a_connection_with_unread_bytes() -> None:
-    heard: list[Heard] = []
+    heard: list[ServerConnection] = []
 
-    async def behave(connection: Heard) -> None:
+    async def behave(connection: ServerConnection) -> None:
         heard.append(connection)
-        await saying(OK)(connection)
+        await answer_with(OK)(connection)
 
     async with pool_to(behave) as pool:
         assert await body_of(pool) == b"ok"
@@ -306,7 +306,7 @@ async def test_pool_does_not_return_a_connection_with_unread_bytes() -> None:
 
 
 async def test_pool_never_gives_an_unsolicited_response_to_a_waiting_request() -> None:
-    async def behave(connection: Heard) -> None:
+    async def behave(connection: ServerConnection) -> None:
         while True:
             number = (await connection.request()).split(b"/", 2)[1].split()[0]
             answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(number), number)
@@ -321,12 +321,12 @@ async def test_pool_never_gives_an_unsolicited_response_to_a_waiting_request() -
 async def test_pool_without_reuse_opens_a_connection_for_each_request() -> None:
     count = 0
 
-    async def behave(connection: Heard) -> None:
+    async def behave(connection: ServerConnection) -> None:
         nonlocal count
         count += 1
-        await saying(OK)(connection)
+        await answer_with(OK)(connection)
 
-    async with serving(behave) as port:
+    async with run_raw_server(behave) as port:
         pool = module.Pool(address_of(f"http://127.0.0.1:{port}"), None, 1, reuse=False)
         assert [await body_of(pool) for _ in range(3)] == [b"ok"] * 3
         await pool.close()

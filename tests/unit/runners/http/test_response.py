@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from tests.unit.runners.http.connections import asked, connection_of, pool_to
-from tests.unit.runners.http.raw_server import Heard, saying
+from tests.unit.runners.http.connections import connection_of, pool_to, send_request
+from tests.unit.runners.http.raw_server import ServerConnection, answer_with
 from turnledger.errors import MalformedAnswer
 from turnledger.runners.http.response import GzipDecoder
 from turnledger.testing.gates import Gate
@@ -21,7 +21,7 @@ async def wakings(status: int, *, is_streamed: bool) -> list[int]:
     """After how many of head, piece and piece the reader goes on."""
     gates = [Gate(), Gate(), Gate()]
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         for gate, piece in zip(gates, (HEAD % status, b"ab", b"cd"), strict=True):
             await gate.pass_through()
@@ -30,7 +30,7 @@ async def wakings(status: int, *, is_streamed: bool) -> list[int]:
 
     woken = []
     async with pool_to(behave) as pool:
-        response = asked(await connection_of(pool), is_streamed=is_streamed)
+        response = send_request(await connection_of(pool), is_streamed=is_streamed)
         for number, gate in enumerate(gates, 1):
             arrival = response.arrival()
             gate.release()
@@ -56,8 +56,8 @@ async def test_reader_of_an_error_response_is_woken_for_its_head() -> None:
 
 async def test_response_pieces_that_arrived_together_are_taken_together() -> None:
     said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
-    async with pool_to(saying(said)) as pool:
-        response = asked(await connection_of(pool))
+    async with pool_to(answer_with(said)) as pool:
+        response = send_request(await connection_of(pool))
         await response.wait_for_head()
         assert response.is_whole
         assert response.take() == b"abcd"
@@ -66,13 +66,13 @@ async def test_response_pieces_that_arrived_together_are_taken_together() -> Non
 
 async def test_response_body_is_read_only_until_it_exceeds_the_limit() -> None:
     said = HEAD % 200 + b"abcd"
-    async with pool_to(saying(said)) as pool:
+    async with pool_to(answer_with(said)) as pool:
         for is_streamed in (True, False):
-            response = asked(await connection_of(pool), is_streamed=is_streamed)
+            response = send_request(await connection_of(pool), is_streamed=is_streamed)
             await response.wait_for_head()
             assert await response.body(4) == b"abcd"
 
-        response = asked(await connection_of(pool), room=3, is_streamed=False)
+        response = send_request(await connection_of(pool), room=3, is_streamed=False)
         await response.wait_for_head()
         assert len(await response.body(3)) > 3
         response.release()
@@ -80,8 +80,8 @@ async def test_response_body_is_read_only_until_it_exceeds_the_limit() -> None:
 
 async def test_response_header_names_are_lower_case() -> None:
     said = b"HTTP/1.1 200 OK\r\nX-SHOULD-Retry: false\r\nContent-Length: 0\r\n\r\n"
-    async with pool_to(saying(said)) as pool:
-        response = asked(await connection_of(pool))
+    async with pool_to(answer_with(said)) as pool:
+        response = send_request(await connection_of(pool))
         await response.wait_for_head()
         assert response.headers == {b"x-should-retry": b"false", b"content-length": b"0"}
 

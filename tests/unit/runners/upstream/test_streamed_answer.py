@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable
-from tests.unit.runners.http.raw_server import Heard, serving
-from tests.unit.runners.upstream_requests import ASKED, asking, payloads, text_of, upstream
+from tests.unit.runners.http.raw_server import ServerConnection, run_raw_server
+from tests.unit.runners.upstream_requests import REQUEST, open_upstream, payloads, text_of, upstream
 from turnledger import Chat
 from turnledger.errors import MalformedAnswer, ModelRefused
 from turnledger.runners.chat_runner import ChatRunner
@@ -142,20 +142,20 @@ def test_events_in_one_feed_may_exceed_the_limit_of_one_event() -> None:
     ],
 )  # fmt: skip
 async def test_error_details_are_read_from_every_known_body_shape(body: bytes, error: dict[str, Any]) -> None:
-    async with asking(ScriptedUpstream([Status(400, body)])) as model:
+    async with open_upstream(ScriptedUpstream([Status(400, body)])) as model:
         with pytest.raises(ModelRefused) as caught:
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
     assert caught.value.error == error
 
 
 async def test_completion_beyond_the_byte_limit_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
-    async with asking(
+    async with open_upstream(
         ScriptedUpstream([Data(b'"%b"' % (b"x" * 18))], [Data(b'"%b"' % (b"x" * 19))])
     ) as model:
-        assert len(await model.complete(ASKED)) == 20
+        assert len(await model.complete(REQUEST)) == 20
         with pytest.raises(MalformedAnswer, match="more than 20 bytes"):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
 
 
 async def test_completion_not_read_to_its_end_releases_its_connection(
@@ -163,9 +163,9 @@ async def test_completion_not_read_to_its_end_releases_its_connection(
 ) -> None:
     monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
     more = Status(200, b"x" * 21, {"Content-Length": "99"})
-    async with asking(ScriptedUpstream([more], ["ok"])) as model:
+    async with open_upstream(ScriptedUpstream([more], ["ok"])) as model:
         with pytest.raises(MalformedAnswer):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
         assert model._pool is not None
         while model._pool._open:
             await asyncio.sleep(0)
@@ -174,22 +174,22 @@ async def test_completion_not_read_to_its_end_releases_its_connection(
 @pytest.mark.parametrize("chunked", [True, False])
 async def test_completion_without_a_length_ends_with_its_connection(chunked: bool) -> None:
     head = Head("application/json", chunked=chunked)
-    async with asking(ScriptedUpstream([head, "Hi"])) as model:
-        assert b'"Hi"' in await model.complete(ASKED)
+    async with open_upstream(ScriptedUpstream([head, "Hi"])) as model:
+        assert b'"Hi"' in await model.complete(REQUEST)
 
 
 async def test_completion_cut_by_the_end_of_its_connection_is_malformed() -> None:
     head = Head("application/json", chunked=False)
-    async with asking(ScriptedUpstream([head, Data(b'{"choices": [')])) as model:
+    async with open_upstream(ScriptedUpstream([head, Data(b'{"choices": [')])) as model:
         with pytest.raises(MalformedAnswer):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
 
 
 async def test_error_body_in_pieces_is_read_whole() -> None:
     body = b'{"error": {"message": "' + b"x" * 50_000 + b'"}}'
-    async with asking(ScriptedUpstream([Status(400, body)])) as model:
+    async with open_upstream(ScriptedUpstream([Status(400, body)])) as model:
         with pytest.raises(ModelRefused) as caught:
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
     assert caught.value.error == {"message": "x" * 50_000}
 
 
@@ -197,9 +197,11 @@ async def test_error_body_that_does_not_end_is_reported_by_its_status(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streamed_answer, "ERROR_SECONDS", 0.01)
-    async with asking(ScriptedUpstream([Status(404, b'{"error": "No', {"Content-Length": "99"})])) as model:
+    async with open_upstream(
+        ScriptedUpstream([Status(404, b'{"error": "No', {"Content-Length": "99"})])
+    ) as model:
         with pytest.raises(ModelRefused) as caught:
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
     assert (caught.value.status, caught.value.error) == (404, {})
 
 
@@ -221,26 +223,26 @@ async def test_answer_with_an_encoding_other_than_gzip_is_malformed(
 ) -> None:
     asked: list[bytes] = []
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         asked.append(await heard.request())
         body = b"{}" if b"Length" in header else b"2\r\n{}\r\n0\r\n\r\n"
         await heard.say(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (header, body))
 
-    async with serving(behave) as port, upstream(f"http://127.0.0.1:{port}") as model:
+    async with run_raw_server(behave) as port, upstream(f"http://127.0.0.1:{port}") as model:
         with pytest.raises(MalformedAnswer, match="compressed") if is_told else nullcontext():
-            await (payloads(model) if stream else model.complete(ASKED))
+            await (payloads(model) if stream else model.complete(REQUEST))
     assert len(asked) == 1
     assert b"\r\nAccept-Encoding: gzip\r\n" in asked[0]
 
 
 async def test_connection_is_reused_after_every_kind_of_answer() -> None:
     scripted = ScriptedUpstream(["a"], ["b"], [Status(400)], ["c"], [Head(), "d", End(done=False)], ["e"])
-    async with asking(scripted) as model:
+    async with open_upstream(scripted) as model:
         for _ in range(2):
             await payloads(model)
         with pytest.raises(ModelRefused):
-            await model.complete(ASKED)
-        await model.complete(ASKED)
+            await model.complete(REQUEST)
+        await model.complete(REQUEST)
         await payloads(model)
         await payloads(model)
         await model.models()
@@ -250,7 +252,7 @@ async def test_connection_is_reused_after_every_kind_of_answer() -> None:
 async def test_connection_left_open_behind_the_done_mark_does_not_delay_the_turn(chat: Chat) -> None:
     finish = Data(b'{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}')
     scripted = ScriptedUpstream(["Hi", finish, Data(b"[DONE]"), Gate()], ["Again"])
-    async with asking(scripted, lingers=0.0) as model:
+    async with open_upstream(scripted, lingers=0.0) as model:
         assert (await chat.run(ChatRunner(model, {}), "Hi")).text == "Hi"
         assert (await chat.run(ChatRunner(model, {}), "Hi")).text == "Again"
     assert scripted.connections == 2
@@ -260,8 +262,8 @@ async def test_connection_that_ends_soon_behind_the_done_mark_is_reused() -> Non
     gate = Gate()
     answer = b'data: {"choices": []}\n\ndata: [DONE]\n\n'
     scripted = ScriptedUpstream([answer, gate, End(None, done=False)], ["Again"])
-    async with asking(scripted, lingers=60.0) as model:
-        async with model.stream(ASKED) as batches:
+    async with open_upstream(scripted, lingers=60.0) as model:
+        async with model.stream(REQUEST) as batches:
             assert await anext(batches) == [b'{"choices": []}']
             ending = asyncio.create_task(anext(batches, None))
             await gate.arrived()
@@ -273,24 +275,24 @@ async def test_connection_that_ends_soon_behind_the_done_mark_is_reused() -> Non
 
 
 async def test_events_behind_the_done_mark_are_ignored() -> None:
-    async with asking(ScriptedUpstream(["Hi", Data(b"[DONE]"), "more", "more"])) as model:
+    async with open_upstream(ScriptedUpstream(["Hi", Data(b"[DONE]"), "more", "more"])) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
 async def test_stream_without_chunks_ends_at_the_done_mark() -> None:
-    async with asking(ScriptedUpstream([Head(chunked=False), "Hi"])) as model:
+    async with open_upstream(ScriptedUpstream([Head(chunked=False), "Hi"])) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
 async def test_done_mark_without_its_blank_line_ends_the_stream() -> None:
-    async with asking(ScriptedUpstream([Head(chunked=False), "Hi", b"data: [DONE]", CUT])) as model:
+    async with open_upstream(ScriptedUpstream([Head(chunked=False), "Hi", b"data: [DONE]", CUT])) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
 async def test_stream_left_early_releases_its_connection() -> None:
     scripted = ScriptedUpstream(["a", Gate()], ["b"])
-    async with asking(scripted) as model:
-        async with model.stream(ASKED) as batches:
+    async with open_upstream(scripted) as model:
+        async with model.stream(REQUEST) as batches:
             async for _ in batches:
                 break
         assert text_of(await payloads(model)) == "b"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runners.http.raw_server import Behaviour, Heard, saying, serving
+from tests.unit.runners.http.raw_server import Behaviour, ServerConnection, answer_with, run_raw_server
 from tests.unit.runners.upstream.certificates import certified
-from tests.unit.runners.upstream_requests import ASKED, upstream
+from tests.unit.runners.upstream_requests import REQUEST, upstream
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.runners.upstream.upstream import Retries
 
@@ -29,13 +29,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 async def complete(port: int) -> bytes:
     async with upstream(f"https://127.0.0.1:{port}/v1", retries=NEVER) as model:
-        return await model.complete(ASKED)
+        return await model.complete(REQUEST)
 
 
 def noting_protocol(noted: list[str | None]) -> Behaviour:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         noted.append(heard.writer.get_extra_info("ssl_object").selected_alpn_protocol())
-        await saying(OK)(heard)
+        await answer_with(OK)(heard)
 
     return behave
 
@@ -47,11 +47,11 @@ async def test_upstream_with_a_valid_certificate_is_asked_over_http_1(
     protocols: list[str | None] = []
     tls = certified(authority, tmp_path, "IP:127.0.0.1")
     async with (
-        serving(noting_protocol(protocols), tls) as port,
+        run_raw_server(noting_protocol(protocols), tls) as port,
         upstream(f"https://127.0.0.1:{port}/v1", retries=NEVER) as model,
     ):
-        assert await model.complete(ASKED) == ANSWER
-        assert await model.complete(ASKED) == ANSWER
+        assert await model.complete(REQUEST) == ANSWER
+        assert await model.complete(REQUEST) == ANSWER
     assert protocols == ["http/1.1"]
 
 
@@ -59,7 +59,7 @@ async def test_upstream_with_an_unknown_authority_receives_no_request(
     authority: Path, tmp_path: Path
 ) -> None:
     asked: list[str | None] = []
-    async with serving(noting_protocol(asked), certified(authority, tmp_path, "IP:127.0.0.1")) as port:
+    async with run_raw_server(noting_protocol(asked), certified(authority, tmp_path, "IP:127.0.0.1")) as port:
         with pytest.raises(ModelUnavailable, match="secure connection"):
             await complete(port)
     assert asked == []
@@ -70,7 +70,9 @@ async def test_upstream_with_a_certificate_of_another_name_receives_no_request(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
     asked: list[str | None] = []
-    async with serving(noting_protocol(asked), certified(authority, tmp_path, "DNS:elsewhere.test")) as port:
+    async with run_raw_server(
+        noting_protocol(asked), certified(authority, tmp_path, "DNS:elsewhere.test")
+    ) as port:
         with pytest.raises(ModelUnavailable, match="secure connection"):
             await complete(port)
     assert asked == []
@@ -79,11 +81,11 @@ async def test_upstream_with_a_certificate_of_another_name_receives_no_request(
 async def test_upstream_without_tls_receives_only_a_handshake() -> None:
     heard_bytes: list[bytes] = []
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         heard_bytes.append(await heard.reader.read(3))
         await heard.say(OK)
 
-    async with serving(behave) as port:
+    async with run_raw_server(behave) as port:
         with pytest.raises(ModelUnavailable):
             await complete(port)
     assert heard_bytes == [b"\x16\x03\x01"]  # a handshake, and no word of the request
@@ -94,12 +96,12 @@ async def test_answer_cut_within_tls_raises(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(OK[:-3])
         heard.writer.transport.abort()  # without a word of TLS
 
-    async with serving(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
+    async with run_raw_server(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
         with pytest.raises(ModelUnavailable, match="broke before"):
             await complete(port)
 
@@ -110,22 +112,22 @@ async def test_request_cancelled_during_the_tls_handshake_leaves_no_connection_o
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
     is_open: set[int] = set()
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         is_open.add(heard.number)
         try:
-            await saying(OK)(heard)
+            await answer_with(OK)(heard)
         finally:
             is_open.discard(heard.number)
 
-    async with serving(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
+    async with run_raw_server(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
         for steps in range(60):
             async with upstream(f"https://127.0.0.1:{port}/v1", retries=NEVER) as model:
-                leaving = [asyncio.create_task(model.complete(ASKED)) for _ in range(2)]
+                leaving = [asyncio.create_task(model.complete(REQUEST)) for _ in range(2)]
                 for _ in range(steps):
                     await asyncio.sleep(0)
                 for each in leaving:
                     each.cancel()
-                assert await model.complete(ASKED) == ANSWER
+                assert await model.complete(REQUEST) == ANSWER
                 await asyncio.gather(*leaving, return_exceptions=True)
             while is_open:
                 await asyncio.sleep(0)
@@ -135,7 +137,7 @@ CREDENTIALS = b"\r\nProxy-Authorization: Basic " + b64encode(b"ann:s3cret!") + b
 
 
 def noting(noted: list[bytes], answer: bytes) -> Behaviour:
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         while True:
             noted.append(await heard.request())
             await heard.say(answer)
@@ -154,7 +156,7 @@ def tunnelling(noted: list[bytes], port: int) -> Behaviour:
         finally:
             writer.close()
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         noted.append(await heard.request())
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await heard.say(b"HTTP/1.1 200 Connection", b" established\r\nVia: 1.1 here\r", b"\n\r\n")
@@ -170,11 +172,14 @@ async def test_https_upstream_is_reached_through_a_tunnel_of_the_environments_pr
     asked: list[bytes] = []
     opened: list[bytes] = []
     tls = certified(authority, tmp_path, "DNS:model.test")  # a name that only the proxy can resolve
-    async with serving(noting(asked, OK), tls) as port, serving(tunnelling(opened, port)) as proxy:
+    async with (
+        run_raw_server(noting(asked, OK), tls) as port,
+        run_raw_server(tunnelling(opened, port)) as proxy,
+    ):
         monkeypatch.setenv("HTTPS_PROXY", f"http://ann:s3cret%21@127.0.0.1:{proxy}")
         async with upstream(f"https://model.test:{port}/v1", api_key="sk-1", retries=NEVER) as model:
-            assert await model.complete(ASKED) == ANSWER
-            assert await model.complete(ASKED) == ANSWER
+            assert await model.complete(REQUEST) == ANSWER
+            assert await model.complete(REQUEST) == ANSWER
     place = b"model.test:%d" % port
     assert opened == [b"CONNECT " + place + b" HTTP/1.1\r\nHost: " + place + CREDENTIALS + b"\r\n"]
     assert len(asked) == 2
@@ -191,12 +196,12 @@ async def test_certificate_behind_a_proxy_tunnel_is_verified(
     asked: list[bytes] = []
     tls = certified(authority, tmp_path, "DNS:elsewhere.test")
     async with (
-        serving(noting(asked, OK), tls) as port,
-        serving(tunnelling([], port)) as proxy,
+        run_raw_server(noting(asked, OK), tls) as port,
+        run_raw_server(tunnelling([], port)) as proxy,
         upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
     ):
         with pytest.raises(ModelUnavailable, match="secure connection"):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
     assert asked == []
 
 
@@ -204,11 +209,11 @@ async def test_http_upstream_behind_a_proxy_is_requested_in_absolute_form(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[bytes] = []
-    async with serving(noting(asked, OK)) as proxy:
+    async with run_raw_server(noting(asked, OK)) as proxy:
         monkeypatch.setenv("http_proxy", f"http://ann:s3cret%21@127.0.0.1:{proxy}")
         async with upstream("http://model.test:8000/v1", retries=NEVER) as model:
-            assert await model.complete(ASKED) == ANSWER
-            await model.complete(ASKED)
+            assert await model.complete(REQUEST) == ANSWER
+            await model.complete(REQUEST)
     assert len(asked) == 2
     for request in asked:
         assert request.startswith(
@@ -219,11 +224,11 @@ async def test_http_upstream_behind_a_proxy_is_requested_in_absolute_form(
 
 async def test_http_proxy_that_refuses_credentials_is_reported_as_the_proxy() -> None:
     async with (
-        serving(saying(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as proxy,
+        run_raw_server(answer_with(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as proxy,
         upstream("http://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
     ):
         with pytest.raises(ModelUnavailable, match="proxy refused its credentials"):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +248,7 @@ async def test_proxy_that_opens_no_tunnel_receives_no_request(
 ) -> None:
     after: list[bytes] = []
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         rest = b""
         with suppress(ConnectionError):  # the client leaves with the answer half read
@@ -253,13 +258,13 @@ async def test_proxy_that_opens_no_tunnel_receives_no_request(
         after.append(rest)
 
     async with (
-        serving(behave) as proxy,
+        run_raw_server(behave) as proxy,
         upstream(
             "https://model.test/v1", retries=NEVER, proxy=f"http://ann:s3cret@127.0.0.1:{proxy}"
         ) as model,
     ):
         with pytest.raises(kind, match=told) as caught:
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
         while not after:
             await asyncio.sleep(0)
     assert after == [b""]
@@ -267,27 +272,27 @@ async def test_proxy_that_opens_no_tunnel_receives_no_request(
 
 
 async def test_proxy_that_cannot_be_reached_is_reported_as_the_proxy() -> None:
-    async with serving(saying()) as port:
+    async with run_raw_server(answer_with()) as port:
         pass
     async with upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{port}") as model:
         with pytest.raises(ModelUnavailable, match="proxy cannot be reached"):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
 
 
 async def test_cancelled_request_closes_its_proxy_tunnel() -> None:
     is_asked, is_left = asyncio.Event(), asyncio.Event()
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         is_asked.set()
         await heard.is_closed()
         is_left.set()
 
     async with (
-        serving(behave) as proxy,
+        run_raw_server(behave) as proxy,
         upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
     ):
-        asking = asyncio.create_task(model.complete(ASKED))
+        asking = asyncio.create_task(model.complete(REQUEST))
         await is_asked.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):

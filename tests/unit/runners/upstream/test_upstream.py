@@ -13,8 +13,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.unit.runners.conftest import Waits
-from tests.unit.runners.http.raw_server import Behaviour, Heard, saying, saying_once, serving
-from tests.unit.runners.upstream_requests import ASKED, asking, payloads, text_of, upstream
+from tests.unit.runners.http.raw_server import (
+    Behaviour,
+    ServerConnection,
+    answer_once,
+    answer_with,
+    run_raw_server,
+)
+from tests.unit.runners.upstream_requests import REQUEST, open_upstream, payloads, text_of, upstream
 from turnledger import Chat
 from turnledger.errors import (
     InvalidInput,
@@ -101,7 +107,7 @@ async def test_stream_that_fails_at_any_point_leaves_the_history_unchanged(chat:
     fault, shown = STREAMED[point], list[bytes]()
     scripted = ScriptedUpstream(["One."], fault.script(), ["Two."])
     async with (
-        asking(scripted, timeouts=fault.timeouts, retries=NEVER) as model,
+        open_upstream(scripted, timeouts=fault.timeouts, retries=NEVER) as model,
         upstream(scripted.url) as patient,
     ):
         before = await chat.run(ChatRunner(patient, {}), "a")
@@ -123,7 +129,9 @@ async def test_completion_that_fails_at_any_point_leaves_the_history_unchanged(
     chat: Chat, point: str
 ) -> None:
     fault = WHOLE[point]
-    async with asking(ScriptedUpstream(fault.script()), timeouts=fault.timeouts, retries=NEVER) as model:
+    async with open_upstream(
+        ScriptedUpstream(fault.script()), timeouts=fault.timeouts, retries=NEVER
+    ) as model:
         with pytest.raises(fault.error) as caught:
             await chat.run(ChatRunner(model, {}, stream=False), "Hi")
     assert type(caught.value) is fault.error
@@ -135,7 +143,7 @@ async def test_upstream_that_cannot_be_reached_leaves_the_history_unchanged(
     chat: Chat, waits: Waits, stream: bool
 ) -> None:
     scripted = ScriptedUpstream()
-    async with asking(scripted, sleep=waits) as model:
+    async with open_upstream(scripted, sleep=waits) as model:
         await scripted.refuse()
         with pytest.raises(ModelUnavailable, match="cannot be reached"):
             await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
@@ -149,7 +157,7 @@ async def test_answer_streamed_or_not_in_any_split_becomes_the_same_turn(
     chat: Chat, stream: bool, split: int | None
 ) -> None:
     script = ["Hällo ", "wörld", Call("look", '{"at": "Zürich"}'), Call("see", "{}", "call_1", 1)]
-    async with asking(ScriptedUpstream(script, split=split)) as model:
+    async with open_upstream(ScriptedUpstream(script, split=split)) as model:
         turn = await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
     assert turn.text == "Hällo wörld"
     assert [item.fields["arguments"] for item in turn.output[1:]] == ['{"at": "Zürich"}', "{}"]
@@ -158,7 +166,7 @@ async def test_answer_streamed_or_not_in_any_split_becomes_the_same_turn(
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_refusal_of_the_model_is_stored_as_a_turn(chat: Chat, stream: bool) -> None:
-    async with asking(ScriptedUpstream([Refusal("No.")])) as model:
+    async with open_upstream(ScriptedUpstream([Refusal("No.")])) as model:
         turn = await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
     assert turn.output[0].fields["content"] == [{"type": "refusal", "refusal": "No."}]
 
@@ -166,15 +174,15 @@ async def test_refusal_of_the_model_is_stored_as_a_turn(chat: Chat, stream: bool
 async def test_unknown_fields_are_passed_on_in_requests_and_answers() -> None:
     odd = b'{"x_new": {"a": 1},  "choices": []}'
     scripted = ScriptedUpstream([Data(odd)], [Data(odd)])
-    async with asking(scripted) as model:
+    async with open_upstream(scripted) as model:
         assert odd in await payloads(model)
-        assert await model.complete(ASKED) == odd
+        assert await model.complete(REQUEST) == odd
     assert [request.body["x_unknown"] for request in scripted.received] == [[1], [1]]
     assert [request.body["stream"] for request in scripted.received] == [True, False]
 
 
 async def test_usage_is_stored_only_when_requested(chat: Chat) -> None:
-    async with asking(ScriptedUpstream(["Hi"], ["Hi"])) as model:
+    async with open_upstream(ScriptedUpstream(["Hi"], ["Hi"])) as model:
         turn = await chat.run(ChatRunner(model, {}, stream_options={"include_usage": True}), "Hi")
         assert turn.details["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
         assert "usage" not in (await chat.run(ChatRunner(model, {}), "Hi")).details
@@ -183,7 +191,7 @@ async def test_usage_is_stored_only_when_requested(chat: Chat) -> None:
 @pytest.mark.parametrize("api_key", [None, "sk-secret"])
 async def test_upstream_sends_the_given_api_key_and_hides_it_in_its_repr(api_key: str | None) -> None:
     scripted = ScriptedUpstream(["Hi"])
-    async with asking(scripted, api_key=api_key) as model:
+    async with open_upstream(scripted, api_key=api_key) as model:
         await payloads(model)
         assert "sk-secret" not in repr(model)
     expected = f"Bearer {api_key}" if api_key else None
@@ -193,7 +201,7 @@ async def test_upstream_sends_the_given_api_key_and_hides_it_in_its_repr(api_key
 
 async def test_upstream_does_not_send_cookies_back() -> None:
     scripted = ScriptedUpstream([Status(400, headers={"Set-Cookie": "a=b"})], ["Hi"])
-    async with asking(scripted) as model:
+    async with open_upstream(scripted) as model:
         with pytest.raises(ModelRefused):
             await payloads(model)
         await payloads(model)
@@ -202,7 +210,7 @@ async def test_upstream_does_not_send_cookies_back() -> None:
 
 async def test_request_without_an_answer_is_retried_with_growing_waits(waits: Waits) -> None:
     scripted = ScriptedUpstream([Status(503)], [CUT], ["Hi"])
-    async with asking(scripted, sleep=waits, chance=lambda: 1.0) as model:
+    async with open_upstream(scripted, sleep=waits, chance=lambda: 1.0) as model:
         assert text_of(await payloads(model)) == "Hi"
     assert waits == [0.25, 0.5]
     assert len({str(request.body) for request in scripted.received}) == 1
@@ -214,16 +222,16 @@ async def test_retry_reaches_a_server_that_listens_again(chat: Chat) -> None:
     async def come_back(_: float) -> None:
         await scripted.listen()
 
-    async with asking(scripted, sleep=come_back) as model:
+    async with open_upstream(scripted, sleep=come_back) as model:
         await scripted.refuse()
         assert (await chat.run(ChatRunner(model, {}), "Hi")).text == "Hi"
 
 
 async def test_retries_stop_at_their_limit(waits: Waits) -> None:
     scripted = ScriptedUpstream(otherwise=[Status(502)])
-    async with asking(scripted, sleep=waits, retries=Retries(limit=3)) as model:
+    async with open_upstream(scripted, sleep=waits, retries=Retries(limit=3)) as model:
         with pytest.raises(ModelUnavailable, match="status 502"):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
     assert (len(scripted.received), len(waits)) == (4, 3)
 
 
@@ -243,7 +251,7 @@ async def test_answered_or_begun_request_is_not_retried(
     script: Callable[[], list[Step]], waits: Waits
 ) -> None:
     scripted = ScriptedUpstream(script(), ["not asked for"])
-    async with asking(scripted, sleep=waits) as model:
+    async with open_upstream(scripted, sleep=waits) as model:
         with pytest.raises(ModelError):
             await payloads(model)
     assert (len(scripted.received), waits) == (1, [])
@@ -253,13 +261,15 @@ async def test_retry_waits_as_long_as_the_upstream_requests(waits: Waits) -> Non
     scripted = ScriptedUpstream(
         [Status(429, headers={"retry-after": "1.5"})], [Status(429, headers={"retry-after-ms": "30"})], ["Hi"]
     )
-    async with asking(scripted, sleep=waits) as model:
+    async with open_upstream(scripted, sleep=waits) as model:
         await payloads(model)
     assert waits == [1.5, 0.03]
 
 
 async def test_retry_after_beyond_the_limit_is_raised_with_the_refusal(waits: Waits) -> None:
-    async with asking(ScriptedUpstream([Status(429, headers={"retry-after": "60"})]), sleep=waits) as model:
+    async with open_upstream(
+        ScriptedUpstream([Status(429, headers={"retry-after": "60"})]), sleep=waits
+    ) as model:
         with pytest.raises(ModelRefused) as caught:
             await payloads(model)
     assert (caught.value.status, caught.value.retry_after) == (429, 60.0)
@@ -268,14 +278,14 @@ async def test_retry_after_beyond_the_limit_is_raised_with_the_refusal(waits: Wa
 
 async def test_refusal_about_the_api_key_does_not_repeat_the_upstreams_message() -> None:
     body = b'{"error": {"message": "Incorrect API key: sk-secret"}}'
-    async with asking(ScriptedUpstream([Status(401, body)])) as model:
+    async with open_upstream(ScriptedUpstream([Status(401, body)])) as model:
         with pytest.raises(ModelUnavailable) as caught:
             await payloads(model)
     assert "sk-secret" not in str(caught.value)
 
 
 async def test_connect_beyond_its_timeout_is_retried_and_raises_model_timeout(waits: Waits) -> None:
-    async with asking(ScriptedUpstream(), timeouts=Timeouts(connect=1e-9), sleep=waits) as model:
+    async with open_upstream(ScriptedUpstream(), timeouts=Timeouts(connect=1e-9), sleep=waits) as model:
         with pytest.raises(ModelTimeout, match="reached in time"):
             await payloads(model)
     assert len(waits) == 2
@@ -283,19 +293,19 @@ async def test_connect_beyond_its_timeout_is_retried_and_raises_model_timeout(wa
 
 async def test_total_timeout_ends_a_stalled_stream() -> None:
     gate = Gate()
-    async with asking(ScriptedUpstream(["Hel", gate]), timeouts=Timeouts(total=0.05)) as model:
+    async with open_upstream(ScriptedUpstream(["Hel", gate]), timeouts=Timeouts(total=0.05)) as model:
         with pytest.raises(ModelTimeout):
             await payloads(model)
 
 
 async def test_upstream_without_timeouts_streams_an_answer() -> None:
     timeouts = Timeouts(None, None, None, None)
-    async with asking(ScriptedUpstream(["Hi"]), timeouts=timeouts) as model:
+    async with open_upstream(ScriptedUpstream(["Hi"]), timeouts=timeouts) as model:
         assert text_of(await payloads(model)) == "Hi"
 
 
 async def test_upstream_lists_its_models() -> None:
-    async with asking(ScriptedUpstream()) as model:
+    async with open_upstream(ScriptedUpstream()) as model:
         assert [each["id"] for each in await model.models()] == ["scripted"]
 
 
@@ -308,7 +318,7 @@ async def test_query_of_the_upstream_url_is_sent_with_requests() -> None:
 
 @pytest.mark.parametrize("asked_before", [True, False])
 async def test_closed_upstream_raises_model_unavailable(asked_before: bool) -> None:
-    async with asking(ScriptedUpstream(["Hi"])) as model:
+    async with open_upstream(ScriptedUpstream(["Hi"])) as model:
         if asked_before:
             await payloads(model)
         await model.close()
@@ -323,7 +333,7 @@ async def test_stale_connection_closed_by_the_server_is_replaced_without_countin
     """Its server closed it while we wrote: that is no failed try."""
     monkeypatch.setattr(connection, "STALE_AFTER", idle)
     scripted = ScriptedUpstream(["One"], [CUT], ["Two"], [CUT], [CUT], ["not asked for"])
-    async with asking(scripted, retries=NEVER) as model:
+    async with open_upstream(scripted, retries=NEVER) as model:
         await payloads(model)
         if idle:  # it was just used
             with pytest.raises(ModelUnavailable, match="broke"):
@@ -340,7 +350,7 @@ async def test_stale_connection_closed_by_the_server_is_replaced_without_countin
 async def test_error_answer_on_a_stale_connection_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "STALE_AFTER", 0.0)
     scripted = ScriptedUpstream(["One"], [Status(503)], ["not asked for"])
-    async with asking(scripted, retries=NEVER) as model:
+    async with open_upstream(scripted, retries=NEVER) as model:
         await payloads(model)
         with pytest.raises(ModelUnavailable, match="503"):
             await payloads(model)
@@ -353,8 +363,8 @@ async def test_cancelled_request_releases_its_connection(
     stream: bool, script: Callable[[Gate], Sequence[Step]]
 ) -> None:
     gate = Gate()
-    async with asking(ScriptedUpstream(script(gate))) as model:
-        asked = asyncio.ensure_future(payloads(model) if stream else model.complete(ASKED))
+    async with open_upstream(ScriptedUpstream(script(gate))) as model:
+        asked = asyncio.ensure_future(payloads(model) if stream else model.complete(REQUEST))
         await gate.arrived()
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -368,7 +378,7 @@ async def test_cancelled_request_releases_its_connection(
 async def test_upstream_opens_at_most_the_configured_connections() -> None:
     gates = [Gate() for _ in range(6)]
     scripted = ScriptedUpstream(*([gate, "Hi"] for gate in gates))
-    async with asking(scripted, connections=2) as model:
+    async with open_upstream(scripted, connections=2) as model:
         asked = [asyncio.create_task(payloads(model)) for _ in gates]
         await gates[0].arrived()
         await gates[1].arrived()
@@ -471,24 +481,24 @@ def in_memory(most: int) -> Iterator[None]:
 async def test_gzip_completion_is_decoded_and_its_connection_reused() -> None:
     counted: list[int] = []
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         counted.append(heard.number)
-        await saying(whole(gzip.compress(b'{"choices": []}')))(heard)
+        await answer_with(whole(gzip.compress(b'{"choices": []}')))(heard)
 
-    async with serving(behave) as port, upstream(f"http://127.0.0.1:{port}") as model:
+    async with run_raw_server(behave) as port, upstream(f"http://127.0.0.1:{port}") as model:
         for _ in range(2):
-            assert await model.complete(ASKED) == b'{"choices": []}'
+            assert await model.complete(REQUEST) == b'{"choices": []}'
     assert counted == [0]
 
 
 async def test_gzip_error_body_is_decoded() -> None:
     body = gzip.compress(b'{"error": {"message": "No."}}')
     async with (
-        serving(saying(whole(body, b"400 Bad"))) as port,
+        run_raw_server(answer_with(whole(body, b"400 Bad"))) as port,
         upstream(f"http://127.0.0.1:{port}") as model,
     ):
         with pytest.raises(ModelRefused) as caught:
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
     assert caught.value.error == {"message": "No."}
 
 
@@ -496,7 +506,7 @@ async def test_gzip_stream_in_pieces_of_one_byte_yields_the_same_payloads() -> N
     packed = streamed()
     pieces = [chunk(packed[at : at + 1]) for at in range(len(packed))]
     async with (
-        serving(saying(CHUNKED, *pieces, b"0\r\n\r\n")) as port,
+        run_raw_server(answer_with(CHUNKED, *pieces, b"0\r\n\r\n")) as port,
         upstream(f"http://127.0.0.1:{port}") as model,
     ):
         assert await payloads(model) == SAID
@@ -510,16 +520,16 @@ async def test_gzip_stream_yields_an_event_before_the_next_one_arrives() -> None
         for each in (b"1", b"[DONE]")
     )
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(CHUNKED, chunk(first))
         await goes_on.wait()
         await heard.say(chunk(rest + packer.flush()), b"0\r\n\r\n")
 
     async with (
-        serving(behave) as port,
+        run_raw_server(behave) as port,
         upstream(f"http://127.0.0.1:{port}") as model,
-        model.stream(ASKED) as batches,
+        model.stream(REQUEST) as batches,
     ):
         assert await anext(aiter(batches)) == [b"1"]
         goes_on.set()
@@ -535,25 +545,25 @@ async def test_gzip_stream_cut_anywhere_raises(is_marked: bool) -> None:
         piece = packed[: next(ends)]
         return CHUNKED + chunk(piece) + b"0\r\n\r\n" if is_marked else HEAD + b"\r\n" + piece
 
-    async def behave(heard: Heard) -> None:
+    async def behave(heard: ServerConnection) -> None:
         await heard.request()
         await heard.say(cut())
 
     async with (
-        serving(behave) as port,
+        run_raw_server(behave) as port,
         upstream(f"http://127.0.0.1:{port}", retries=NEVER, reuse=False) as model,
     ):
         for _ in packed:
             told: list[bytes] = []
             with pytest.raises((ModelUnavailable, MalformedAnswer)):
-                async with model.stream(ASKED) as batches:
+                async with model.stream(REQUEST) as batches:
                     async for batch in batches:
                         told += batch
             assert told == SAID[: len(told)]
 
 
 def answering(body: bytes) -> Behaviour:
-    return saying_once(CHUNKED, chunk(body), b"0\r\n\r\n")
+    return answer_once(CHUNKED, chunk(body), b"0\r\n\r\n")
 
 
 async def test_gzip_completion_that_decodes_to_gigabytes_is_malformed_in_bounded_memory(
@@ -561,9 +571,9 @@ async def test_gzip_completion_that_decodes_to_gigabytes_is_malformed_in_bounded
 ) -> None:
     monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 1024 * 1024)
     body = bomb(b'"')
-    async with serving(answering(body)) as port, upstream(f"http://127.0.0.1:{port}") as model:
+    async with run_raw_server(answering(body)) as port, upstream(f"http://127.0.0.1:{port}") as model:
         with in_memory(8 * 1024 * 1024), pytest.raises(MalformedAnswer, match="more than 1048576 bytes"):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)
 
 
 async def test_gzip_stream_that_decodes_to_gigabytes_is_malformed_without_blocking_the_loop() -> None:
@@ -576,7 +586,7 @@ async def test_gzip_stream_that_decodes_to_gigabytes_is_malformed_without_blocki
             await asyncio.sleep(0)
 
     body = bomb(b": ping\n\n" * 1000 + b"data: ")
-    async with serving(answering(body)) as port, upstream(f"http://127.0.0.1:{port}") as model:
+    async with run_raw_server(answering(body)) as port, upstream(f"http://127.0.0.1:{port}") as model:
         counting = asyncio.create_task(count())
         with in_memory(40 * 1024 * 1024), pytest.raises(MalformedAnswer, match="more than 16777216 bytes"):
             await payloads(model)
@@ -585,6 +595,9 @@ async def test_gzip_stream_that_decodes_to_gigabytes_is_malformed_without_blocki
 
 
 async def test_gzip_completion_with_invalid_bytes_is_malformed() -> None:
-    async with serving(saying(whole(b"{}"))) as port, upstream(f"http://127.0.0.1:{port}") as model:
+    async with (
+        run_raw_server(answer_with(whole(b"{}"))) as port,
+        upstream(f"http://127.0.0.1:{port}") as model,
+    ):
         with pytest.raises(MalformedAnswer, match="not the gzip"):
-            await model.complete(ASKED)
+            await model.complete(REQUEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask, echo, serving
+from tests.unit.server.asgi import HOST, JSON, Reply, ask, echo, run_app
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.settings import Settings
 
@@ -15,7 +15,7 @@ OWN = (b"origin", b"http://localhost:8383")
 
 async def reply_to(*headers: tuple[bytes, bytes], settings: Settings | None = None, **asked: object) -> Reply:
     settings = settings or Settings()
-    async with serving(settings, echo(settings)) as app:
+    async with run_app(settings, echo(settings)) as app:
         return await ask(app, headers=headers, **asked)  # type: ignore[arg-type]
 
 

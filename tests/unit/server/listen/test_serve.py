@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.server.asgi import serving
+from tests.unit.server.asgi import run_app
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
@@ -25,7 +25,7 @@ STREAMING = "tests.unit.server.streaming_server"
 STRAINED = "tests.unit.server.strained_server"
 
 
-def open_app(server: ServerProcess, path: str) -> socket.socket:
+def open_stream(server: ServerProcess, path: str) -> socket.socket:
     """A connection on which a stream has begun."""
     connection = server.connect()
     connection.sendall(request(path))
@@ -37,7 +37,7 @@ def open_app(server: ServerProcess, path: str) -> socket.socket:
 def test_shutdown_lets_open_requests_complete_within_the_grace_period(told: signal.Signals) -> None:
     with started(STREAMING, "600") as server, server.connect() as idle, server.connect() as half:
         half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")  # neither holds it up
-        with open_app(server, "/until-told") as connection:
+        with open_stream(server, "/until-told") as connection:
             server.process.send_signal(told)
             assert " last words\r\n0\r\n\r\n" in rest_of(connection)
         out, log = server.process.communicate(timeout=60)
@@ -47,7 +47,7 @@ def test_shutdown_lets_open_requests_complete_within_the_grace_period(told: sign
 
 
 def test_shutdown_cancels_an_open_stream_after_the_grace_period() -> None:
-    with started(STREAMING, "0") as server, open_app(server, "/for-ever") as connection:
+    with started(STREAMING, "0") as server, open_stream(server, "/for-ever") as connection:
         server.process.send_signal(signal.SIGTERM)
         assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
         out, log = server.process.communicate(timeout=60)
@@ -90,7 +90,7 @@ async def test_turn_that_outlasts_the_grace_period_fails_with_shutting_down(tmp_
 
 
 def test_second_signal_ends_the_server_immediately() -> None:
-    with started(STREAMING, "600") as server, open_app(server, "/for-ever") as connection:
+    with started(STREAMING, "600") as server, open_stream(server, "/for-ever") as connection:
         server.process.send_signal(signal.SIGINT)
         server.wait_for('"shutting_down"')
         server.process.send_signal(signal.SIGINT)
@@ -162,7 +162,7 @@ async def test_retiring_server_answers_once_more_per_connection_and_accepts_no_n
     monkeypatch.setattr(serve, "LINGER_TIME", 3600)
     with bind(Settings(port=0)) as listener:
         address = listener.getsockname()
-        async with serving() as app:
+        async with run_app() as app:
             ready = asyncio.Event()
             server = serve.Server(app, ready.set)
             running = asyncio.create_task(server.serve_at(listener))

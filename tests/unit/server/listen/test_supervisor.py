@@ -106,7 +106,7 @@ async def test_dead_or_stalled_worker_is_replaced_and_its_metrics_are_kept(
         await server.event("worker_started", after=seen)
         assert len(server.pids()) == 2
         server.signal(signal.SIGTERM)
-        assert await server.all_ended() == 0
+        assert await server.wait_ended() == 0
         assert server.other_lines == []
 
 

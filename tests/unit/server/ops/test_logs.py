@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.server.asgi import HOST, ask, breaks, endpoint, serving
+from tests.unit.server.asgi import HOST, ask, breaks, endpoint, run_app
 from tests.unit.server.logging_state import kept_logging
 from turnledger.server.ops.logs import configure, log, log_unexpected
 
@@ -33,7 +33,7 @@ async def test_log_has_one_line_per_request_with_its_ids_and_no_secret() -> None
 
     stream = io.StringIO()
     configure("json", "info", stream)
-    async with serving(None, endpoint("/turn", turn)) as app:
+    async with run_app(None, endpoint("/turn", turn)) as app:
         await ask(
             app, "/turn", headers=(HOST, (b"x-request-id", b"r1"), (b"authorization", b"Bearer secret"))
         )
@@ -69,7 +69,7 @@ def test_log_lines_of_several_workers_carry_the_worker_number() -> None:
 async def test_log_escapes_control_characters(format: str) -> None:
     stream = io.StringIO()
     configure(format, "info", stream)
-    async with serving() as app:
+    async with run_app() as app:
         await ask(app, '/\x1b[2J\n{"event": "forged"}\x9b\u202e')
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue()[:-1].isprintable()
@@ -79,7 +79,7 @@ async def test_log_escapes_control_characters(format: str) -> None:
 async def test_log_of_an_exception_has_its_frames_but_not_its_message() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
-    async with serving(None, endpoint("/breaks", breaks)) as app:
+    async with run_app(None, endpoint("/breaks", breaks)) as app:
         await ask(app, "/breaks")
     problem = lines_of(stream)[0]
     assert (problem["event"], problem["level"], problem["exception"]) == (
@@ -141,7 +141,7 @@ def test_console_log_shows_time_request_and_remaining_fields_on_one_line(stream:
 
 
 async def test_unconfigured_log_writes_no_output(capfd: pytest.CaptureFixture[str]) -> None:
-    async with serving(None, endpoint("/breaks", breaks)) as app:
+    async with run_app(None, endpoint("/breaks", breaks)) as app:
         await ask(app, "/breaks")
     assert capfd.readouterr() == ("", "")
 
@@ -152,7 +152,7 @@ async def test_embedding_program_receives_log_records_through_its_own_handlers()
     handler.emit = records.append  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
     logging.getLogger("turnledger").setLevel("INFO")
-    async with serving() as app:
+    async with run_app() as app:
         await ask(app, headers=(HOST, (b"x-request-id", b"r1")))
     (record,) = records
     assert (record.name, record.levelname, record.getMessage()) == ("turnledger.server", "INFO", "request")
@@ -175,7 +175,7 @@ async def test_log_redacts_secrets_in_paths(prefix: str) -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     token = prefix + "aB3" * 13
-    async with serving() as app:
+    async with run_app() as app:
         await ask(app, f"/api/{token}/x")
     logging.getLogger("uvicorn.error").warning("Odd: %s", token)
     request, warned = lines_of(stream)
@@ -188,7 +188,7 @@ async def test_log_records_for_an_embedding_program_have_tokens_redacted() -> No
     handler.emit = records.append  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
     logging.getLogger("turnledger").setLevel("INFO")
-    async with serving() as app:
+    async with run_app() as app:
         await ask(app, "/api/tlt_" + "aB3" * 13)
     assert records[0].__dict__["path"] == "/api/tlt_…"
 

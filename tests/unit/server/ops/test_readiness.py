@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.server.asgi import ask, serving
+from tests.unit.server.asgi import ask, run_app
 from tests.unit.server.logging_state import kept_logging
 from turnledger import Ledger
 from turnledger.engine.lane.lease import renew
@@ -219,7 +219,7 @@ def test_metrics_files_are_fully_allocated_on_disk(tmp_path: Path) -> None:
 
 
 async def test_healthz_and_readyz_report_a_working_server() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         assert (await ask(app, "/healthz")).json == {"status": "ok"}
         reply = await ask(app, "/readyz")
         assert (reply.status, reply.json) == (200, {"status": "ready"})
@@ -241,7 +241,7 @@ async def test_readyz_reports_a_failing_store_without_its_path(monkeypatch: pyte
 
 
 async def test_readyz_reports_a_server_that_is_shutting_down() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         app.service.shutting_down.set()
         reply = await ask(app, "/readyz")
         assert (reply.status, reply.json["status"]) == (503, "shutting_down")
@@ -250,7 +250,7 @@ async def test_readyz_reports_a_server_that_is_shutting_down() -> None:
 
 
 async def test_metrics_endpoint_returns_text() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         await ask(app, "/nothing")
         reply = await ask(app, "/metrics")
         assert (reply.header(b"content-type") or b"").startswith(b"text/plain")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, ask, echo, serving
+from tests.unit.server.asgi import HOST, JSON, ask, echo, run_app
 from turnledger import Ledger
 from turnledger.errors import InvalidInput
 from turnledger.model.codec import MOST_VALUES
@@ -128,14 +128,14 @@ def length(count: int) -> tuple[bytes, bytes]:
 
 
 async def test_body_may_arrive_in_any_number_of_parts() -> None:
-    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
+    async with run_app(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         for parts in ([b"0123456789"], [b"01", b"", b"23456789"], [b"0123456789", b""]):
             reply = await ask(app, "/echo", method="POST", headers=(HOST, JSON, CHUNKED), parts=parts)
             assert (reply.status, reply.body) == (200, b"0123456789")
 
 
 async def test_body_with_a_declared_length_above_the_limit_is_refused_unread() -> None:
-    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
+    async with run_app(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         for announced in (11, 10**30):
             headers = (HOST, JSON, length(announced))
             reply = await ask(app, "/echo", method="POST", headers=headers, parts=[b"{}"])
@@ -144,7 +144,7 @@ async def test_body_with_a_declared_length_above_the_limit_is_refused_unread() -
 
 
 async def test_body_that_exceeds_the_limit_while_read_is_refused() -> None:
-    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
+    async with run_app(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         for headers in ((HOST, JSON, CHUNKED), (HOST, JSON, length(3))):
             parts = [b"01234567", b"89x", b"more"]
             reply = await ask(app, "/echo", method="POST", headers=headers, parts=parts)
@@ -153,14 +153,14 @@ async def test_body_that_exceeds_the_limit_while_read_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [b"-1", b"1e3", b"x", b"", b"1, 1"])
 async def test_content_length_that_is_not_a_number_is_refused(value: bytes) -> None:
-    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
+    async with run_app(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         headers = (HOST, JSON, (b"content-length", value))
         reply = await ask(app, "/echo", method="POST", headers=headers)
         assert (reply.status, reply.code) == (400, "bad_content_length")
 
 
 async def test_client_that_disconnects_while_sending_is_counted_as_499() -> None:
-    async with serving(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
+    async with run_app(SMALL_BODY_BYTES, echo(SMALL_BODY_BYTES)) as app:
         headers = (HOST, JSON, CHUNKED)
         reply = await ask(app, "/echo", method="POST", headers=headers, parts=[b"0"], leaves=True)
         assert (reply.status, reply.body) == (0, b"")
@@ -255,6 +255,6 @@ def test_body_with_too_many_values_is_refused_before_any_is_built(template: str,
 )
 async def test_turn_with_too_many_values_is_answered_413(path: str, body: str) -> None:
     parts = ((body % ",".join(['""'] * (MOST_VALUES + 1))).encode(),)
-    async with serving() as app:
+    async with run_app() as app:
         reply = await ask(app, path, method="POST", headers=(HOST, JSON), parts=parts)
     assert (reply.status, reply.code) == (413, "too_many_values")

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask, serving
+from tests.unit.server.asgi import HOST, JSON, Reply, ask, run_app
 from turnledger import Chat, Ledger
 from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Conversation
@@ -368,7 +368,7 @@ async def restore(app: App, chat: Chat) -> Reply:
 
 
 async def test_a_deleted_chat_is_gone_until_it_is_restored() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         chat = await made(app, "k")
         before = (await ask(app, f"/api/chats/{chat.id}")).json
         first = await delete(app, chat)
@@ -385,7 +385,7 @@ async def test_a_deleted_chat_is_gone_until_it_is_restored() -> None:
 
 
 async def test_restored_chat_whose_key_was_reused_reports_its_former_key() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         chat = await made(app, "k")
         await delete(app, chat)
         await made(app, "k")
@@ -394,7 +394,7 @@ async def test_restored_chat_whose_key_was_reused_reports_its_former_key() -> No
 
 
 async def test_purged_chat_cannot_be_restored() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         chat = await made(app)
         await delete(app, chat)
         purged = await delete(app, chat, "purge=true")
@@ -406,7 +406,7 @@ async def test_purged_chat_cannot_be_restored() -> None:
 
 
 async def test_purge_parameter_that_is_not_a_boolean_is_refused() -> None:
-    async with serving() as app:
+    async with run_app() as app:
         chat = await made(app)
         assert (await delete(app, chat, "purge=1")).status == 400
         assert (await ask(app, f"/api/chats/{chat.id}")).status == 200

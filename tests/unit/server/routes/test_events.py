@@ -88,7 +88,7 @@ async def say(ledger: Ledger, text: str, owner: str = OWNER) -> Any:
     return turn
 
 
-async def open_app(app: App, id: str) -> str | None:
+async def unseal(app: App, id: str) -> str | None:
     """The position that is sealed in an id."""
     return (await app.service.cursor_seal.get()).unseal(events.POSITION, id)
 
@@ -102,7 +102,7 @@ async def test_event_stream_sends_each_change_with_id_and_type() -> None:
         made = await stream.next()
         assert made["event"] == made["data"]["type"] == "chat.created"
         assert (made["data"]["chat"], made["data"]["scope"]) == (chat.id, "shop")
-        assert await open_app(app, made["id"]) == await ledger.position() != await open_app(app, start["id"])
+        assert await unseal(app, made["id"]) == await ledger.position() != await unseal(app, start["id"])
         await chat.update(title="Orders", metadata={"a": "b"})
         renamed = (await stream.next())["data"]
         assert (renamed["title"], renamed["metadata"], renamed["revision"]) == ("Orders", {"a": "b"}, 2)
@@ -134,7 +134,7 @@ async def test_event_stream_resumed_without_news_sends_a_comment_immediately() -
         stream = Stream(app, (b"last-event-id", last.encode()))
         told = await stream.next()
         assert (stream.status, "data" in told) == (200, False)
-        assert await open_app(app, told["id"]) == position
+        assert await unseal(app, told["id"]) == position
         await stream.leave()
 
 
@@ -144,7 +144,7 @@ async def test_event_stream_with_an_unknown_last_event_id_reports_a_gap(unknown:
         await say(ledger, "Hello")
         stream = Stream(app, (b"last-event-id", unknown))
         gap = await stream.next()
-        assert (gap["event"], await open_app(app, gap["id"])) == ("gap", await ledger.position())
+        assert (gap["event"], await unseal(app, gap["id"])) == ("gap", await ledger.position())
         await stream.leave()
 
 
@@ -156,10 +156,10 @@ async def test_event_ids_do_not_reveal_the_activity_of_others() -> None:
             told.append((await stream.next())["id"])
             await stream.leave()
         assert told[0] != told[1]
-        assert await open_app(app, told[0]) == await open_app(app, told[1])
+        assert await unseal(app, told[0]) == await unseal(app, told[1])
         await say(ledger, "Hello", owner="somebody else")
         listed = (await ask(app, "/api/chats", headers=[HOST])).json["as_of"]
-        assert await open_app(app, listed) == await ledger.position()
+        assert await unseal(app, listed) == await ledger.position()
         assert {len(each) for each in (*told, listed)} == {56}
         assert str(await ledger.position()) not in listed
 
@@ -173,7 +173,7 @@ async def test_event_stream_heartbeat_carries_an_id_to_resume_from(monkeypatch: 
         await say(ledger, "Hello", owner="somebody else")
         position = await ledger.position()
         async with asyncio.timeout(10):
-            while await open_app(app, (await stream.next())["id"]) != position:
+            while await unseal(app, (await stream.next())["id"]) != position:
                 pass
         await stream.leave()
 

@@ -223,10 +223,10 @@ async def test_token_revoked_during_a_branch_operation_ends_it(monkeypatch: pyte
         chat, _ = await chat_of(place)
         token, text = await Host(place.ledger).tokens.create(owner="local", scopes=tuple(TokenScope))
         bearer = {"Authorization": f"Bearer {text}"}
-        open_app = Chats.conversation
+        open_chat = Chats.conversation
 
         async def opened_late(chats: Chats, id: str) -> Any:
-            found = await open_app(chats, id)
+            found = await open_chat(chats, id)
             await Host(place.ledger).tokens.revoke(token.id)
             return found
 
@@ -234,7 +234,7 @@ async def test_token_revoked_during_a_branch_operation_ends_it(monkeypatch: pyte
         for path in ("undo", "fork"):
             reply = await place.post(f"/api/chats/{chat}/{path}", {}, bearer)
             assert reply.status == 401, reply.body
-        found = await open_app(place.ledger, chat)
+        found = await open_chat(place.ledger, chat)
         assert len(await found.turns()) == 3
         assert len((await place.ledger.list()).chats) == 1
 

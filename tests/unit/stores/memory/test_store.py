@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.engine.check.test_check import raw_id
-from tests.unit.engine.populated_store import Lived, live_in
+from tests.unit.engine.populated_store import PopulatedStore, populate
 from tests.unit.engine.stage import HandClock, drive
 from tests.unit.model.shapes import EXAMPLES, assistant, repeatable, some_id, user
 from turnledger import Ledger
@@ -506,8 +506,8 @@ def rows() -> Database:
 
 
 @pytest.fixture
-async def lived(rows: Database) -> AsyncIterator[Lived]:
-    lived = await live_in(MemoryStore(rows))
+async def lived(rows: Database) -> AsyncIterator[PopulatedStore]:
+    lived = await populate(MemoryStore(rows))
     yield lived
     await lived.ledger.close()
 
@@ -597,7 +597,7 @@ def count_for_nobody(rows: Database) -> None:
     ],
 )
 async def test_check_reports_each_disagreement_between_rows(
-    lived: Lived, rows: Database, damage: Callable[[Database], None], said: str
+    lived: PopulatedStore, rows: Database, damage: Callable[[Database], None], said: str
 ) -> None:
     assert await lived.ledger.check() == []
     damage(rows)
@@ -606,14 +606,14 @@ async def test_check_reports_each_disagreement_between_rows(
     assert said in finding.message
 
 
-async def test_check_reports_a_line_with_a_missing_turn(lived: Lived, rows: Database) -> None:
+async def test_check_reports_a_line_with_a_missing_turn(lived: PopulatedStore, rows: Database) -> None:
     turn = last_turn(rows)
     del rows.turns[turn.id]
     [told] = await MemoryTables(rows).inconsistencies(9)
     assert f"is {turn.id}, which is not there" in told
 
 
-async def test_check_reports_disagreements_up_to_its_limit(lived: Lived, rows: Database) -> None:
+async def test_check_reports_disagreements_up_to_its_limit(lived: PopulatedStore, rows: Database) -> None:
     for number in range(5):
         rows.journals[TurnId("turn_" + raw_id(number))] = {}
     assert len(await MemoryTables(rows).inconsistencies(3)) == 3

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.engine.populated_store import live_in, say
+from tests.unit.engine.populated_store import populate, say
 from tests.unit.stores.sqlite.operations import migrate_further
 from turnledger import Ledger
 from turnledger.engine.check.check import CheckRequest, check
@@ -44,7 +44,7 @@ async def findings(path: Path) -> list[str]:
 
 
 async def test_backup_of_a_store_is_complete_and_passes_the_check(path: Path, tmp_path: Path) -> None:
-    lived = await live_in(await SqliteStore.open(path))
+    lived = await populate(await SqliteStore.open(path))
     copy = tmp_path / "copy.db"
     seen: list[tuple[int, int]] = []
     await Ledger.backup(f"sqlite:///{path}", copy, progress=lambda *at: seen.append(at))
@@ -174,7 +174,7 @@ def only_file_in(folder: Path) -> Path:
 
 @pytest.fixture
 async def lived_in(path: Path) -> Path:
-    await (await live_in(await SqliteStore.open(path))).ledger.close()
+    await (await populate(await SqliteStore.open(path))).ledger.close()
     return path
 
 

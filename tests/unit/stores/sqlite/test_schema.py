@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.engine.populated_store import live_in, say
+from tests.unit.engine.populated_store import populate, say
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger
 from turnledger.hosting import Host
@@ -118,7 +118,7 @@ async def test_migration_from_version_8_with_rows_in_every_table_passes_the_chec
 ) -> None:
     """The rows are those that this version writes, as far as version 8 had columns for them."""
     made, old = tmp_path / "made.db", tmp_path / "old.db"
-    lived = await live_in(await SqliteStore.open(made))
+    lived = await populate(await SqliteStore.open(made))
     chats = [lived.plain, lived.edited, lived.forked, lived.settled, lived.kept]
     told = [(str(chat.id), [turn.body for turn in await chat.turns()]) for chat in chats]
     owner = lived.plain.owner

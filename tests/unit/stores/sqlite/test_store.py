@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.unit.engine.populated_store import live_in, say
+from tests.unit.engine.populated_store import populate, say
 from tests.unit.stores.sqlite.conftest import Neighbour, wait_until_ready
 from tests.unit.stores.sqlite.operations import (
     add_claim_then_refuse,
@@ -357,7 +357,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 async def test_visit_leaves_the_store_unchanged(path: Path) -> None:
-    await (await live_in(await SqliteStore.open(path))).ledger.close()
+    await (await populate(await SqliteStore.open(path))).ledger.close()
     before = contents(path)
     assert list(before) == [path.name]
     assert await look(path) == 8
@@ -366,7 +366,7 @@ async def test_visit_leaves_the_store_unchanged(path: Path) -> None:
 
 
 async def test_visit_reads_and_keeps_the_log_of_a_dead_process(path: Path, tmp_path: Path) -> None:
-    ledger = (await live_in(await SqliteStore.open(path))).ledger
+    ledger = (await populate(await SqliteStore.open(path))).ledger
     left = tmp_path / "left"
     left.mkdir()
     for each in (path, Path(f"{path}-wal")):

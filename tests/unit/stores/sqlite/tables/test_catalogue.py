@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.populated_store import live_in
+from tests.unit.engine.populated_store import populate
 from tests.unit.stores.sqlite.operations import ids
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
@@ -219,7 +219,7 @@ async def test_list_by_a_tag_of_old_chats_does_not_scan_newer_chats(
 @pytest.fixture
 async def lived_in(path: Path) -> Path:
     """A file in which everything has happened, and that nobody has open."""
-    lived = await live_in(await SqliteStore.open(path))
+    lived = await populate(await SqliteStore.open(path))
     await lived.ledger.close()
     return path
 
