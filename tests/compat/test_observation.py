@@ -193,6 +193,30 @@ def test_request_log_line_has_ids_and_outcome_but_no_content(serve: Serve, lines
 
 
 @both_ways
+def test_request_answered_by_an_earlier_one_is_logged_and_counted_as_joined_or_replayed(
+    serve: Serve, threads: ThreadPoolExecutor, lines: io.StringIO, way: Way
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    client = served.client("k", Idempotency_Key="i")
+    first = threads.submit(way, client, SAID)
+    served.arrived(gate)
+    joined = threads.submit(way, client, SAID)
+    outcomes = ("completed", "joined", "replayed")
+    served.until(lambda: counts(served).get('turns_total{outcome="joined"}'))
+    served.release(gate)
+    assert (first.result().text, joined.result().text) == ("Hello.", "Hello.")
+    assert way(client, SAID).is_replayed
+    told = counts(served)
+    assert [told[f'turns_total{{outcome="{each}"}}'] for each in outcomes] == [1, 1, 1]
+    served.close_clients()
+    served.alone()
+    events = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert sorted(each.get("retry", "") for each in events) == ["", "joined", "replayed"]
+    assert len({each["turn"] for each in events}) == 1
+
+
+@both_ways
 def test_failed_finish_without_a_conversation_is_passed_through_and_logged(
     serve: Serve, lines: io.StringIO, way: Way
 ) -> None:

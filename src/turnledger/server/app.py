@@ -92,7 +92,7 @@ class App:
     """Serves requests until it is shut down.
 
     Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may store `turn`,
-    `conversation` and the `code` of an error there, for the log.
+    `conversation`, `retry` and the `code` of an error there, for the log.
     """
 
     def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
@@ -316,7 +316,7 @@ class App:
                 path=scope["path"][:LOGGED_PATH_LENGTH],
                 status=status,
                 ms=round(seconds * 1000, 1),
-                **{name: state[name] for name in ("code", "turn", "conversation") if name in state},
+                **{name: state[name] for name in ("code", "retry", "turn", "conversation") if name in state},
             )
 
 

@@ -25,7 +25,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._folder = folder
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
-        self._turns = self._counter("turns", "Turns that have ended, by outcome.", "outcome")
+        self._turns = self._counter("turns", "Requests for turns, by outcome.", "outcome")
         self._lane_wait = self._histogram("lane_wait", "From the request for a turn to its begin.", PATIENT)
         self._first_token = self._histogram(
             "first_token", "From the begin of a turn to its first output.", PATIENT
@@ -54,8 +54,8 @@ class Metrics:
         mark_process_dead(part, str(folder))  # type: ignore[no-untyped-call]
 
     def count_turn(self, outcome: str) -> None:
-        """Count a turn by outcome: `completed`, `stopped`, `failed`, `count_refusal`, `replayed` or
-        `unknown`."""
+        """Count a request for a turn by outcome: `completed`, `stopped`, `failed`, `refused`, `replayed`,
+        `joined` or `unknown`."""
         self._turns(outcome).inc()
 
     def observe_lane_wait(self, seconds: float) -> None:

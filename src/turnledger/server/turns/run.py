@@ -321,11 +321,12 @@ class TurnRun:
             if service.titles is not None and running.number == 1 and running.turn is not None:
                 service.titles.enqueue(running.conversation, running.turn)
         except TurnReplayed as replay:
-            metrics.count_turn("replayed")
+            self._count_retry("replayed")
             self._set_turn(replay.conversation, "continued", replay.turn.id)
             exchange.set_header(b"idempotency-replayed", "true")
             await self._turn.replay(replay.turn)
         except TurnAttached as attached:
+            self._count_retry("joined")
             exchange.slot.begin()
             self._set_turn(attached.conversation, "continued", attached.turn)
             if not exchange.client.is_broken:
@@ -346,6 +347,11 @@ class TurnRun:
             service.audience.forget(self._block.id)
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
+
+    def _count_retry(self, outcome: str) -> None:
+        """Count a request that an earlier one answers, and mark it for the log."""
+        self._service.metrics.count_turn(outcome)
+        self._exchange.state["retry"] = outcome
 
     def _set_turn(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
         if turn != self._block.id and self._exchange.client.has_begun:  # it waited under its own id
