@@ -16,27 +16,27 @@ from turnledger.engine.transfer.export import (
     PAGE,
     ExportPageRequest,
     ExportRequest,
-    OwnedRequest,
+    OwnedPageRequest,
     ShownRequest,
-    begin_of,
+    begin_export,
     outline,
-    owned,
-    page_of,
+    owned_page,
+    read_page,
     shown_part,
 )
-from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
-from turnledger.engine.transfer.import_plan import Plan, planned
+from turnledger.engine.transfer.import_parse import ChatReader, ParsedChat
+from turnledger.engine.transfer.import_plan import Plan, plan_import
 from turnledger.engine.transfer.import_write import (
+    ExistingRows,
     ImportDraft,
-    Imported,
     ImportRequest,
-    Known,
+    ImportResult,
     LookUpRequest,
-    compared,
+    compare,
     draft_of,
+    find_place,
     import_chat,
     look_up,
-    place_of,
 )
 from turnledger.engine.turn.validation import check_may_make
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
@@ -68,7 +68,7 @@ class Transfer:
     async def export(self, chat: str, owner: str, within: Within) -> AsyncIterator[bytes]:
         process = self._process
         request = ExportRequest(owner, ConversationId(chat), process.clock.due_ms(), within)
-        outline, lines = await process.store.read(begin_of, request)
+        outline, lines = await process.store.read(begin_export, request)
         yield outline.header
         count = 0
         while lines:
@@ -77,7 +77,7 @@ class Transfer:
             count += len(lines)
             if len(lines) < PAGE:
                 return
-            lines = await process.store.read(page_of, ExportPageRequest(outline, count))
+            lines = await process.store.read(read_page, ExportPageRequest(outline, count))
 
     async def markdown(self, chat: str, owner: str, within: Within) -> AsyncIterator[str]:
         process = self._process
@@ -96,8 +96,8 @@ class Transfer:
         seen: set[ConversationId] = set()
         after: tuple[int, ConversationId] | None = None
         while True:
-            request = OwnedRequest(owner, scope, after, CHATS)
-            page = await self._process.store.read(owned, request)
+            request = OwnedPageRequest(owner, scope, after, CHATS)
+            page = await self._process.store.read(owned_page, request)
             for chat in page:
                 if chat.id in seen or not within.sees(chat):
                     continue
@@ -132,7 +132,7 @@ class Transfer:
 
     async def _reports(
         self,
-        found: ReadChat | ImportReport,
+        found: ParsedChat | ImportReport,
         owner: str,
         scope: str | None,
         within: Within,
@@ -145,7 +145,13 @@ class Transfer:
         return sorted((*found.notes.all(), *reports), key=lambda report: report.line)
 
     async def _import(
-        self, found: ReadChat, owner: str, scope: str | None, within: Within, refuses: Refuses, keep_ids: bool
+        self,
+        found: ParsedChat,
+        owner: str,
+        scope: str | None,
+        within: Within,
+        refuses: Refuses,
+        keep_ids: bool,
     ) -> list[ImportReport]:
         process = self._process
         if found.header is None or found.refused is not None:
@@ -166,7 +172,7 @@ class Transfer:
             quota = process.limits.quota
             request = ImportRequest(plan, now, due, within, quota, keeps_ids=keep_ids)
             # A read comes first, so that importing the same file again does not hold up the writer.
-            imported = await process.store.read(place_of, request)
+            imported = await process.store.read(find_place, request)
             if isinstance(imported, ConversationId):
                 draft = await self._drafted(request, imported, in_thread=_is_large(found))
                 async with self._writing if _is_large(found) else nullcontext():
@@ -180,16 +186,16 @@ class Transfer:
         is_new = imported.reports[-1].did is ImportOutcome.IMPORTED
         return [*(plan.reports if is_new else ()), *imported.reports]
 
-    async def _compared(self, plan: Plan, found: Conversation) -> Imported:
+    async def _compared(self, plan: Plan, found: Conversation) -> ImportResult:
         read = self._process.store.read
         there = await read(outline, found)
         lines = [there.header]
-        while page := await read(page_of, ExportPageRequest(there, len(lines) - 1)):
+        while page := await read(read_page, ExportPageRequest(there, len(lines) - 1)):
             lines += page  # in parts: other readers wait for each
-        return await asyncio.to_thread(compared, plan, there, lines)
+        return await asyncio.to_thread(compare, plan, there, lines)
 
     async def _drafted(self, request: ImportRequest, chat: ConversationId, *, in_thread: bool) -> ImportDraft:
-        plan, known = request.plan, Known()
+        plan, known = request.plan, ExistingRows()
         after = 0
         while not await self._process.store.read(look_up, LookUpRequest(plan, known, after, LOOKED_UP)):
             after += LOOKED_UP  # in parts: other readers wait for each
@@ -198,19 +204,19 @@ class Transfer:
         return draft_of(plan, chat, known, keeps_ids=request.keeps_ids)
 
 
-async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
+async def _planned(header: ChatLine, found: ParsedChat, owner: str, limits: Limits) -> Plan:
     """Plan the import of a chat; in a thread if it is long, to keep the event loop free."""
     if _is_large(found):
-        return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
-    return planned(header, found.line, found.turns, owner, limits)
+        return await asyncio.to_thread(plan_import, header, found.line, found.turns, owner, limits)
+    return plan_import(header, found.line, found.turns, owner, limits)
 
 
-def _is_large(found: ReadChat) -> bool:
+def _is_large(found: ParsedChat) -> bool:
     branches = len(found.header.branches) if found.header is not None else 0
     return len(found.turns) + branches >= LONG or found.size >= LARGE
 
 
-def _refused(found: ReadChat, why: str) -> ImportReport:
+def _refused(found: ParsedChat, why: str) -> ImportReport:
     return ImportReport(line=found.line, did=ImportOutcome.REFUSED, chat=found.id, why=why[:REASON_LENGTH])
 
 

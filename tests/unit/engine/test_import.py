@@ -10,8 +10,8 @@ import pytest
 
 from turnledger.engine.limits import Limits
 from turnledger.engine.transfer import import_parse, import_plan
-from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
-from turnledger.engine.transfer.import_plan import Plan, planned
+from turnledger.engine.transfer.import_parse import ChatReader, ParsedChat
+from turnledger.engine.transfer.import_plan import Plan, plan_import
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.item import Item, message
@@ -58,7 +58,7 @@ def turn(id: str, parent: str | None = None, **changes: Any) -> TurnLine:
 
 
 def plan(chat: ChatLine, *turns: TurnLine, **limits: int) -> Plan:
-    return planned(chat, 1, list(enumerate(turns, 2)), "ann", Limits(**limits))
+    return plan_import(chat, 1, list(enumerate(turns, 2)), "ann", Limits(**limits))
 
 
 def said(plan: Plan, branch: int = 0) -> list[str]:
@@ -78,7 +78,7 @@ def test_import_derives_the_same_ids_from_foreign_ids_each_time() -> None:
     assert all(TurnId(id) for id in first.turns)
     assert said(first) == ["ask a", "ask b"]
     assert {each.did for each in first.reports} == {ImportOutcome.RENAMED}
-    assert planned(header(), 1, [], "ben", Limits()).conversation.id != first.conversation.id
+    assert plan_import(header(), 1, [], "ben", Limits()).conversation.id != first.conversation.id
 
 
 def test_import_ends_each_branch_at_its_head_and_shows_the_current_one() -> None:
@@ -350,22 +350,22 @@ def lines(*values: Any) -> bytes:
     )
 
 
-def read(file: bytes, size: int = 1 << 20, **limits: int) -> list[ReadChat | ImportReport]:
+def read(file: bytes, size: int = 1 << 20, **limits: int) -> list[ParsedChat | ImportReport]:
     reader = ChatReader(Limits(**limits))
-    found: list[ReadChat | ImportReport] = []
+    found: list[ParsedChat | ImportReport] = []
     for at in range(0, len(file), size):
         found += reader.feed(file[at : at + size])
     return [*found, *reader.close()]
 
 
-def chats(found: Iterable[ReadChat | ImportReport]) -> list[ReadChat]:
-    return [each for each in found if isinstance(each, ReadChat)]
+def chats(found: Iterable[ParsedChat | ImportReport]) -> list[ParsedChat]:
+    return [each for each in found if isinstance(each, ParsedChat)]
 
 
-def reports(found: Iterable[ReadChat | ImportReport]) -> list[ImportReport]:
+def reports(found: Iterable[ParsedChat | ImportReport]) -> list[ImportReport]:
     told: list[ImportReport] = []
     for each in found:
-        told += each.notes.all() if isinstance(each, ReadChat) else [each]
+        told += each.notes.all() if isinstance(each, ParsedChat) else [each]
     return told
 
 

@@ -32,7 +32,7 @@ BRANCHES = 500
 """Branches read at once."""
 
 
-class Waiting(Struct, frozen=True):
+class UnsettledTurn(Struct, frozen=True):
     """A turn that shows effects that wait to be settled, with its flags and failure."""
 
     turn: Turn
@@ -50,7 +50,7 @@ class Outline(Struct, frozen=True, kw_only=True):
     """Its turns, parents before children, each once."""
     branches: tuple[BranchId, ...] = ()
     """In order of creation."""
-    waiting: tuple[Waiting, ...] = ()
+    unsettled: tuple[UnsettledTurn, ...] = ()
     """The turns that would be settled if it continued now."""
 
 
@@ -62,7 +62,7 @@ class ExportRequest:
     within: Within = EVERYWHERE
 
 
-async def outline_of(tables: Tables, request: ExportRequest) -> Outline:
+async def read_outline(tables: Tables, request: ExportRequest) -> Outline:
     """Return the outline of a live conversation. Raises ConversationNotFound, also for other owners,
     ConversationDeleted and ConversationExpired."""
     found = await tables.conversation(request.owner, request.conversation)
@@ -73,7 +73,7 @@ async def outline_of(tables: Tables, request: ExportRequest) -> Outline:
 
 async def outline(tables: Tables, conversation: Conversation) -> Outline:
     stretches: list[Stretch] = []
-    waiting: list[Waiting] = []
+    waiting: list[UnsettledTurn] = []
     heads: list[BranchLine] = []
     covered: dict[BranchId, int] = {}
     branches = await branches_of(tables, conversation.id)
@@ -95,7 +95,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
         header=encode_line(chat_line(conversation, heads, turns, await tables.forgotten(conversation.id))),
         stretches=tuple(stretches),
         branches=tuple(branch.id for branch in branches),
-        waiting=tuple(waiting),
+        unsettled=tuple(waiting),
     )
 
 
@@ -129,7 +129,7 @@ async def _not_covered(tables: Tables, branch: Branch, covered: dict[BranchId, i
     return found[::-1]
 
 
-async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | None:
+async def _to_settle(tables: Tables, owner: str, branch: Branch) -> UnsettledTurn | None:
     """Return what waits to be settled after the head of a branch, as it would be settled."""
     attempt = await tables.attempt(owner, branch.unsettled) if branch.unsettled else None
     if attempt is None:
@@ -151,7 +151,7 @@ async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | No
         instructed=instructed_after(given, branch.instructed, branch.length + 1),
     )
     flags = move_flags(place.input_flags, attempt.input, input) if place else {}
-    return Waiting(turn, flags, attempt.failure)
+    return UnsettledTurn(turn, flags, attempt.failure)
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ class ExportPageRequest:
     limit: int = PAGE
 
 
-async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
+async def read_page(tables: Tables, request: ExportPageRequest) -> list[bytes]:
     """Return the next lines of turns. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
     outline, chat = request.outline, str(request.outline.conversation.id)
     turns: list[Turn] = []
-    to_settle = {each.turn.branch: each for each in outline.waiting}
-    late: dict[TurnId, Waiting] = {}
+    to_settle = {each.turn.branch: each for each in outline.unsettled}
+    late: dict[TurnId, UnsettledTurn] = {}
     for part in _window(outline.stretches, request.first, request.limit):
         waiting = to_settle.get(part.branch)
         if waiting is not None and waiting.turn.number == part.through:
@@ -181,7 +181,9 @@ async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
     flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
     lines = []
     for turn in turns:
-        waits = late.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
+        waits = late.get(turn.id) or UnsettledTurn(
+            turn, flags.get(turn.id, {}), await failure_of(tables, turn)
+        )
         lines.append(encode_line(turn_line(chat, turn, waits.flags, waits.failure)))
     return lines
 
@@ -203,10 +205,10 @@ def _window(stretches: tuple[Stretch, ...], first: int, limit: int) -> list[Stre
     return found
 
 
-async def begin_of(tables: Tables, request: ExportRequest) -> tuple[Outline, list[bytes]]:
+async def begin_export(tables: Tables, request: ExportRequest) -> tuple[Outline, list[bytes]]:
     """Return the outline of a conversation, and its first lines: for most, all of them."""
-    found = await outline_of(tables, request)
-    return found, await page_of(tables, ExportPageRequest(found, 0))
+    found = await read_outline(tables, request)
+    return found, await read_page(tables, ExportPageRequest(found, 0))
 
 
 @dataclass(frozen=True)
@@ -245,14 +247,14 @@ async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
 
 
 @dataclass(frozen=True)
-class OwnedRequest:
+class OwnedPageRequest:
     owner: str
     scope: str | None
     after: tuple[int, ConversationId] | None
     limit: int
 
 
-async def owned(tables: Tables, request: OwnedRequest) -> list[Conversation]:
+async def owned_page(tables: Tables, request: OwnedPageRequest) -> list[Conversation]:
     """Return a page of the conversations of an owner, longest untouched first: one that is used meanwhile
     moves to the end, and is still read."""
     return await tables.least_recent_conversations(request.owner, request.scope, request.after, request.limit)

@@ -35,7 +35,7 @@ _KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": 
 
 
 @dataclass
-class ReadChat:
+class ParsedChat:
     """The lines of one chat. Without a header it cannot be imported."""
 
     line: int
@@ -59,9 +59,9 @@ class ChatReader:
         self._skipped = 0
         """Bytes of a line beyond its limit, which are skipped."""
         self._line = 0
-        self._chat: ReadChat | None = None
+        self._chat: ParsedChat | None = None
 
-    def feed(self, piece: bytes) -> Iterator[ReadChat | ImportReport]:
+    def feed(self, piece: bytes) -> Iterator[ParsedChat | ImportReport]:
         """Yield what these bytes complete."""
         *whole, rest = piece.split(b"\n")
         for part in whole:
@@ -69,7 +69,7 @@ class ChatReader:
             yield from self._end_line(is_last=False)
         self._take(rest)
 
-    def close(self) -> Iterator[ReadChat | ImportReport]:
+    def close(self) -> Iterator[ParsedChat | ImportReport]:
         """Yield what is left at the end of the bytes."""
         if self._rest or self._skipped:
             yield from self._end_line(is_last=True)
@@ -84,7 +84,7 @@ class ChatReader:
         else:
             self._rest += part
 
-    def _end_line(self, *, is_last: bool) -> Iterator[ReadChat | ImportReport]:
+    def _end_line(self, *, is_last: bool) -> Iterator[ParsedChat | ImportReport]:
         self._line += 1
         raw, skipped = bytes(self._rest), self._skipped
         if self._line == 1:
@@ -99,7 +99,7 @@ class ChatReader:
         elif raw.strip():
             yield from self._read(raw, is_last=is_last)
 
-    def _read(self, raw: bytes, *, is_last: bool) -> Iterator[ReadChat | ImportReport]:
+    def _read(self, raw: bytes, *, is_last: bool) -> Iterator[ParsedChat | ImportReport]:
         try:
             fields = _objects.decode(raw)
             kind = msgspec.json.decode(fields["type"]) if "type" in fields else None
@@ -145,24 +145,24 @@ class ChatReader:
         if isinstance(version, int) and version > SCHEMA_VERSION:
             why += " It was made by a newer one: import it there."
         if is_chat:
-            self._chat = ReadChat(self._line, _id_in(raw), None, refused=why)
+            self._chat = ParsedChat(self._line, _id_in(raw), None, refused=why)
         elif self._chat is None or self._chat.refused is None:
             yield from self._refuse(why)
 
     def _keep(
         self, raw: bytes, kind: type[ChatLine] | type[TurnLine], fields: dict[str, msgspec.Raw]
-    ) -> Iterator[ReadChat | ImportReport]:
+    ) -> Iterator[ParsedChat | ImportReport]:
         try:
             line = decode_line(raw, kind)
         except (ValueError, RecursionError) as problem:
             if kind is ChatLine:
                 why = f"It cannot be read: {problem}."
-                self._chat = ReadChat(self._line, _id_in(raw), None, refused=why)
+                self._chat = ParsedChat(self._line, _id_in(raw), None, refused=why)
             else:
                 yield from self._refuse(f"It cannot be read: {problem}.")
             return
         if isinstance(line, ChatLine):
-            self._chat = ReadChat(self._line, line.id[:SHOWN], line)
+            self._chat = ParsedChat(self._line, line.id[:SHOWN], line)
         elif self._chat is None or (self._chat.header is not None and line.chat != self._chat.header.id):
             chat, turn = line.chat[:SHOWN], line.id[:SHOWN]
             why = "It does not stand behind the line of its chat."
@@ -178,7 +178,7 @@ class ChatReader:
             turn = line.id if isinstance(line, TurnLine) else None
             self._chat.notes.add(self._line, ImportOutcome.DROPPED, why, chat=self._chat.id, turn=turn)
 
-    def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
+    def _add_turn(self, chat: ParsedChat, line: TurnLine) -> None:
         limits = self._limits
         is_large = chat.size > limits.import_chat_bytes or chat.held > 2 * limits.import_chat_bytes
         if chat.refused is None and (is_large or len(chat.turns) >= limits.import_turns):

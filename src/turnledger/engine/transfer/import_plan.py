@@ -155,14 +155,14 @@ def _reset_policy(header: ChatLine, notes: list[Note]) -> ResetPolicy:
 
 
 MOST_ITEMS = 100_000
-PLACED_NOWHERE = derive_id(BranchId, 0, "nowhere")
+NO_BRANCH = derive_id(BranchId, 0, "nowhere")
 """The branch of a turn that has none yet."""
 LONGEST_FAILURE = 65_536
 """Characters of a failure: many more than those made here have."""
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedTurn:
     line: int
     id: TurnId
     parent: TurnId | None
@@ -205,7 +205,7 @@ class Planned:
         given = self.instructions
         return Turn.of(
             id=self.id,
-            branch=PLACED_NOWHERE,
+            branch=NO_BRANCH,
             number=self.number,
             parent=self.parent,
             kind=self.kind,
@@ -234,15 +234,15 @@ class Plan:
     line: int
     conversation: Conversation
     branches: tuple[tuple[BranchId, TurnId | None], ...]
-    turns: Mapping[TurnId, Planned]
+    turns: Mapping[TurnId, PlannedTurn]
     forgotten: tuple[bytes, ...] = ()
     """The names of the effects that stay forgotten."""
     reports: tuple[ImportReport, ...] = ()
 
-    def line_of(self, head: TurnId | None, known: Iterable[TurnId] = ()) -> list[Planned]:
+    def line_of(self, head: TurnId | None, stop_at: Iterable[TurnId] = ()) -> list[PlannedTurn]:
         """Return the turns that lead to a head, first one first, without known ones and those before them."""
-        found: list[Planned] = []
-        seen = known if isinstance(known, set | dict) else set(known)
+        found: list[PlannedTurn] = []
+        seen = stop_at if isinstance(stop_at, set | dict) else set(stop_at)
         while head is not None and head not in seen:
             found.append(self.turns[head])
             head = self.turns[head].parent
@@ -250,7 +250,7 @@ class Plan:
 
 
 @dataclass
-class _Planning:
+class _Planner:
     """The planning of one chat. Each step builds on the ones before."""
 
     header: ChatLine
@@ -258,8 +258,8 @@ class _Planning:
     limits: Limits
     chat: str
     notes: Notes = field(default_factory=Notes)
-    turns: dict[TurnId, Planned] = field(default_factory=dict)
-    instead: dict[TurnId, TurnId | None] = field(default_factory=dict)
+    turns: dict[TurnId, PlannedTurn] = field(default_factory=dict)
+    replacements: dict[TurnId, TurnId | None] = field(default_factory=dict)
     """Turns that were left out, and what replaces them."""
 
     def id_of(self, kind: type[AnyId], text: str) -> AnyId:
@@ -269,7 +269,7 @@ class _Planning:
         self.notes.add(line, did, why, chat=self.chat, turn=turn)
 
 
-def planned(
+def plan_import(
     header: ChatLine, at: int, lines: Sequence[tuple[int, TurnLine]], owner: str, limits: Limits
 ) -> Plan:
     """Plan a chat from these lines for an owner. Raises InvalidInput if none of it can be imported."""
@@ -277,34 +277,34 @@ def planned(
         raise InvalidInput(f"It has too many branches: at most {limits.import_turns}.")
     notes: list[Note] = []
     conversation = conversation_of(header, owner, notes)
-    planning = _Planning(header, at, limits, str(conversation.id))
+    planner = _Planner(header, at, limits, str(conversation.id))
     for did, why in notes:
-        planning.note(at, did, why)
-    _read_turns(planning, lines)
-    _tie(planning)
-    _fit(planning)
-    branches = _branches(planning, conversation)
-    return _made(planning, conversation, branches)
+        planner.note(at, did, why)
+    _read_turns(planner, lines)
+    _assign_parents(planner)
+    _fit(planner)
+    branches = _branches(planner, conversation)
+    return _make_plan(planner, conversation, branches)
 
 
-def _read_turns(planning: _Planning, lines: Sequence[tuple[int, TurnLine]]) -> None:
+def _read_turns(planner: _Planner, lines: Sequence[tuple[int, TurnLine]]) -> None:
     for at, line in lines:
         try:
-            turn = _turn_of(planning, at, line)
+            turn = _turn_of(planner, at, line)
         except MalformedItems as problem:
-            planning.note(at, ImportOutcome.DROPPED, str(problem), line.id)
+            planner.note(at, ImportOutcome.DROPPED, str(problem), line.id)
             continue
-        if turn.id in planning.turns:
-            planning.note(at, ImportOutcome.DROPPED, "A turn of this id came before.", line.id)
+        if turn.id in planner.turns:
+            planner.note(at, ImportOutcome.DROPPED, "A turn of this id came before.", line.id)
         else:
-            planning.turns[turn.id] = turn
-    stated = planning.header.turns
+            planner.turns[turn.id] = turn
+    stated = planner.header.turns
     if stated is not None and stated != len(lines):
         why = f"It says that {stated} turns follow, and {len(lines)} could be read."
-        planning.note(planning.at, ImportOutcome.REPAIRED, why)
+        planner.note(planner.at, ImportOutcome.REPAIRED, why)
 
 
-def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
+def _turn_of(planner: _Planner, at: int, line: TurnLine) -> PlannedTurn:
     """Return the turn of a line, as far as this line alone determines it."""
     if line.kind not in tuple(TurnKind):
         raise MalformedItems(f"Its kind is {line.kind!r}; it must be one of {', '.join(TurnKind)}.")
@@ -312,43 +312,43 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
         raise MalformedItems("Its times must be milliseconds since 1970.")
     if len(line.input) + len(line.output) > MOST_ITEMS:
         raise MalformedItems(f"It has too many items: at most {MOST_ITEMS}.")
-    if sum(len(bytes(raw)) for raw in (*line.input, *line.output)) > planning.limits.turn_bytes:
-        raise MalformedItems(f"It is too large: at most {planning.limits.turn_bytes} bytes.")
-    id = planning.id_of(TurnId, line.id)
+    if sum(len(bytes(raw)) for raw in (*line.input, *line.output)) > planner.limits.turn_bytes:
+        raise MalformedItems(f"It is too large: at most {planner.limits.turn_bytes} bytes.")
+    id = planner.id_of(TurnId, line.id)
     if id != line.id:
-        planning.note(
+        planner.note(
             at, ImportOutcome.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80]
         )
-    parent = None if line.parent is None else planning.id_of(TurnId, line.parent)
-    given = _items(planning, at, line, (*line.input, *line.output))
+    parent = None if line.parent is None else planner.id_of(TurnId, line.parent)
+    given = _items(planner, at, line, (*line.input, *line.output))
     items = [item for item in given if item is not None]
     input = sum(item is not None for item in given[: len(line.input)])
     places = {place: new for new, place in enumerate(p for p, item in enumerate(given) if item is not None)}
-    return Planned(
+    return PlannedTurn(
         line=at,
         id=id,
         parent=parent,
         kind=TurnKind(line.kind),
         created_at=line.created_at,
         committed_at=line.committed_at,
-        instructions=_instructions(planning, at, line),
-        details=_details(planning, at, line),
+        instructions=_instructions(planner, at, line),
+        details=_details(planner, at, line),
         input=tuple(items[:input]),
         output=tuple(items[input:]),
-        flags=_flags(planning, at, line, places),
-        failure=_failure(planning, at, line),
-        effects=_effects(planning, at, line, given[len(line.input) :]),
+        flags=_flags(planner, at, line, places),
+        failure=_failure(planner, at, line),
+        effects=_effects(planner, at, line, given[len(line.input) :]),
     )
 
 
-def _items(planning: _Planning, at: int, line: TurnLine, raws: Sequence[msgspec.Raw]) -> list[Item | None]:
+def _items(planner: _Planner, at: int, line: TurnLine, raws: Sequence[msgspec.Raw]) -> list[Item | None]:
     """Return the items of a line, with None for invalid ones."""
     found: list[Item | None] = []
     for place, raw in enumerate(raws):
         try:
             found.append(plain_item(raw))
         except MalformedItems as problem:
-            planning.note(at, ImportOutcome.DROPPED, f"Item {place}: {problem}", line.id)
+            planner.note(at, ImportOutcome.DROPPED, f"Item {place}: {problem}", line.id)
             found.append(None)
     return found
 
@@ -364,64 +364,64 @@ def plain_item(raw: msgspec.Raw) -> Item:
     return item
 
 
-def _instructions(planning: _Planning, at: int, line: TurnLine) -> Instructions | None:
+def _instructions(planner: _Planner, at: int, line: TurnLine) -> Instructions | None:
     given = transfer.instructions_of(line)
     if given is None:
         if line.instructions_once:
-            planning.note(
+            planner.note(
                 at, ImportOutcome.DROPPED, "It has no instructions that could be for it only.", line.id
             )
         return None
     try:
-        if len(given) > planning.limits.input_items:
-            raise MalformedItems(f"there are more than {planning.limits.input_items}.")
+        if len(given) > planner.limits.input_items:
+            raise MalformedItems(f"there are more than {planner.limits.input_items}.")
         items = tuple(plain_item(raw) for raw in given)
         if not all(map(is_instruction, items)):
             raise MalformedItems("they are messages whose role is system or developer.")
     except MalformedItems as problem:
-        planning.note(at, ImportOutcome.DROPPED, f"Its instructions cannot be read: {problem}", line.id)
+        planner.note(at, ImportOutcome.DROPPED, f"Its instructions cannot be read: {problem}", line.id)
         return None
     return Instructions(items, is_lasting=not line.instructions_once)
 
 
-def _details(planning: _Planning, at: int, line: TurnLine) -> bytes:
+def _details(planner: _Planner, at: int, line: TurnLine) -> bytes:
     raw = transfer.details_of(line)
     if raw:
         try:
             codec.raw_object("details", codec.object_of(msgspec.Raw(raw)))
         except Exception as problem:
-            planning.note(at, ImportOutcome.DROPPED, f"Its details are no JSON object: {problem}", line.id)
+            planner.note(at, ImportOutcome.DROPPED, f"Its details are no JSON object: {problem}", line.id)
             return b""
     return raw
 
 
-def _flags(planning: _Planning, at: int, line: TurnLine, places: Mapping[int, int]) -> dict[int, Flags]:
+def _flags(planner: _Planner, at: int, line: TurnLine, places: Mapping[int, int]) -> dict[int, Flags]:
     flags = {places[each.item]: each.flags for each in line.flags if each.item in places}
     named = {each.item for each in line.flags}
     if len(named) < len(line.flags):
-        planning.note(
+        planner.note(
             at, ImportOutcome.DROPPED, "Of several flags for one item the last one is taken.", line.id
         )
     astray = len(named) - len(flags)
     if astray:
-        planning.note(
+        planner.note(
             at, ImportOutcome.DROPPED, f"{astray} of its flags are for items that are not there.", line.id
         )
-    if len(flags) > planning.limits.turn_flags:
-        planning.note(
-            at, ImportOutcome.DROPPED, f"Only {planning.limits.turn_flags} items can be flagged.", line.id
+    if len(flags) > planner.limits.turn_flags:
+        planner.note(
+            at, ImportOutcome.DROPPED, f"Only {planner.limits.turn_flags} items can be flagged.", line.id
         )
-        flags = dict(sorted(flags.items())[: planning.limits.turn_flags])
+        flags = dict(sorted(flags.items())[: planner.limits.turn_flags])
     return flags
 
 
-def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
+def _failure(planner: _Planner, at: int, line: TurnLine) -> Failure | None:
     """Return why it failed; drop the failure of a completed turn."""
     if line.failure is not None and line.kind == TurnKind.COMPLETED:
-        planning.note(at, ImportOutcome.DROPPED, "It was completed, so its failure is left out.", line.id)
+        planner.note(at, ImportOutcome.DROPPED, "It was completed, so its failure is left out.", line.id)
         return None
     if line.failure is not None and len(line.failure.code) + len(line.failure.message) > LONGEST_FAILURE:
-        planning.note(
+        planner.note(
             at, ImportOutcome.DROPPED, f"Its failure has more than {LONGEST_FAILURE} characters.", line.id
         )
         return None
@@ -429,7 +429,7 @@ def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
 
 
 def _effects(
-    planning: _Planning, at: int, line: TurnLine, output: Sequence[Item | None]
+    planner: _Planner, at: int, line: TurnLine, output: Sequence[Item | None]
 ) -> tuple[int, ...] | None:
     """Return the calls that may have acted, by their places in the readable output."""
     if isinstance(line.effects, msgspec.UnsetType):
@@ -438,68 +438,68 @@ def _effects(
     calls = {place for place, item in enumerate(output) if item is not None and item.is_call}
     if line.kind != TurnKind.INTERRUPTED or len(line.effects) != len(acted & calls):
         why = "Its effects are left out: they are places of calls in the output of an interrupted turn."
-        planning.note(at, ImportOutcome.DROPPED, why, line.id)
+        planner.note(at, ImportOutcome.DROPPED, why, line.id)
         return None
     read = [place for place, item in enumerate(output) if item is not None]
     return tuple(new for new, place in enumerate(read) if place in acted)
 
 
-def _tie(planning: _Planning) -> None:
+def _assign_parents(planner: _Planner) -> None:
     """Give each turn an existing parent, and leave out turns in a cycle."""
-    heads = {planning.id_of(TurnId, each.head) for each in planning.header.branches if each.head}
-    before: Planned | None = None
+    heads = {planner.id_of(TurnId, each.head) for each in planner.header.branches if each.head}
+    before: PlannedTurn | None = None
     is_late = False
     seen: set[TurnId] = set()
-    for turn in list(planning.turns.values()):
-        if turn.parent is not None and turn.parent not in planning.turns:
+    for turn in list(planner.turns.values()):
+        if turn.parent is not None and turn.parent not in planner.turns:
             parent = before.id if before is not None and before.id not in heads else None
             where = f"It follows {parent} instead." if parent else "It is the first turn instead."
-            planning.note(
+            planner.note(
                 turn.line, ImportOutcome.REPAIRED, f"Its parent {turn.parent} is not there. {where}", turn.id
             )
-            planning.turns[turn.id] = replace(turn, parent=parent)
+            planner.turns[turn.id] = replace(turn, parent=parent)
         elif turn.parent is not None and turn.parent not in seen:
             is_late = True
         seen.add(turn.id)
         before = turn
     if is_late:
-        planning.note(
-            planning.at, ImportOutcome.REPAIRED, "Its turns are out of order; they were put in order."
+        planner.note(
+            planner.at, ImportOutcome.REPAIRED, "Its turns are out of order; they were put in order."
         )
-    _number(planning)
+    _number(planner)
 
 
-def _number(planning: _Planning) -> None:
+def _number(planner: _Planner) -> None:
     """Order parents before children, and number the turns of each line."""
-    children: dict[TurnId | None, list[Planned]] = {}
-    for turn in planning.turns.values():
+    children: dict[TurnId | None, list[PlannedTurn]] = {}
+    for turn in planner.turns.values():
         children.setdefault(turn.parent, []).append(turn)
-    ordered: dict[TurnId, Planned] = {}
+    ordered: dict[TurnId, PlannedTurn] = {}
     waiting = [(turn, 1) for turn in reversed(children.get(None, []))]
     while waiting:
         turn, number = waiting.pop()
         ordered[turn.id] = replace(turn, number=number)
         waiting += [(child, number + 1) for child in reversed(children.get(turn.id, []))]
-    for turn in planning.turns.values():
+    for turn in planner.turns.values():
         if turn.id not in ordered:
-            planning.note(turn.line, ImportOutcome.DROPPED, "It is among the turns that it follows.", turn.id)
-    planning.turns = ordered
+            planner.note(turn.line, ImportOutcome.DROPPED, "It is among the turns that it follows.", turn.id)
+    planner.turns = ordered
 
 
-def _fit(planning: _Planning) -> None:
+def _fit(planner: _Planner) -> None:
     """Make each turn fit its parent: give calls results, and determine the instructions in force."""
     open_after: dict[TurnId | None, tuple[Item, ...]] = {None: ()}
     instructed: dict[TurnId | None, int] = {None: 0}
     settled: dict[TurnId | None, int] = {None: 0}
-    made: dict[TurnId, Planned] = {}
-    for turn in planning.turns.values():
-        parent = planning.instead.get(turn.parent, turn.parent) if turn.parent else None
+    made: dict[TurnId, PlannedTurn] = {}
+    for turn in planner.turns.values():
+        parent = planner.replacements.get(turn.parent, turn.parent) if turn.parent else None
         fit = fit_turn(open_after[parent], turn.input, turn.output)
         for why in fit.changes:
-            planning.note(turn.line, ImportOutcome.REPAIRED, why, turn.id)
+            planner.note(turn.line, ImportOutcome.REPAIRED, why, turn.id)
         if not fit.items:
-            planning.note(turn.line, ImportOutcome.DROPPED, "Nothing of it is left.", turn.id)
-            planning.instead[turn.id] = parent
+            planner.note(turn.line, ImportOutcome.DROPPED, "Nothing of it is left.", turn.id)
+            planner.replacements[turn.id] = parent
             continue
         number = made[parent].number + 1 if parent else 1
         now = instructed_after(turn.instructions, instructed[parent], number)
@@ -510,16 +510,16 @@ def _fit(planning: _Planning) -> None:
             instructed=now,
             input=fit.input,
             output=fit.output,
-            flags=_moved(turn, fit),
+            flags=_move_flags(turn, fit),
             effects=_effects_in(turn, fit),
         )
         settled[turn.id] = number if fresh.is_carried else settled[parent]
         made[turn.id] = replace(fresh, settled=settled[turn.id])
         open_after[turn.id], instructed[turn.id] = calls_left_open(fit.items), now
-    planning.turns = made
+    planner.turns = made
 
 
-def _moved(turn: Planned, fit: FittedTurn) -> Mapping[int, Flags]:
+def _move_flags(turn: PlannedTurn, fit: FittedTurn) -> Mapping[int, Flags]:
     """Return the flags at the new places of their items."""
     if not turn.flags or not fit.changes:
         return turn.flags
@@ -528,7 +528,7 @@ def _moved(turn: Planned, fit: FittedTurn) -> Mapping[int, Flags]:
     return {places[id(items[at])]: each for at, each in turn.flags.items() if id(items[at]) in places}
 
 
-def _effects_in(turn: Planned, fit: FittedTurn) -> tuple[int, ...] | None:
+def _effects_in(turn: PlannedTurn, fit: FittedTurn) -> tuple[int, ...] | None:
     """Return the effects at the new places of their calls."""
     if turn.effects is None or not fit.changes:
         return turn.effects
@@ -536,96 +536,94 @@ def _effects_in(turn: Planned, fit: FittedTurn) -> tuple[int, ...] | None:
     return tuple(place for place, item in enumerate(fit.output) if id(item) in acted)
 
 
-def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[BranchId, TurnId | None, str]]:
+def _branches(planner: _Planner, conversation: Conversation) -> list[tuple[BranchId, TurnId | None, str]]:
     """Return the branches with existing heads: one without ends where its turns do."""
-    given = planning.header.branches
+    given = planner.header.branches
     if not given:
-        last = next(reversed(planning.turns), None)
-        return [(derive_id(BranchId, conversation.created_at, planning.chat, ""), last, "")]
-    heads = [_head_of(planning, each.head) for each in given]
-    reached = _reached(planning, [head for head, is_there in heads if is_there])
-    loose = iter([leaf for leaf in _leaves(planning) if leaf not in reached])
+        last = next(reversed(planner.turns), None)
+        return [(derive_id(BranchId, conversation.created_at, planner.chat, ""), last, "")]
+    heads = [_head_of(planner, each.head) for each in given]
+    reached = _turns_before(planner, [head for head, is_there in heads if is_there])
+    loose = iter([leaf for leaf in _leaves(planner) if leaf not in reached])
     found: dict[BranchId, tuple[BranchId, TurnId | None, str]] = {}
     for each, (head, is_there) in zip(given, heads, strict=True):
-        id = planning.id_of(BranchId, each.id)
+        id = planner.id_of(BranchId, each.id)
         if not is_there:
             head = next(loose, None)
-            if head is None and (len(given) > 1 and planning.turns):
-                planning.note(
-                    planning.at, ImportOutcome.DROPPED, f"Of the branch {each.id} no turn is there."
-                )
+            if head is None and (len(given) > 1 and planner.turns):
+                planner.note(planner.at, ImportOutcome.DROPPED, f"Of the branch {each.id} no turn is there.")
                 continue
             where = f"It ends with {head}." if head else "It is empty."
             why = f"The last turn of the branch {each.id}, {each.head}, is not there. {where}"
-            planning.note(planning.at, ImportOutcome.REPAIRED, why)
+            planner.note(planner.at, ImportOutcome.REPAIRED, why)
         if id in found:
-            planning.note(planning.at, ImportOutcome.DROPPED, f"A branch of the id {each.id} came before.")
+            planner.note(planner.at, ImportOutcome.DROPPED, f"A branch of the id {each.id} came before.")
             continue
         found[id] = (id, head, each.id)
-    return list(found.values()) or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
+    return list(found.values()) or [(planner.id_of(BranchId, given[0].id), None, given[0].id)]
 
 
-def _head_of(planning: _Planning, text: str | None) -> tuple[TurnId | None, bool]:
+def _head_of(planner: _Planner, text: str | None) -> tuple[TurnId | None, bool]:
     if text is None:
         return None, True
-    head = planning.id_of(TurnId, text)
-    seen = head in planning.instead
-    while head in planning.instead:
-        before = planning.instead[head]
+    head = planner.id_of(TurnId, text)
+    seen = head in planner.replacements
+    while head in planner.replacements:
+        before = planner.replacements[head]
         if before is None:
             return None, True
         head = before
-    return head, seen or head in planning.turns
+    return head, seen or head in planner.turns
 
 
-def _reached(planning: _Planning, heads: Iterable[TurnId | None]) -> set[TurnId]:
+def _turns_before(planner: _Planner, heads: Iterable[TurnId | None]) -> set[TurnId]:
     reached: set[TurnId] = set()
     for head in heads:
         while head is not None and head not in reached:
             reached.add(head)
-            head = planning.turns[head].parent
+            head = planner.turns[head].parent
     return reached
 
 
-def _leaves(planning: _Planning) -> list[TurnId]:
-    parents = {turn.parent for turn in planning.turns.values()}
-    return [id for id in planning.turns if id not in parents]
+def _leaves(planner: _Planner) -> list[TurnId]:
+    parents = {turn.parent for turn in planner.turns.values()}
+    return [id for id in planner.turns if id not in parents]
 
 
-def _made(
-    planning: _Planning, conversation: Conversation, branches: list[tuple[BranchId, TurnId | None, str]]
+def _make_plan(
+    planner: _Planner, conversation: Conversation, branches: list[tuple[BranchId, TurnId | None, str]]
 ) -> Plan:
     """Return the plan, without turns that no branch leads to."""
-    turns: dict[TurnId, Planned] = {}
-    all_of_them = Plan(planning.at, conversation, (), planning.turns)
+    turns: dict[TurnId, PlannedTurn] = {}
+    whole = Plan(planner.at, conversation, (), planner.turns)
     for _, head, _ in branches:
-        turns.update({turn.id: turn for turn in all_of_them.line_of(head, turns)})
-    for turn in planning.turns.values():
+        turns.update({turn.id: turn for turn in whole.line_of(head, turns)})
+    for turn in planner.turns.values():
         if turn.id not in turns:
-            planning.note(turn.line, ImportOutcome.DROPPED, "No branch leads to it.", turn.id)
+            planner.note(turn.line, ImportOutcome.DROPPED, "No branch leads to it.", turn.id)
     for turn in turns.values():
         turn.encode()
-    current = planning.header.current
+    current = planner.header.current
     shown = next((id for id, _, text in branches if text == current), None)
     if shown is None:
         shown = branches[-1][0]
         if current is not None:
             why = f"The branch it showed, {current}, is not there. It shows {shown}."
-            planning.note(planning.at, ImportOutcome.REPAIRED, why)
+            planner.note(planner.at, ImportOutcome.REPAIRED, why)
     return Plan(
-        line=planning.at,
+        line=planner.at,
         conversation=msgspec.structs.replace(conversation, branch=shown),
         branches=tuple((id, head) for id, head, _ in branches),
         turns=turns,
-        forgotten=_forgotten(planning),
-        reports=tuple(planning.notes.all()),
+        forgotten=_forgotten(planner),
+        reports=tuple(planner.notes.all()),
     )
 
 
-def _forgotten(planning: _Planning) -> tuple[bytes, ...]:
-    given = planning.header.forgotten
-    if len(given) <= planning.limits.import_turns and all(map(_is_effect, given)):
+def _forgotten(planner: _Planner) -> tuple[bytes, ...]:
+    given = planner.header.forgotten
+    if len(given) <= planner.limits.import_turns and all(map(_is_effect, given)):
         return tuple(dict.fromkeys(map(bytes.fromhex, given)))
     why = "Its `forgotten` names no effects, or too many. Forgotten effects may appear again."
-    planning.note(planning.at, ImportOutcome.DROPPED, why)
+    planner.note(planner.at, ImportOutcome.DROPPED, why)
     return ()

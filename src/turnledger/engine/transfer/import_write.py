@@ -23,7 +23,7 @@ from turnledger.engine.history.line import STRETCHES_KEPT
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.engine.transfer.export import Outline
-from turnledger.engine.transfer.import_plan import PLACED_NOWHERE, Plan, Planned
+from turnledger.engine.transfer.import_plan import NO_BRANCH, Plan, PlannedTurn
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
     EVERYWHERE,
@@ -51,7 +51,7 @@ from turnledger.model.turn import Turn
 
 
 @dataclass
-class Known:
+class ExistingRows:
     """The rows of a plan that a store has already."""
 
     shared: dict[TurnId, Turn] = field(default_factory=dict)
@@ -85,25 +85,25 @@ def bases_of(plan: Plan, shared: Mapping[TurnId, Turn]) -> set[TurnId]:
     return bases
 
 
-def turn_called(chat: ConversationId, id: TurnId) -> TurnId:
+def derive_turn_id(chat: ConversationId, id: TurnId) -> TurnId:
     """Derive the id of a turn that cannot keep its own."""
     return derive_id(TurnId, time_of(id), str(chat), str(id))
 
 
-def branch_called(chat: ConversationId, id: BranchId) -> BranchId:
+def derive_branch_id(chat: ConversationId, id: BranchId) -> BranchId:
     """Derive the id of a branch that cannot keep its own."""
     return derive_id(BranchId, time_of(id), str(chat), str(id))
 
 
-def draft_of(plan: Plan, chat: ConversationId, known: Known, *, keeps_ids: bool) -> ImportDraft:
-    return _Drafting(plan, replace(plan.conversation, id=chat), known, keeps_ids).draft()
+def draft_of(plan: Plan, chat: ConversationId, existing: ExistingRows, *, keeps_ids: bool) -> ImportDraft:
+    return _Drafter(plan, replace(plan.conversation, id=chat), existing, keeps_ids).draft()
 
 
 @dataclass
-class _Drafting:
+class _Drafter:
     plan: Plan
     conversation: Conversation
-    known: Known
+    existing: ExistingRows
     keeps_ids: bool
     notes: list[ImportReport] = field(default_factory=list)
     ids: dict[TurnId, TurnId] = field(default_factory=dict)
@@ -118,18 +118,18 @@ class _Drafting:
     def draft(self) -> ImportDraft:
         plan, current = self.plan, self.conversation.branch
         self._name()
-        self.placed.update(self.known.shared)
+        self.placed.update(self.existing.shared)
         branches = tuple(self._branch(place, id, head) for place, (id, head) in enumerate(plan.branches))
         flags = {
             self.ids.get(turn.id, turn.id): turn.flags
             for turn in plan.turns.values()
-            if turn.flags and turn.id not in self.known.shared
+            if turn.flags and turn.id not in self.existing.shared
         }
         return ImportDraft(
             replace(self.conversation, branch=self.renamed.get(current, current)),
             branches,
             flags,
-            tuple(self.known.shared[id] for id in self.known.lines),
+            tuple(self.existing.shared[id] for id in self.existing.lines),
             tuple(self.notes),
         )
 
@@ -147,15 +147,15 @@ class _Drafting:
                 why = f"Its id {plan.conversation.id} is taken; it is {chat} here."
             self._note(plan.line, why)
         for turn in plan.turns.values():
-            if turn.id in self.known.shared:
+            if turn.id in self.existing.shared:
                 continue
-            if not self.keeps_ids or turn.id in self.known.turns:
-                self.ids[turn.id] = turn_called(chat, turn.id)
+            if not self.keeps_ids or turn.id in self.existing.turns:
+                self.ids[turn.id] = derive_turn_id(chat, turn.id)
                 if self.keeps_ids:
                     self._note(turn.line, f"Its id is taken; it is {self.ids[turn.id]} here.", turn.id)
         for id, _ in plan.branches:
-            if not self.keeps_ids or id in self.known.branches:
-                self.renamed[id] = branch_called(chat, id)
+            if not self.keeps_ids or id in self.existing.branches:
+                self.renamed[id] = derive_branch_id(chat, id)
                 if self.keeps_ids:
                     why = f"The id of its branch {id} is taken; it is {self.renamed[id]} here."
                     self._note(plan.line, why)
@@ -207,8 +207,8 @@ class _Drafting:
         """Return the stretches up to the turn that a branch is made from, newest first."""
         if before is None or base is None:
             return ()
-        if before in self.known.lines:
-            return self.known.lines[before]
+        if before in self.existing.lines:
+            return self.existing.lines[before]
         shared = Stretch(base.branch, self.starts[base.branch], base.number)
         return (shared, *self.lines.get(base.branch, ()))[:STRETCHES_KEPT]
 
@@ -217,7 +217,7 @@ class _Drafting:
         for _ in range(LOOKED_AT):
             if head is None:
                 break
-            turn: Planned = self.plan.turns[head]
+            turn: PlannedTurn = self.plan.turns[head]
             hidden = [place for place, each in turn.flags.items() if not each.to_user]
             if preview := preview_of(self.placed[head], hidden):
                 return preview
@@ -243,26 +243,26 @@ class ImportRequest:
     replacement only for taken ids would reveal that another owner has them."""
 
 
-class Imported(Struct, frozen=True):
+class ImportResult(Struct, frozen=True):
     conversation: Conversation
     reports: tuple[ImportReport, ...]
 
 
-async def import_chat(tables: Tables, request: ImportRequest) -> Imported | Conversation:
+async def import_chat(tables: Tables, request: ImportRequest) -> ImportResult | Conversation:
     """Create the chat of a plan; if it exists, change nothing and return it. Raises StorageFull."""
-    found = await place_of(tables, request)
+    found = await find_place(tables, request)
     if not isinstance(found, ConversationId):
         return found
     draft = request.draft
     if draft is None or draft.conversation.id != found or not await _still_holds(tables, request, draft):
         # Rare: another request has taken or removed something since. Slow, but certain.
-        known = Known()
-        await look_up(tables, LookUpRequest(request.plan, known, 0, len(request.plan.turns) + 1))
-        draft = draft_of(request.plan, found, known, keeps_ids=request.keeps_ids)
+        existing = ExistingRows()
+        await look_up(tables, LookUpRequest(request.plan, existing, 0, len(request.plan.turns) + 1))
+        draft = draft_of(request.plan, found, existing, keeps_ids=request.keeps_ids)
     return await _write(tables, request, draft)
 
 
-async def place_of(tables: Tables, request: ImportRequest) -> ConversationId | Conversation | Imported:
+async def find_place(tables: Tables, request: ImportRequest) -> ConversationId | Conversation | ImportResult:
     """Return the id for a chat, the existing one to compare with, or the final result."""
     plan, wanted = request.plan, request.plan.conversation
     for tried in range(TRIES):
@@ -293,39 +293,39 @@ def _name(wanted: Conversation, tried: int) -> ConversationId:
     return derive_id(ConversationId, wanted.created_at, wanted.owner, str(wanted.id), str(tried))
 
 
-def _end(plan: Plan, found: Conversation, did: ImportOutcome, why: str) -> Imported:
+def _end(plan: Plan, found: Conversation, did: ImportOutcome, why: str) -> ImportResult:
     turns = len(plan.turns) if did is ImportOutcome.UNCHANGED else None
     report = ImportReport(line=plan.line, did=did, chat=str(found.id), turns=turns, why=why)
-    return Imported(found, (report,))
+    return ImportResult(found, (report,))
 
 
-def compared(plan: Plan, outline: Outline, there: Sequence[bytes]) -> Imported:
-    """Compare an existing chat, whose lines are `there`, with the plan, but for a conversation_key and ids
+def compare(plan: Plan, outline: Outline, lines: Sequence[bytes]) -> ImportResult:
+    """Compare an existing chat, whose lines are `lines`, with the plan, but for a conversation_key and ids
     that it could not keep."""
     found = outline.conversation
     wanted = replace(plan.conversation, id=found.id)
     if found.conversation_key is None:
         wanted = replace(wanted, conversation_key=None)
-    ids = _turns_called(plan, found.id, there)
+    ids = _derived_turn_ids(plan, found.id, lines)
     branches = {
         id: made
         for (id, _), made in zip(plan.branches, outline.branches, strict=False)
-        if made == branch_called(found.id, id)
+        if made == derive_branch_id(found.id, id)
     }
-    if lines_of(plan, wanted, ids, branches) == there:
+    if lines_of(plan, wanted, ids, branches) == lines:
         return _end(plan, found, ImportOutcome.UNCHANGED, "It is here already.")
     why = "Another chat of this id is here, or this one was changed since. It is left as it is."
     return _end(plan, found, ImportOutcome.CONFLICT, why)
 
 
-def _turns_called(plan: Plan, chat: ConversationId, there: Sequence[bytes]) -> dict[TurnId, TurnId]:
+def _derived_turn_ids(plan: Plan, chat: ConversationId, lines: Sequence[bytes]) -> dict[TurnId, TurnId]:
     """Return the turns of the plan that have a derived id in these lines."""
     found: dict[TurnId, TurnId] = {}
-    if len(there) == len(plan.turns) + 1:
-        for id, raw in zip(plan.turns, there[1:], strict=True):
-            called = turn_called(chat, id)
-            if b'"id":"%b"' % called.encode() in raw:
-                found[id] = called
+    if len(lines) == len(plan.turns) + 1:
+        for id, raw in zip(plan.turns, lines[1:], strict=True):
+            derived = derive_turn_id(chat, id)
+            if b'"id":"%b"' % derived.encode() in raw:
+                found[id] = derived
     return found
 
 
@@ -347,11 +347,11 @@ def lines_of(
     return lines
 
 
-def _line_of(turn: Planned, chat: str, ids: Mapping[TurnId, TurnId]) -> bytes:
-    return encode_line(turn_line(chat, turn.turn(PLACED_NOWHERE, ids), turn.flags, turn.failure))
+def _line_of(turn: PlannedTurn, chat: str, ids: Mapping[TurnId, TurnId]) -> bytes:
+    return encode_line(turn_line(chat, turn.turn(NO_BRANCH, ids), turn.flags, turn.failure))
 
 
-async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> Imported:
+async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> ImportResult:
     plan, conversation = request.plan, draft.conversation
     if conversation.is_expired(request.due):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
@@ -368,7 +368,7 @@ async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> 
     report = ImportReport(
         line=plan.line, did=ImportOutcome.IMPORTED, chat=str(conversation.id), turns=len(plan.turns)
     )
-    return Imported(conversation, (*draft.notes, *notes, report))
+    return ImportResult(conversation, (*draft.notes, *notes, report))
 
 
 async def _with_its_key(
@@ -401,7 +401,7 @@ async def _still_holds(tables: Tables, request: ImportRequest, draft: ImportDraf
 @dataclass(frozen=True)
 class LookUpRequest:
     plan: Plan
-    known: Known
+    existing: ExistingRows
     """Extended by what is found."""
     after: int
     limit: int
@@ -409,26 +409,28 @@ class LookUpRequest:
 
 async def look_up(tables: Tables, request: LookUpRequest) -> bool:
     """Find which turns of a plan exist already, and which ids are taken. Return whether that is all."""
-    plan, known = request.plan, request.known
+    plan, existing = request.plan, request.existing
     turns = tuple(plan.turns.values())[request.after : request.after + request.limit]
-    known.turns |= await tables.taken_turns([turn.id for turn in turns])
-    await _find_shared(tables, plan, known, turns)
+    existing.turns |= await tables.taken_turns([turn.id for turn in turns])
+    await _find_shared(tables, plan, existing, turns)
     if request.after + request.limit < len(plan.turns):
         return False
-    known.branches |= await tables.taken_branches([id for id, _ in plan.branches])
-    for id in bases_of(plan, known.shared):
-        base = known.shared[id]
+    existing.branches |= await tables.taken_branches([id for id, _ in plan.branches])
+    for id in bases_of(plan, existing.shared):
+        base = existing.shared[id]
         lane = await tables.branch(base.branch)
-        known.lines[id] = await line.line_through(tables, lane, base) if lane is not None else ()
+        existing.lines[id] = await line.line_through(tables, lane, base) if lane is not None else ()
     return True
 
 
-async def _find_shared(tables: Tables, plan: Plan, known: Known, turns: Sequence[Planned]) -> None:
+async def _find_shared(
+    tables: Tables, plan: Plan, existing: ExistingRows, turns: Sequence[PlannedTurn]
+) -> None:
     """Find equal turns that exist already, with all turns before them."""
     owner = plan.conversation.owner
     homes: dict[BranchId, str | None] = {}
     for turn in turns:
-        if turn.id not in known.turns or (turn.parent is not None and turn.parent not in known.shared):
+        if turn.id not in existing.turns or (turn.parent is not None and turn.parent not in existing.shared):
             continue
         found = await tables.turn(owner, turn.id)
         if found is None:
@@ -436,9 +438,9 @@ async def _find_shared(tables: Tables, plan: Plan, known: Known, turns: Sequence
         if found.branch not in homes:
             homes[found.branch] = await _scope_of(tables, owner, found.branch)
         flags = (await tables.flags(owner, (found.id,))).get(found.id, {})
-        told = encode_line(turn_line("", found, flags, await failure_of(tables, found)))
-        if homes[found.branch] == plan.conversation.scope and told == _line_of(turn, "", {}):
-            known.shared[turn.id] = found
+        stored_line = encode_line(turn_line("", found, flags, await failure_of(tables, found)))
+        if homes[found.branch] == plan.conversation.scope and stored_line == _line_of(turn, "", {}):
+            existing.shared[turn.id] = found
 
 
 async def _scope_of(tables: Tables, owner: str, branch: BranchId) -> str | None:

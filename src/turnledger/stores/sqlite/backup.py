@@ -11,7 +11,7 @@ import apsw
 
 from turnledger.errors import InvalidInput
 from turnledger.stores.sqlite import connections
-from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.failures import translate
 from turnledger.stores.sqlite.files import check_place, create_private, unfinished_name
 
 PAGES = 256
@@ -39,7 +39,7 @@ def back_up(path: str, target: str, progress: Progress) -> None:
         _name(unfinished, target, place)
         _sync(place.parent)
     except apsw.Error as problem:
-        raise translated(problem, target) from problem
+        raise translate(problem, target) from problem
     except OSError as problem:
         raise InvalidInput(f"{target} cannot be written: {problem.strerror}.") from problem
     finally:

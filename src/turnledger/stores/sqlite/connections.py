@@ -86,7 +86,7 @@ def prepare(path: str, vfs: str | None = None) -> Path:
         finally:
             connection.close(True)
     except apsw.Error as problem:
-        raise failures.translated(problem, path) from problem
+        raise failures.translate(problem, path) from problem
     except OSError as problem:  # from the log or the journal beside it
         raise unreachable(path, problem) from problem
     return place
@@ -117,7 +117,7 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
             connection.close(True)
             raise
     except apsw.Error as problem:
-        raise failures.translated(problem, path) from problem
+        raise failures.translate(problem, path) from problem
     except OSError as problem:
         raise unreachable(path, problem) from problem
     return connection

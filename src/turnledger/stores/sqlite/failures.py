@@ -134,7 +134,7 @@ def meaning_of(error: apsw.Error) -> type[TurnledgerError]:
     return special or MEANING.get(type(error), StoreError)
 
 
-def translated(error: BaseException, path: str) -> BaseException:
+def translate(error: BaseException, path: str) -> BaseException:
     """Return the error to raise instead, with the file, the reason and the remedy. An error that came neither
     from SQLite nor from decoding rows is a bug, and is returned as it is."""
     if isinstance(error, UNSTORABLE):
@@ -150,13 +150,13 @@ def translated(error: BaseException, path: str) -> BaseException:
     return failure
 
 
-def not_committed(error: apsw.Error, path: str) -> BaseException:
+def commit_failure(error: apsw.Error, path: str) -> BaseException:
     """Return the error for a failed COMMIT. Its outcome is unknown, since parts may have reached the disk;
     but not if the disk is full, which SQLite reports only for writes: the commit record is then
     incomplete."""
     meaning = meaning_of(error)
     if meaning is StoreFull:
-        return translated(error, path)
+        return translate(error, path)
     remedy = _AFTER_UNKNOWN.get(meaning, "")
     failure = OutcomeUnknown(
         f"{path}: {reason(error)}, while finishing a write: it may be there or not.{remedy}"

@@ -192,7 +192,7 @@ _STOP_ALL = "Nothing was written; stop every process that uses the store, then s
 class OpenFiles:
     """The files of one connection: the store itself, its log, and the index of the log (`-shm`).
 
-    `lost` is the path of one that was removed or replaced, as of the last `look`. A store that has lost one
+    `lost` is the path of one that was removed or replaced, by the last `find_lost`. A store that has lost one
     must not be used: a process that opens it now has another log, or locks that this one does not see.
     """
 
@@ -206,7 +206,7 @@ class OpenFiles:
         self._beside = [(path, identity) for path, identity in found if identity]
         self.lost: str | None = None
 
-    def look(self) -> str | None:
+    def find_lost(self) -> str | None:
         """Return which file is lost, if any. One that was put back is not."""
         self.lost = self._file if self._has_moved() else None
         for path, identity in self._beside:
@@ -214,7 +214,7 @@ class OpenFiles:
                 self.lost = self.lost or path
         return self.lost
 
-    def look_at_log(self) -> bool:
+    def is_log_truncated(self) -> bool:
         """Return whether the log was truncated in place. Not within a transaction."""
         if is_cut(self._connection):
             self.lost = self._log

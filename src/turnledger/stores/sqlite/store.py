@@ -17,7 +17,7 @@ from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections, files
-from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.failures import translate
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
 from turnledger.stores.sqlite.threads import Job, SqliteReader, StoreThread, Writer
 
@@ -131,11 +131,11 @@ class SqliteStore:
         self._watchers.append(changed)
         if self._write_worker is not None and len(self._watchers) == 1:
             # On the writer's connection, where only writes of others change the number.
-            self._write_worker.poll(self._look_for_others, WATCH_EVERY)
+            self._write_worker.poll(self._poll_changes, WATCH_EVERY)
 
-    def _look_for_others(self) -> None:
+    def _poll_changes(self) -> None:
         try:
-            self._writer.look_at_files()
+            self._writer.check_files()
             version = self._writer.data_version()
         except apsw.Error:
             return  # another process is in the way; the next check comes soon
@@ -232,7 +232,7 @@ def _open(
             writer.close()
             raise
     except apsw.Error as problem:
-        raise translated(problem, path) from problem
+        raise translate(problem, path) from problem
 
 
 def _inline(driven: Writer | SqliteReader, job: Job) -> Any:

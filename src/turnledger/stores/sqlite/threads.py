@@ -20,7 +20,7 @@ import apsw
 from turnledger.engine.ports import Sync
 from turnledger.errors import OutcomeUnknown, StoreError, StoreTooNew, StoreUnavailable
 from turnledger.stores.sqlite.connections import Patience
-from turnledger.stores.sqlite.failures import not_committed, translated
+from turnledger.stores.sqlite.failures import commit_failure, translate
 from turnledger.stores.sqlite.files import OpenFiles
 from turnledger.stores.sqlite.migrations import VERSION, check_version
 from turnledger.stores.sqlite.tables.tables import SqliteTables
@@ -138,13 +138,13 @@ class Writer:
             try:
                 job.run(self._cursor)
             except BaseException as problem:
-                job.error = translated(problem, self._path)
+                job.error = translate(problem, self._path)
                 if connection.total_changes() != before or not connection.in_transaction:
                     self._try_to_roll_back()
                     return place
         if all(job.error is not None for job in jobs):
             self._try_to_roll_back()  # nothing was written; a failing commit would only hide the errors
-        elif self._sync is Sync.DISK and connection.total_changes() != start and self.files.look():
+        elif self._sync is Sync.DISK and connection.total_changes() != start and self.files.find_lost():
             self._try_to_roll_back()
             self.files.save_log()
             for job in jobs:
@@ -161,8 +161,8 @@ class Writer:
             try:
                 self._roll_back()  # an earlier failure may have left a transaction open
                 self._set_sync(jobs)
-                if (self.files.lost and self.files.look()) or (
-                    self._sync is Sync.DISK and self.files.look_at_log()
+                if (self.files.lost and self.files.find_lost()) or (
+                    self._sync is Sync.DISK and self.files.is_log_truncated()
                 ):
                     raise self.files.error()
                 self._execute("BEGIN IMMEDIATE")
@@ -173,7 +173,7 @@ class Writer:
                 is_cut_short = isinstance(problem, apsw.BusyError) and self._patience.was_cut_short
                 leaving = [job for job in jobs if job.is_withdrawn] if is_cut_short else jobs
                 for job in leaving:
-                    job.error = translated(problem, self._path)
+                    job.error = translate(problem, self._path)
                 if is_cut_short:
                     self.hand_over(leaving)  # their callers need not wait for the rest of the batch
                 jobs = [job for job in jobs if job not in leaving]
@@ -193,7 +193,7 @@ class Writer:
             self._execute("COMMIT")
         except apsw.Error as problem:
             for job in jobs:
-                job.error = not_committed(problem, self._path)
+                job.error = commit_failure(problem, self._path)
             self._try_to_roll_back()
 
     def _try_to_roll_back(self) -> None:
@@ -207,10 +207,10 @@ class Writer:
         if self._connection.in_transaction:
             self._execute("ROLLBACK")
 
-    def look_at_files(self) -> None:
+    def check_files(self) -> None:
         """Detect files that were removed, replaced or truncated, log it once, and save what can be saved."""
         has_reported, self._has_reported_loss = self._has_reported_loss, False
-        if self.files.look() or self.files.look_at_log():
+        if self.files.find_lost() or self.files.is_log_truncated():
             if not has_reported:
                 logger.error("%s", self.files.error())
             self._has_reported_loss = True
@@ -228,7 +228,7 @@ LARGEST_BATCH = 256
 """Jobs per transaction: enough to share the sync, few enough that the first does not wait long."""
 
 
-class Driven(Protocol):
+class BatchRunner(Protocol):
     """What a worker drives. `unforeseen` is the error that waiting callers get for its bugs."""
 
     @property
@@ -251,7 +251,7 @@ class StoreThread:
     def __init__(
         self,
         name: str,
-        driven: Driven,
+        driven: BatchRunner,
         loop: asyncio.AbstractEventLoop,
         abandoned: Callable[[], None] = lambda: None,
     ) -> None:
@@ -400,13 +400,13 @@ class SqliteReader:
             self._end()
         except (apsw.Error, StoreTooNew, StoreUnavailable) as problem:
             for job in jobs:
-                job.error = translated(problem, self._path)
+                job.error = translate(problem, self._path)
 
     def _run(self, job: Job) -> None:
         try:
             job.run(self._cursor)
         except BaseException as problem:
-            job.error = translated(problem, self._path)
+            job.error = translate(problem, self._path)
 
     def _end(self) -> None:
         # A failed read may have ended the transaction itself.

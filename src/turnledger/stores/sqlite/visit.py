@@ -13,7 +13,7 @@ import msgspec
 from turnledger.engine.ports import Operation, Request, Result
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections
-from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.failures import translate
 from turnledger.stores.sqlite.files import check_not_inherited, check_place, size_of
 from turnledger.stores.sqlite.leases import LockFiles
 from turnledger.stores.sqlite.migrations import version_of
@@ -95,7 +95,7 @@ def examine(path: str) -> Examination:
             is_stuck=_is_stuck(connection),
         )
     except apsw.Error as problem:
-        raise translated(problem, path) from problem
+        raise translate(problem, path) from problem
     finally:
         connection.close(True)
 

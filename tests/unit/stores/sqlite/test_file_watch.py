@@ -158,7 +158,7 @@ def test_writer_whose_log_or_index_was_put_back_writes_again(
 
 def test_removed_log_is_saved_into_the_file_at_the_next_check(path: Path, writer: Writer) -> None:
     log_of(path).unlink()
-    writer.look_at_files()
+    writer.check_files()
     alone = path.with_name("alone.db")
     shutil.copy(path, alone)
     assert asyncio.run(has(alone, "first"))
@@ -189,8 +189,8 @@ def test_writer_reports_a_lost_file_once(
         path.unlink()
     if write_is_first:
         assert isinstance(add(writer, "a").error, StoreUnavailable)
-    writer.look_at_files()
-    writer.look_at_files()
+    writer.check_files()
+    writer.check_files()
     [record] = caplog.records
     assert f"{path}{lost} was" in record.getMessage()
 
@@ -211,7 +211,7 @@ async def test_opening_a_store_in_use_without_its_log_is_refused(path: Path, wri
         connections.prepare(str(path))
     with pytest.raises(StoreUnavailable, match="while another process used the store"):
         connections.connect_visitor(str(path))
-    writer.look_at_files()
+    writer.check_files()
     writer.close()
     assert await has(path, "first")
 
@@ -222,7 +222,7 @@ async def test_close_after_another_process_created_new_files_keeps_its_turns(
 ) -> None:
     for suffix in suffixes:
         path.with_name(path.name + suffix).unlink()
-    writer.look_at_files()
+    writer.check_files()
     lease = ids.new(LeaseId)
     newcomer = await asyncio.to_thread(neighbour, "write", path, lease)
     newcomer.kill()
@@ -242,7 +242,7 @@ async def test_removed_log_is_not_saved_next_to_the_index_of_another_process(
     await asyncio.to_thread(neighbour, "open", path)
     assert log_of(path).stat().st_size == 0  # it has read, but not written
     before = content_of(path)
-    writer.look_at_files()
+    writer.check_files()
     assert isinstance(add(writer, "a").error, StoreUnavailable)
     assert content_of(path) == before
 
@@ -263,7 +263,7 @@ def test_writer_whose_file_cannot_be_looked_up_refuses_writes_until_it_can(
     place.symlink_to(place.name)  # a loop: neither there nor absent
     with pytest.raises(StoreUnavailable, match="removed or replaced"):
         add(writer, "a").outcome()
-    writer.look_at_files()
+    writer.check_files()
     place.unlink()
     aside.rename(place)
     assert add(writer, "b").error is None
@@ -277,7 +277,7 @@ def test_writer_whose_folder_became_a_file_refuses_writes(path: Path, writer: Wr
     folder.touch()
     with pytest.raises(StoreUnavailable, match="removed or replaced"):
         add(writer, "a").outcome()
-    writer.look_at_files()
+    writer.check_files()
     writer.close()
     assert asyncio.run(has(aside / path.name, "first"))
 

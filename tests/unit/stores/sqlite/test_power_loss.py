@@ -23,7 +23,7 @@ from turnledger.ledger import Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.failures import _REMEDY, MEANING, meaning_of, not_committed, translated
+from turnledger.stores.sqlite.failures import _REMEDY, MEANING, commit_failure, meaning_of, translate
 from turnledger.stores.sqlite.threads import Job
 from turnledger.testing.faulty_disk import FaultyDisk
 
@@ -195,7 +195,7 @@ def test_error_map_has_a_remedy_for_every_meaning() -> None:
 @pytest.mark.parametrize("kind", sorted(CLASSES, key=str))
 def test_translated_error_names_the_file_and_keeps_the_cause(kind: type[apsw.Error]) -> None:
     problem = kind("why")
-    failure = translated(problem, "chats.db")
+    failure = translate(problem, "chats.db")
     assert type(failure) is MEANING[kind]
     assert str(failure).startswith("chats.db: why. ")
     assert failure.__cause__ is problem
@@ -212,24 +212,24 @@ def test_not_a_database_error_of_an_open_store_is_corrupt() -> None:
 
 
 def test_cannot_open_error_carries_a_remedy() -> None:
-    failure = translated(apsw.CantOpenError("unable to open database file"), "/proc/chats.db")
+    failure = translate(apsw.CantOpenError("unable to open database file"), "/proc/chats.db")
     assert isinstance(failure, StoreUnavailable)
     assert "Check that its folder can hold files" in str(failure)
 
 
 def test_unknown_outcome_error_does_not_claim_that_nothing_was_written() -> None:
-    failure = not_committed(apsw.CorruptError("malformed"), "chats.db")
+    failure = commit_failure(apsw.CorruptError("malformed"), "chats.db")
     assert type(failure) is OutcomeUnknown
     assert "Nothing was written" not in str(failure)
     assert failure.because is StoreCorrupt
 
 
 def test_full_disk_at_commit_raises_store_full_and_not_outcome_unknown() -> None:
-    assert type(not_committed(apsw.FullError("full"), "chats.db")) is StoreFull
+    assert type(commit_failure(apsw.FullError("full"), "chats.db")) is StoreFull
 
 
 def test_value_that_sqlite_cannot_hold_raises_invalid_input() -> None:
-    assert isinstance(translated(OverflowError("too large"), "chats.db"), InvalidInput)
+    assert isinstance(translate(OverflowError("too large"), "chats.db"), InvalidInput)
 
 
 async def test_bug_in_the_tables_is_not_reported_as_damage(path: Path) -> None:
@@ -246,5 +246,5 @@ async def test_bug_in_the_tables_is_not_reported_as_damage(path: Path) -> None:
 
 def test_error_of_another_kind_is_returned_unchanged() -> None:
     refusal = Superseded()
-    assert translated(refusal, "chats.db") is refusal
+    assert translate(refusal, "chats.db") is refusal
     assert issubclass(MEANING[apsw.Error], StoreError)

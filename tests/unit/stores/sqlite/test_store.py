@@ -193,8 +193,8 @@ async def test_own_writes_do_not_call_the_watcher(
     calls: list[int] = []
     polled: list[Any] = []
     noticed = asyncio.Event()
-    look = store._look_for_others
-    monkeypatch.setattr(store, "_look_for_others", lambda: polled.append(look()))
+    look = store._poll_changes
+    monkeypatch.setattr(store, "_poll_changes", lambda: polled.append(look()))
     store.watch(lambda: (calls.append(1), noticed.set())[-1])
     for n in range(100):
         await store.transact(add_claims, ("owner", str(n)), Sync.PROCESS)

@@ -101,7 +101,7 @@ class SqliteOverview(NamedQueries):
                 found.append(sentence.format(NONE if raw is None else kind.trusted(raw)))
         found += [
             f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
-            for branch, other in self._led_astray()
+            for branch, other in self._misdirected_lines()
         ]
         found += [sentence for query, sentence in ODD_WORDS.items() if self._rows(query)]
         return found[:limit]
@@ -133,7 +133,7 @@ class SqliteOverview(NamedQueries):
         return int(count)
 
     @decoder
-    def _led_astray(self) -> Iterator[tuple[BranchId, BranchId]]:
+    def _misdirected_lines(self) -> Iterator[tuple[BranchId, BranchId]]:
         """Yield branches whose line names another branch with a wrong ref."""
         after = 0
         while rows := self._rows("lines", after, PAGE):
