@@ -134,7 +134,7 @@ def test_typescript_bundle_is_small_and_complete(
 def test_typescript_unkept_chat_keeps_its_own_history(package: Path) -> None:
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         told = script(package, UNKEPT, server.url)
-    more = 'You said "More". I remember 1 message of yours before that, the last one "One two three".'
+    more = 'You said "More". I remember 1 message from you before that, the last one "One two three".'
     assert told == [[ANSWER, more], "ModelUnavailable", 4, {"role": "assistant", "content": "You"}, []]
 
 

@@ -133,4 +133,4 @@ def test_demo_model_calls_client_tools(serve: Serve, way: Way) -> None:
     [(call_id, name, arguments)] = asked.calls
     assert (name, arguments) == ("weather", '{"city": "Rome"}')
     told = way(client, [result(call_id, "30 degrees")], tools=[WEATHER], model="demo")
-    assert 'The tool answered "30 degrees"' in told.text
+    assert 'The tool returned "30 degrees"' in told.text

@@ -205,7 +205,7 @@ def test_channel_bot_recipe_behaves_as_its_table_states(server: ServerProcess, t
             assert service.hears() == ("#random", failed)
             service.deliver("e9", "#random", "alan", "Hello?")
             assert (
-                'I remember 1 message of yours before that, the last one "alan: Hello".' in service.hears()[1]
+                'I remember 1 message from you before that, the last one "alan: Hello".' in service.hears()[1]
             )
             service.deliver("e5", "#general", "ada", "new topic")
             assert service.hears() == ("#general", "What is it about?")

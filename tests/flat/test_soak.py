@@ -8,7 +8,7 @@ import pytest
 
 from bench.soak import BOUNDS, Seen, by_quarter, report, table
 
-CHECKED = "4 conversations: nothing is wrong."
+CHECKED = "4 conversations: no errors."
 
 
 def seen(*, memory: float = 0.0, files: int = 0, turns: float = 0.0, signs: float = 0.0) -> Seen:

@@ -31,7 +31,7 @@ def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> Non
         window.see("Ctrl-C stops")
         assert "#" not in window.text
         window.type(CTRL_C)
-        window.see("Stopped: this is as far as it got.")
+        window.see("Stopped: the answer is incomplete.")
         window.ready()
         assert "Ctrl-C stops" not in window.everything
         assert window.everything.count("Some bold words") == 1
@@ -40,7 +40,7 @@ def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> Non
         window.ready()
         window.type(CTRL_D)
         assert window.ended() == 0
-        assert re.search("Go on with: turnledger chat conv_", window.everything)
+        assert re.search("Continue with: turnledger chat conv_", window.everything)
     first, second = home.turns()
     assert (first.kind, first.text) == (TurnKind.INTERRUPTED, "# Plan\n\nSome **bold** words")
     assert (second.kind, second.text) == (TurnKind.COMPLETED, "Well.")
@@ -59,7 +59,7 @@ def test_failed_turn_shows_the_error_and_returns_its_text_to_the_prompt(home: Ho
         window.type(CTRL_C)  # clears the line
         window.until(lambda: window.last_input == "2 ›", "an empty prompt")
         window.type(CTRL_C)
-        window.see("Ctrl-C again leaves")
+        window.see("Press Ctrl-C again")
         window.ready()
         window.type(CTRL_C)
         assert window.ended() == 0
@@ -73,7 +73,7 @@ def test_turns_are_edited_regenerated_and_undone(home: Home) -> None:
         window.see("2 ›")
         window.ready()
         window.say("/again")
-        window.see("Version 2 of 2; /prev shows the one before.")
+        window.see("Version 2 of 2; /prev shows the previous one.")
         window.ready()
         window.say("/edit")
         window.see("1 edit › One")
@@ -88,17 +88,17 @@ def test_turns_are_edited_regenerated_and_undone(home: Home) -> None:
         window.see("Turn 1, version 1 of 3:")
         window.ready()
         window.say("/<")
-        window.see("✗ invalid_input: Turn 1 shows its first version.")
+        window.see("✗ invalid_input: This is the first version of turn 1.")
         window.ready()
         window.say("/undo")
-        window.see("Turn 1 is taken back.")
+        window.see("Turn 1 is undone.")
         window.ready()
         assert window.last_input == "1 › One"
         window.type(" again", ENTER)
         window.see('You said "One again". I remember nothing before that.')
         window.ready()
         window.say("/branches")
-        window.see("/switch N goes on with one.")
+        window.see("/switch N switches to one.")
         assert '› 1  1 turn: You said "One again".' in window.everything
         window.ready()
         other = re.search(r"^  ([2-9])  1 turn: .*One and a half", window.everything, re.MULTILINE)
@@ -136,7 +136,7 @@ def test_chats_are_listed_searched_and_opened(home: Home) -> None:
         window.see("✗ invalid_input: No chat has this number.")
         window.ready()
         window.say("/open")
-        window.see("Enter opens, Esc leaves, typing searches")
+        window.see("Type to search, Enter opens, Esc cancels")
         assert any(line.startswith("› About the sky") for line in window.lines)
         window.type(DOWN)
         window.until(lambda: any(line.startswith("› Cats and") for line in window.lines), "the second")
@@ -148,9 +148,9 @@ def test_chats_are_listed_searched_and_opened(home: Home) -> None:
         window.ready()
         assert "Search:" not in window.everything
         window.type("half a sen", CTRL_O)
-        window.see("Enter opens, Esc leaves, typing searches")
+        window.see("Type to search, Enter opens, Esc cancels")
         window.type(ESCAPE)
-        window.see_not("Enter opens, Esc leaves, typing searches")
+        window.see_not("Type to search, Enter opens, Esc cancels")
         window.ready()
 
 
@@ -295,7 +295,7 @@ def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> No
         window.see("3 ›")
         window.ready()
         window.say("/undo")
-        window.see("Turn 2 is taken back.")
+        window.see("Turn 2 is undone.")
         window.ready()
     with Window("chat", "--resume", home=home.path) as window:  # more has happened since
         window.see("2 ›")

@@ -13,14 +13,14 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
-    _open_what_was_closed()
+    _reopen_closed_streams()
     try:
         _run()
     except KeyboardInterrupt:  # during start-up: commands handle their own
         sys.exit(INTERRUPTED)
 
 
-def _open_what_was_closed() -> None:
+def _reopen_closed_streams() -> None:
     """Redirect closed standard streams to /dev/null. Otherwise a file or connection opened later gets such a
     number, and output goes there, or the event loop fails."""
     for number in range(3):

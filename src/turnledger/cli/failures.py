@@ -10,16 +10,16 @@ import typer
 from typer.core import TyperGroup
 
 from turnledger.cli import INTERRUPTED, NEEDS_SERVER
-from turnledger.cli.output.streams import say
+from turnledger.cli.output.streams import print_message
 from turnledger.errors import TurnledgerError
 
-NOT_DONE = 2
+FAILED = 2
 """Exit code: failed, at least in part. 0: success."""
-NOBODY_READS = 141
+BROKEN_PIPE = 141
 """Exit code: the reader of the output has ended, as `head` does; shells report it so for other programs."""
 
 NEEDS_CLI = "The command line needs more packages. Install them with: pip install 'turnledger[cli]'"
-NEEDS = {
+INSTALL_HINTS = {
     **dict.fromkeys(("httpx2", "prompt_toolkit", "rich"), NEEDS_CLI),
     **dict.fromkeys(("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"), NEEDS_SERVER),
 }
@@ -30,43 +30,43 @@ class CommandGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            done = super().invoke(ctx)
+            result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()
         except (TurnledgerError, ModuleNotFoundError, KeyboardInterrupt, OSError) as problem:
-            raise typer.Exit(tell(problem)) from None
-        return done
+            raise typer.Exit(report_failure(problem)) from None
+        return result
 
 
-def tell(problem: BaseException) -> int:
+def report_failure(problem: BaseException) -> int:
     """Print the problem, and return the exit code. Raises it again if it is a bug of ours."""
     if isinstance(problem, TurnledgerError):
-        say(f"{problem.code}: {problem}")
-        return NOT_DONE
+        print_message(f"{problem.code}: {problem}")
+        return FAILED
     if isinstance(problem, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(problem, BrokenPipeError):
-        _read_no_more()
-        return NOBODY_READS
+        _discard_output()
+        return BROKEN_PIPE
     if isinstance(problem, ModuleNotFoundError):
-        needed = NEEDS.get((problem.name or "").partition(".")[0])
-        if needed is None:
+        hint = INSTALL_HINTS.get((problem.name or "").partition(".")[0])
+        if hint is None:
             raise problem
-        say(needed)
-        return NOT_DONE
+        print_message(hint)
+        return FAILED
     if isinstance(problem, OSError):
-        where = f" ({problem.filename})" if problem.filename else ""
-        say(f"system_error: {problem.strerror or problem}{where}")
-        return NOT_DONE
+        location = f" ({problem.filename})" if problem.filename else ""
+        print_message(f"system_error: {problem.strerror or problem}{location}")
+        return FAILED
     raise problem
 
 
-def _read_no_more() -> None:
+def _discard_output() -> None:
     """Discard unwritten output: Python would write it at exit, and complain."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null_device = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null_device, stream.fileno())
         except (OSError, ValueError):  # not a real file, as in a test
             continue
-    os.close(nowhere)
+    os.close(null_device)

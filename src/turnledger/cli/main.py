@@ -27,8 +27,8 @@ app = typer.Typer(
 )
 
 
-def _version(is_asked: bool) -> None:
-    if is_asked:
+def _version(is_set: bool) -> None:
+    if is_set:
         from importlib.metadata import version
 
         typer.echo(f"turnledger {version('turnledger')}")
@@ -38,7 +38,7 @@ def _version(is_asked: bool) -> None:
 @app.callback()
 def turnledger(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version it is.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Keeps conversations for chat apps and agents, and makes every turn a transaction."""

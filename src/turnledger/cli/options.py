@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from turnledger.cli.backend.completion import chats_beginning_with, ids_of_deleted
+from turnledger.cli.backend.completion import complete_chat, complete_deleted_id
 from turnledger.errors import InvalidInput
 
 PAGE = 50
@@ -17,36 +17,36 @@ PAGE = 50
 
 Server = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="A server in place of a store. Default: TURNLEDGER_SERVER, if set."),
+    typer.Option(metavar="URL", help="Use a server instead of a store. Default: TURNLEDGER_SERVER, if set."),
 ]
 Store = Annotated[str | None, typer.Option(metavar="URL", help="Default: that of `turnledger serve`.")]
 Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The server's turnledger.toml, which names its store.")
+    Path | None, typer.Option(metavar="FILE", help="The server's turnledger.toml, which sets its store.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs; times are milliseconds since 1970.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; times are milliseconds since 1970.")]
 Owner = Annotated[
-    str | None, typer.Option(help="The owner, with --store. Default: the owner without tokens.")
+    str | None, typer.Option(help="The owner, with --store. Default: the owner of requests without a token.")
 ]
-Only = Annotated[str | None, typer.Option(help="Only those of this scope. Default: all.")]
-Limit = Annotated[int, typer.Option(min=1, max=1_000, help="So many at most.")]
-Cursor = Annotated[str | None, typer.Option(help="Where the page before has ended, as it said.")]
+ScopeFilter = Annotated[str | None, typer.Option(help="Only chats of this scope. Default: all.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000, help="Page size.")]
+Cursor = Annotated[str | None, typer.Option(help="The cursor that the previous page printed.")]
 Scope = Annotated[str, typer.Option(help="The scope in which a conversation_key is looked up.")]
-Named = Annotated[
+ChatName = Annotated[
     str,
     typer.Argument(
         metavar="CHAT",
         help="An id, as in conv_…, or a conversation_key.",
-        autocompletion=chats_beginning_with,
+        autocompletion=complete_chat,
     ),
 ]
-Several = Annotated[
+ChatNames = Annotated[
     list[str],
-    typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.", autocompletion=chats_beginning_with),
+    typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.", autocompletion=complete_chat),
 ]
-Deleted = Annotated[
+DeletedIds = Annotated[
     list[str],
     typer.Argument(
-        metavar="ID…", help="As in conv_…; `list --deleted` has them.", autocompletion=ids_of_deleted
+        metavar="ID…", help="As in conv_…; `list --deleted` lists them.", autocompletion=complete_deleted_id
     ),
 ]
 

@@ -24,40 +24,40 @@ from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.chat_runner import CallDeltas
 
 HELP = """\
-Say anything, and I tell what I remember. Or begin with one of these:
-/call NAME {"some": "JSON"}  call a tool of yours; several such lines make several calls
+Send any message, and I reply with what I remember. Or start with a command:
+/call NAME {"some": "JSON"}  call a tool of the request; several lines make several calls
 /count N  count to N
-/think TEXT  think first, then answer
-/markdown  show what an answer can look like
+/think TEXT  reason first, then answer
+/markdown  show a sample of Markdown
 /slow TEXT  answer slowly
-/length  stop in the middle, as if there was no room left
+/length  stop in the middle, as if the length limit was reached
 /refuse  refuse to answer
 /fail [after N]  fail, at once or after N words
-/cut [after N]  break off without a word of why
-/stall [after N]  say nothing more until the time is up
-/help  say this"""
+/cut [after N]  cut off the answer without a reason
+/stall [after N]  stop sending until the request times out
+/help  list these commands"""
 
 MARKDOWN = """\
-# What an answer can look like
+# A sample of Markdown
 
-Words can be *slanted*, **strong**, ~~struck out~~ or `code`, and lead [somewhere](https://example.com/a?b=c).
+Text can be *italic*, **bold**, ~~struck through~~ or `code`, or a [link](https://example.com/a?b=c).
 
 ## Lists
 
-1. First this
-2. then that
-   - in parts
-   - and more
+1. First step
+2. Second step
+   - one part
+   - another part
 
 - [x] done
-- [ ] not yet
+- [ ] to do
 
 ## A table
 
-| turn | what became of it | tokens |
+| turn | outcome | tokens |
 |:--|:-:|--:|
 | 1 | completed | 12 |
-| 2 | interrupted, and kept | 7 |
+| 2 | interrupted | 7 |
 
 ## Code
 
@@ -75,9 +75,9 @@ async with chat.turn("Hello") as turn:
 
 ---
 
-![A picture from elsewhere](https://example.com/picture.png)
+![An external image](https://example.com/picture.png)
 
-And a line of its own: مرحبا بالعالم."""
+And right to left: مرحبا بالعالم."""
 
 _COMMAND = re.compile(r"/(?P<name>[a-z]+)\b(?P<rest>.*)", re.DOTALL)
 _AFTER = re.compile(r"\s*after\s+(?P<words>\d{1,9})")
@@ -148,7 +148,7 @@ def _answer_to(messages: Sequence[Message], tools: Mapping[str, str]) -> DemoAns
         words = _words("content", _memory(messages))
         return DemoAnswer(words[: len(words) // 2], finish_reason="length")
     if name == "refuse":
-        return DemoAnswer(_words("refusal", "I refuse to answer that, as you asked me to."))
+        return DemoAnswer(_words("refusal", "I refuse to answer, as requested."))
     if name == "think":
         return DemoAnswer(
             [*_words("reasoning_content", _thoughts(messages)), *_words("content", _memory(messages))]
@@ -164,7 +164,7 @@ def _command_reply(name: str, rest: str) -> str:
         return " ".join(str(each) for each in range(1, min(int(number["number"]), _HIGHEST) + 1)) or "0"
     if name == "markdown":
         return MARKDOWN
-    return HELP if name == "help" else f"I do not understand /{name}. Say /help to see what I do."
+    return HELP if name == "help" else f"Unknown command /{name}. Send /help for a list."
 
 
 def _text_answer(text: str) -> DemoAnswer:
@@ -180,23 +180,23 @@ def _memory(messages: Sequence[Message]) -> str:
     results = _results(messages)
     if results:
         answers = ", ".join(_quote(_text(message)) for message in results)
-        return f"The tool answered {answers}. I remember {_count_messages(len(questions))} of yours."
+        return f"The tool returned {answers}. I remember {_count_messages(len(questions))} from you."
     if not questions:
-        return "You said nothing."
+        return "There is no message from you."
     last, earlier = _quote(_text(questions[-1])), len(questions) - 1
     if not earlier:
         return f"You said {last}. I remember nothing before that."
     before = _quote(_text(questions[-2]))
     return (
-        f"You said {last}. I remember {_count_messages(earlier)} of yours before that, the last one {before}."
+        f"You said {last}. I remember {_count_messages(earlier)} from you before that, the last one {before}."
     )
 
 
 def _thoughts(messages: Sequence[Message]) -> str:
     questions = [message for message in messages if message["role"] == "user"]
     return (
-        f"The user says {_quote(_text(questions[-1]))}.\n\nI look for what was said before: there are "
-        f"{len(messages) - 1} messages, {len(questions) - 1} of them from the user. So I say so."
+        f"The user said {_quote(_text(questions[-1]))}.\n\nI look at the earlier messages: there are "
+        f"{len(messages) - 1}, {len(questions) - 1} of them from the user. I report that."
     )
 
 
@@ -231,16 +231,16 @@ def _call_answer(text: str, messages: Sequence[Message], tools: Mapping[str, str
         name, arguments = match["name"], match["arguments"].strip() or "{}"
         if name not in tools:
             known = ", ".join(tools) or "none"
-            return _text_answer(f"There is no tool {name} to call. The tools of this request: {known}.")
+            return _text_answer(f"Unknown tool {name}. Tools of this request: {known}.")
         kind = tools[name]
         if kind == "function" and not _is_object(arguments):
-            return _text_answer('The arguments of /call must be a JSON object, like {"city": "Rome"}.')
+            return _text_answer('The arguments of /call must be a JSON object, as in {"city": "Rome"}.')
         grows = CALL_BODIES[kind]
         first = {"id": f"call_demo_{earlier + index}", "type": kind, kind: {"name": name, grows: ""}}
         deltas.append({"tool_calls": [{"index": index, **first}]})
         deltas.append({"tool_calls": [{"index": index, kind: {grows: arguments}}]})
     if not deltas:
-        return _text_answer('Name the tool to call, like /call weather {"city": "Rome"}.')
+        return _text_answer('Give the tool to call, as in /call weather {"city": "Rome"}.')
     return DemoAnswer(deltas, finish_reason="tool_calls")
 
 

@@ -17,7 +17,7 @@ ONE_BY_ONE = """
 import fcntl, json, os, struct, sys, termios
 from turnledger.cli.output import progress
 from turnledger.cli.main import app
-progress.PATIENCE = float(sys.argv[2])
+progress.DELAY = float(sys.argv[2])
 ours = dict(os.environ)
 for columns, env, arguments in json.loads(sys.argv[1]):
     fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))

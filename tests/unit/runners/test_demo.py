@@ -42,10 +42,10 @@ def test_demo_answer_quotes_the_message_and_counts_the_earlier_ones() -> None:
     answer = {"role": "assistant", "content": "ok"}
     assert text(part("Hello")) == 'You said "Hello". I remember nothing before that.'
     assert text(part("Hello", answer, "And?")) == (
-        'You said "And?". I remember 1 message of yours before that, the last one "Hello".'
+        'You said "And?". I remember 1 message from you before that, the last one "Hello".'
     )
-    assert "I remember 2 messages of yours" in text(part("a", "b", "c"))
-    assert text(part({"role": "system", "content": "Be brief."})) == "You said nothing."
+    assert "I remember 2 messages from you" in text(part("a", "b", "c"))
+    assert text(part({"role": "system", "content": "Be brief."})) == "There is no message from you."
 
 
 def test_demo_answer_is_streamed_word_by_word() -> None:
@@ -66,7 +66,7 @@ def test_demo_answer_quotes_tool_results() -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "y"}]}
     results = [{"role": "tool", "tool_call_id": each, "content": f"sunny {each}"} for each in "xy"]
     found = part("/call weather", calls, *results)
-    assert text(found) == 'The tool answered "sunny x", "sunny y". I remember 1 message of yours.'
+    assert text(found) == 'The tool returned "sunny x", "sunny y". I remember 1 message from you.'
 
 
 @pytest.mark.parametrize("given", [TOOLS, msgspec.Raw(msgspec.json.encode(TOOLS))])
@@ -97,12 +97,12 @@ def test_demo_call_ids_are_unique_within_a_conversation() -> None:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        ("/call", "Name the tool to call"),
-        ("/call nothing", "There is no tool nothing to call. The tools of this request: weather, shell."),
+        ("/call", "Give the tool to call"),
+        ("/call nothing", "Unknown tool nothing. Tools of this request: weather, shell."),
         ("/call weather Rome", "must be a JSON object"),
         ("/call weather [1]", "must be a JSON object"),
-        ("/dance", "I do not understand /dance."),
-        ("/count", "I do not understand /count."),
+        ("/dance", "Unknown command /dance."),
+        ("/count", "Unknown command /count."),
         ("/help", HELP),
         ("  /help  ", HELP),
         ("/markdown", MARKDOWN),
@@ -110,7 +110,7 @@ def test_demo_call_ids_are_unique_within_a_conversation() -> None:
         ("/slow", 'You said "/slow".'),
         ("and /help", 'You said "and /help".'),
         ("/", 'You said "/".'),
-        ("/etc/passwd", "I do not understand /etc."),
+        ("/etc/passwd", "Unknown command /etc."),
     ],
 )
 def test_demo_command_that_cannot_run_is_answered_with_the_reason(asked: str, answer: str) -> None:
@@ -122,7 +122,7 @@ def test_demo_command_that_cannot_run_is_answered_with_the_reason(asked: str, an
 def test_demo_think_command_sends_reasoning_before_the_text() -> None:
     found = part("Hi", {"role": "assistant", "content": "Hello."}, "/think hard")
     thought = [delta["reasoning_content"] for delta in found.deltas if "reasoning_content" in delta]
-    assert "there are 2 messages, 1 of them from the user" in "".join(thought)
+    assert "there are 2, 1 of them from the user" in "".join(thought)
     assert all("content" in delta for delta in found.deltas[len(thought) :])
     assert text(found).startswith('You said "/think hard".')
 
@@ -157,7 +157,7 @@ def test_demo_length_command_ends_with_finish_reason_length() -> None:
 def test_demo_refuse_command_answers_with_a_refusal() -> None:
     found = part("/refuse")
     assert text(found) == ""
-    assert text(found, "refusal") == "I refuse to answer that, as you asked me to."
+    assert text(found, "refusal") == "I refuse to answer, as requested."
 
 
 def test_demo_slow_command_marks_the_answer_as_slow() -> None:
@@ -292,7 +292,7 @@ async def test_demo_turn_that_fails_leaves_no_trace_in_the_next_answer(
     assert (await chat.attempts())[0].attempt.partial == (told if stream else "")
     turn = await chat.run(ChatRunner(model, {}, stream=stream), "And now?")
     assert (
-        turn.text == 'You said "And now?". I remember 1 message of yours before that, the last one "Hello".'
+        turn.text == 'You said "And now?". I remember 1 message from you before that, the last one "Hello".'
     )
 
 
@@ -322,7 +322,7 @@ async def test_demo_tool_call_and_its_result_are_run_as_two_turns(
     assert turn.details["finish_reason"] == "tool_calls"
     result = {"type": "function_call_output", "call_id": "call_demo_0", "output": "sunny"}
     turn = await chat.run(runner(), [result])
-    assert turn.text == 'The tool answered "sunny". I remember 1 message of yours.'
+    assert turn.text == 'The tool returned "sunny". I remember 1 message from you.'
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -21,10 +21,10 @@ SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
 the command line."""
 ALLOW_HTTP = "TURNLEDGER_ALLOW_HTTP"
 """Environment variable: `1` to send the token over plain http to other machines, too."""
-ID = "conv_"
+ID_PREFIX = "conv_"
 """Prefix of an id; no conversation_key has it."""
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
 def allows_http() -> bool:
@@ -37,7 +37,7 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[bytes]: ...
     def read(self, size: int, /) -> bytes: ...
     def seekable(self) -> bool: ...
-    def seek(self, place: int, /) -> object: ...
+    def seek(self, position: int, /) -> object: ...
     def tell(self) -> int: ...
 
 
@@ -76,7 +76,7 @@ class Backend(Protocol):
 
     def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]: ...
 
-    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
+    async def create_token(self, *, expires_at: int | None, **fields: Any) -> tuple[Token, bool]:
         """Create a token; also return whether it is the first one, after which callers without a token are
         refused."""
         ...
@@ -88,7 +88,7 @@ class Backend(Protocol):
         ...
 
 
-class Where:
+class BackendSelector:
     """Selects the backend: by flags, else the server in the environment, else the store of `turnledger
     serve`. `creates_store`: create a missing store. `deletes`: keep deleted chats restorable for as long as
     the server's settings say."""
@@ -118,25 +118,25 @@ class Where:
     def open(self) -> AbstractAsyncContextManager[Backend]:
         """Open it. Raises InvalidInput, or StoreError if the store cannot be opened."""
         if self.server is not None:
-            from turnledger.cli.backend.server import at_server
+            from turnledger.cli.backend.server import open_server
 
-            return at_server(self.server, os.environ.get(API_KEY) or None)
+            return open_server(self.server, os.environ.get(API_KEY) or None)
         from turnledger.cli.backend.own_store import limits_of, store_url
-        from turnledger.cli.backend.store import in_store
+        from turnledger.cli.backend.store import open_store
 
         url = store_url(self._store, self._config, create=self._creates_store)
         limits = limits_of(self._store, self._config) if self._deletes else None
-        return in_store(url, self._owner, limits, create=self._creates_store)
+        return open_store(url, self._owner, limits, create=self._creates_store)
 
-    def do(self, work: Callable[[Backend], Coroutine[Any, Any, Done]]) -> Done:
+    def run(self, work: Callable[[Backend], Coroutine[Any, Any, Result]]) -> Result:
         """Open the backend, run `work` on it, and return its result."""
         import asyncio
 
-        async def there() -> Done:
-            async with self.open() as place:
-                return await work(place)
+        async def open_and_run() -> Result:
+            async with self.open() as backend:
+                return await work(backend)
 
-        return asyncio.run(there())
+        return asyncio.run(open_and_run())
 
     def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ChatInfo]:
         """Return the chats used last, without joining the store as a process, or waiting long for a
@@ -147,10 +147,10 @@ class Where:
 
     async def _last_used(self, scope: str | None, deleted: bool, limit: int) -> Sequence[ChatInfo]:
         if self.server is not None:
-            from turnledger.cli.backend.server import at_server
+            from turnledger.cli.backend.server import open_server
 
-            async with at_server(self.server, os.environ.get(API_KEY) or None, is_hasty=True) as place:
-                page = await place.list(scope=scope, deleted=deleted, limit=limit)
+            async with open_server(self.server, os.environ.get(API_KEY) or None, is_quick=True) as backend:
+                page = await backend.list(scope=scope, deleted=deleted, limit=limit)
             return page.data
         from turnledger.cli.backend.inspection import last_used
         from turnledger.cli.backend.own_store import store_url
@@ -159,7 +159,7 @@ class Where:
         return await last_used(url, owner=self._owner, scope=scope, deleted=deleted, limit=limit)
 
 
-def check_named(chat: str) -> None:
+def check_chat_name(chat: str) -> None:
     """Raise InvalidInput for an empty name, as from an unset variable."""
     if not chat:
-        raise InvalidInput("A chat is named by its id, as in conv_…, or by its conversation_key.")
+        raise InvalidInput("The chat name is empty. Give an id, as in conv_…, or a conversation_key.")

@@ -12,9 +12,9 @@ import typer
 if TYPE_CHECKING:
     from turnledger.api.chats import ChatInfo
 
-MOST = 100
+MAX_CHATS = 100
 """Chats to complete from: the last used."""
-WORDS = 40
+TITLE_LENGTH = 40
 """Characters of a title beside an id."""
 
 # Some shells evaluate completions, and models write titles. So titles lose all characters with a meaning to a
@@ -23,44 +23,44 @@ _NOT_SAFE = re.compile(r"[^\w .,!?-]")
 _SAFE_NAME = re.compile(r"[\w.@%+/][\w.@%+/-]*")
 
 
-def chats_beginning_with(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+def complete_chat(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids and conversation_keys with this prefix, with the titles of their chats; none if none can be
     read."""
-    return _offered(ctx, incomplete, deleted=False)
+    return _complete(ctx, incomplete, deleted=False)
 
 
-def ids_of_deleted(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    return _offered(ctx, incomplete, deleted=True)
+def complete_deleted_id(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    return _complete(ctx, incomplete, deleted=True)
 
 
-def _offered(ctx: typer.Context, incomplete: str, *, deleted: bool) -> list[tuple[str, str]]:
-    given = ctx.params.get("chat") or ctx.params.get("chats") or ()
+def _complete(ctx: typer.Context, incomplete: str, *, deleted: bool) -> list[tuple[str, str]]:
+    present = ctx.params.get("chat") or ctx.params.get("chats") or ()
     # The shell waits: return an answer whatever is wrong.
     with suppress(Exception):
         return [
-            (name, words)
-            for chat in _listed(ctx.params, deleted)
-            for name, words in _names(chat, keys=not deleted)
-            if name.startswith(incomplete) and name not in given
+            (name, title)
+            for chat in _last_used(ctx.params, deleted)
+            for name, title in _names(chat, keys=not deleted)
+            if name.startswith(incomplete) and name not in present
         ]
     return []
 
 
-def _listed(params: dict[str, Any], deleted: bool) -> Sequence[ChatInfo]:
-    from turnledger.cli.backend.backend import Where
+def _last_used(params: dict[str, Any], deleted: bool) -> Sequence[ChatInfo]:
+    from turnledger.cli.backend.backend import BackendSelector
 
-    where = Where(
+    selector = BackendSelector(
         server=params.get("server"),
         store=params.get("store"),
         config=params.get("config"),
         owner=params.get("owner"),
     )
-    return where.last_used(scope=params.get("scope") or None, deleted=deleted, limit=MOST)
+    return selector.last_used(scope=params.get("scope") or None, deleted=deleted, limit=MAX_CHATS)
 
 
 def _names(chat: ChatInfo, *, keys: bool) -> list[tuple[str, str]]:
-    words = " ".join(_NOT_SAFE.sub(" ", chat.title or chat.preview).split())[:WORDS].strip() or "-"
-    named: list[tuple[str, str]] = [(chat.id, words)]
+    title = " ".join(_NOT_SAFE.sub(" ", chat.title or chat.preview).split())[:TITLE_LENGTH].strip() or "-"
+    names: list[tuple[str, str]] = [(chat.id, title)]
     if keys and chat.conversation_key is not None and _SAFE_NAME.fullmatch(chat.conversation_key):
-        named.append((chat.conversation_key, words))
-    return named
+        names.append((chat.conversation_key, title))
+    return names

@@ -27,12 +27,12 @@ async def last_used(
     from turnledger.engine.conversations.catalogue import ListChats, list_page
     from turnledger.stores.url import visit_store
 
-    wanted = ChatFilter(
+    query = ChatFilter(
         owner=owner or LOCAL, scope=scope, archived=None if deleted else False, deleted=deleted
     )
     visit = await visit_store(url)
     try:
-        page = await visit.read(list_page, ListChats(wanted, None, limit, SystemClock().now_ms()))
+        page = await visit.read(list_page, ListChats(query, None, limit, SystemClock().now_ms()))
     finally:
         await visit.close()
     return tuple(map(show_listed, page.chats))
@@ -58,15 +58,15 @@ async def all_tokens(url: str, owner: str | None) -> Sequence[Token]:
         await visit.close()
 
 
-def visible(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+def without_hidden(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """Return the turns without their hidden items and the other halves of these."""
     if not any(turn.hidden for turn in turns):
         return tuple(turns)
-    gone = hidden_in_parts([(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns])
-    return tuple(map(_without, turns, gone))
+    dropped = hidden_in_parts([(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns])
+    return tuple(map(_drop_items, turns, dropped))
 
 
-def _without(turn: Turn, gone: Collection[int]) -> Turn:
-    input = codec.raws(visible_items(turn.input, gone))
-    done = codec.raws(visible_items(turn.output, gone, len(turn.input)))
-    return replace(turn, raw_input=input, raw_output=done, hidden=())
+def _drop_items(turn: Turn, dropped: Collection[int]) -> Turn:
+    input = codec.raws(visible_items(turn.input, dropped))
+    output = codec.raws(visible_items(turn.output, dropped, len(turn.input)))
+    return replace(turn, raw_input=input, raw_output=output, hidden=())

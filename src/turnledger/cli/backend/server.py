@@ -12,64 +12,64 @@ from msgspec.structs import asdict
 from turnledger.api.access import Token
 from turnledger.api.chats import ChatInfo, Deleted, Hit, Page, SearchPage
 from turnledger.api.turns import ChatHistory
-from turnledger.cli.backend.backend import API_KEY, ID, SERVER, Source, allows_http, check_named
-from turnledger.cli.backend.inspection import visible
+from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
+from turnledger.cli.backend.inspection import without_hidden
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
 from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
 from turnledger.model.access.token import is_token_text
 from turnledger.model.transfer import ImportReport
 
 PAGE = 50
-PATIENT = Retries(times=4, patience=10)
+FEW_RETRIES = Retries(times=4, patience=10)
 """A person waits: do not try an unreachable server for long."""
-HASTY = Retries(times=0)
-SOON = Timeouts(connect=1, silence=2, write=1)
+NO_RETRIES = Retries(times=0)
+SHORT_TIMEOUTS = Timeouts(connect=1, silence=2, write=1)
 """For shell completion."""
 
 
 @asynccontextmanager
-async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) -> AsyncIterator[ServerPlace]:
+async def open_server(
+    url: str, api_key: str | None, *, is_quick: bool = False
+) -> AsyncIterator[ServerBackend]:
     """Open the server at this URL, without a request. Raises InvalidInput for an invalid URL."""
-    timeouts, retries = (SOON, HASTY) if is_hasty else (None, PATIENT)
+    timeouts, retries = (SHORT_TIMEOUTS, NO_RETRIES) if is_quick else (None, FEW_RETRIES)
     try:
         client = AsyncClient(url, api_key, timeouts=timeouts, retries=retries, allow_http=allows_http())
     except InvalidInput as problem:
         raise InvalidInput(f"--server or {SERVER}, or the token in {API_KEY}: {problem}") from None
     async with client:
         try:
-            yield ServerPlace(client, url)
+            yield ServerBackend(client, url)
         except NotAdmitted as problem:
-            remedy = (
-                "Set it to the text of a token." if api_key is None else "Set it to that of another token."
-            )
-            problem.args = (f"{problem} The command line comes with the token in {API_KEY}. {remedy}",)
+            remedy = "Set it to a token." if api_key is None else "Set it to another token."
+            problem.args = (f"{problem} The command line sends the token in {API_KEY}. {remedy}",)
             raise
         except RequestFailed as problem:
             # The URL may come from the environment, set long ago.
-            problem.args = (f"{problem} It was asked of {url}.",)
+            problem.args = (f"{problem} The request went to {url}.",)
             raise
 
 
-class ServerPlace:
+class ServerBackend:
     def __init__(self, client: AsyncClient, url: str) -> None:
         self._client = client
         self._url = url
 
-    async def list(self, **wish: Any) -> Page[ChatInfo]:
+    async def list(self, **fields: Any) -> Page[ChatInfo]:
         data: list[ChatInfo] = []
-        following = None
-        async for page in self._client.chats.list(**wish).pages():
+        next_cursor = None
+        async for page in self._client.chats.list(**fields).pages():
             data += page.data
-            following = page.next
-        return Page(tuple(data), following)
+            next_cursor = page.next
+        return Page(tuple(data), next_cursor)
 
     async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
         data: list[Hit] = []
-        following, is_complete = None, True
+        next_cursor, is_complete = None, True
         async for page in self._client.chats.search(text, scope=scope, limit=limit, cursor=cursor).pages():
             data += page.data
-            following, is_complete = page.next, page.complete
-        return SearchPage(tuple(data), following, is_complete)
+            next_cursor, is_complete = page.next, page.complete
+        return SearchPage(tuple(data), next_cursor, is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
         found = self._chat(chat, scope)
@@ -81,7 +81,7 @@ class ServerPlace:
                 # The chat was switched to another branch, and a visitor cannot name the previous one.
                 return await self.show(chat, scope=scope, turns=turns)
             read, before = [*page.turns, *read], page.before
-        return ChatHistory(**asdict(info), turns=visible(read), before=before)
+        return ChatHistory(**asdict(info), turns=without_hidden(read), before=before)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         return await self._chat(chat, scope).update(**changes)
@@ -106,12 +106,12 @@ class ServerPlace:
         for report in await self._client.import_chats(source, scope=scope):
             yield report
 
-    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
+    async def create_token(self, *, expires_at: int | None, **fields: Any) -> tuple[Token, bool]:
         """Create a token. It is never the first one: the request needs a token itself."""
         seconds = None if expires_at is None else expires_at / 1000 - time.time()
         if seconds is not None and seconds <= 0:
             raise InvalidInput("The token would have expired already. Use a time in the future.")
-        return await self._client.tokens.create(**wish, expires_in=seconds), False
+        return await self._client.tokens.create(**fields, expires_in=seconds), False
 
     async def list_tokens(self, owner: str | None) -> Sequence[Token]:
         return [token async for token in self._client.tokens.list(owner=owner)]
@@ -120,14 +120,14 @@ class ServerPlace:
         if not is_token_text(token):
             return await self._client.tokens.revoke(token)
         # A token may revoke itself, and its text is sent to the server only to authenticate.
-        async with AsyncClient(self._url, token, retries=PATIENT, allow_http=allows_http()) as bearer:
+        async with AsyncClient(self._url, token, retries=FEW_RETRIES, allow_http=allows_http()) as bearer:
             try:
                 return await bearer.tokens.revoke("self")
             except NotAdmitted:
                 raise TokenNotFound("No valid token has this text.") from None
 
     def _chat(self, name: str, scope: str) -> AsyncChat:
-        check_named(name)
-        if name.startswith(ID):
+        check_chat_name(name)
+        if name.startswith(ID_PREFIX):
             return self._client.chats.open(name)
         return self._client.chats.open(conversation_key=name, scope=scope or None)

@@ -13,8 +13,8 @@ from turnledger.api.turns import ChatHistory
 from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
 from turnledger.chat import Chat
 from turnledger.chats import Chats
-from turnledger.cli.backend.backend import ID, Source, check_named
-from turnledger.cli.backend.inspection import all_tokens, visible
+from turnledger.cli.backend.backend import ID_PREFIX, Source, check_chat_name
+from turnledger.cli.backend.inspection import all_tokens, without_hidden
 from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
 from turnledger.hosting import Host
@@ -28,19 +28,19 @@ PAGE = 50
 
 
 @asynccontextmanager
-async def in_store(
+async def open_store(
     url: str, owner: str | None, limits: Limits | None = None, *, create: bool = False
-) -> AsyncIterator[StorePlace]:
+) -> AsyncIterator[StoreBackend]:
     """Open the store at this URL. A missing one is created with `create`; otherwise raises NotAStore."""
     if not create:
         await (await visit_store(url)).close()
     elif url.startswith("memory:"):
-        raise NotAStore("A store in memory is gone with its process. Name a file, as in sqlite:///chats.db.")
+        raise NotAStore("A store in memory ends with its process. Use a file, as in sqlite:///chats.db.")
     async with AsyncExitStack() as stack:
-        yield StorePlace(url, OWNER if owner is None else owner, limits, stack)
+        yield StoreBackend(url, OWNER if owner is None else owner, limits, stack)
 
 
-class StorePlace:
+class StoreBackend:
     """The chats of one owner, and the tokens of all."""
 
     def __init__(self, url: str, owner: str, limits: Limits | None, stack: AsyncExitStack) -> None:
@@ -48,20 +48,20 @@ class StorePlace:
         self._owner = owner
         self._limits = limits
         self._stack = stack
-        self._opened: Ledger | None = None
+        self._open_ledger: Ledger | None = None
 
     async def _ledger(self) -> Ledger:
         """Open it when needed: commands that only read do not join the store as a process."""
-        if self._opened is None:
+        if self._open_ledger is None:
             ledger = await Ledger.open(self._url, limits=self._limits)
-            self._opened = await self._stack.enter_async_context(ledger)
-        return self._opened
+            self._open_ledger = await self._stack.enter_async_context(ledger)
+        return self._open_ledger
 
     async def _chats(self, scope: str | None = None) -> Chats:
         return (await self._ledger()).for_owner(self._owner, scope=scope)
 
-    async def list(self, *, scope: str | None = None, **wish: Any) -> Page[ChatInfo]:
-        page = await (await self._chats(scope)).list(**wish)
+    async def list(self, *, scope: str | None = None, **fields: Any) -> Page[ChatInfo]:
+        page = await (await self._chats(scope)).list(**fields)
         return Page(tuple(map(show_listed, page.chats)), page.next)
 
     async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
@@ -80,9 +80,9 @@ class StorePlace:
             if not page:
                 break
             read = [*page, *read]
-        shown = visible(list(map(show_turn, read, await found.hidden(read))))
-        more = read[0].number if read and read[0].number > 1 else None
-        return show_listed_as(ChatHistory, listed, turns=shown, before=more)
+        shown = without_hidden(list(map(show_turn, read, await found.hidden(read))))
+        earlier = read[0].number if read and read[0].number > 1 else None
+        return show_listed_as(ChatHistory, listed, turns=shown, before=earlier)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         found = await self._chat(chat, scope)
@@ -95,8 +95,8 @@ class StorePlace:
 
     async def restore(self, id: str) -> ChatInfo:
         chat = await (await self._chats()).restore(id)
-        lost = chat.former_conversation_key if chat.conversation_key is None else None
-        return show_chat(RestoredChat, chat.as_opened, former_conversation_key=lost)
+        former_key = chat.former_conversation_key if chat.conversation_key is None else None
+        return show_chat(RestoredChat, chat.as_opened, former_conversation_key=former_key)
 
     async def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
         id, chats = await self._id(chat, scope), await self._chats()
@@ -115,11 +115,11 @@ class StorePlace:
         async for report in (await self._chats(scope)).import_lines(source):
             yield report
 
-    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
+    async def create_token(self, *, expires_at: int | None, **fields: Any) -> tuple[Token, bool]:
         tokens = Host(await self._ledger()).tokens
         is_first = not (await tokens.find(None)).any_tokens
-        made, text = await tokens.create(**wish, expires_at=expires_at)
-        return show_token(NewToken, made, token=text), is_first
+        created, text = await tokens.create(**fields, expires_at=expires_at)
+        return show_token(NewToken, created, token=text), is_first
 
     async def list_tokens(self, owner: str | None) -> Sequence[Token]:
         return await all_tokens(self._url, owner)
@@ -135,11 +135,11 @@ class StorePlace:
         return tuple(map(partial(show_token, Token), await tokens.revoke(token)))
 
     async def _chat(self, name: str, scope: str) -> Chat:
-        check_named(name)
-        id, conversation_key = (name, None) if name.startswith(ID) else (None, name)
+        check_chat_name(name)
+        id, conversation_key = (name, None) if name.startswith(ID_PREFIX) else (None, name)
         chats = await self._chats(scope)
         return await chats.conversation(id, conversation_key=conversation_key, create=False)
 
     async def _id(self, name: str, scope: str) -> str:
         """Return the id of a chat, even of a deleted one; or look it up by its conversation_key."""
-        return name if name.startswith(ID) else (await self._chat(name, scope)).id
+        return name if name.startswith(ID_PREFIX) else (await self._chat(name, scope)).id

@@ -16,7 +16,7 @@ from turnledger.model.turn import AttemptState, Failure, TurnKind
 DIED = "process_died"
 
 
-class SeenChat(Struct, frozen=True, kw_only=True):
+class ChatSummary(Struct, frozen=True, kw_only=True):
     """A chat in a list. `found` is the passage that a search found, `marks` the matches in it."""
 
     id: str
@@ -30,11 +30,11 @@ class SeenChat(Struct, frozen=True, kw_only=True):
     marks: tuple[tuple[int, int], ...] = ()
 
 
-class SeenTurn(Struct, frozen=True, kw_only=True):
+class DisplayedTurn(Struct, frozen=True, kw_only=True):
     id: str
     number: int
     kind: TurnKind
-    asked: str
+    question: str
     """The text of its messages."""
     output: tuple[Item, ...]
     """Everything else in order: tool results sent with it, and the output."""
@@ -43,37 +43,37 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     """From the request to the end."""
 
 
-def seen_turn(turn: Turn) -> SeenTurn:
+def displayed_turn(turn: Turn) -> DisplayedTurn:
     """Return a turn without the items hidden from its owner."""
-    asked = visible_items(turn.input, turn.hidden)
-    return SeenTurn(
+    question = visible_items(turn.input, turn.hidden)
+    return DisplayedTurn(
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
-        asked=text_of(asked),
-        output=(*without_messages(asked), *visible_items(turn.output, turn.hidden, len(turn.input))),
+        question=text_of(question),
+        output=(*without_messages(question), *visible_items(turn.output, turn.hidden, len(turn.input))),
         details=turn.details,
         took_ms=turn.committed_at - turn.created_at,
     )
 
 
-class RunningNow(Struct, frozen=True):
+class UnfinishedTurn(Struct, frozen=True):
     id: str
-    asked: str
+    question: str
 
 
 class ChatState(Struct, frozen=True):
     """A chat, some of its turns in order, and the running one. `died` is the attempt whose process died, if
     nothing happened since: a starting process may have ended it before it could be seen running."""
 
-    chat: SeenChat
+    chat: ChatSummary
     branch: str
-    turns: Sequence[SeenTurn]
-    running: RunningNow | None = None
-    died: RunningNow | None = None
+    turns: Sequence[DisplayedTurn]
+    running: UnfinishedTurn | None = None
+    died: UnfinishedTurn | None = None
 
 
-class Aside(Protocol):
+class AttemptLike(Protocol):
     """An attempt outside the history."""
 
     @property
@@ -88,20 +88,20 @@ class Aside(Protocol):
     def input(self) -> tuple[Item, ...]: ...
 
 
-def running_of(attempts: Iterable[Aside]) -> RunningNow | None:
-    return next((_now(each) for each in attempts if each.state is AttemptState.RUNNING), None)
+def find_running(attempts: Iterable[AttemptLike]) -> UnfinishedTurn | None:
+    return next((_unfinished_of(each) for each in attempts if each.state is AttemptState.RUNNING), None)
 
 
-def died_of(attempts: Iterable[Aside], touched_at: int) -> RunningNow | None:
+def find_died(attempts: Iterable[AttemptLike], touched_at: int) -> UnfinishedTurn | None:
     """Return the attempt whose process died, if no turn began or ended since."""
-    return next((_now(each) for each in attempts if _has_died(each, touched_at)), None)
+    return next((_unfinished_of(each) for each in attempts if _is_died(each, touched_at)), None)
 
 
-def _now(attempt: Aside) -> RunningNow:
-    return RunningNow(attempt.id, text_of(attempt.input))
+def _unfinished_of(attempt: AttemptLike) -> UnfinishedTurn:
+    return UnfinishedTurn(attempt.id, text_of(attempt.input))
 
 
-def _has_died(attempt: Aside, touched_at: int) -> bool:
+def _is_died(attempt: AttemptLike, touched_at: int) -> bool:
     is_dead = attempt.failure is not None and attempt.failure.code == DIED
     is_last = attempt.ended_at is not None and attempt.ended_at >= touched_at
     return attempt.state is AttemptState.FAILED and is_dead and is_last
@@ -110,11 +110,11 @@ def _has_died(attempt: Aside, touched_at: int) -> bool:
 class Version(Struct, frozen=True):
     """One of several turns at the same place, and the branch that shows it."""
 
-    turn: SeenTurn
+    turn: DisplayedTurn
     branch: str
 
 
-class SeenBranch(Struct, frozen=True):
+class BranchSummary(Struct, frozen=True):
     id: str
     length: int
     preview: str
@@ -147,7 +147,7 @@ class TurnInProgress(Protocol):
         ...
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether it was requested, and will run unless it is stopped."""
         ...
 
@@ -163,7 +163,7 @@ class TurnInProgress(Protocol):
         ...
 
 
-class Talk(Protocol):
+class ChatHandle(Protocol):
     """One chat. All methods raise TurnledgerErrors."""
 
     @property
@@ -171,16 +171,16 @@ class Talk(Protocol):
         """None until its first turn has begun."""
         ...
 
-    def ask(self, wish: NewTurn) -> TurnInProgress: ...
+    def start(self, new_turn: NewTurn) -> TurnInProgress: ...
     def follow(self, turn: str) -> TurnInProgress: ...
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState: ...
+    async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState: ...
 
     async def versions(self, turn: str) -> list[Version]: ...
-    async def branches(self) -> list[SeenBranch]: ...
+    async def branches(self) -> list[BranchSummary]: ...
     async def switch(self, branch: str) -> None: ...
     async def undo(self, turn: str) -> None: ...
-    async def fork(self, turn: str | None, title: str) -> Talk: ...
+    async def fork(self, turn: str | None, title: str) -> ChatHandle: ...
     async def rename(self, title: str) -> None: ...
     async def pin(self, on: bool) -> None: ...
     async def archive(self) -> None: ...
@@ -198,11 +198,11 @@ class ChatBackend(Protocol):
         """Return the names of the models, the default first."""
         ...
 
-    def new(self) -> Talk: ...
+    def new(self) -> ChatHandle: ...
 
-    async def open(self, name: str) -> Talk: ...
+    async def open(self, name: str) -> ChatHandle: ...
 
-    async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
+    async def chats(self, words: str = "", *, limit: int = 20) -> list[ChatSummary]:
         """Return the chats used last; with words, those that contain them."""
         ...
 

@@ -16,12 +16,12 @@ import typer
 
 from turnledger.cli import INTERRUPTED
 from turnledger.cli.backend.backend import API_KEY
-from turnledger.cli.backend.completion import chats_beginning_with
-from turnledger.cli.output.streams import say
+from turnledger.cli.backend.completion import complete_chat
+from turnledger.cli.output.streams import print_message
 from turnledger.errors import InvalidInput, NotAdmitted, TurnStopped
 
 if TYPE_CHECKING:
-    from turnledger.cli.chat.backend import ChatBackend, Talk
+    from turnledger.cli.chat.backend import ChatBackend, ChatHandle
     from turnledger.cli.chat.connect import Options
 
 TERMINATED = 143
@@ -33,37 +33,39 @@ def chat(
         str | None,
         typer.Argument(
             metavar="CHAT",
-            help="Go on with this one: its id, as in conv_…, or conversation_key.",
-            autocompletion=chats_beginning_with,
+            help="Continue this chat: its id, as in conv_…, or its conversation_key.",
+            autocompletion=complete_chat,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the chat that was used last.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the most recently used chat.")] = False,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Default: the first one there is.")
+        str | None, typer.Option(metavar="NAME", help="Default: the first available model.")
     ] = None,
     server: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Talk on this server. Default: TURNLEDGER_SERVER. Its token: TURNLEDGER_API_KEY, in the"
-            " environment only.",
+            help="Use this server. Default: TURNLEDGER_SERVER. Its token comes from TURNLEDGER_API_KEY in the"
+            " environment.",
         ),
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Talk straight on a store. Default: that of `turnledger serve`."),
+        typer.Option(metavar="URL", help="Use a store directly. Default: that of `turnledger serve`."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The turnledger.toml that names store and models.")
+        Path | None, typer.Option(metavar="FILE", help="The turnledger.toml with the store and the models.")
     ] = None,
     upstream: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Models for --store: a server with /chat/completions."),
+        typer.Option(metavar="URL", help="Models for --store: the URL of a server with /chat/completions."),
     ] = None,
     api_key_env: Annotated[
         str | None, typer.Option(metavar="NAME", help="Environment variable with the upstream's api_key.")
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="Only chats of this scope, and new ones there.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Only chats of this scope; new chats belong to it.")
+    ] = None,
 ) -> None:
     """Chat with a model, on a server or directly on a store.
 
@@ -75,71 +77,73 @@ def chat(
     options = Options(
         server=server, store=store, config=config, upstream=upstream, api_key_env=api_key_env, scope=scope
     )
-    text = None if sys.stdin.isatty() and sys.stdout.isatty() else _piped()
+    text = None if sys.stdin.isatty() and sys.stdout.isatty() else _read_input()
     try:
-        asyncio.run(_talk(options, name, model, text, resume=resume))
+        asyncio.run(_run_chat(options, name, model, text, resume=resume))
     except TurnStopped:
         raise typer.Exit(INTERRUPTED) from None
     except asyncio.CancelledError:
         raise typer.Exit(TERMINATED) from None
 
 
-def _piped() -> str:
+def _read_input() -> str:
     if sys.stdin.isatty():
-        say("Type what you have to say, and Ctrl-D behind it.")
+        print_message("Type a message, then Ctrl-D.")
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
         raise InvalidInput("Standard input is not UTF-8.") from None
 
 
-async def _talk(
+async def _run_chat(
     options: Options, name: str | None, model: str | None, text: str | None, *, resume: bool
 ) -> None:
     """Run the interactive chat; with a text, one turn."""
-    from turnledger.cli.chat.connect import open_place
+    from turnledger.cli.chat.connect import connect
 
     # The engine's log is for operators; here it would appear in the middle of an answer.
     logging.getLogger("turnledger").addHandler(logging.NullHandler())
-    _end_in_order(signal.SIGTERM, signal.SIGHUP if hasattr(signal, "SIGHUP") else signal.SIGTERM)
-    place = await open_place(options, os.environ)
+    _cancel_on(signal.SIGTERM, signal.SIGHUP if hasattr(signal, "SIGHUP") else signal.SIGTERM)
+    backend = await connect(options, os.environ)
     try:
-        models = [model] if model is not None else await place.models()
-        talk = await _chosen(place, name, resume=resume)
+        models = [model] if model is not None else await backend.models()
+        handle = await _find_chat(backend, name, resume=resume)
         if text is None:
-            await _interact(place, models, talk, wants_last=resume)
+            await _interact(backend, models, handle, is_resumed=resume)
         else:
             from turnledger.cli.chat.pipe import run_piped
 
-            await run_piped(talk or place.new(), models[0], text, sys.stdout)
+            await run_piped(handle or backend.new(), models[0], text, sys.stdout)
     except NotAdmitted as problem:
-        problem.args = (f"{problem} The token that is shown is the one in {API_KEY}.",)
+        problem.args = (f"{problem} The token is read from {API_KEY}.",)
         raise
     finally:
-        await place.close()
+        await backend.close()
 
 
-def _end_in_order(*signals: signal.Signals) -> None:
+def _cancel_on(*signals: signal.Signals) -> None:
     """Cancel this task on these signals, so that the terminal is restored."""
-    loop, talking = asyncio.get_running_loop(), asyncio.current_task()
-    assert talking is not None  # noqa: S101 - for the type checker
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - for the type checker
     with suppress(NotImplementedError):  # on Windows
         for each in signals:
-            loop.add_signal_handler(each, talking.cancel)
+            loop.add_signal_handler(each, task.cancel)
 
 
-async def _chosen(place: ChatBackend, name: str | None, *, resume: bool) -> Talk | None:
+async def _find_chat(backend: ChatBackend, name: str | None, *, resume: bool) -> ChatHandle | None:
     if name is not None:
-        return await place.open(name)
-    last = await place.chats(limit=1) if resume else []
-    return await place.open(last[0].id) if last else None
+        return await backend.open(name)
+    last = await backend.chats(limit=1) if resume else []
+    return await backend.open(last[0].id) if last else None
 
 
-async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *, wants_last: bool) -> None:
+async def _interact(
+    backend: ChatBackend, models: list[str], handle: ChatHandle | None, *, is_resumed: bool
+) -> None:
     from rich.text import Text
 
     from turnledger.cli.chat.connect import history_folder
-    from turnledger.cli.chat.interrupts import keys_kept, noted_presses
+    from turnledger.cli.chat.interrupts import catch_interrupts, hold_keys
     from turnledger.cli.chat.prompt import history_in
     from turnledger.cli.chat.repl import ChatLoop
     from turnledger.cli.chat.screen import Screen, console_for, is_light
@@ -150,14 +154,14 @@ async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *,
         sys.stdout.reconfigure(errors="replace")  # then a missing letter takes one column, too
     theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
     screen = Screen(console_for(sys.stdout), theme)
-    screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))
-    screen.say(Text("/help tells what can be done, Ctrl-D leaves.", DIM))
-    with noted_presses() as interrupts, keys_kept():
-        session = Session(place, screen, models, interrupts)
-        if talk is not None:
-            await session.open(talk)
-        elif wants_last:
-            screen.say(Text("There is no chat to go on with: this is a new one.", DIM))
+    screen.print(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {backend.name}", DIM)))
+    screen.print(Text("/help lists the commands, Ctrl-D leaves.", DIM))
+    with catch_interrupts() as interrupts, hold_keys():
+        session = Session(backend, screen, models, interrupts)
+        if handle is not None:
+            await session.open(handle)
+        elif is_resumed:
+            screen.print(Text("There is no chat to continue: this is a new one.", DIM))
         await ChatLoop(session, interrupts, history_in(history_folder(os.environ))).run()
     if session.chat is not None and session.chat.turns:
-        screen.say(Text(f"Go on with: turnledger chat {session.talk.id}", DIM))
+        screen.print(Text(f"Continue with: turnledger chat {session.handle.id}", DIM))

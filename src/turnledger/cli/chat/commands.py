@@ -12,13 +12,13 @@ from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 
-from turnledger.cli.chat.backend import NewTurn, SeenBranch, SeenChat, SeenTurn, Version
+from turnledger.cli.chat.backend import BranchSummary, ChatSummary, DisplayedTurn, NewTurn, Version
 from turnledger.cli.chat.picker import title_of
-from turnledger.cli.chat.prompt import within
-from turnledger.cli.chat.sanitize import on_one_line
-from turnledger.cli.chat.session import Session, counted, typed_for
-from turnledger.cli.chat.turn_view import DIM, about, age_of
-from turnledger.cli.output.file import writing_to
+from turnledger.cli.chat.prompt import truncate
+from turnledger.cli.chat.sanitize import sanitize_line
+from turnledger.cli.chat.session import Session, count_text, line_for
+from turnledger.cli.chat.turn_view import DIM, age_of, describe_turn
+from turnledger.cli.output.file import atomic_writer
 from turnledger.errors import InvalidInput
 
 _COMMAND = re.compile(r"/(?P<name>[^\s/]*)(?:\s+(?P<rest>.*))?", re.DOTALL)
@@ -26,46 +26,46 @@ _COMMAND = re.compile(r"/(?P<name>[^\s/]*)(?:\s+(?P<rest>.*))?", re.DOTALL)
 
 class Command(Struct, frozen=True):
     name: str
-    meaning: str
-    takes: str = ""
-    also: tuple[str, ...] = ()
+    description: str
+    arguments: str = ""
+    aliases: tuple[str, ...] = ()
 
 
 COMMANDS = (
-    Command("help", "what can be done here", also=("?",)),
-    Command("new", "begin another chat"),
-    Command("open", "go on with a chat: pick it, or by its number in /list", "[N|ID]"),
-    Command("list", "the last chats, or those in which these words stand", "[WORDS]"),
-    Command("history", "print the chat from its beginning"),
-    Command("info", "which chat it is, and time and tokens of the last answer, or of turn N", "[N]"),
-    Command("again", "have the last answer made anew", also=("regenerate",)),
-    Command("edit", "change what you said, last or in turn N", "[N]"),
-    Command("prev", "the version before, of turn N or of the last with several", "[N]", ("<", "‹")),
-    Command("next", "the version behind it", "[N]", (">", "›")),
-    Command("versions", "all versions of that turn", "[N]", ("siblings",)),
-    Command("branches", "all lines that this chat has taken"),
-    Command("switch", "go on with line N of /branches", "N"),
-    Command("undo", "take back the last turn"),
-    Command("fork", "go on in a new chat, from the end or from turn N", "[N]"),
-    Command("rename", "call the chat something else", "TITLE"),
-    Command("model", "ask another model, or see which there are", "[NAME]"),
-    Command("pin", "keep the chat from being removed by age, or no more"),
-    Command("archive", "put the chat out of the list"),
+    Command("help", "list the commands", aliases=("?",)),
+    Command("new", "start a new chat"),
+    Command("open", "continue a chat: pick one, or give its number in /list", "[N|ID]"),
+    Command("list", "list recent chats, or those with these words", "[WORDS]"),
+    Command("history", "print the whole chat"),
+    Command("info", "show the chat, and model, time and tokens of the last turn or turn N", "[N]"),
+    Command("again", "regenerate the last answer", aliases=("regenerate",)),
+    Command("edit", "edit your last message, or that of turn N", "[N]"),
+    Command("prev", "previous version of turn N, or of the last turn with several", "[N]", ("<", "‹")),
+    Command("next", "next version", "[N]", (">", "›")),
+    Command("versions", "list the versions of that turn", "[N]", ("siblings",)),
+    Command("branches", "list the branches of the chat"),
+    Command("switch", "switch to branch N of /branches", "N"),
+    Command("undo", "undo the last turn"),
+    Command("fork", "continue in a new chat, from the end or from turn N", "[N]"),
+    Command("rename", "rename the chat", "TITLE"),
+    Command("model", "switch the model, or list the models", "[NAME]"),
+    Command("pin", "pin or unpin the chat; pinned chats do not expire"),
+    Command("archive", "archive the chat: it leaves the list"),
     Command("delete", "delete the chat; it can be restored for a while"),
-    Command("export", "write the chat to a file: .md to read, .jsonl to import", "FILE"),
-    Command("quit", "leave; so does Ctrl-D", also=("exit", "q")),
+    Command("export", "write the chat to a file: .md for reading, .jsonl for import", "FILE"),
+    Command("quit", "leave, like Ctrl-D", aliases=("exit", "q")),
 )
 KEYS = (
-    ("Enter", "say it"),
-    ("Alt-Enter, Ctrl-J", "a new line"),
-    ("Ctrl-C", "stop the answer and keep it; at the prompt: clear it, leave"),
+    ("Enter", "send"),
+    ("Alt-Enter, Ctrl-J", "new line"),
+    ("Ctrl-C", "stop the answer and keep it; at the prompt: clear the line, or leave"),
     ("Ctrl-O", "pick a chat"),
-    ("Ctrl-R", "search what you typed before"),
-    ("Ctrl-X Ctrl-E", "write in your editor"),
-    ("//…", "say to the model what begins with a slash"),
+    ("Ctrl-R", "search your earlier input"),
+    ("Ctrl-X Ctrl-E", "open your editor"),
+    ("//…", "send a message that starts with a slash"),
 )
 
-_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}
+_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
 
 class TypedCommand(Struct, frozen=True):
@@ -90,80 +90,80 @@ def command_in(text: str) -> TypedCommand | None:
 
 
 LISTED = 20
-LOOKED_AT = 50
+SEARCHED_TURNS = 50
 """Turns to search for the last one with several versions."""
-LONGEST_TITLE = 60
+TITLE_LENGTH = 60
 
 
-class Person(Protocol):
-    async def pick(self, words: str) -> SeenChat | None: ...
+class Dialogs(Protocol):
+    async def pick(self, words: str) -> ChatSummary | None: ...
     async def edit(self, label: str, text: str) -> str | None: ...
     async def confirm(self, question: str) -> bool: ...
 
 
 class Commands:
-    def __init__(self, session: Session, person: Person) -> None:
+    def __init__(self, session: Session, dialogs: Dialogs) -> None:
         self._session = session
         self._screen = session.screen
-        self._person = person
-        self._listed: Sequence[SeenChat] = ()
-        self._lines: Sequence[str] = ()
-        self._lines_of: str | None = None  # the chat that has these branches
+        self._dialogs = dialogs
+        self._listed: Sequence[ChatSummary] = ()
+        self._branch_ids: Sequence[str] = ()
+        self._numbered_chat: str | None = None  # the chat that has these branches
 
-    async def do(self, given: TypedCommand) -> bool:
+    async def do(self, command: TypedCommand) -> bool:
         """Run a command; return whether to continue. Raises errors to print on one line."""
-        if given.name == "quit":
+        if command.name == "quit":
             return False
-        if not given.name:
-            near = f" Did you mean /{given.nearest}?" if given.nearest else " /help lists them."
-            typed = on_one_line(given.typed)
-            raise InvalidInput(f"Unknown command /{typed}.{near} To send it to the model, start with //.")
-        does: Callable[[str], Awaitable[None]] = getattr(self, f"_{given.name}")
-        await does(given.rest)
+        if not command.name:
+            hint = f" Did you mean /{command.nearest}?" if command.nearest else " /help lists them."
+            typed = sanitize_line(command.typed)
+            raise InvalidInput(f"Unknown command /{typed}.{hint} To send it to the model, start with //.")
+        action: Callable[[str], Awaitable[None]] = getattr(self, f"_{command.name}")
+        await action(command.rest)
         return True
 
-    def _say(self, text: str, style: str = DIM) -> None:
-        self._screen.say(Text(text, style))
+    def _print(self, text: str, style: str = DIM) -> None:
+        self._screen.print(Text(text, style))
 
-    def _say_short(self, beginning: str, text: str) -> None:
+    def _print_line(self, beginning: str, text: str) -> None:
         """Print as much as fits into one line, dimmed unless it begins with a sign."""
-        line = within(beginning + on_one_line(text), self._screen.width - 1)
-        self._say(line, DIM if beginning.startswith(" ") else "")
+        line = truncate(beginning + sanitize_line(text), self._screen.width - 1)
+        self._print(line, DIM if beginning.startswith(" ") else "")
 
     async def _help(self, rest: str) -> None:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(overflow="fold")
         table.add_column(overflow="fold")
         for command in COMMANDS:
-            table.add_row(Text(f"/{command.name} {command.takes}".strip()), Text(command.meaning, DIM))
+            table.add_row(
+                Text(f"/{command.name} {command.arguments}".strip()), Text(command.description, DIM)
+            )
         table.add_row()
-        for keys, meaning in KEYS:
-            table.add_row(Text(keys), Text(meaning, DIM))
-        self._screen.say(table)
+        for keys, description in KEYS:
+            table.add_row(Text(keys), Text(description, DIM))
+        self._screen.print(table)
 
     async def _new(self, rest: str) -> None:
         self._session.begin()
-        self._say("A new chat.")
+        self._print("New chat.")
 
     async def _list(self, words: str) -> None:
-        self._listed = await self._session.place.chats(words, limit=LISTED)
+        self._listed = await self._session.backend.chats(words, limit=LISTED)
         if not self._listed:
-            self._say("Nothing was found." if words else "There are no chats yet.")
+            self._print("No chats found." if words else "There are no chats yet.")
             return
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(justify="right", style=DIM)
         table.add_column(overflow="fold")
         table.add_column(no_wrap=True, style=DIM)
         for number, chat in enumerate(self._listed, 1):
-            is_here = chat.id == self._session.talk.id
+            is_here = chat.id == self._session.handle.id
             title = Text(title_of(chat), "bold" if is_here else "")
-            if chat.found and on_one_line(chat.found) != title_of(chat):
-                title.append_text(Text("\n").append_text(_marked(chat)))
+            if chat.found and sanitize_line(chat.found) != title_of(chat):
+                title.append_text(Text("\n").append_text(_highlight(chat)))
             table.add_row(str(number), title, age_of(chat.touched_at, self._session.now()))
-        self._screen.say(table)
-        self._say(
-            "/open N goes on with one" + (", /open lets you pick." if self._screen.can_rewrite else ".")
-        )
+        self._screen.print(table)
+        self._print("/open N continues one" + (", /open lets you pick." if self._screen.can_rewrite else "."))
 
     async def _open(self, name: str) -> None:
         if not name:
@@ -180,39 +180,38 @@ class Commands:
         if not self._screen.can_rewrite:
             await self._list(words)
             return
-        chat = await self._person.pick(words)
+        chat = await self._dialogs.pick(words)
         if chat is not None:
             await self._go_to(chat.id)
 
     async def _go_to(self, name: str) -> None:
-        await self._session.open(await self._session.place.open(name))
+        await self._session.open(await self._session.backend.open(name))
 
     async def _history(self, rest: str) -> None:
         await self._session.show_from(1)
 
     async def _info(self, rest: str) -> None:
         turn = await self._turn(rest)
-        chat = (await self._session.talk.look(limit=1)).chat
+        chat = (await self._session.handle.read(limit=1)).chat
         marks = ", pinned" if chat.is_pinned else ""
-        self._say(title_of(chat), "bold")
-        self._say(
-            f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self._session.now())}{marks}"
-        )
-        self._say(f"Turn {turn.number}: {about(turn)}")
+        self._print(title_of(chat), "bold")
+        age = age_of(chat.touched_at, self._session.now())
+        self._print(f"{chat.id}, {count_text(chat.turns, 'turn')}, {age}{marks}")
+        self._print(f"Turn {turn.number}: {describe_turn(turn)}")
 
     async def _again(self, rest: str) -> None:
         last = await self._turn("")
-        await self._session.ask(NewTurn(model=self._session.model, regenerates=last.id, idempotency_key=""))
+        await self._session.run(NewTurn(model=self._session.model, regenerates=last.id, idempotency_key=""))
 
     async def _edit(self, rest: str) -> None:
         turn = await self._turn(rest)
-        text = self._session.edits.pop(turn.id, turn.asked)
-        text_now = await self._person.edit(f"{turn.number} edit › ", text)
-        if text_now is None or not text_now.strip():
-            self._say("Nothing was changed.")
+        text = self._session.edits.pop(turn.id, turn.question)
+        edited = await self._dialogs.edit(f"{turn.number} edit › ", text)
+        if edited is None or not edited.strip():
+            self._print("Nothing changed.")
             return
-        wish = NewTurn(model=self._session.model, text=text_now, replaces=turn.id, idempotency_key="")
-        await self._session.ask(wish)
+        new_turn = NewTurn(model=self._session.model, text=edited, replaces=turn.id, idempotency_key="")
+        await self._session.run(new_turn)
 
     async def _prev(self, rest: str) -> None:
         await self._move(rest, -1)
@@ -221,139 +220,139 @@ class Commands:
         await self._move(rest, 1)
 
     async def _move(self, rest: str, by: int) -> None:
-        turn, versions = await self._turn_of_versions(rest)
+        turn, versions = await self._turn_with_versions(rest)
         at = [version.turn.id for version in versions].index(turn.id) + by
         if not 0 <= at < len(versions):
-            raise InvalidInput(f"Turn {turn.number} shows its {'last' if by > 0 else 'first'} version.")
-        await self._session.talk.switch(versions[at].branch)
-        self._say(f"Turn {turn.number}, version {at + 1} of {len(versions)}:")
+            raise InvalidInput(f"This is the {'last' if by > 0 else 'first'} version of turn {turn.number}.")
+        await self._session.handle.switch(versions[at].branch)
+        self._print(f"Turn {turn.number}, version {at + 1} of {len(versions)}:")
         await self._session.show_from(turn.number)
 
     async def _versions(self, rest: str) -> None:
-        turn, versions = await self._turn_of_versions(rest)
+        turn, versions = await self._turn_with_versions(rest)
         for number, version in enumerate(versions, 1):
-            sign = "›" if version.turn.id == turn.id else " "
+            marker = "›" if version.turn.id == turn.id else " "
             answer = " ".join(item.text for item in version.turn.output if item.role == "assistant")
-            self._say_short(f"{sign} {number}  ", f"{version.turn.asked} → {answer or '(nothing)'}")
-        self._say("/prev and /next move between them.")
+            self._print_line(f"{marker} {number}  ", f"{version.turn.question} → {answer or '(empty)'}")
+        self._print("/prev and /next move between them.")
 
     async def _branches(self, rest: str) -> None:
-        found = await self._numbered()
+        found = await self._number_branches()
         for number, each in enumerate(found, 1):
-            sign = "›" if each.is_current else " "
-            about = f"{counted(each.length, 'turn')}: {each.preview or '(nothing)'}"
-            self._say_short(f"{sign} {number}  ", about)
+            marker = "›" if each.is_current else " "
+            describe_turn = f"{count_text(each.length, 'turn')}: {each.preview or '(empty)'}"
+            self._print_line(f"{marker} {number}  ", describe_turn)
         if len(found) > 1:
-            self._say("/switch N goes on with one.")
+            self._print("/switch N switches to one.")
 
-    async def _numbered(self) -> list[SeenBranch]:
+    async def _number_branches(self) -> list[BranchSummary]:
         """Return the branches of the chat, and number them for /switch."""
-        found = await self._session.talk.branches()
-        self._lines, self._lines_of = [each.id for each in found], self._session.talk.id
+        found = await self._session.handle.branches()
+        self._branch_ids, self._numbered_chat = [each.id for each in found], self._session.handle.id
         return found
 
     async def _switch(self, rest: str) -> None:
-        if self._lines_of != self._session.talk.id:
-            await self._numbered()
-        if not rest.isascii() or not rest.isdigit() or not 0 < int(rest) <= len(self._lines):
-            raise InvalidInput("Name a number of /branches, as in /switch 2.")
-        await self._session.talk.switch(self._lines[int(rest) - 1])
-        await self._session.open(self._session.talk)
+        if self._numbered_chat != self._session.handle.id:
+            await self._number_branches()
+        if not rest.isascii() or not rest.isdigit() or not 0 < int(rest) <= len(self._branch_ids):
+            raise InvalidInput("Give a number from /branches, as in /switch 2.")
+        await self._session.handle.switch(self._branch_ids[int(rest) - 1])
+        await self._session.open(self._session.handle)
 
     async def _undo(self, rest: str) -> None:
         last = await self._turn("")
-        await self._session.talk.undo(last.id)
-        await self._session.forget_behind()
-        self._session.unsent = typed_for(last.asked)
-        self._say(f"Turn {last.number} is taken back. What you said is in the prompt again.")
+        await self._session.handle.undo(last.id)
+        await self._session.refresh()
+        self._session.unsent = line_for(last.question)
+        self._print(f"Turn {last.number} is undone. Your message is back in the prompt.")
 
     async def _fork(self, rest: str) -> None:
         turn = (await self._turn(rest)).id if rest else None
-        title = title_of((await self._session.talk.look(limit=1)).chat)[:LONGEST_TITLE]
-        await self._session.open(await self._session.talk.fork(turn, f"{title} (fork)"))
+        title = title_of((await self._session.handle.read(limit=1)).chat)[:TITLE_LENGTH]
+        await self._session.open(await self._session.handle.fork(turn, f"{title} (fork)"))
 
     async def _rename(self, title: str) -> None:
         if not title:
-            raise InvalidInput("Name the chat, for example: /rename May order.")
-        await self._session.talk.rename(title)
+            raise InvalidInput("Give a title, as in /rename May order.")
+        await self._session.handle.rename(title)
         await self._session.catch_up()
-        self._say(f"The chat is called {on_one_line(title)!r}.")
+        self._print(f"Renamed to {sanitize_line(title)!r}.")
 
     async def _model(self, name: str) -> None:
-        self._session.models = names = await self._session.place.models()
+        self._session.models = names = await self._session.backend.models()
         if name:
             if name not in names:
-                raise InvalidInput(f"Unknown model {on_one_line(name)!r}. /model lists the models.")
+                raise InvalidInput(f"Unknown model {sanitize_line(name)!r}. /model lists the models.")
             self._session.model = name
         for each in names:
-            sign = "›" if each == self._session.model else " "
-            self._say(f"{sign} {on_one_line(each)}", "" if sign == "›" else DIM)
+            marker = "›" if each == self._session.model else " "
+            self._print(f"{marker} {sanitize_line(each)}", "" if marker == "›" else DIM)
 
     async def _pin(self, rest: str) -> None:
         is_on = self._session.chat is None or not self._session.chat.is_pinned
-        await self._session.talk.pin(is_on)
+        await self._session.handle.pin(is_on)
         await self._session.catch_up()
-        self._say("The chat is pinned." if is_on else "The chat is pinned no more.")
+        self._print("Pinned." if is_on else "Unpinned.")
 
     async def _archive(self, rest: str) -> None:
-        await self._session.talk.archive()
+        await self._session.handle.archive()
         self._session.begin()
-        self._say("The chat is archived. This is a new one.")
+        self._print("Archived. This is a new chat.")
 
     async def _delete(self, rest: str) -> None:
-        chat = (await self._session.talk.look(limit=1)).chat
-        if not await self._person.confirm(f"Delete {title_of(chat)[:LONGEST_TITLE]!r}?"):
-            self._say("Nothing was deleted.")
+        chat = (await self._session.handle.read(limit=1)).chat
+        if not await self._dialogs.confirm(f"Delete {title_of(chat)[:TITLE_LENGTH]!r}?"):
+            self._print("Nothing was deleted.")
             return
-        await self._session.talk.delete()
+        await self._session.handle.delete()
         self._session.begin()
-        self._say(f"Deleted. `turnledger chats restore {chat.id}` brings it back. This is a new chat.")
+        self._print(f"Deleted. To restore it: turnledger chats restore {chat.id}. This is a new chat.")
 
     async def _export(self, name: str) -> None:
         if not name:
-            raise InvalidInput("Name a file, as in /export chat.md or /export chat.jsonl.")
+            raise InvalidInput("Give a file name, as in /export chat.md or /export chat.jsonl.")
         path = _path(name)
         if path.exists():
-            raise InvalidInput(f"{on_one_line(name)} exists already. Name another file.")
-        pieces = self._session.talk.export(is_markdown=path.suffix != ".jsonl")
+            raise InvalidInput(f"{sanitize_line(name)} already exists. Choose another name.")
+        pieces = self._session.handle.export(is_markdown=path.suffix != ".jsonl")
         first = await anext(pieces, b"")  # raises errors of the chat before there is a file
-        with writing_to(path) as write:
+        with atomic_writer(path) as write:
             write(first)
             async for piece in pieces:
                 write(piece)
-        self._say(f"Written to {on_one_line(str(path))}.")
+        self._print(f"Written to {sanitize_line(str(path))}.")
 
-    async def _turn(self, rest: str) -> SeenTurn:
+    async def _turn(self, rest: str) -> DisplayedTurn:
         """Return the turn with this number, or the last one."""
         if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 10**9):
-            raise InvalidInput("Name a turn by its number, as shown before your message.")
-        if self._session.talk.id is None:
+            raise InvalidInput("Give the number of a turn, as shown before your message.")
+        if self._session.handle.id is None:
             raise InvalidInput("This chat has no turns yet.")
-        seen = await self._session.talk.look(before=int(rest) + 1 if rest else None, limit=1)
-        if not seen.turns or (rest and seen.turns[-1].number != int(rest)):
-            raise InvalidInput("There is no such turn here." if rest else "This chat has no turns yet.")
-        return seen.turns[-1]
+        state = await self._session.handle.read(before=int(rest) + 1 if rest else None, limit=1)
+        if not state.turns or (rest and state.turns[-1].number != int(rest)):
+            raise InvalidInput("No such turn." if rest else "This chat has no turns yet.")
+        return state.turns[-1]
 
-    async def _turn_of_versions(self, rest: str) -> tuple[SeenTurn, list[Version]]:
+    async def _turn_with_versions(self, rest: str) -> tuple[DisplayedTurn, list[Version]]:
         """Return the turn with this number, or the last one with several versions; and its versions."""
         if rest:
             turn = await self._turn(rest)
-            return turn, await self._session.talk.versions(turn.id)
+            return turn, await self._session.handle.versions(turn.id)
         await self._turn("")
-        if len(await self._session.talk.branches()) > 1:
-            for turn in reversed((await self._session.talk.look(limit=LOOKED_AT)).turns):
-                versions = await self._session.talk.versions(turn.id)
+        if len(await self._session.handle.branches()) > 1:
+            for turn in reversed((await self._session.handle.read(limit=SEARCHED_TURNS)).turns):
+                versions = await self._session.handle.versions(turn.id)
                 if len(versions) > 1:
                     return turn, versions
-        raise InvalidInput("Each turn has one version. /again and /edit make others.")
+        raise InvalidInput("Each turn has one version. /again and /edit add others.")
 
 
 def _path(name: str) -> Path:
     return Path(name).expanduser()
 
 
-def _marked(chat: SeenChat) -> Text:
-    shown = Text(chat.found, DIM)
+def _highlight(chat: ChatSummary) -> Text:
+    text = Text(chat.found, DIM)
     for start, stop in chat.marks:
-        shown.stylize("bold", start, stop)
-    return shown
+        text.stylize("bold", start, stop)
+    return text

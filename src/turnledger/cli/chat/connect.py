@@ -15,7 +15,7 @@ from turnledger.errors import InvalidInput
 from turnledger.runners.chat_model import ChatModel
 
 if TYPE_CHECKING:
-    from turnledger.cli.chat.store import KnownModels
+    from turnledger.cli.chat.store import ModelRegistry
     from turnledger.server.config.settings import Settings
 
 
@@ -28,18 +28,18 @@ class Options(Struct, frozen=True, kw_only=True):
     scope: str | None = None
 
 
-async def open_place(options: Options, environ: Mapping[str, str]) -> ChatBackend:
+async def connect(options: Options, environ: Mapping[str, str]) -> ChatBackend:
     """Connect. Raises InvalidInput for contradicting options, and errors of opening the store."""
-    of_store = {
+    store_options = {
         "--store": options.store,
         "--config": options.config,
         "--upstream": options.upstream,
         "--api-key-env": options.api_key_env,
     }
-    named = [name for name, value in of_store.items() if value is not None]
-    if options.server is not None and named:
-        raise InvalidInput(f"--server and {named[0]} exclude each other. Use one of them.")
-    server = options.server or (None if named else environ.get(SERVER))
+    used = [name for name, value in store_options.items() if value is not None]
+    if options.server is not None and used:
+        raise InvalidInput(f"--server and {used[0]} exclude each other. Use one of them.")
+    server = options.server or (None if used else environ.get(SERVER))
     if server:
         return _open_server(server, options, environ)
     return await _open_store(options, environ)
@@ -55,11 +55,11 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Chat
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    from turnledger.cli.chat.store import OnStore, StoreModels, TitleWriter
+    from turnledger.cli.chat.store import StoreChatBackend, StoreModels, TitleWriter
     from turnledger.ledger import Ledger
 
     settings = _settings(options, environ)
-    _check_kept(settings, options)
+    _check_storage(settings, options)
     limits = Limits(
         owner_bytes=settings.limits.owner_bytes,
         owner_chats=settings.limits.owner_chats,
@@ -71,37 +71,37 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
     )
     models, title_model = _models(settings, environ), settings.chats.title_model
     ledger = await Ledger.open(settings.store, limits=limits)
-    namer = models.get(title_model) if title_model else None
-    return OnStore(
+    titling_model = models.get(title_model) if title_model else None
+    return StoreChatBackend(
         ledger,
         StoreModels(models),
-        _shortened(settings.store),
+        _short_path(settings.store),
         scope=options.scope,
-        naming=TitleWriter(ledger, namer) if namer is not None else None,
+        title_writer=TitleWriter(ledger, titling_model) if titling_model is not None else None,
     )
 
 
-def _shortened(url: str) -> str:
+def _short_path(url: str) -> str:
     """Return the store's path, with `~` for the home folder."""
     path = url.removeprefix("sqlite:///")
     home = f"{Path.home()}/"
     return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
-def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
+def _models(settings: Settings, environ: Mapping[str, str]) -> ModelRegistry:
     if not settings.models and settings.upstream is None:
-        return DemoOnly()  # it needs none of the server's packages
+        return DemoModels()  # it needs none of the server's packages
     from turnledger.server.models.models import make_models
 
     return make_models(settings, environ)
 
 
-def _check_kept(settings: Settings, options: Options) -> None:
+def _check_storage(settings: Settings, options: Options) -> None:
     """Refuse to chat where the operator's settings keep no chats: a terminal keeps everything."""
     scope = settings.chats.scopes.get(options.scope or "")
     keeps = settings.chats.keep if scope is None or scope.keep is None else scope.keep
     if not keeps and options.store is None:
-        raise InvalidInput("turnledger.toml disables storing chats. Use --store to name a store.")
+        raise InvalidInput("turnledger.toml disables storing chats. Choose a store with --store.")
 
 
 def _settings(options: Options, environ: Mapping[str, str]) -> Settings:
@@ -125,7 +125,7 @@ class _Demo(NamedTuple):
     upstream_name: str
 
 
-class DemoOnly:
+class DemoModels:
     NAME = "demo"
 
     def __init__(self) -> None:

@@ -20,39 +20,39 @@ class Interrupts:
     """Ctrl-C, for any number of tasks to wait for."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiters: set[asyncio.Future[None]] = set()
 
-    def note(self) -> None:
-        for each in tuple(self._waiting):
+    def notify(self) -> None:
+        for each in tuple(self._waiters):
             if not each.done():
                 each.set_result(None)
 
-    async def next(self) -> None:
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiting)
+    async def wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
         try:
-            await waiting
+            await waiter
         finally:
-            self._waiting.discard(waiting)
+            self._waiters.discard(waiter)
 
 
 @contextmanager
-def noted_presses() -> Iterator[Interrupts]:
+def catch_interrupts() -> Iterator[Interrupts]:
     """Report Ctrl-C instead of ending the program."""
     interrupts, loop = Interrupts(), asyncio.get_running_loop()
 
-    def pressed(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(interrupts.note)
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(interrupts.notify)
 
-    before = signal.signal(signal.SIGINT, pressed)
+    previous = signal.signal(signal.SIGINT, on_signal)
     try:
         yield interrupts
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager
-def keys_kept() -> Iterator[None]:
+def hold_keys() -> Iterator[None]:
     """Do not echo keys typed meanwhile; keep them for the next prompt."""
     if not HAS_TERMIOS or not sys.stdin.isatty():
         yield
@@ -60,20 +60,20 @@ def keys_kept() -> Iterator[None]:
     import termios
 
     terminal = sys.stdin.fileno()
-    before: list[Any] = termios.tcgetattr(terminal)
-    quiet = [*before[:6], list(before[6])]
-    quiet[0] &= ~termios.ICRNL  # otherwise Enter would be read as a line feed
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    previous: list[Any] = termios.tcgetattr(terminal)
+    silent = [*previous[:6], list(previous[6])]
+    silent[0] &= ~termios.ICRNL  # otherwise Enter would be read as a line feed
+    silent[3] &= ~(termios.ECHO | termios.ICANON)
     # Ctrl-Z waits for the prompt, which leaves the terminal in order.
-    quiet[6][termios.VSUSP] = bytes([os.fpathconf(terminal, "PC_VDISABLE")])
-    termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+    silent[6][termios.VSUSP] = bytes([os.fpathconf(terminal, "PC_VDISABLE")])
+    termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
     try:
         yield
     finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, previous)
 
 
-def forget_keys() -> None:
+def drop_keys() -> None:
     """Drop keys typed meanwhile: they were meant for something that did not happen."""
     if HAS_TERMIOS and sys.stdin.isatty():
         import termios

@@ -19,7 +19,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from turnledger.cli.chat.sanitize import harmless, on_one_line
+from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 
 THEME = Theme(
     {
@@ -40,14 +40,14 @@ THEME = Theme(
         "markdown.table.header": "bold",
     }
 )
-LARGEST = 16 * 1024
+MAX_BLOCK = 16 * 1024
 """Characters of a block that is parsed as Markdown; a larger one is shown as plain text."""
-NARROWEST = 16
+MIN_TEXT_WIDTH = 16
 """Columns that lists and quotes must leave for text."""
-INDENT = 5
+MAX_INDENT = 5
 """Most columns that a list or a quote takes."""
 
-DEEPEST = 18
+MAX_DEPTH = 18
 """Depth of nested lists and quotes that are rendered."""
 
 _LISTS = ("bullet_list_open", "ordered_list_open")
@@ -77,15 +77,15 @@ class Markdown(rich_markdown.Markdown):
     def __init__(self, block: MarkdownBlock, *, code_theme: str) -> None:
         super().__init__("", code_theme=code_theme, hyperlinks=False)
         self.block = block
-        self._text = harmless(block.text)
-        if len(self._text) <= LARGEST:
-            self.parsed = list(_harmless_tokens(parser.parse(self._text)))
+        self._text = sanitize(block.text)
+        if len(self._text) <= MAX_BLOCK:
+            self.parsed = list(_sanitize_tokens(parser.parse(self._text)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         deepest = max((token.level for token in self.parsed), default=0)
-        is_wide = options.max_width - INDENT * deepest // 2 >= NARROWEST
+        is_wide = options.max_width - MAX_INDENT * deepest // 2 >= MIN_TEXT_WIDTH
         # The parser drops what is nested deeper than its limit.
-        if len(self._text) > LARGEST or not is_wide or deepest >= DEEPEST:
+        if len(self._text) > MAX_BLOCK or not is_wide or deepest >= MAX_DEPTH:
             yield Text(self._text.strip("\n"))
             return
         yield from super().__rich_console__(console, options)
@@ -96,10 +96,10 @@ class _Code(rich_markdown.CodeBlock):
 
     @classmethod
     def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
-        made = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
-        made.block = markdown.block if isinstance(markdown, Markdown) else MarkdownBlock("")
-        made.info = token.info
-        return made
+        element = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
+        element.block = markdown.block if isinstance(markdown, Markdown) else MarkdownBlock("")
+        element.info = token.info
+        return element
 
     block: MarkdownBlock
     info: str
@@ -127,14 +127,16 @@ class _Item(rich_markdown.ListItem):
     """Has the same indentation whatever follows, which may not be known yet."""
 
     def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        return self._behind(" • ", "markdown.item.bullet", console, options)
+        return self._render_marked(" • ", "markdown.item.bullet", console, options)
 
     def render_number(
         self, console: Console, options: ConsoleOptions, number: int, last_number: int
     ) -> RenderResult:
-        return self._behind(f"{number}. ".rjust(4), "markdown.item.number", console, options)
+        return self._render_marked(f"{number}. ".rjust(4), "markdown.item.number", console, options)
 
-    def _behind(self, mark: str, style: str, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _render_marked(
+        self, mark: str, style: str, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
         room = options.update(width=max(1, options.max_width - len(mark)))
         first = mark
         for line in console.render_lines(self.elements, room, style=self.style, pad=False):
@@ -156,18 +158,18 @@ Markdown.elements = {
 
 def blocks_of(text: str) -> list[MarkdownBlock]:
     """Return the blocks of a text. Each item of a list is one, so that long lists need not be held."""
-    lines, begun = text.split("\n"), list(_beginnings(splitter.parse(text)))
-    if not begun:
+    lines, starts = text.split("\n"), list(_block_starts(splitter.parse(text)))
+    if not starts:
         return []
-    ends = [line for line, *_ in begun[1:]] + [len(lines)]
+    ends = [line for line, *_ in starts[1:]] + [len(lines)]
     start, blocks = 0, []
-    for (_, is_item, joins), end in zip(begun, ends, strict=True):
+    for (_, is_item, joins), end in zip(starts, ends, strict=True):
         blocks.append(MarkdownBlock("\n".join(lines[start:end]), joins=joins, is_item=is_item))
         start = end
     return blocks
 
 
-def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool, bool]]:
+def _block_starts(tokens: Iterable[Token]) -> Iterator[tuple[int, bool, bool]]:
     """Yield the first line of each block, whether it is an item of a list, and whether not the first."""
     is_first = True
     for token in tokens:
@@ -181,12 +183,12 @@ def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool, bool]]:
             is_first = False
 
 
-def _harmless_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
+def _sanitize_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
     for token in tokens:
-        token.content = harmless(token.content)
-        token.info = on_one_line(token.info)
+        token.content = sanitize(token.content)
+        token.info = sanitize_line(token.info)
         token.attrs = {
-            name: on_one_line(value) if isinstance(value, str) else value
+            name: sanitize_line(value) if isinstance(value, str) else value
             for name, value in token.attrs.items()
         }
         if token.type == "softbreak":
@@ -195,17 +197,19 @@ def _harmless_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
             yield _text(f"[{token.content or 'image'}] ({token.attrs.get('src', '')})")
             continue
         if token.children:
-            token.children = list(_without_bare_addresses(list(_harmless_tokens(token.children))))
+            token.children = list(_drop_bare_addresses(list(_sanitize_tokens(token.children))))
         yield token
 
 
-def _without_bare_addresses(tokens: list[Token]) -> Iterator[Token]:
+def _drop_bare_addresses(tokens: list[Token]) -> Iterator[Token]:
     """Leave out the address of a link whose text is its address."""
     bare = False
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.type == "link_open":
-            named = tokens[place + 1].content if place + 1 < len(tokens) else ""
-            bare = named.removeprefix("mailto:") == str(token.attrs.get("href", "")).removeprefix("mailto:")
+            link_text = tokens[index + 1].content if index + 1 < len(tokens) else ""
+            bare = link_text.removeprefix("mailto:") == str(token.attrs.get("href", "")).removeprefix(
+                "mailto:"
+            )
         if not (bare and token.type in ("link_open", "link_close")):
             yield token
 

@@ -6,79 +6,79 @@ import asyncio
 from typing import TextIO
 from uuid import uuid4
 
-from turnledger.cli.chat.backend import NewTurn, Restarted, Talk, TurnInProgress, TurnUpdate
-from turnledger.cli.chat.interrupts import noted_presses
-from turnledger.cli.chat.sanitize import harmless, uncontrolled
+from turnledger.cli.chat.backend import ChatHandle, NewTurn, Restarted, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.interrupts import catch_interrupts
+from turnledger.cli.chat.sanitize import escape_controls, sanitize
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished
 from turnledger.model.item import Item
 from turnledger.model.turn import AttemptState
 
 
-async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
+async def run_piped(handle: ChatHandle, model: str, text: str, out: TextIO) -> None:
     """Send the message, and write the answer as it arrives. Raises the error of the turn; TurnStopped after
     Ctrl-C, and BrokenPipeError if the reader is gone: the answer so far is kept."""
     message = text.rstrip("\n")
     if not message.strip():
         raise NoNewInput("Standard input is empty. Pipe a message into the command.")
-    answering = talk.ask(NewTurn(model=model, text=message, idempotency_key=uuid4().hex))
-    writing = _Writing(out)
-    with noted_presses() as interrupts:
-        hearing = asyncio.create_task(writing.write(answering), name="turnledger answer")
-        pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
-        await asyncio.wait((hearing, pressing), return_when=asyncio.FIRST_COMPLETED)
-        is_pressed = not hearing.done()
-        pressing.cancel()
-        if is_pressed:
-            await _stop(answering, hearing)
-        await asyncio.wait((hearing, pressing))
-    if not hearing.cancelled():
-        hearing.result()
-    if is_pressed or writing.state is not AttemptState.COMPLETED:
+    running = handle.start(NewTurn(model=model, text=message, idempotency_key=uuid4().hex))
+    writer = _AnswerWriter(out)
+    with catch_interrupts() as interrupts:
+        reading = asyncio.create_task(writer.write(running), name="turnledger answer")
+        interrupt = asyncio.create_task(interrupts.wait(), name="turnledger Ctrl-C")
+        await asyncio.wait((reading, interrupt), return_when=asyncio.FIRST_COMPLETED)
+        is_interrupted = not reading.done()
+        interrupt.cancel()
+        if is_interrupted:
+            await _stop(running, reading)
+        await asyncio.wait((reading, interrupt))
+    if not reading.cancelled():
+        reading.result()
+    if is_interrupted or writer.state is not AttemptState.COMPLETED:
         raise TurnStopped
 
 
-async def _stop(answering: TurnInProgress, hearing: asyncio.Task[None]) -> None:
+async def _stop(running: TurnInProgress, reading: asyncio.Task[None]) -> None:
     """Stop the turn; if that fails, stop following it."""
     try:
-        if answering.is_asked:
-            await answering.stop()
+        if running.is_requested:
+            await running.stop()
             return
     except TurnledgerError:
         pass
-    hearing.cancel()
+    reading.cancel()
 
 
-class _Writing:
+class _AnswerWriter:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         # More than control characters can mislead the reader of a terminal.
-        self._cleaned = harmless if out.isatty() else uncontrolled
+        self._clean = sanitize if out.isatty() else escape_controls
         self._half = ""  # half of a line ending
         self._is_at_start = True
-        self._has_told = False
+        self._has_streamed = False
         self.state: AttemptState | None = None
 
-    async def write(self, answering: TurnInProgress) -> None:
+    async def write(self, running: TurnInProgress) -> None:
         try:
-            async for event in answering:
-                self._take(event)
+            async for event in running:
+                self._write_event(event)
         except BrokenPipeError:
-            await answering.stop()
+            await running.stop()
             raise
         finally:
             if not self._is_at_start:
                 self._write("\n")
 
-    def _take(self, event: TurnUpdate) -> None:
+    def _write_event(self, event: TurnUpdate) -> None:
         if isinstance(event, TextDelta):
-            self._has_told = True
+            self._has_streamed = True
             self._write(event.text)
         elif isinstance(event, ItemDone):
             item = Item(event.item)
-            if item.role == "assistant" and not self._has_told:
+            if item.role == "assistant" and not self._has_streamed:
                 self._write(item.text)  # it was not streamed
-            self._has_told = False
+            self._has_streamed = False
         elif isinstance(event, Restarted):
             self._write("\n")
         elif isinstance(event, TurnFinished):
@@ -89,6 +89,6 @@ class _Writing:
         if text.endswith("\r"):
             text, self._half = text[:-1], "\r"
         if text:
-            self._out.write(self._cleaned(text))
+            self._out.write(self._clean(text))
             self._out.flush()
             self._is_at_start = text.endswith("\n")

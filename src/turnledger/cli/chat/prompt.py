@@ -18,7 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from turnledger.cli.chat.sanitize import on_one_line
+from turnledger.cli.chat.sanitize import sanitize_line
 
 LARGEST_HISTORY = 512 * 1024
 """Bytes of the history file; a larger one loses its older half."""
@@ -36,7 +36,7 @@ Toolbar = Callable[[int], str]
 """Returns the line below the prompt, for this many columns."""
 
 
-class KeptHistory(FileHistory):
+class PrivateHistory(FileHistory):
     """A history file that only its user can read, without repeated lines."""
 
     def append_string(self, string: str) -> None:
@@ -58,25 +58,27 @@ def history_in(folder: Path) -> History:
         _shorten(path)
     except OSError:
         return InMemoryHistory()
-    return KeptHistory(str(path))
+    return PrivateHistory(str(path))
 
 
 def _shorten(path: Path) -> None:
     if path.stat().st_size <= LARGEST_HISTORY:
         return
-    kept = path.read_bytes()[-LARGEST_HISTORY // 2 :]
-    shorter = path.with_name(f"{path.name}.{os.getpid()}")
-    with open(os.open(shorter, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(kept[kept.find(b"\n# ") :])
-    shorter.replace(path)
+    tail = path.read_bytes()[-LARGEST_HISTORY // 2 :]
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(tail[tail.find(b"\n# ") :])
+    temporary.replace(path)
 
 
 class CommandCompleter(Completer):
     def __init__(
-        self, commands: Sequence[tuple[str, str]], behind: Callable[[str], Iterable[str]] = lambda name: ()
+        self,
+        commands: Sequence[tuple[str, str]],
+        arguments_of: Callable[[str], Iterable[str]] = lambda name: (),
     ) -> None:
         self._commands = commands
-        self._behind = behind
+        self._arguments_of = arguments_of
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         text = document.text_before_cursor
@@ -84,20 +86,20 @@ class CommandCompleter(Completer):
             return
         name, space, rest = text[1:].partition(" ")
         if space:
-            for each in self._behind(name):
+            for each in self._arguments_of(name):
                 if each.startswith(rest):
                     yield Completion(each, -len(rest))
             return
-        for command, meaning in self._commands:
+        for command, description in self._commands:
             if command.startswith(name):
-                yield Completion(f"/{command}", -len(text), display_meta=meaning)
+                yield Completion(f"/{command}", -len(text), display_meta=description)
 
 
 class Prompt:
     def __init__(self, history: History, completer: Completer, toolbar: Toolbar) -> None:
         self._toolbar = toolbar
-        self._picks = False
-        self._prompting: PromptSession[str] = PromptSession(
+        self._is_picking = False
+        self._session: PromptSession[str] = PromptSession(
             history=history,
             completer=completer,
             complete_while_typing=Condition(_is_command),
@@ -112,22 +114,22 @@ class Prompt:
     async def ask(self, label: Callable[[], str], default: str = "") -> str | None:
         """Return the line typed; None for Ctrl-O, which opens the list of chats. Raises KeyboardInterrupt for
         Ctrl-C on an empty line, EOFError for Ctrl-D."""
-        self._picks = False
-        text = await self._prompting.prompt_async(
+        self._is_picking = False
+        text = await self._session.prompt_async(
             lambda: [("class:number", label())],
             default=default,
-            bottom_toolbar=self._below,
+            bottom_toolbar=self._render_toolbar,
             handle_sigint=False,
         )
-        return None if self._picks else text
+        return None if self._is_picking else text
 
     async def confirm(self, question: str) -> bool:
-        asking: PromptSession[str] = PromptSession()
+        session: PromptSession[str] = PromptSession()
         with suppress(KeyboardInterrupt, EOFError):
-            return (await asking.prompt_async(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
+            return (await session.prompt_async(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
         return False
 
-    def _below(self) -> StyleAndTextTuples:
+    def _render_toolbar(self) -> StyleAndTextTuples:
         return [("", self._toolbar(get_app().output.get_size().columns))]
 
     def _bindings(self) -> KeyBindings:
@@ -151,7 +153,7 @@ class Prompt:
 
         @bindings.add("c-o")
         def _(event: KeyPressEvent) -> None:
-            self._picks = True
+            self._is_picking = True
             event.app.exit(result="")
 
         return bindings
@@ -161,18 +163,18 @@ def _is_command() -> bool:
     return get_app().current_buffer.text.startswith("/")
 
 
-def fitted(text: str, columns: int) -> str:
+def fit_line(text: str, columns: int) -> str:
     """Return the text on one line of this many columns, with an ellipsis if it is cut."""
-    return within(on_one_line(text), columns)
+    return truncate(sanitize_line(text), columns)
 
 
-def within(line: str, columns: int) -> str:
+def truncate(line: str, columns: int) -> str:
     if get_cwidth(line) <= columns:
         return line
     kept, width = "", 1
-    for letter in line:
-        width += get_cwidth(letter)
+    for char in line:
+        width += get_cwidth(char)
         if width > columns:
             break
-        kept += letter
+        kept += char
     return f"{kept}…" if columns > 0 else ""

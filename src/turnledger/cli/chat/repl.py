@@ -10,19 +10,19 @@ from prompt_toolkit.application import get_app, in_terminal
 from prompt_toolkit.history import History
 from rich.text import Text
 
-from turnledger.cli.chat.backend import SeenChat
+from turnledger.cli.chat.backend import ChatSummary
 from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.picker import Picker, title_of
-from turnledger.cli.chat.prompt import CommandCompleter, Prompt, fitted
-from turnledger.cli.chat.sanitize import on_one_line
-from turnledger.cli.chat.session import PATIENCE, Session, problem_line, said_in
+from turnledger.cli.chat.prompt import CommandCompleter, Prompt, fit_line
+from turnledger.cli.chat.sanitize import sanitize_line
+from turnledger.cli.chat.session import PATIENCE, Session, message_in, problem_line
 from turnledger.cli.chat.turn_view import DIM
 from turnledger.errors import ConversationDeleted, TurnledgerError
 
 TICK = 0.25
 """Seconds between checks of a running command."""
-LONG = 4
+IDLE_TICKS = 4
 """Silent checks after which the screen says that it is waiting."""
 
 
@@ -30,39 +30,39 @@ class ChatLoop:
     def __init__(self, session: Session, interrupts: Interrupts, history: History) -> None:
         self._session = session
         self._interrupts = interrupts
-        completer = CommandCompleter([(each.name, each.meaning) for each in COMMANDS], self._behind)
+        completer = CommandCompleter([(each.name, each.description) for each in COMMANDS], self._arguments_of)
         self._prompt = Prompt(history, completer, self._toolbar)
         self._commands = Commands(session, self)
         self._prompting = asyncio.Event()
         self._news = asyncio.Event()
         """Set when the chat may have changed since it was read."""
-        self._is_asking = False
+        self._is_in_dialog = False
 
     async def run(self) -> None:
-        watching = asyncio.create_task(self._keep_watch(), name="turnledger watch")
+        watch_task = asyncio.create_task(self._watch(), name="turnledger watch")
         is_leaving = False
         try:
             while True:
                 try:
-                    typed = await self._typed()
+                    typed = await self._read_line()
                 except EOFError:
                     return
                 except KeyboardInterrupt:
                     if is_leaving:
                         return
                     is_leaving = True
-                    self._session.screen.say(Text("Ctrl-C again leaves, and so does Ctrl-D.", DIM))
+                    self._session.screen.print(Text("Press Ctrl-C again or Ctrl-D to leave.", DIM))
                     continue
                 is_leaving = False
-                if not await self._acted(typed):
+                if not await self._run_interruptibly(typed):
                     return
         finally:
-            watching.cancel()
-            await asyncio.wait((watching,))  # awaiting it directly would hide a cancellation of this task
-            if not watching.cancelled():
-                watching.result()
+            watch_task.cancel()
+            await asyncio.wait((watch_task,))  # awaiting it directly would hide a cancellation of this task
+            if not watch_task.cancelled():
+                watch_task.result()
 
-    async def _typed(self) -> str | None:
+    async def _read_line(self) -> str | None:
         session = self._session
         # Errors show with the next request; the prompt must not wait.
         with suppress(TurnledgerError, TimeoutError):
@@ -75,57 +75,57 @@ class ChatLoop:
             return await self._prompt.ask(lambda: session.label, unsent)
         finally:
             self._prompting.clear()
-            session.screen.is_below_input()
+            session.screen.note_input()
 
-    async def _acted(self, typed: str | None) -> bool:
+    async def _run_interruptibly(self, typed: str | None) -> bool:
         """Do what was typed, unless Ctrl-C is pressed before it has an effect; return whether to continue."""
-        acting = asyncio.create_task(self._act(typed), name="turnledger command")
-        pressing = asyncio.create_task(self._interrupts.next(), name="turnledger Ctrl-C")
-        quiet = 0
+        task = asyncio.create_task(self._run_line(typed), name="turnledger command")
+        interrupt = asyncio.create_task(self._interrupts.wait(), name="turnledger Ctrl-C")
+        idle_ticks = 0
         try:
-            while not acting.done():
-                await asyncio.wait((acting, pressing), timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
-                if pressing.done():  # wait again at once: a press in between would be lost
+            while not task.done():
+                await asyncio.wait((task, interrupt), timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
+                if interrupt.done():  # wait again at once: a press in between would be lost
                     if not self._session.is_following:
-                        acting.cancel()
-                    pressing = asyncio.create_task(self._interrupts.next(), name="turnledger Ctrl-C")
-                quiet = 0 if self._is_asking or self._session.is_following else quiet + 1
-                if quiet >= LONG and not acting.done():
-                    waited = f"waiting, {int(quiet * TICK)} s, Ctrl-C leaves off"
-                    self._session.screen.blocks((), None, waited)
+                        task.cancel()
+                    interrupt = asyncio.create_task(self._interrupts.wait(), name="turnledger Ctrl-C")
+                idle_ticks = 0 if self._is_in_dialog or self._session.is_following else idle_ticks + 1
+                if idle_ticks >= IDLE_TICKS and not task.done():
+                    status = f"waiting, {int(idle_ticks * TICK)} s, Ctrl-C cancels"
+                    self._session.screen.blocks((), None, status)
         finally:
-            pressing.cancel()
-            acting.cancel()  # on a signal to end, while the backend is still open
-            await asyncio.wait((acting, pressing))
-            self._session.screen.settle()
-        if acting.cancelled():
-            self._session.screen.say(Text("Left off.", DIM))
+            interrupt.cancel()
+            task.cancel()  # on a signal to end, while the backend is still open
+            await asyncio.wait((task, interrupt))
+            self._session.screen.clear_live()
+        if task.cancelled():
+            self._session.screen.print(Text("Cancelled.", DIM))
             return True
-        return acting.result()
+        return task.result()
 
-    async def _act(self, typed: str | None) -> bool:
+    async def _run_line(self, typed: str | None) -> bool:
         try:
             if typed is None:
                 await self._commands.pick("")
-            elif (given := command_in(typed)) is not None:
-                return await self._commands.do(given)
+            elif (command := command_in(typed)) is not None:
+                return await self._commands.do(command)
             elif typed.strip():
-                await self._session.say(said_in(typed))
+                await self._session.send(message_in(typed))
         except TurnledgerError as problem:
-            self._session.screen.say(problem_line(problem))
+            self._session.screen.print(problem_line(problem))
         return True
 
-    async def _keep_watch(self) -> None:
-        # A separate task: the future of `gather` does not count as cancelled.
-        await asyncio.gather(self._watch(), self._tell_news())
-
     async def _watch(self) -> None:
+        # A separate task: the future of `gather` does not count as cancelled.
+        await asyncio.gather(self._watch_changes(), self._print_news())
+
+    async def _watch_changes(self) -> None:
         with suppress(TurnledgerError):  # then the next prompt shows the changes
-            async for chat in self._session.place.changes():
-                if chat == self._session.talk.id:
+            async for chat in self._session.backend.changes():
+                if chat == self._session.handle.id:
                     self._news.set()
 
-    async def _tell_news(self) -> None:
+    async def _print_news(self) -> None:
         """Show news above the prompt; news between two prompts at the next one."""
         while True:
             await self._news.wait()
@@ -138,60 +138,62 @@ class ChatLoop:
         session, is_shown = self._session, False
         while self._prompting.is_set() and not is_shown:
             try:
-                look = await session.look_around()
+                view = await session.read_news()
             except ConversationDeleted as problem:
                 async with in_terminal():
-                    session.screen.say(problem_line(problem))
+                    session.screen.print(problem_line(problem))
                     session.screen.blank()
                 return
-            if look is None:
+            if view is None:
                 return
-            if session.has_news(look):
+            if session.has_news(view):
                 # The prompt is hidden while news are printed: nothing may wait here.
                 async with in_terminal():
                     if self._prompting.is_set():
-                        is_shown = session.show_news(look)
+                        is_shown = session.show_news(view)
                         session.screen.blank()
             else:
-                is_shown = session.show_news(look)
+                is_shown = session.show_news(view)
                 get_app().invalidate()  # the line below the prompt has the title
 
-    async def pick(self, words: str) -> SeenChat | None:
-        place = self._session.place
-        picker = Picker(lambda sought, most: place.chats(sought, limit=most), words, self._session.now)
-        with self._asking():
+    async def pick(self, words: str) -> ChatSummary | None:
+        backend = self._session.backend
+        picker = Picker(lambda query, limit: backend.chats(query, limit=limit), words, self._session.now)
+        with self._dialog():
             return await picker.pick()
 
     async def edit(self, label: str, text: str) -> str | None:
         """Let the user edit a text; None if they cancel."""
         try:
-            with self._asking():
+            with self._dialog():
                 return await self._prompt.ask(lambda: label, text)
         except (KeyboardInterrupt, EOFError):
             return None
         finally:
-            self._session.screen.is_below_input()
+            self._session.screen.note_input()
 
     async def confirm(self, question: str) -> bool:
-        with self._asking():
+        with self._dialog():
             return await self._prompt.confirm(question)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _dialog(self) -> Iterator[None]:
         """Stop redrawing the screen during a question to the user."""
-        self._session.screen.settle()
-        self._is_asking = True
+        self._session.screen.clear_live()
+        self._is_in_dialog = True
         try:
             yield
         finally:
-            self._is_asking = False
+            self._is_in_dialog = False
 
-    def _behind(self, command: str) -> Sequence[str]:
+    def _arguments_of(self, command: str) -> Sequence[str]:
         return self._session.models if command == "model" else ()
 
     def _toolbar(self, columns: int) -> str:
         chat = self._session.chat
         title = title_of(chat) if chat is not None else "new chat"
-        running = "  a turn runs" if chat is not None and chat.is_running else ""
-        about = f"{running}  {on_one_line(self._session.model)}  /help"
-        return fitted(title, max(8, columns - len(about) - 1)) + (about if columns > len(about) + 8 else "")
+        running = "  turn running" if chat is not None and chat.is_running else ""
+        details = f"{running}  {sanitize_line(self._session.model)}  /help"
+        return fit_line(title, max(8, columns - len(details) - 1)) + (
+            details if columns > len(details) + 8 else ""
+        )

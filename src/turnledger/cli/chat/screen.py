@@ -16,7 +16,7 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from turnledger.cli.chat.markdown import THEME, Markdown, MarkdownBlock
-from turnledger.cli.chat.sanitize import harmless
+from turnledger.cli.chat.sanitize import sanitize
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output, where supported
@@ -61,7 +61,7 @@ class Screen:
     def width(self) -> int:
         return self._console.width
 
-    def say(self, *parts: RenderableType) -> None:
+    def print(self, *parts: RenderableType) -> None:
         """Print output that stays, each part on a new line."""
         self._write([line for each in parts for line in self._lines(each)], [])
 
@@ -69,7 +69,7 @@ class Screen:
         if not self._is_blank:
             self._write([""], [])
 
-    def is_below_input(self) -> None:
+    def note_input(self) -> None:
         """Note that the user has typed a line: output continues below it."""
         self._is_blank = False
 
@@ -89,7 +89,7 @@ class Screen:
             live += self._lines(Text(status[: self.width - 1], "dim")) if status else []
         self._write(settled, live)
 
-    def settle(self) -> None:
+    def clear_live(self) -> None:
         self._write([], [])
 
     def _check_width(self) -> None:
@@ -97,25 +97,25 @@ class Screen:
         in an unknown way: they stay, and are written again below. Duplicates can be read; overwritten text
         cannot."""
         if any(cell_len(_COLOURS.sub("", line)) > self.width for line in self._live):
-            self._out("\x1b[1A\r\x1b[J")  # the last line is the status
+            self._write_raw("\x1b[1A\r\x1b[J")  # the last line is the status
             self._live, self._is_blank = [], False
 
     def _spaced(self, block: MarkdownBlock, before: Sequence[str]) -> list[str]:
         """Return the lines of a block, after an empty one if needed."""
-        drawn = (block, self.width)
-        if drawn != self._drawn:
+        key = (block, self.width)
+        if key != self._drawn:
             lines = self._lines(Markdown(block, code_theme=self._code_theme))
             is_whole = block.opens and block.closes
-            self._drawn, self._drawn_lines = drawn, _without_margins(lines) if is_whole else lines
+            self._drawn, self._drawn_lines = key, _without_margins(lines) if is_whole else lines
         lines = self._drawn_lines
         is_below_blank = before[-1] == "" if before else self._is_blank
         return lines if block.joins or is_below_blank else ["", *lines]
 
-    def _lines(self, shown: RenderableType) -> list[str]:
+    def _lines(self, renderable: RenderableType) -> list[str]:
         """Return the lines of something rendered, with colours, without trailing spaces."""
         options = self._console.options.update(height=None)
-        rendered = self._console.render_lines(shown, options, pad=False)
-        return [self._line(_trimmed(line)) for line in rendered]
+        rendered = self._console.render_lines(renderable, options, pad=False)
+        return [self._line(_trim(line)) for line in rendered]
 
     def _line(self, segments: list[Segment]) -> str:
         with self._console.capture() as captured:
@@ -124,33 +124,33 @@ class Screen:
 
     def _write(self, settled: Sequence[str], live: Sequence[str]) -> None:
         if not self.can_rewrite:
-            self._out("".join(f"{line}\n" for line in settled))
+            self._write_raw("".join(f"{line}\n" for line in settled))
         else:
             up = f"\r\x1b[{len(self._live)}A" if self._live else ""
             lines = [f"{line}\x1b[K\n" for line in settled]
             if live:
                 lines += [_CUT, *(f"{line}\x1b[K\n" for line in live), _BREAK]
-            gone = "\x1b[J" if self._live else ""
+            clear = "\x1b[J" if self._live else ""
             cursor = (_HIDE if live else "") + (_SHOW if self._live and not live else "")
-            if lines or gone:
-                self._out("".join((_BEGIN, cursor, up, *lines, gone, _END)))
+            if lines or clear:
+                self._write_raw("".join((_BEGIN, cursor, up, *lines, clear, _END)))
         if settled:
             self._is_blank = settled[-1] == ""
         self._live = list(live)
 
-    def _out(self, text: str) -> None:
+    def _write_raw(self, text: str) -> None:
         if text:
             self._console.file.write(text)
             self._console.file.flush()
 
 
 def _without_margins(lines: list[str]) -> list[str]:
-    full = [place for place, line in enumerate(lines) if line]
+    full = [index for index, line in enumerate(lines) if line]
     return lines[full[0] : full[-1] + 1] if full else []
 
 
-def _trimmed(line: Sequence[Segment]) -> list[Segment]:
-    kept = [Segment(harmless(text), style) for text, style, control in line if text and not control]
+def _trim(line: Sequence[Segment]) -> list[Segment]:
+    kept = [Segment(sanitize(text), style) for text, style, control in line if text and not control]
     while kept and not kept[-1].text.rstrip():
         kept.pop()
     if kept:

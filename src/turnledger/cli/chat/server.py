@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager, suppress
 
 from turnledger.cli.backend.backend import allows_http
 from turnledger.cli.chat.backend import (
+    BranchSummary,
     ChatState,
+    ChatSummary,
     NewTurn,
     Restarted,
-    SeenBranch,
-    SeenChat,
     TurnUpdate,
     Version,
-    died_of,
-    running_of,
-    seen_turn,
+    displayed_turn,
+    find_died,
+    find_running,
 )
 from turnledger.client import (
     AsyncChat,
@@ -36,48 +36,46 @@ PATIENCE = 2.0
 """Seconds for the clean-up at the end."""
 
 
-def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
+def open_server(url: str, api_key: str | None, scope: str | None) -> ServerChatBackend:
     """Open the chats of a token on a server; sends nothing yet."""
     allow_http = allows_http()
-    looking = AsyncClient(url, api_key, retries=Retries(times=1), allow_http=allow_http)
-    return OnServer(AsyncClient(url, api_key, allow_http=allow_http), looking, url, scope)
+    reader = AsyncClient(url, api_key, retries=Retries(times=1), allow_http=allow_http)
+    return ServerChatBackend(AsyncClient(url, api_key, allow_http=allow_http), reader, url, scope)
 
 
-class OnServer:
-    """The chats of a caller, of one scope or of all. `looking` is a client that gives up soon, for reads that
+class ServerChatBackend:
+    """The chats of a caller, of one scope or of all. `reader` is a client that gives up soon, for reads that
     the user waits for and nothing depends on."""
 
-    def __init__(
-        self, client: AsyncClient, looking: AsyncClient, name: str, scope: str | None = None
-    ) -> None:
+    def __init__(self, client: AsyncClient, reader: AsyncClient, name: str, scope: str | None = None) -> None:
         self.client = client
-        self._looking = looking
+        self._reader = reader
         self.scope = scope
         self._name = name
-        self._unused: set[AsyncChat] = set()
+        self._new_chats: set[AsyncChat] = set()
 
     @property
     def name(self) -> str:
         return self._name
 
     async def models(self) -> list[str]:
-        names = [each.id for each in await self._looking.models()]
+        names = [each.id for each in await self._reader.models()]
         if not names:
-            raise ModelError("The server names no models. Name one with --model.")
+            raise ModelError("The server lists no models. Choose one with --model.")
         return names
 
-    def new(self) -> ServedTalk:
-        return ServedTalk(self, None)
+    def new(self) -> ServerChat:
+        return ServerChat(self, None)
 
-    async def open(self, name: str) -> ServedTalk:
+    async def open(self, name: str) -> ServerChat:
         if name.startswith(ConversationId.prefix):
-            return ServedTalk(self, self.client.chats.open(name))
+            return ServerChat(self, self.client.chats.open(name))
         chat = self.client.chats.open(conversation_key=name, scope=self.scope)
-        return ServedTalk(self, self.client.chats.open((await chat.info()).id))
+        return ServerChat(self, self.client.chats.open((await chat.info()).id))
 
-    async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
-        found = self._looking.chats.list(q=words.strip() or None, scope=self.scope, limit=limit)
-        return [seen_chat(each) async for each in found]
+    async def chats(self, words: str = "", *, limit: int = 20) -> list[ChatSummary]:
+        found = self._reader.chats.list(q=words.strip() or None, scope=self.scope, limit=limit)
+        return [summarize_chat(each) async for each in found]
 
     async def changes(self) -> AsyncIterator[str]:
         async with await self.client.events() as changes:
@@ -85,40 +83,40 @@ class OnServer:
                 if change.chat is not None:
                     yield change.chat
 
-    async def make(self) -> AsyncChat:
+    async def create_chat(self) -> AsyncChat:
         chat = await self.client.chats.create(scope=self.scope)
-        self._unused.add(chat)
+        self._new_chats.add(chat)
         return chat
 
     @asynccontextmanager
-    async def using(self, chat: AsyncChat) -> AsyncIterator[None]:
+    async def run_in(self, chat: AsyncChat) -> AsyncIterator[None]:
         """Run a turn in the chat. From then on the chat stays, whatever happens to this program, unless its
         first turn is known to have failed."""
-        is_first = chat in self._unused
-        self._unused.discard(chat)
+        is_first = chat in self._new_chats
+        self._new_chats.discard(chat)
         try:
             yield
         except ServerUnavailable:
             raise  # it may be answered nevertheless
         except TurnledgerError:
             if is_first:
-                self._unused.add(chat)
+                self._new_chats.add(chat)
             raise
 
     async def close(self) -> None:
         with suppress(TurnledgerError, TimeoutError):  # it is only a clean-up
             async with asyncio.timeout(PATIENCE):
-                for chat in self._unused:
+                for chat in self._new_chats:
                     info = await chat.info()
                     if not info.turn_count and not info.is_running:  # and nobody else has used it
                         await chat.delete(purge=True)
-        await self._looking.close()
+        await self._reader.close()
         await self.client.close()
 
 
-class ServedTalk:
-    def __init__(self, place: OnServer, chat: AsyncChat | None) -> None:
-        self.place = place
+class ServerChat:
+    def __init__(self, backend: ServerChatBackend, chat: AsyncChat | None) -> None:
+        self.backend = backend
         self._chat = chat
 
     @property
@@ -126,65 +124,65 @@ class ServedTalk:
         return None if self._chat is None else self._chat.id
 
     @property
-    def _there(self) -> AsyncChat:
+    def _existing(self) -> AsyncChat:
         if self._chat is None:
             raise ConversationNotFound("This chat has no turns yet.")
         return self._chat
 
-    def ask(self, wish: NewTurn) -> RequestedTurn:
-        return RequestedTurn(self, wish)
+    def start(self, new_turn: NewTurn) -> RequestedTurn:
+        return RequestedTurn(self, new_turn)
 
     def follow(self, turn: str) -> ServerTurn:
-        return ServerTurn(self._there, turn)
+        return ServerTurn(self._existing, turn)
 
-    async def begun(self) -> AsyncChat:
+    async def get_or_create(self) -> AsyncChat:
         """Return the chat, created for its first turn if needed."""
         if self._chat is None:
-            self._chat = await self.place.make()
+            self._chat = await self.backend.create_chat()
         return self._chat
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
-        page = await self._there.read(before=before, limit=limit)
+    async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
+        page = await self._existing.read(before=before, limit=limit)
         attempts = page.attempts if before is None else ()
         return ChatState(
-            seen_chat(page.chat),
+            summarize_chat(page.chat),
             page.chat.branch or "",
-            [seen_turn(each) for each in page.turns],
-            running_of(attempts),
-            died_of(attempts, page.chat.touched_at),
+            [displayed_turn(each) for each in page.turns],
+            find_running(attempts),
+            find_died(attempts, page.chat.touched_at),
         )
 
     async def versions(self, turn: str) -> list[Version]:
-        found = await self._there.siblings(turn)
-        return [Version(seen_turn(each.turn), each.branch) for each in found]
+        found = await self._existing.siblings(turn)
+        return [Version(displayed_turn(each.turn), each.branch) for each in found]
 
-    async def branches(self) -> list[SeenBranch]:
-        found = self._there.branches()
-        return [SeenBranch(each.id, each.turns, each.preview, each.is_current) async for each in found]
+    async def branches(self) -> list[BranchSummary]:
+        found = self._existing.branches()
+        return [BranchSummary(each.id, each.turns, each.preview, each.is_current) async for each in found]
 
     async def switch(self, branch: str) -> None:
-        await self._there.switch(branch)
+        await self._existing.switch(branch)
 
     async def undo(self, turn: str) -> None:
-        await self._there.undo(turn)
+        await self._existing.undo(turn)
 
-    async def fork(self, turn: str | None, title: str) -> ServedTalk:
-        return ServedTalk(self.place, await self._there.fork(turn, title))
+    async def fork(self, turn: str | None, title: str) -> ServerChat:
+        return ServerChat(self.backend, await self._existing.fork(turn, title))
 
     async def rename(self, title: str) -> None:
-        await self._there.rename(title)
+        await self._existing.rename(title)
 
     async def pin(self, on: bool) -> None:
-        await self._there.pin(on)
+        await self._existing.pin(on)
 
     async def archive(self) -> None:
-        await self._there.archive()
+        await self._existing.archive()
 
     async def delete(self) -> None:
-        await self._there.delete()
+        await self._existing.delete()
 
     async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
-        async with await self._there.export("markdown" if is_markdown else "jsonl") as pieces:
+        async with await self._existing.export("markdown" if is_markdown else "jsonl") as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -192,30 +190,30 @@ class ServedTalk:
 class _StreamedTurn(ABC):
     def __init__(self) -> None:
         self._events: AsyncTurnStream | None = None
-        self.is_asked = False
-        self._is_unwanted = False
+        self.is_requested = False
+        self._is_withdrawn = False
 
     @property
     def turn(self) -> str | None:
         return None if self._events is None else self._events.turn_id
 
     @abstractmethod
-    async def _begun(self) -> AsyncTurnStream:
+    async def _open_events(self) -> AsyncTurnStream:
         """Open its events, from the first."""
 
     async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
         # This does not return while the turn waits for others.
-        async with await self._begun() as self._events:
+        async with await self._open_events() as self._events:
             async for event in self._events:
-                if self._is_unwanted:
-                    self._is_unwanted = False
+                if self._is_withdrawn:
+                    self._is_withdrawn = False
                     with suppress(TurnledgerError):  # then it continues, and can be stopped again
                         await self._events.stop(OnStop.DISCARD.value)
                 yield Restarted() if isinstance(event, TurnRestarted) else event
 
     async def stop(self) -> None:
         if self._events is None or self._events.turn_id is None:
-            self._is_unwanted = True  # it waits for others, and has no id yet
+            self._is_withdrawn = True  # it waits for others, and has no id yet
         else:
             await self._events.stop(OnStop.KEEP.value)
 
@@ -228,25 +226,27 @@ class _StreamedTurn(ABC):
 class RequestedTurn(_StreamedTurn):
     """A turn that is requested here."""
 
-    def __init__(self, talk: ServedTalk, wish: NewTurn) -> None:
+    def __init__(self, handle: ServerChat, new_turn: NewTurn) -> None:
         super().__init__()
-        self._talk = talk
-        self._wish = wish
+        self._handle = handle
+        self._new_turn = new_turn
 
     async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
-        async with self._talk.place.using(await self._talk.begun()):
+        async with self._handle.backend.run_in(await self._handle.get_or_create()):
             async for event in super().__aiter__():
                 yield event
 
-    async def _begun(self) -> AsyncTurnStream:
-        chat, wish = await self._talk.begun(), self._wish
-        self.is_asked = True
-        model, key = wish.model, wish.idempotency_key
-        if wish.regenerates is not None:
-            return await chat.regenerate(wish.regenerates, stream=True, model=model, idempotency_key=key)
-        if wish.replaces is not None:
-            return await chat.edit(wish.replaces, wish.text, stream=True, model=model, idempotency_key=key)
-        return await chat.send(wish.text, stream=True, model=model, idempotency_key=key)
+    async def _open_events(self) -> AsyncTurnStream:
+        chat, new_turn = await self._handle.get_or_create(), self._new_turn
+        self.is_requested = True
+        model, key = new_turn.model, new_turn.idempotency_key
+        if new_turn.regenerates is not None:
+            return await chat.regenerate(new_turn.regenerates, stream=True, model=model, idempotency_key=key)
+        if new_turn.replaces is not None:
+            return await chat.edit(
+                new_turn.replaces, new_turn.text, stream=True, model=model, idempotency_key=key
+            )
+        return await chat.send(new_turn.text, stream=True, model=model, idempotency_key=key)
 
 
 class ServerTurn(_StreamedTurn):
@@ -254,7 +254,7 @@ class ServerTurn(_StreamedTurn):
 
     def __init__(self, chat: AsyncChat, turn: str) -> None:
         super().__init__()
-        self.is_asked = True
+        self.is_requested = True
         self._chat = chat
         self._turn = turn
 
@@ -262,15 +262,15 @@ class ServerTurn(_StreamedTurn):
     def turn(self) -> str:
         return self._turn
 
-    async def _begun(self) -> AsyncTurnStream:
+    async def _open_events(self) -> AsyncTurnStream:
         return await self._chat.events(self._turn)
 
     async def stop(self) -> None:
         await self._chat.stop(self._turn, policy=OnStop.KEEP.value)
 
 
-def seen_chat(info: ChatInfo) -> SeenChat:
-    return SeenChat(
+def summarize_chat(info: ChatInfo) -> ChatSummary:
+    return ChatSummary(
         id=info.id,
         title=info.title,
         preview=info.preview,

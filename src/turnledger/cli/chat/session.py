@@ -14,34 +14,34 @@ from rich.text import Text
 
 from turnledger.cli.chat.backend import (
     ChatBackend,
+    ChatHandle,
     ChatState,
+    ChatSummary,
+    DisplayedTurn,
     NewTurn,
-    SeenChat,
-    SeenTurn,
-    Talk,
     TurnInProgress,
 )
-from turnledger.cli.chat.interrupts import Interrupts, forget_keys
+from turnledger.cli.chat.interrupts import Interrupts, drop_keys
 from turnledger.cli.chat.picker import title_of
-from turnledger.cli.chat.sanitize import on_one_line
+from turnledger.cli.chat.sanitize import sanitize_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.cli.chat.turn_view import (
     DIM,
     TurnEnd,
     TurnView,
     age_of,
-    notes,
     prompt_label,
-    question,
+    render_notes,
+    render_question,
     show_turn,
 )
 from turnledger.errors import ServerUnavailable, TurnledgerError, TurnStopped
 
-LAST = 5
+OPENED_TURNS = 5
 """Turns shown of a chat that is opened."""
-NEWS = 20
+CHECKED_TURNS = 20
 """Turns checked for changes by others."""
-LONGEST = 40
+QUOTED_LENGTH = 40
 """Characters of a message that identify a turn."""
 PATIENCE = 2.0
 """Seconds that the user waits for optional information."""
@@ -50,9 +50,9 @@ PATIENCE = 2.0
 class ChatView(NamedTuple):
     """A chat as read, and the version of the screen then."""
 
-    talk: Talk
-    known: int
-    seen: ChatState
+    handle: ChatHandle
+    version: int
+    state: ChatState
 
 
 class Session:
@@ -61,14 +61,14 @@ class Session:
 
     def __init__(
         self,
-        place: ChatBackend,
+        backend: ChatBackend,
         screen: Screen,
         models: Sequence[str],
         interrupts: Interrupts,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.place = place
+        self.backend = backend
         self.screen = screen
         self.models = models
         self.model = models[0]
@@ -76,8 +76,8 @@ class Session:
         self.is_following = False
         """Whether a turn is on the screen; Ctrl-C stops it."""
         self._interrupts = interrupts
-        self.talk: Talk = place.new()
-        self.chat: SeenChat | None = None
+        self.handle: ChatHandle = backend.new()
+        self.chat: ChatSummary | None = None
         """None until it exists."""
         self.unsent = ""
         """Typed and not answered: it returns to the prompt."""
@@ -85,7 +85,7 @@ class Session:
         """Turn → its failed edit."""
         self._on_screen: dict[int, str] = {}
         self._failed: NewTurn | None = None
-        self._known = 0
+        self._version = 0
         """How often the known state of the chat was replaced."""
 
     @property
@@ -93,151 +93,155 @@ class Session:
         return prompt_label(max(self._on_screen, default=0) + 1)
 
     def begin(self) -> None:
-        self._enter(self.place.new())
+        self._reset(self.backend.new())
 
-    async def open(self, talk: Talk) -> None:
+    async def open(self, handle: ChatHandle) -> None:
         """Continue this chat: show its last turns, and the running one, or the one whose process died."""
-        seen = await talk.look(limit=LAST)
-        self._enter(talk)
-        self._take(seen)
-        self._take_model(seen)
-        self._show_heading(seen)
-        for turn in seen.turns:
+        state = await handle.read(limit=OPENED_TURNS)
+        self._reset(handle)
+        self._apply_state(state)
+        self._restore_model(state)
+        self._show_heading(state)
+        for turn in state.turns:
             show_turn(self.screen, turn)
-        unfinished = seen.running or seen.died
+        unfinished = state.running or state.died
         if unfinished is not None:
-            await self._follow_running(unfinished.id, unfinished.asked)
+            await self._follow_running(unfinished.id, unfinished.question)
 
-    def _enter(self, talk: Talk) -> None:
-        self.talk, self.chat = talk, None
-        self._known += 1
+    def _reset(self, handle: ChatHandle) -> None:
+        self.handle, self.chat = handle, None
+        self._version += 1
         self._on_screen.clear()
         self.edits.clear()
         self._failed = None
 
-    def _take_model(self, seen: ChatState) -> None:
+    def _restore_model(self, state: ChatState) -> None:
         """Continue with the model that answered last, if it is available."""
-        answered = seen.turns[-1].details.get("model") if seen.turns else None
+        answered = state.turns[-1].details.get("model") if state.turns else None
         if isinstance(answered, str) and answered in self.models:
             self.model = answered
 
-    def _show_heading(self, seen: ChatState) -> None:
-        chat, first = seen.chat, seen.turns[0].number if seen.turns else 1
+    def _show_heading(self, state: ChatState) -> None:
+        chat, first = state.chat, state.turns[0].number if state.turns else 1
         self.screen.blank()
-        self.screen.say(Text(title_of(chat), "bold"))
-        about = f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self.now())}"
-        self.screen.say(Text(about, DIM))
+        self.screen.print(Text(title_of(chat), "bold"))
+        details = f"{chat.id}, {count_text(chat.turns, 'turn')}, {age_of(chat.touched_at, self.now())}"
+        self.screen.print(Text(details, DIM))
         if first > 1:
-            self.screen.say(Text(f"{counted(first - 1, 'earlier turn')}: /history shows all", DIM))
+            self.screen.print(Text(f"{count_text(first - 1, 'earlier turn')}: /history shows them", DIM))
 
     async def show_from(self, number: int) -> None:
         """Print the turns from this number on, as the chat shows them now."""
-        turns: list[SeenTurn] = []
+        turns: list[DisplayedTurn] = []
         before: int | None = None
         while before is None or before > number:
-            seen = await self.talk.look(before=before)
+            state = await self.handle.read(before=before)
             if before is None:
-                self._take(seen)
-            turns[:0] = seen.turns
-            if not seen.turns or seen.turns[0].number == 1:
+                self._apply_state(state)
+            turns[:0] = state.turns
+            if not state.turns or state.turns[0].number == 1:
                 break
-            before = seen.turns[0].number
+            before = state.turns[0].number
         for turn in turns:
             if turn.number >= number:
                 show_turn(self.screen, turn)
 
-    def _take(self, seen: ChatState) -> None:
-        self._known += 1
-        self.chat = seen.chat
-        last = seen.turns[-1].number if seen.turns else 0
+    def _apply_state(self, state: ChatState) -> None:
+        self._version += 1
+        self.chat = state.chat
+        last = state.turns[-1].number if state.turns else 0
         self._on_screen = {number: id for number, id in self._on_screen.items() if number <= last}
-        self._on_screen |= {turn.number: turn.id for turn in seen.turns}
+        self._on_screen |= {turn.number: turn.id for turn in state.turns}
 
-    async def catch_up(self, own: str | None = None) -> SeenTurn | None:
+    async def catch_up(self, own_turn: str | None = None) -> DisplayedTurn | None:
         """Show what happened in the chat since it was last read; return the own turn, if it is there."""
-        look = await self.look_around()
-        while look is not None and not self.show_news(look, own):
-            look = await self.look_around()
-        return None if look is None else next((turn for turn in look.seen.turns if turn.id == own), None)
+        view = await self.read_news()
+        while view is not None and not self.show_news(view, own_turn):
+            view = await self.read_news()
+        return (
+            None if view is None else next((turn for turn in view.state.turns if turn.id == own_turn), None)
+        )
 
-    async def look_around(self) -> ChatView | None:
+    async def read_news(self) -> ChatView | None:
         """Read the chat without showing anything; None for a new one."""
-        talk, known = self.talk, self._known
-        return None if talk.id is None else ChatView(talk, known, await talk.look(limit=NEWS))
+        handle, version = self.handle, self._version
+        return (
+            None if handle.id is None else ChatView(handle, version, await handle.read(limit=CHECKED_TURNS))
+        )
 
-    def show_news(self, look: ChatView, own: str | None = None) -> bool:
+    def show_news(self, view: ChatView, own_turn: str | None = None) -> bool:
         """Show the news; return False if the chat was read again since: the screen may be newer."""
-        if (look.talk, look.known) != (self.talk, self._known):
+        if (view.handle, view.version) != (self.handle, self._version):
             return False
-        news = [turn for turn in look.seen.turns if self._is_news(turn) and turn.id != own]
-        undone = self._undone(look.seen)
-        self._take(look.seen)
-        if own is None and undone and not news:
+        news = [turn for turn in view.state.turns if self._is_news(turn) and turn.id != own_turn]
+        undone = self._count_undone(view.state)
+        self._apply_state(view.state)
+        if own_turn is None and undone and not news:
             self.screen.blank()
-            self.screen.say(Text(f"Taken back elsewhere: {counted(undone, 'turn')}.", "yellow"))
+            self.screen.print(Text(f"Undone elsewhere: {count_text(undone, 'turn')}.", "yellow"))
         if news:
             self.screen.blank()
-            self.screen.say(Text("Meanwhile, elsewhere:", "yellow"))
+            self.screen.print(Text("New in this chat:", "yellow"))
         for turn in news:
             show_turn(self.screen, turn)
         return True
 
-    def has_news(self, look: ChatView) -> bool:
-        return any(map(self._is_news, look.seen.turns)) or self._undone(look.seen) > 0
+    def has_news(self, view: ChatView) -> bool:
+        return any(map(self._is_news, view.state.turns)) or self._count_undone(view.state) > 0
 
-    def _undone(self, seen: ChatState) -> int:
-        last = seen.turns[-1].number if seen.turns else 0
+    def _count_undone(self, state: ChatState) -> int:
+        last = state.turns[-1].number if state.turns else 0
         return sum(number > last for number in self._on_screen)
 
-    def _is_news(self, turn: SeenTurn) -> bool:
-        known = self._on_screen.get(turn.number)
+    def _is_news(self, turn: DisplayedTurn) -> bool:
+        version = self._on_screen.get(turn.number)
         # Turns before all those on the screen are old.
-        return known != turn.id and turn.number >= min(self._on_screen, default=0)
+        return version != turn.id and turn.number >= min(self._on_screen, default=0)
 
-    async def forget_behind(self) -> None:
-        self._take(await self.talk.look(limit=NEWS))
+    async def refresh(self) -> None:
+        self._apply_state(await self.handle.read(limit=CHECKED_TURNS))
 
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         """Send this to the model, and show its answer. If that fails, the text returns to the prompt."""
         try:
-            await self.ask(NewTurn(model=self.model, text=text, idempotency_key=""))
+            await self.run(NewTurn(model=self.model, text=text, idempotency_key=""))
         except TurnledgerError:
-            self.unsent = typed_for(text)
+            self.unsent = line_for(text)
             raise
 
-    async def ask(self, wish: NewTurn) -> None:
+    async def run(self, new_turn: NewTurn) -> None:
         """Run a turn, and show it. A failed one is requested again under the same idempotency_key, so that it
         runs once, whatever became of it."""
         failed = self._failed
-        is_again = failed is not None and replace(failed, idempotency_key="") == wish
-        key = failed.idempotency_key if failed is not None and is_again else uuid4().hex
-        wish = replace(wish, idempotency_key=key)
-        answering, label = self.talk.ask(wish), self.label
-        end = await self._follow(answering)
+        is_retry = failed is not None and replace(failed, idempotency_key="") == new_turn
+        key = failed.idempotency_key if failed is not None and is_retry else uuid4().hex
+        new_turn = replace(new_turn, idempotency_key=key)
+        running, label = self.handle.start(new_turn), self.label
+        end = await self._follow(running)
         self._failed = None
-        if end.is_there:
-            await self._show_end(answering.turn, label if wish.text and wish.replaces is None else None)
-            if wish.replaces is not None or wish.regenerates is not None:
-                await self._show_version(answering.turn)
+        if end.is_committed:
+            await self._show_end(running.turn, label if new_turn.text and new_turn.replaces is None else None)
+            if new_turn.replaces is not None or new_turn.regenerates is not None:
+                await self._show_version(running.turn)
         else:
-            self._take_back(wish, end)
+            self._restore_text(new_turn, end)
 
-    async def _follow_running(self, turn: str, asked: str) -> None:
+    async def _follow_running(self, turn: str, question: str) -> None:
         self.screen.blank()
-        self.screen.say(question(max(self._on_screen, default=0) + 1, asked))
-        answering = self.talk.follow(turn)
-        end = await self._follow(answering)
-        if end.is_there:
+        self.screen.print(render_question(max(self._on_screen, default=0) + 1, question))
+        running = self.handle.follow(turn)
+        end = await self._follow(running)
+        if end.is_committed:
             await self._show_end(turn)
         else:
-            self._say_why(end)
-            self.unsent = "" if end.may_go_on else typed_for(asked)
+            self._print_reason(end)
+            self.unsent = "" if end.may_continue else line_for(question)
 
-    async def _follow(self, answering: TurnInProgress) -> TurnEnd:
+    async def _follow(self, running: TurnInProgress) -> TurnEnd:
         self.screen.blank()
         self.is_following = True
         try:
-            return await TurnView(self.screen).follow(answering, self._interrupts)
+            return await TurnView(self.screen).follow(running, self._interrupts)
         finally:
             self.is_following = False
 
@@ -246,72 +250,74 @@ class Session:
         turn is committed."""
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                own = await self.catch_up(turn)
-                for note in notes(own) if own is not None else ():
-                    self.screen.say(note)
-                if own is not None and label not in (None, prompt_label(own.number)):
-                    beginning = on_one_line(own.asked)[:LONGEST]
-                    self.screen.say(Text(f"Yours is turn {own.number}: {beginning}", DIM))
+                own_turn = await self.catch_up(turn)
+                for note in render_notes(own_turn) if own_turn is not None else ():
+                    self.screen.print(note)
+                if own_turn is not None and label not in (None, prompt_label(own_turn.number)):
+                    beginning = sanitize_line(own_turn.question)[:QUOTED_LENGTH]
+                    self.screen.print(Text(f"Your message is turn {own_turn.number}: {beginning}", DIM))
 
     async def _show_version(self, turn: str | None) -> None:
-        """Say that there are other versions, and how to see them."""
+        """Print that there are other versions, and how to see them."""
         if turn is None:
             return
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                ids = [version.turn.id for version in await self.talk.versions(turn)]
-                hint = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
-                self.screen.say(Text(hint, DIM))
+                ids = [version.turn.id for version in await self.handle.versions(turn)]
+                hint = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the previous one."
+                self.screen.print(Text(hint, DIM))
 
-    def _take_back(self, wish: NewTurn, end: TurnEnd) -> None:
-        """Say why there is no answer, and return the text to the prompt."""
-        forget_keys()
+    def _restore_text(self, new_turn: NewTurn, end: TurnEnd) -> None:
+        """Print why there is no answer, and return the text to the prompt."""
+        drop_keys()
         if not isinstance(end.problem, TurnStopped):
-            self._failed = wish
-        self._say_why(end)
-        if wish.replaces is not None:
-            self.edits[wish.replaces] = wish.text
-            kept = _SAID_ONCE if _may_be_there(end) else "Nothing has changed."
-            self.screen.say(Text(f"{kept} /edit has your text again.", DIM))
-        elif wish.regenerates is None:
-            self.unsent = typed_for(wish.text)
-            kept = _SAID_ONCE if _may_be_there(end) else "Nothing of it is kept."
-            self.screen.say(Text(f"{kept} Your text is in the prompt again.", DIM))
+            self._failed = new_turn
+        self._print_reason(end)
+        if new_turn.replaces is not None:
+            self.edits[new_turn.replaces] = new_turn.text
+            kept = _SENT_ONCE if _may_be_committed(end) else "Nothing changed."
+            self.screen.print(Text(f"{kept} /edit restores your text.", DIM))
+        elif new_turn.regenerates is None:
+            self.unsent = line_for(new_turn.text)
+            kept = _SENT_ONCE if _may_be_committed(end) else "Nothing was stored."
+            self.screen.print(Text(f"{kept} Your text is back in the prompt.", DIM))
 
-    def _say_why(self, end: TurnEnd) -> None:
+    def _print_reason(self, end: TurnEnd) -> None:
         self.screen.blank()
         if isinstance(end.problem, TurnStopped):
-            self.screen.say(Text("■ Stopped.", "yellow"))
+            self.screen.print(Text("■ Stopped.", "yellow"))
         elif end.problem is not None:
-            self.screen.say(problem_line(end.problem))
+            self.screen.print(problem_line(end.problem))
         elif end.failure is not None:
-            self.screen.say(Text(f"✗ {end.failure.code}: {on_one_line(end.failure.message)}", "red"))
-        elif end.may_go_on:
-            self.screen.say(Text("■ Left to itself. If it is answered, that is shown here.", "yellow"))
+            self.screen.print(Text(f"✗ {end.failure.code}: {sanitize_line(end.failure.message)}", "red"))
+        elif end.may_continue:
+            self.screen.print(
+                Text("■ No longer following. If the turn completes, it appears here.", "yellow")
+            )
         else:
-            self.screen.say(Text("■ Stopped.", "yellow"))
+            self.screen.print(Text("■ Stopped.", "yellow"))
 
 
-_SAID_ONCE = "Sent as it is, it is still said once."
+_SENT_ONCE = "If you send it unchanged, it still runs only once."
 
 
-def _may_be_there(end: TurnEnd) -> bool:
-    return end.may_go_on or isinstance(end.problem, ServerUnavailable)
+def _may_be_committed(end: TurnEnd) -> bool:
+    return end.may_continue or isinstance(end.problem, ServerUnavailable)
 
 
 def problem_line(problem: TurnledgerError) -> Text:
-    return Text(f"✗ {problem.code}: {on_one_line(str(problem))}", "red")
+    return Text(f"✗ {problem.code}: {sanitize_line(str(problem))}", "red")
 
 
-def counted(number: int, of_what: str) -> str:
-    return f"{number} {of_what}{'' if number == 1 else 's'}"
+def count_text(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def said_in(text: str) -> str:
+def message_in(text: str) -> str:
     """Return the message on a line that is not a command."""
     return text[1:] if text.startswith("//") else text
 
 
-def typed_for(text: str) -> str:
+def line_for(text: str) -> str:
     """Return the line to type for this message."""
     return f"/{text}" if text.startswith("/") else text

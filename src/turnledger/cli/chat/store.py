@@ -13,15 +13,15 @@ from typing import Protocol
 from turnledger.api.views import show_turn
 from turnledger.chat import Chat
 from turnledger.cli.chat.backend import (
+    BranchSummary,
     ChatState,
+    ChatSummary,
+    DisplayedTurn,
     NewTurn,
-    SeenBranch,
-    SeenChat,
-    SeenTurn,
     Version,
-    died_of,
-    running_of,
-    seen_turn,
+    displayed_turn,
+    find_died,
+    find_running,
 )
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -53,7 +53,7 @@ class NamedModel(Protocol):
     def upstream_name(self) -> str: ...
 
 
-class KnownModels(Protocol):
+class ModelRegistry(Protocol):
     """Models by name, as in server.models."""
 
     @property
@@ -65,13 +65,13 @@ class KnownModels(Protocol):
 class StoreModels:
     """Finds models by name. If the settings name none for an upstream, asks it for the names."""
 
-    def __init__(self, known: KnownModels) -> None:
-        self._known = known
+    def __init__(self, registry: ModelRegistry) -> None:
+        self._registry = registry
 
     async def names(self) -> list[str]:
         """Return the names of all models. Raises ModelError if there is none."""
-        names = self._known.names
-        other = self._known.get("")
+        names = self._registry.names
+        other = self._registry.get("")
         if other is not None:
             try:
                 names += [str(each.get("id")) for each in await other.model.models()]
@@ -79,19 +79,19 @@ class StoreModels:
                 if not names:
                     raise
         if not names:
-            raise ModelError("The upstream names no models. Name one with --model.")
+            raise ModelError("The upstream lists no models. Choose one with --model.")
         return list(dict.fromkeys(names))
 
     def runner(self, name: str) -> ChatRunner:
         """Return the runner of one turn with this model. Raises InvalidInput if there is none."""
-        found = self._known.get(name)
+        found = self._registry.get(name)
         if found is None:
-            known = ", ".join(self._known.names)
+            known = ", ".join(self._registry.names)
             raise InvalidInput(plain(f"Unknown model {name!r}. Known: {known}."))
         return ChatRunner(found.model, {"model": found.upstream_name})
 
     async def close(self) -> None:
-        await self._known.close()
+        await self._registry.close()
 
 
 PATIENCE = 60.0
@@ -104,20 +104,20 @@ class TitleWriter:
     def __init__(self, ledger: Ledger, model: NamedModel) -> None:
         self._ledger = ledger
         self._model = model
-        self._making: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, conversation: str, owner: str, first: Turn) -> None:
         """Request the title of a chat with this first turn."""
         beginning = FirstExchange.of(first)
-        making = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
-        self._making.add(making)
-        making.add_done_callback(self._making.discard)
+        task = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        for making in self._making:
-            making.cancel()
-        if self._making:
-            await asyncio.wait(self._making)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _name(self, conversation: str, owner: str, beginning: FirstExchange) -> None:
         with suppress(TurnledgerError, TimeoutError):
@@ -127,7 +127,7 @@ class TitleWriter:
                 await Host(self._ledger).name_by_model(conversation, title, owner=owner)
 
 
-class OnStore:
+class StoreChatBackend:
     """The chats of one owner in a store, of one scope or of all."""
 
     def __init__(
@@ -138,14 +138,14 @@ class OnStore:
         *,
         scope: str | None = None,
         owner: str = OWNER,
-        naming: TitleWriter | None = None,
+        title_writer: TitleWriter | None = None,
     ) -> None:
         self.ledger = ledger
         self.all = ledger.for_owner(owner)
         """Its chats of all scopes."""
         self.listed = ledger.for_owner(owner, scope=scope)
-        self.naming = naming
-        self.answering = models
+        self.title_writer = title_writer
+        self.store_models = models
         self.scope = scope
         self.owner = owner
         self._name = name
@@ -155,28 +155,28 @@ class OnStore:
         return self._name
 
     async def models(self) -> list[str]:
-        return await self.answering.names()
+        return await self.store_models.names()
 
-    def new(self) -> StoredTalk:
-        return StoredTalk(self, None)
+    def new(self) -> StoreChat:
+        return StoreChat(self, None)
 
-    async def open(self, name: str) -> StoredTalk:
+    async def open(self, name: str) -> StoreChat:
         is_id = name.startswith(ConversationId.prefix)
         id, conversation_key = (name, None) if is_id else (None, name)
         chats = self.all if is_id else self.listed
         chat = await chats.conversation(id, conversation_key=conversation_key, create=False)
-        return StoredTalk(self, chat)
+        return StoreChat(self, chat)
 
-    async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
+    async def chats(self, words: str = "", *, limit: int = 20) -> list[ChatSummary]:
         if not words.strip():
             page = await self.listed.list(limit=limit)
-            return [seen_chat(each) for each in page.chats]
+            return [summarize_chat(each) for each in page.chats]
         found = await self.listed.search(words, limit=limit)
         hits = []
         for hit in found.hits:
             with suppress(TurnledgerError):  # deleted since
                 chat = await self.all.conversation(hit.conversation.id)
-                hits.append(seen_chat(await chat.summary(), hit.snippet, hit.marks))
+                hits.append(summarize_chat(await chat.summary(), hit.snippet, hit.marks))
         return hits
 
     async def changes(self) -> AsyncIterator[str]:
@@ -185,15 +185,15 @@ class OnStore:
                 yield change.conversation
 
     async def close(self) -> None:
-        if self.naming is not None:
-            await self.naming.close()
+        if self.title_writer is not None:
+            await self.title_writer.close()
         await self.ledger.close()
-        await self.answering.close()
+        await self.store_models.close()
 
 
-class StoredTalk:
-    def __init__(self, place: OnStore, chat: Chat | None) -> None:
-        self._place = place
+class StoreChat:
+    def __init__(self, backend: StoreChatBackend, chat: Chat | None) -> None:
+        self._backend = backend
         self._chat = chat
 
     @property
@@ -201,75 +201,75 @@ class StoredTalk:
         return None if self._chat is None else self._chat.id
 
     @property
-    def _there(self) -> Chat:
+    def _existing(self) -> Chat:
         if self._chat is None:
             raise ConversationNotFound("This chat has no turns yet.")
         return self._chat
 
-    def ask(self, wish: NewTurn) -> RunningHere:
-        return RunningHere(self._place, self, wish)
+    def start(self, new_turn: NewTurn) -> LocalTurn:
+        return LocalTurn(self._backend, self, new_turn)
 
     def follow(self, turn: str) -> StoreTurn:
-        return StoreTurn(self._there, turn)
+        return StoreTurn(self._existing, turn)
 
-    async def began_in(self, conversation: str) -> None:
+    async def set_chat(self, conversation: str) -> None:
         if self._chat is None:
-            self._chat = await self._place.all.conversation(conversation)
+            self._chat = await self._backend.all.conversation(conversation)
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
-        chat = self._there
+    async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
+        chat = self._existing
         turns = await chat.turns(before=before, limit=limit)
-        shown = await seen_turns(chat, turns)
+        shown = await displayed_turns(chat, turns)
         summary = await chat.summary()
         aside = await chat.attempts(limit=10) if before is None else []
         attempts = [each.attempt for each in aside]
         return ChatState(
-            seen_chat(summary),
+            summarize_chat(summary),
             summary.conversation.branch,
             shown,
-            running_of(attempts),
-            died_of(attempts, summary.conversation.touched_at),
+            find_running(attempts),
+            find_died(attempts, summary.conversation.touched_at),
         )
 
     async def versions(self, turn: str) -> list[Version]:
-        chat = self._there
+        chat = self._existing
         found = await chat.siblings(turn)
-        return [Version((await seen_turns(chat, [each.turn]))[0], each.branch) for each in found]
+        return [Version((await displayed_turns(chat, [each.turn]))[0], each.branch) for each in found]
 
-    async def branches(self) -> list[SeenBranch]:
+    async def branches(self) -> list[BranchSummary]:
         return [
-            SeenBranch(line.branch.id, line.branch.length, line.branch.preview, line.is_current)
-            for line in await self._there.branches()
+            BranchSummary(line.branch.id, line.branch.length, line.branch.preview, line.is_current)
+            for line in await self._existing.branches()
         ]
 
     async def switch(self, branch: str) -> None:
-        await self._there.switch(branch)
+        await self._existing.switch(branch)
 
     async def undo(self, turn: str) -> None:
-        await self._there.undo(turn)
+        await self._existing.undo(turn)
 
-    async def fork(self, turn: str | None, title: str) -> StoredTalk:
-        return StoredTalk(self._place, await self._there.fork(turn, title=title))
+    async def fork(self, turn: str | None, title: str) -> StoreChat:
+        return StoreChat(self._backend, await self._existing.fork(turn, title=title))
 
     async def rename(self, title: str) -> None:
-        await self._there.update(title=title)
+        await self._existing.update(title=title)
 
     async def pin(self, on: bool) -> None:
-        await self._there.update(pinned=on)
+        await self._existing.update(pinned=on)
 
     async def archive(self) -> None:
-        await self._there.update(archived=True)
+        await self._existing.update(archived=True)
 
     async def delete(self) -> None:
-        await self._there.delete()
+        await self._existing.delete()
 
     async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
-        chats = self._place.all
+        chats = self._backend.all
         if is_markdown:
-            async for part in chats.markdown(self._there.id):
+            async for part in chats.markdown(self._existing.id):
                 yield part.encode()
         else:
-            async for line in chats.export(self._there.id):
+            async for line in chats.export(self._existing.id):
                 yield line
 
 
@@ -281,7 +281,7 @@ class StoreTurn:
         self._turn = turn
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return True
 
     @property
@@ -299,35 +299,35 @@ class StoreTurn:
         return True
 
 
-class RunningHere:
+class LocalTurn:
     """A turn that runs in this process."""
 
-    def __init__(self, place: OnStore, talk: StoredTalk, wish: NewTurn) -> None:
-        self._place = place
-        self._talk = talk
+    def __init__(self, backend: StoreChatBackend, handle: StoreChat, new_turn: NewTurn) -> None:
+        self._backend = backend
+        self._handle = handle
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._runner = place.answering.runner(wish.model)
-        self._block = self._asked(wish)
+        self._runner = backend.store_models.runner(new_turn.model)
+        self._block = self._make_block(new_turn)
         self._running: asyncio.Task[None] | None = None
         self._turn: str = self._block.id
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self._running is not None
 
     @property
     def turn(self) -> str:
         return self._turn
 
-    def _asked(self, wish: NewTurn) -> TurnBlock:
-        named = self._talk.id
-        chats = self._place.all if named else self._place.listed
+    def _make_block(self, new_turn: NewTurn) -> TurnBlock:
+        id = self._handle.id
+        chats = self._backend.all if id else self._backend.listed
         return chats.turn(
-            wish.text if wish.regenerates is None else (),
-            conversation=named,
-            replaces=wish.replaces,
-            regenerates=wish.regenerates or False,
-            idempotency_key=wish.idempotency_key,
+            new_turn.text if new_turn.regenerates is None else (),
+            conversation=id,
+            replaces=new_turn.replaces,
+            regenerates=new_turn.regenerates or False,
+            idempotency_key=new_turn.idempotency_key,
             on_event=self._events.put_nowait,
         )
 
@@ -344,26 +344,26 @@ class RunningHere:
     async def _run(self) -> None:
         try:
             async with self._block as turn:
-                await self._talk.began_in(turn.conversation.id)
+                await self._handle.set_chat(turn.conversation.id)
                 await self._runner(turn)
             self._request_title(turn)
         except TurnStopped as stopped:
             if stopped.turn is None:
                 raise
         except TurnReplayed as replayed:
-            chat = await self._place.all.of_turn(replayed.turn.id)
-            await self._talk.began_in(chat.id)
+            chat = await self._backend.all.of_turn(replayed.turn.id)
+            await self._handle.set_chat(chat.id)
             self._turn = replayed.turn.id
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
 
     def _request_title(self, running: RunningTurn) -> None:
-        if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
-            self._place.naming.begin(running.conversation.id, self._place.owner, running.turn)
+        if self._backend.title_writer is not None and running.turn is not None and running.turn.number == 1:
+            self._backend.title_writer.begin(running.conversation.id, self._backend.owner, running.turn)
 
     async def stop(self) -> None:
         try:
-            chat = await self._place.all.of_turn(self._block.id)
+            chat = await self._backend.all.of_turn(self._block.id)
         except TurnNotFound:
             await self.leave()  # it has not begun: nothing of it is kept
         else:
@@ -377,9 +377,9 @@ class RunningHere:
         return False
 
 
-def seen_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> SeenChat:
+def summarize_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> ChatSummary:
     conversation = listed.conversation
-    return SeenChat(
+    return ChatSummary(
         id=conversation.id,
         title=conversation.title,
         preview=listed.preview,
@@ -392,5 +392,5 @@ def seen_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int, int
     )
 
 
-async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
-    return [seen_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]
+async def displayed_turns(chat: Chat, turns: list[Turn]) -> list[DisplayedTurn]:
+    return [displayed_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]

@@ -15,10 +15,10 @@ from enum import Enum
 from msgspec.structs import replace
 from rich.text import Text
 
-from turnledger.cli.chat.backend import Restarted, SeenTurn, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.backend import DisplayedTurn, Restarted, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
-from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of
-from turnledger.cli.chat.sanitize import harmless, on_one_line
+from turnledger.cli.chat.markdown import MAX_BLOCK, MarkdownBlock, blocks_of
+from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.errors import TurnledgerError
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
@@ -26,55 +26,55 @@ from turnledger.model.item import Item
 from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 DIM = "dim"
-LONGEST = 300
+MAX_CHARACTERS = 300
 """Characters shown of a call or a result."""
 _KINDS = {
-    TurnKind.INTERRUPTED: "Stopped: this is as far as it got.",
-    TurnKind.SETTLED: "It failed, after its tools had acted; that is all that is kept.",
+    TurnKind.INTERRUPTED: "Stopped: the answer is incomplete.",
+    TurnKind.SETTLED: "Failed after its tools had acted; only the calls and results are kept.",
 }
 _ENDS = {
-    "length": "The model had no room left: the answer is cut.",
-    "content_filter": "The answer was cut by a filter.",
+    "length": "The model reached its length limit: the answer is cut off.",
+    "content_filter": "The answer was cut off by a content filter.",
 }
 
-_USED = (
-    (("prompt_tokens", "input_tokens"), "tokens read"),
-    (("completion_tokens", "output_tokens"), "tokens written"),
+_USAGE_NAMES = (
+    (("prompt_tokens", "input_tokens"), "input tokens"),
+    (("completion_tokens", "output_tokens"), "output tokens"),
 )
 """Usage that a model may report, by its names, and the words for it here."""
 
 
-def told_item(item: Item) -> Text | None:
+def render_item(item: Item) -> Text | None:
     """Return a tool call, its result, or the model's reasoning on one line; None for all others."""
     fields = item.fields
     if item.is_reasoning:
-        thought = _parts(fields.get("summary")) or _parts(fields.get("content"))
-        return Text(f"∴ {_short(thought)}", DIM) if thought.strip() else None
+        reasoning = _join_texts(fields.get("summary")) or _join_texts(fields.get("content"))
+        return Text(f"∴ {_shorten(reasoning)}", DIM) if reasoning.strip() else None
     if item.is_call:
-        called = f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"
-        return Text(f"⚙ {_short(called)}", DIM)
+        call = f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"
+        return Text(f"⚙ {_shorten(call)}", DIM)
     if item.is_result:
-        return Text(f"→ {_short(str(fields.get('output', '')))}", DIM)
+        return Text(f"→ {_shorten(str(fields.get('output', '')))}", DIM)
     return None
 
 
-def show_turn(screen: Screen, turn: SeenTurn) -> None:
+def show_turn(screen: Screen, turn: DisplayedTurn) -> None:
     screen.blank()
-    screen.say(question(turn.number, turn.asked))
+    screen.print(render_question(turn.number, turn.question))
     screen.blank()
     for item in turn.output:
         if item.role == "assistant":
-            screen.blocks(blocks_of(harmless(item.text)))
-        elif (line := told_item(item)) is not None:
-            screen.say(line)
-    for note in notes(turn):
-        screen.say(note)
+            screen.blocks(blocks_of(sanitize(item.text)))
+        elif (line := render_item(item)) is not None:
+            screen.print(line)
+    for note in render_notes(turn):
+        screen.print(note)
 
 
-def question(number: int, asked: str) -> Text:
+def render_question(number: int, text: str) -> Text:
     """Return the question as the prompt showed it."""
     label = prompt_label(number)
-    lines = harmless(asked or "(no message)").split("\n")
+    lines = sanitize(text or "(no message)").split("\n")
     return Text.assemble((label, DIM), (("\n" + " " * len(label)).join(lines), "bold"))
 
 
@@ -82,7 +82,7 @@ def prompt_label(number: int) -> str:
     return f"{number} › "
 
 
-def notes(turn: SeenTurn) -> Iterator[Text]:
+def render_notes(turn: DisplayedTurn) -> Iterator[Text]:
     if turn.kind in _KINDS:
         yield Text(f"■ {_KINDS[turn.kind]}", "yellow")
     reason = turn.details.get("finish_reason")
@@ -90,26 +90,26 @@ def notes(turn: SeenTurn) -> Iterator[Text]:
         yield Text(f"■ {_ENDS[reason]}", "yellow")
 
 
-def about(turn: SeenTurn) -> str:
+def describe_turn(turn: DisplayedTurn) -> str:
     """Return the model, the time and the tokens of a turn, as far as known."""
     facts = [f"{turn.took_ms / 1000:.1f} s"]
     model, usage = turn.details.get("model"), turn.details.get("usage")
     if isinstance(model, str):
-        facts.insert(0, on_one_line(model))
+        facts.insert(0, sanitize_line(model))
     used: dict[str, object] = usage if isinstance(usage, dict) else {}
-    for names, done in _USED:
-        facts += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
+    for names, noun in _USAGE_NAMES:
+        facts += [f"{used[name]} {noun}" for name in names if isinstance(used.get(name), int)][:1]
     return ", ".join(facts)
 
 
-def _parts(parts: object) -> str:
+def _join_texts(parts: object) -> str:
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return " ".join(text for text in texts if isinstance(text, str))
 
 
-def _short(text: str) -> str:
-    line = on_one_line(text)
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+def _shorten(text: str) -> str:
+    line = sanitize_line(text)
+    return line if len(line) <= MAX_CHARACTERS else f"{line[: MAX_CHARACTERS - 1]}…"
 
 
 MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
@@ -137,7 +137,7 @@ CODE_LINES = 40
 """Lines of code held until the block ends; of a longer one, the first are finished earlier."""
 
 
-class Behind(Enum):
+class PreviousBlock(Enum):
     """The kind of the block before the held text."""
 
     BLOCK = "block"  # or nothing
@@ -152,7 +152,7 @@ class StreamedMarkdown:
     def __init__(self, code_lines: int = CODE_LINES) -> None:
         self._code_lines = code_lines
         self._text = ""
-        self._behind = Behind.BLOCK
+        self._previous = PreviousBlock.BLOCK
         self._half = ""  # half of a line ending
         self.is_blank = True
 
@@ -161,81 +161,81 @@ class StreamedMarkdown:
         if text.endswith("\r"):
             text, self._half = text[:-1], "\r"
         self.is_blank = self.is_blank and not text.strip()
-        self._text += harmless(text)
+        self._text += sanitize(text)
 
-    def finished(self) -> list[MarkdownBlock]:
+    def take_finished(self) -> list[MarkdownBlock]:
         """Return and forget the blocks that further text cannot change."""
         blocks = blocks_of(self._text)
         if len(blocks) > 1 and _UNDECIDED.fullmatch(blocks[-1].text):
             blocks[-2:] = [replace(blocks[-2], text=f"{blocks[-2].text}\n{blocks[-1].text}")]
-        return [*self._all_but_last(blocks), *self._pieces()]
+        return [*self._take_all_but_last(blocks), *self._take_pieces()]
 
-    def _all_but_last(self, blocks: list[MarkdownBlock]) -> list[MarkdownBlock]:
+    def _take_all_but_last(self, blocks: list[MarkdownBlock]) -> list[MarkdownBlock]:
         if len(blocks) < 2:
             return []
-        done = [self._placed(blocks[0]), *blocks[1:-1]]
+        done = [self._join_previous(blocks[0]), *blocks[1:-1]]
         self._text = blocks[-1].text
-        self._behind = Behind.ITEM if blocks[-1].joins else Behind.BLOCK
+        self._previous = PreviousBlock.ITEM if blocks[-1].joins else PreviousBlock.BLOCK
         return done
 
-    def _pieces(self) -> list[MarkdownBlock]:
+    def _take_pieces(self) -> list[MarkdownBlock]:
         """Return the finished pieces of a long block that is not complete."""
         done: list[MarkdownBlock] = []
         fence = _FENCE.match(self._text)
         lines = self._text.split("\n")
         half = self._code_lines // 2
         while fence is not None and len(lines) > self._code_lines:
-            done.append(self._placed(MarkdownBlock("\n".join(lines[: half + 1]), closes=False)))
+            done.append(self._join_previous(MarkdownBlock("\n".join(lines[: half + 1]), closes=False)))
             lines[1 : half + 1] = []
-            self._text, self._behind = "\n".join(lines), Behind.CODE
-        if len(self._text) > LARGEST:
-            done.append(self._placed(MarkdownBlock(self._text)))
-            self._text, self._behind = "", Behind.PIECE
+            self._text, self._previous = "\n".join(lines), PreviousBlock.CODE
+        if len(self._text) > MAX_BLOCK:
+            done.append(self._join_previous(MarkdownBlock(self._text)))
+            self._text, self._previous = "", PreviousBlock.PIECE
         return done
 
-    def _placed(self, first: MarkdownBlock) -> MarkdownBlock:
+    def _join_previous(self, first: MarkdownBlock) -> MarkdownBlock:
         """Join the first held block to the previous one."""
-        is_next_item = self._behind is Behind.ITEM and first.is_item
-        goes_on = self._behind in (Behind.CODE, Behind.PIECE)
-        return replace(first, joins=is_next_item or goes_on, opens=self._behind is not Behind.CODE)
+        is_next_item = self._previous is PreviousBlock.ITEM and first.is_item
+        continues = self._previous in (PreviousBlock.CODE, PreviousBlock.PIECE)
+        return replace(first, joins=is_next_item or continues, opens=self._previous is not PreviousBlock.CODE)
 
     @property
     def tail(self) -> MarkdownBlock | None:
         blocks = blocks_of(self._text)
-        return self._placed(blocks[0]) if blocks else None
+        return self._join_previous(blocks[0]) if blocks else None
 
-    def rest(self) -> list[MarkdownBlock]:
+    def flush(self) -> list[MarkdownBlock]:
         """Return and forget everything: no more text follows."""
-        self._text += harmless(self._half)
-        done = [*self._all_but_last(blocks_of(self._text)), *self._pieces()]
+        self._text += sanitize(self._half)
+        done = [*self._take_all_but_last(blocks_of(self._text)), *self._take_pieces()]
         tail = self.tail
-        self._text, self._behind, self._half = "", Behind.BLOCK, ""
+        self._text, self._previous, self._half = "", PreviousBlock.BLOCK, ""
         return done if tail is None else [*done, tail]
 
 
 FRAME = 0.08
 """Seconds between two redraws."""
-SHARE = 8.0
+DRAW_SHARE = 8.0
 """Drawing takes at most one part in this many of the time."""
-LOWEST = 8
+MIN_CODE_LINES = 8
 """Lines of code held in a window of any height."""
-STILL = 0.3
+RESIZE_PAUSE = 0.3
 """Seconds after which a resized window is taken to have its final width."""
-TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-PLAINLY_TURNING = "|/-\\"
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+ASCII_SPINNER = "|/-\\"
 
 
 class TurnEnd:
     def __init__(self) -> None:
         self.state: AttemptState | None = None
         """None if unknown: the turn is no longer followed."""
-        self.may_go_on = False
+        self.may_continue = False
         """Whether it may continue unfollowed."""
         self.failure: Failure | None = None
         self.problem: TurnledgerError | None = None
 
     @property
-    def is_there(self) -> bool:
+    def is_committed(self) -> bool:
         return self.problem is None and self.state is not None and self.state.is_committed
 
 
@@ -246,105 +246,105 @@ class TurnView:
         self._screen = screen
         self._now = now
         self._began_at = now()
-        self._streamed = StreamedMarkdown(max(LOWEST, screen.height))
-        self._is_told = True  # whether the text streamed so far is on the screen
+        self._streamed = StreamedMarkdown(max(MIN_CODE_LINES, screen.height))
+        self._is_drawn = True  # whether the text streamed so far is on the screen
         self._has_started = False
         self._is_stopping = False
-        self._told = TurnEnd()
+        self._end = TurnEnd()
         self._width, self._changed_at = screen.width, float("-inf")
 
-    async def follow(self, answering: TurnInProgress, interrupts: Interrupts) -> TurnEnd:
+    async def follow(self, running: TurnInProgress, interrupts: Interrupts) -> TurnEnd:
         """Show the turn until it has ended. Ctrl-C stops it and keeps the answer so far; a second one stops
         following it. Errors of the turn are part of the result."""
-        hearing = asyncio.create_task(self._hear(answering), name="turnledger answer")
-        pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
+        reading = asyncio.create_task(self._read_events(running), name="turnledger answer")
+        interrupt = asyncio.create_task(interrupts.wait(), name="turnledger Ctrl-C")
         stopping: asyncio.Task[TurnledgerError | None] | None = None
         try:
-            while not hearing.done():
+            while not reading.done():
                 pause = self._draw()
-                await asyncio.wait((hearing, pressing), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                if not pressing.done() or hearing.done():
+                await asyncio.wait((reading, interrupt), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if not interrupt.done() or reading.done():
                     continue
-                if stopping is not None or not answering.is_asked:
+                if stopping is not None or not running.is_requested:
                     break  # it does not stop, or was never sent: stop following
                 self._is_stopping = True
-                stopping = asyncio.create_task(self._stop(answering), name="turnledger stop")
-                pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
+                stopping = asyncio.create_task(self._stop(running), name="turnledger stop")
+                interrupt = asyncio.create_task(interrupts.wait(), name="turnledger Ctrl-C")
         finally:
-            for task in (hearing, pressing, stopping):
+            for task in (reading, interrupt, stopping):
                 if task is not None and not task.done():
                     task.cancel()
                     await asyncio.wait((task,))
-            if hearing.cancelled():
-                self._told.state = None
-                self._told.may_go_on = await answering.leave()
-            self._screen.blocks(self._streamed.rest())
-            self._screen.settle()
-        if not hearing.cancelled():
-            hearing.result()
-        if stopping is not None and self._told.problem is None and not stopping.cancelled():
-            self._told.problem = stopping.result() if self._told.state is None else None
-        return self._told
+            if reading.cancelled():
+                self._end.state = None
+                self._end.may_continue = await running.leave()
+            self._screen.blocks(self._streamed.flush())
+            self._screen.clear_live()
+        if not reading.cancelled():
+            reading.result()
+        if stopping is not None and self._end.problem is None and not stopping.cancelled():
+            self._end.problem = stopping.result() if self._end.state is None else None
+        return self._end
 
-    async def _stop(self, answering: TurnInProgress) -> TurnledgerError | None:
+    async def _stop(self, running: TurnInProgress) -> TurnledgerError | None:
         try:
-            await answering.stop()
+            await running.stop()
         except TurnledgerError as problem:
             return problem  # it continues; a second Ctrl-C stops following
         return None
 
-    async def _hear(self, answering: TurnInProgress) -> None:
+    async def _read_events(self, running: TurnInProgress) -> None:
         try:
-            async for event in answering:
-                self._take(event)
+            async for event in running:
+                self._handle_event(event)
         except TurnledgerError as problem:
-            self._told.problem = problem
+            self._end.problem = problem
 
-    def _take(self, event: TurnUpdate) -> None:
-        self._is_told = False
+    def _handle_event(self, event: TurnUpdate) -> None:
+        self._is_drawn = False
         if isinstance(event, TextDelta):
             self._streamed.feed(event.text)
         elif isinstance(event, ItemDone):
-            self._take_item(Item(event.item))
+            self._handle_item(Item(event.item))
         elif isinstance(event, TurnFinished):
-            self._told.state, self._told.failure = event.state, event.failure
+            self._end.state, self._end.failure = event.state, event.failure
         elif isinstance(event, TurnStarted):
             self._has_started = True
         elif isinstance(event, Restarted):
             self._finish_text()
-            self._screen.say(Text("The answer begins anew:", "yellow"))
+            self._screen.print(Text("The answer restarts:", "yellow"))
 
-    def _take_item(self, item: Item) -> None:
+    def _handle_item(self, item: Item) -> None:
         if item.role == "assistant" and self._streamed.is_blank:
             self._streamed.feed(item.text)  # it was not streamed
         self._finish_text()
-        line = told_item(item)
+        line = render_item(item)
         if line is not None:
-            self._screen.say(line)
+            self._screen.print(line)
 
     def _finish_text(self) -> None:
-        self._screen.blocks(self._streamed.rest())
-        self._streamed = StreamedMarkdown(max(LOWEST, self._screen.height))
+        self._screen.blocks(self._streamed.flush())
+        self._streamed = StreamedMarkdown(max(MIN_CODE_LINES, self._screen.height))
 
     def _draw(self) -> float:
         """Redraw; return the seconds until the next redraw."""
         began_at = self._now()
         if self._screen.width != self._width:
             self._width, self._changed_at = self._screen.width, began_at
-        if began_at - self._changed_at < STILL:
+        if began_at - self._changed_at < RESIZE_PAUSE:
             return FRAME
-        if not self._is_told:
-            self._screen.blocks(self._streamed.finished(), self._streamed.tail, self._status(began_at))
-            self._is_told = True
+        if not self._is_drawn:
+            self._screen.blocks(self._streamed.take_finished(), self._streamed.tail, self._status(began_at))
+            self._is_drawn = True
         else:
             self._screen.blocks((), self._streamed.tail, self._status(began_at))
-        return max(FRAME, SHARE * (self._now() - began_at))
+        return max(FRAME, DRAW_SHARE * (self._now() - began_at))
 
     def _status(self, now: float) -> str:
-        spent = now - self._began_at
-        frames = PLAINLY_TURNING if self._screen.is_ascii else TURNING
-        sign = frames[int(spent / FRAME) % len(frames)]
+        elapsed = now - self._began_at
+        frames = ASCII_SPINNER if self._screen.is_ascii else SPINNER
+        frame = frames[int(elapsed / FRAME) % len(frames)]
         if self._is_stopping:
-            return f"{sign} stopping… Ctrl-C again leaves it to itself"
-        doing = "" if self._has_started else "waiting, "
-        return f"{sign} {doing}{int(spent)} s, Ctrl-C stops"
+            return f"{frame} stopping… Ctrl-C again stops following"
+        phase = "" if self._has_started else "waiting, "
+        return f"{frame} {phase}{int(elapsed)} s, Ctrl-C stops"

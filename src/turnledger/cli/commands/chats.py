@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.cli.backend.backend import Backend, Where
-from turnledger.cli.failures import NOT_DONE
+from turnledger.cli.backend.backend import Backend, BackendSelector
+from turnledger.cli.failures import FAILED
 from turnledger.cli.options import (
     PAGE,
     AsJson,
+    ChatName,
+    ChatNames,
     Config,
     Cursor,
-    Deleted,
+    DeletedIds,
     Limit,
-    Named,
-    Only,
     Owner,
     Scope,
+    ScopeFilter,
     Server,
-    Several,
     Store,
     date_of,
 )
 from turnledger.cli.output.progress import Progress
-from turnledger.cli.output.streams import is_terminal, json_of, say, tell
+from turnledger.cli.output.streams import is_terminal, json_of, print_message, print_result
 from turnledger.cli.output.table import GAP, print_records
 from turnledger.errors import ConversationUnavailable, InvalidInput
 from turnledger.model.text.plain import plain
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from turnledger.api.chats import Deleted as DeletedChat
     from turnledger.cli.output.chat_text import TextLine
 
-Off = Annotated[bool, typer.Option("--off", help="No more.")]
+Off = Annotated[bool, typer.Option("--off", help="Undo it.")]
 
 chats = typer.Typer(
-    help="List, find, read and change chats; write them to files, and read those.",
+    help="List, find, read and change chats; export and import them.",
     no_args_is_help=True,
 )
 
@@ -47,11 +47,13 @@ chats = typer.Typer(
 @chats.command("list")
 def list_(
     owner: Owner = None,
-    scope: Only = None,
-    tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
-    pinned: Annotated[bool, typer.Option("--pinned", help="Only those that are pinned.")] = False,
-    archived: Annotated[bool, typer.Option("--archived", help="Only those that are archived.")] = False,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Only those that can be restored.")] = False,
+    scope: ScopeFilter = None,
+    tag: Annotated[str | None, typer.Option(help="Only chats with this tag.")] = None,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned chats.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Only archived chats.")] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Only deleted chats that can be restored.")
+    ] = False,
     limit: Limit = PAGE,
     cursor: Cursor = None,
     server: Server = None,
@@ -59,10 +61,10 @@ def list_(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """List chats, the last used first."""
-    where = Where(server=server, store=store, config=config, owner=owner)
-    page = where.do(
-        lambda place: place.list(
+    """List chats, most recently used first."""
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    page = selector.run(
+        lambda backend: backend.list(
             scope=scope,
             tag=tag,
             pinned=pinned or None,
@@ -78,14 +80,14 @@ def list_(
     from turnledger.cli.output.chat_text import COLUMNS, record_of
 
     print_records(COLUMNS, list(map(record_of, page.data)))
-    _print_cursor(page.data, page.next, "There are no such chats here.")
+    _print_cursor(page.data, page.next, "No chats found.")
 
 
 @chats.command()
 def search(
-    text: Annotated[list[str], typer.Argument(metavar="WORD…", help="What is sought; a phrase in quotes.")],
+    text: Annotated[list[str], typer.Argument(metavar="WORD…", help="Words to search for; quote a phrase.")],
     owner: Owner = None,
-    scope: Only = None,
+    scope: ScopeFilter = None,
     limit: Limit = PAGE,
     cursor: Cursor = None,
     server: Server = None,
@@ -93,22 +95,24 @@ def search(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find chats by the words of their titles and messages, the newest first."""
-    where = Where(server=server, store=store, config=config, owner=owner)
-    page = where.do(lambda place: place.search(" ".join(text), scope=scope, limit=limit, cursor=cursor))
+    """Find chats by the words of their titles and messages, newest first."""
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    page = selector.run(
+        lambda backend: backend.search(" ".join(text), scope=scope, limit=limit, cursor=cursor)
+    )
     if as_json:
         typer.echo(json_of(page))
         return
     _print_hits(page.data)
-    _print_cursor(page.data, page.next, "Nothing was found.")
+    _print_cursor(page.data, page.next, "No chats found.")
     if not page.complete:
-        say("The newest turns cannot be found yet. Search again in a moment.")
+        print_message("The newest turns are not indexed yet. Search again in a moment.")
 
 
 @chats.command()
 def show(
-    chat: Named,
-    turns: Annotated[int, typer.Option(min=1, help="So many of its last turns.")] = PAGE,
+    chat: ChatName,
+    turns: Annotated[int, typer.Option(min=1, help="Number of turns, from the end.")] = PAGE,
     owner: Owner = None,
     scope: Scope = "",
     server: Server = None,
@@ -117,14 +121,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print a chat, as its owner sees it."""
-    where = Where(server=server, store=store, config=config, owner=owner)
-    shown = where.do(lambda place: place.show(chat, scope=scope, turns=turns))
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    history = selector.run(lambda backend: backend.show(chat, scope=scope, turns=turns))
     if as_json:
-        typer.echo(json_of(shown))
+        typer.echo(json_of(history))
         return
     from turnledger.cli.output.chat_text import lines_of
 
-    _print_lines(lines_of(shown))
+    _print_lines(lines_of(history))
 
 
 def _print_lines(lines: Iterable[TextLine]) -> None:
@@ -159,20 +163,22 @@ def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:
 
     screen = open_screen()
     screen.text(Text(title, "bold"))
-    screen.text(Text.assemble(*((piece, "bold yellow" if sought else "") for piece, sought in pieces)), GAP)
+    screen.text(
+        Text.assemble(*((piece, "bold yellow" if is_match else "") for piece, is_match in pieces)), GAP
+    )
 
 
-def _print_cursor(found: tuple[object, ...], cursor: str | None, nothing: str) -> None:
+def _print_cursor(found: tuple[object, ...], cursor: str | None, empty_message: str) -> None:
     if not found:
-        say(nothing)
+        print_message(empty_message)
     if cursor is not None:
-        say(f"There are more: --cursor {cursor}")
+        print_message(f"More: --cursor {cursor}")
 
 
 @chats.command()
 def rename(
-    chat: Named,
-    title: Annotated[str, typer.Argument(help="What it is called from now on.")],
+    chat: ChatName,
+    title: Annotated[str, typer.Argument(help="The new title.")],
     owner: Owner = None,
     scope: Scope = "",
     server: Server = None,
@@ -181,17 +187,17 @@ def rename(
     as_json: AsJson = False,
 ) -> None:
     """Set the title of a chat; only a person can change it again."""
-    where = Where(server=server, store=store, config=config, owner=owner)
-    found = where.do(lambda place: place.update(chat, scope=scope, title=title))
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    found = selector.run(lambda backend: backend.update(chat, scope=scope, title=title))
     if as_json:
         typer.echo(json_of(found))
     else:
-        tell(f"{found.id} is called {found.title!r}.")
+        print_result(f"Renamed {found.id} to {found.title!r}.")
 
 
 @chats.command()
 def pin(
-    chats: Several,
+    chats: ChatNames,
     off: Off = False,
     owner: Owner = None,
     scope: Scope = "",
@@ -201,14 +207,14 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Pin chats, so that `list --pinned` shows them; --off unpins them."""
-    where = Where(server=server, store=store, config=config, owner=owner)
-    result = "is not pinned any more" if off else "is pinned"
-    _update_each(where, chats, scope, result, as_json=as_json, pinned=not off)
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    result = "is no longer pinned" if off else "is pinned"
+    _update_each(selector, chats, scope, result, as_json=as_json, pinned=not off)
 
 
 @chats.command()
 def archive(
-    chats: Several,
+    chats: ChatNames,
     off: Off = False,
     owner: Owner = None,
     scope: Scope = "",
@@ -218,16 +224,17 @@ def archive(
     as_json: AsJson = False,
 ) -> None:
     """Archive chats, so that only `list --archived` shows them; --off unarchives them."""
-    where = Where(server=server, store=store, config=config, owner=owner)
-    result = "is not archived any more" if off else "is archived"
-    _update_each(where, chats, scope, result, as_json=as_json, archived=not off)
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    result = "is no longer archived" if off else "is archived"
+    _update_each(selector, chats, scope, result, as_json=as_json, archived=not off)
 
 
 @chats.command()
 def delete(
-    chats: Several,
+    chats: ChatNames,
     purge: Annotated[
-        bool, typer.Option("--purge", help="For good, also what is deleted already. Else it can be restored.")
+        bool,
+        typer.Option("--purge", help="Delete permanently, even if already deleted. Default: restorable."),
     ] = False,
     owner: Owner = None,
     scope: Scope = "",
@@ -238,17 +245,17 @@ def delete(
 ) -> None:
     """Delete chats, and end the turns running there."""
 
-    async def one(place: Backend, name: str) -> str:
-        deleted = await place.delete(name, scope=scope, purge=purge)
-        return json_of(deleted) if as_json else _deleted(deleted)
+    async def change_one(backend: Backend, name: str) -> str:
+        deleted = await backend.delete(name, scope=scope, purge=purge)
+        return json_of(deleted) if as_json else _deletion_message(deleted)
 
-    where = Where(server=server, store=store, config=config, owner=owner, deletes=True)
-    _do_each(where, chats, one, "Deleting")
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner, deletes=True)
+    _run_each(selector, chats, change_one, "Deleting")
 
 
 @chats.command()
 def restore(
-    chats: Deleted,
+    chats: DeletedIds,
     owner: Owner = None,
     server: Server = None,
     store: Store = None,
@@ -257,55 +264,63 @@ def restore(
 ) -> None:
     """Restore deleted chats."""
 
-    async def one(place: Backend, name: str) -> str:
-        chat = await place.restore(name)
-        return json_of(chat) if as_json else _restored(chat)
+    async def change_one(backend: Backend, name: str) -> str:
+        chat = await backend.restore(name)
+        return json_of(chat) if as_json else _restore_message(chat)
 
-    _do_each(Where(server=server, store=store, config=config, owner=owner), chats, one, "Restoring")
+    _run_each(
+        BackendSelector(server=server, store=store, config=config, owner=owner),
+        chats,
+        change_one,
+        "Restoring",
+    )
 
 
-def _deleted(chat: DeletedChat) -> str:
+def _deletion_message(chat: DeletedChat) -> str:
     if chat.purge_at is None:
-        return f"Deleted {chat.id} for good."
+        return f"Deleted {chat.id} permanently."
     return f"Deleted {chat.id}. It can be restored until {date_of(chat.purge_at)} UTC."
 
 
-def _restored(chat: ChatInfo) -> str:
-    lost = chat.former_conversation_key
-    note = "" if lost is None else f" Its conversation_key {lost!r} now names another chat."
+def _restore_message(chat: ChatInfo) -> str:
+    former_key = chat.former_conversation_key
+    note = "" if former_key is None else f" Another chat now has its conversation_key {former_key!r}."
     return f"Restored {chat.id}.{note}"
 
 
 def _update_each(
-    where: Where, names: Sequence[str], scope: str, result: str, *, as_json: bool, **changes: Any
+    selector: BackendSelector, names: Sequence[str], scope: str, result: str, *, as_json: bool, **changes: Any
 ) -> None:
-    async def one(place: Backend, name: str) -> str:
-        chat = await place.update(name, scope=scope, **changes)
+    async def change_one(backend: Backend, name: str) -> str:
+        chat = await backend.update(name, scope=scope, **changes)
         return json_of(chat) if as_json else f"{chat.id} {result}."
 
-    _do_each(where, names, one, "Changing")
+    _run_each(selector, names, change_one, "Changing")
 
 
-def _do_each(
-    where: Where, names: Sequence[str], do: Callable[[Backend, str], Awaitable[str]], doing: str
+def _run_each(
+    selector: BackendSelector,
+    names: Sequence[str],
+    change: Callable[[Backend, str], Awaitable[str]],
+    label: str,
 ) -> None:
     """Process each of these chats; print the results, and the errors of the others."""
 
     problems: list[str] = []
 
-    async def work(place: Backend) -> None:
-        with Progress(doing, len(names)) as progress:
+    async def work(backend: Backend) -> None:
+        with Progress(label, len(names)) as progress:
             for name in names:
                 try:
-                    progress.tell(plain(await do(place, name)))
+                    progress.print_line(plain(await change(backend, name)))
                 except (ConversationUnavailable, InvalidInput) as problem:
                     problems.append(f"{problem.code}: {name}: {problem}")
                 progress.advance(1)
 
     try:
-        where.do(work)
+        selector.run(work)
     finally:  # also after another error
         for problem in problems:
-            say(problem)
+            print_message(problem)
     if problems:
-        raise typer.Exit(NOT_DONE)
+        raise typer.Exit(FAILED)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turnledger.engine.check.check import Report
     from turnledger.model.check import Finding
 
-FOUND = 1
+DAMAGED = 1
 """Exit code: the store has errors. 0: none."""
 
 
@@ -23,21 +23,21 @@ def check(
     url: Annotated[str | None, typer.Argument(metavar="STORE", help="The same as --store.")] = None,
     store: Store = None,
     config: Config = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many findings are enough.")] = 1_000,
+    limit: Annotated[int, typer.Option(min=1, help="Stop after this many findings.")] = 1_000,
     as_json: AsJson = False,
 ) -> None:
-    """Check a store against the promises, and report what is wrong with it.
+    """Check a store against the promises, and report errors.
 
     Only reads, so the store may be in use. Prints a line for each finding, then a summary. Exits with 0 if
-    there is none, 1 if something is wrong, 2 if the store cannot be read.
+    there are no errors, 1 if there are, 2 if the store cannot be read.
     """
     import asyncio
 
     if url is not None and store is not None:
-        raise typer.BadParameter("name the store once, by --store or without")
+        raise typer.BadParameter("give the store once, as --store or as an argument")
     from turnledger.cli.backend.own_store import store_url
 
-    report = asyncio.run(_look(store_url(store if url is None else url, config), limit))
+    report = asyncio.run(_run_check(store_url(store if url is None else url, config), limit))
     if as_json:
         typer.echo(json_of(document_of(report)))
     else:
@@ -45,10 +45,10 @@ def check(
             typer.echo(line_of(finding))
         typer.echo(summary_of(report))
     if any(finding.is_damage for finding in report.findings):
-        raise typer.Exit(FOUND)
+        raise typer.Exit(DAMAGED)
 
 
-async def _look(url: str, limit: int) -> Report:
+async def _run_check(url: str, limit: int) -> Report:
     import asyncio
 
     from turnledger.engine.check.check import CheckRequest
@@ -58,10 +58,10 @@ async def _look(url: str, limit: int) -> Report:
     visit = await visit_store(url)
     try:
         with Progress("Checking") as progress:
-            looking = asyncio.ensure_future(visit.read(check_store, CheckRequest(at_rest=True, limit=limit)))
-            while not (await asyncio.wait([looking], timeout=progress.pace))[0]:
+            task = asyncio.ensure_future(visit.read(check_store, CheckRequest(at_rest=True, limit=limit)))
+            while not (await asyncio.wait([task], timeout=progress.poll_interval))[0]:
                 progress.advance(0)
-            return await looking
+            return await task
     finally:
         await visit.close()
 
@@ -80,11 +80,11 @@ def document_of(report: Report) -> dict[str, Any]:
         for finding in report.findings
     ]
     names = ("conversations", "branches", "turns", "attempts", "turns_without_checksum")
-    counted = {name: getattr(report, name) for name in names}
+    counts = {name: getattr(report, name) for name in names}
     return {
         "ok": not any(finding.is_damage for finding in report.findings),
         "is_whole": report.is_whole,
-        **counted,
+        **counts,
         "findings": findings,
     }
 
@@ -93,23 +93,23 @@ def line_of(finding: Finding) -> str:
     """Return a finding on one line: the rule, the place, the sentence."""
     owner = f"owner {finding.owner!r}" if finding.owner is not None else None
     parts = (owner, finding.conversation, finding.branch, finding.turn)
-    place = " ".join(part for part in parts if part is not None)
-    return plain(": ".join(part for part in (finding.rule, place, finding.message) if part))
+    location = " ".join(part for part in parts if part is not None)
+    return plain(": ".join(part for part in (finding.rule, location, finding.message) if part))
 
 
 def summary_of(report: Report) -> str:
     damage = sum(finding.is_damage for finding in report.findings)
-    verdict = "nothing is wrong" if not damage else f"{damage} thing{'s' if damage > 1 else ''} wrong"
+    verdict = "no errors" if not damage else f"{damage} error{'s' if damage > 1 else ''}"
     if not report.is_whole:
-        verdict += ", and not all was looked at"
+        verdict += ", check incomplete"
     if len(report.findings) > damage:
         verdict += "; the store is not at rest"
     if report.turns_without_checksum:
         verdict += f"; {report.turns_without_checksum} turns from older versions have no checksum"
-    counted = (
+    counts = (
         (report.conversations, "conversations"),
         (report.branches, "branches"),
         (report.turns, "turns"),
-        (report.attempts, "attempts kept aside or running"),
+        (report.attempts, "attempts set aside or running"),
     )
-    return f"{', '.join(f'{count} {what}' for count, what in counted)}: {verdict}."
+    return f"{', '.join(f'{count} {noun}' for count, noun in counts)}: {verdict}."

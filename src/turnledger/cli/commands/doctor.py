@@ -14,13 +14,13 @@ from turnledger.model.text.plain import plain
 if TYPE_CHECKING:
     from turnledger.server.doctor import Diagnosis
 
-UNWELL = 1
+CHECK_FAILED = 1
 """Exit code: a check failed. 0: at most warnings."""
 
 
 def doctor(
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="As for `serve`, like all of these.")
+        str | None, typer.Option(metavar="URL", help="As for `serve`, like the following options.")
     ] = None,
     upstream: Annotated[str | None, typer.Option(metavar="URL")] = None,
     api_key_env: Annotated[str | None, typer.Option(metavar="NAME")] = None,
@@ -38,13 +38,13 @@ def doctor(
     warnings.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "as_json")}
-    found = _look(flags, config)
-    typer.echo(as_document(found) if as_json else as_lines(found))
-    if any(each.level == "FAIL" for each in found):
-        raise typer.Exit(UNWELL)
+    findings = _examine(flags, config)
+    typer.echo(to_json(findings) if as_json else to_text(findings))
+    if any(each.level == "FAIL" for each in findings):
+        raise typer.Exit(CHECK_FAILED)
 
 
-def _look(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
+def _examine(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
     import asyncio
 
     from turnledger.server.config.file import load_settings
@@ -54,32 +54,32 @@ def _look(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
     return asyncio.run(examine(load, os.environ))
 
 
-def as_lines(found: list[Diagnosis]) -> str:
+def to_text(findings: list[Diagnosis]) -> str:
     """Return one line for each finding, one for its remedy, and a summary."""
-    width = max(len(each.subject) for each in found)
+    width = max(len(each.subject) for each in findings)
     lines = []
-    for each in found:
+    for each in findings:
         lines.append(plain(f"{each.level:4}  {each.subject:{width}}  {each.message}"))
         if each.remedy:
             lines.append(plain(f"{'':{width + 8}}{each.remedy}"))
-    return "\n".join([*lines, summary_of(found)])
+    return "\n".join([*lines, summary_of(findings)])
 
 
-def as_document(found: list[Diagnosis]) -> str:
+def to_json(findings: list[Diagnosis]) -> str:
     import json
 
     import msgspec
 
-    is_ok = all(each.level != "FAIL" for each in found)
-    return json.dumps({"ok": is_ok, "findings": msgspec.to_builtins(found)}, indent=2)
+    is_ok = all(each.level != "FAIL" for each in findings)
+    return json.dumps({"ok": is_ok, "findings": msgspec.to_builtins(findings)}, indent=2)
 
 
-def summary_of(found: list[Diagnosis]) -> str:
-    fails = sum(each.level == "FAIL" for each in found)
-    warns = sum(each.level == "WARN" for each in found)
+def summary_of(findings: list[Diagnosis]) -> str:
+    fails = sum(each.level == "FAIL" for each in findings)
+    warns = sum(each.level == "WARN" for each in findings)
     parts = [
-        f"{count} {what}{'' if count == 1 else 's'}"
-        for count, what in ((fails, "failure"), (warns, "warning"))
+        f"{count} {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((fails, "failure"), (warns, "warning"))
         if count
     ]
-    return f"{' and '.join(parts)}." if parts else "All is well."
+    return f"{' and '.join(parts)}." if parts else "No problems found."

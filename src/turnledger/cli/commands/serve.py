@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _WITHOUT_TOKEN = {
     False: "Programs on this machine need no token. Behind any proxy, create one first: "
     "turnledger tokens create. ",
-    True: "Everyone who can reach it may use it, without a token. ",
+    True: "Everyone who can reach the server may use it without a token. ",
 }
 """The part of the startup message about access without tokens, by `insecure`."""
 
 
-def most(of_what: str) -> Any:
-    return typer.Option(metavar="N", help=f"Most {of_what}.")
+def limit_option(noun: str) -> Any:
+    return typer.Option(metavar="N", help=f"Maximum number of {noun}.")
 
 
 def serve(
@@ -43,15 +43,15 @@ def serve(
         typer.Option(metavar="FILE", help="Default: turnledger.toml in your configuration folder."),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="Default: 8383. 0: any that is free.")] = None,
+    port: Annotated[int | None, typer.Option(help="Default: 8383. 0: any free port.")] = None,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes that answer requests. Default: 1")
+        int | None, typer.Option(metavar="N", help="Processes that serve requests. Default: 1")
     ] = None,
     insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="Let in whoever can reach the server.")
+        bool | None, typer.Option("--insecure", help="Serve everyone without a token.")
     ] = None,
     grace: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For running turns when told to end. Default: 20")
+        float | None, typer.Option(metavar="SECONDS", help="Time for running turns at shutdown. Default: 20")
     ] = None,
     log_format: Annotated[
         str | None, typer.Option(metavar="console|json", help="Default: console on a terminal, else json.")
@@ -59,21 +59,21 @@ def serve(
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info")
     ] = None,
-    body_bytes: Annotated[int | None, most("bytes in the body of a request")] = None,
-    requests: Annotated[int | None, most("requests open at once")] = None,
-    turns: Annotated[int | None, most("turns open at once")] = None,
-    waiting: Annotated[int | None, most("turns that have not begun yet")] = None,
-    streams: Annotated[int | None, most("event streams open at once")] = None,
-    owner_turns: Annotated[int | None, most("turns open at once, of one owner")] = None,
-    owner_waiting: Annotated[int | None, most("turns that have not begun yet, of one owner")] = None,
-    owner_streams: Annotated[int | None, most("event streams open at once, of one owner")] = None,
-    owner_requests: Annotated[int | None, most("other requests open at once, of one owner")] = None,
-    owner_turns_per_minute: Annotated[int | None, most("turns asked for in a minute, by one owner")] = None,
-    owner_bytes: Annotated[int | None, most("bytes stored for one owner")] = None,
-    owner_chats: Annotated[int | None, most("chats of one owner")] = None,
-    queue_length: Annotated[int | None, most("turns that wait for one conversation")] = None,
+    body_bytes: Annotated[int | None, limit_option("bytes in a request body")] = None,
+    requests: Annotated[int | None, limit_option("requests open at once")] = None,
+    turns: Annotated[int | None, limit_option("turns open at once")] = None,
+    waiting: Annotated[int | None, limit_option("turns that have not begun")] = None,
+    streams: Annotated[int | None, limit_option("event streams open at once")] = None,
+    owner_turns: Annotated[int | None, limit_option("turns open at once per owner")] = None,
+    owner_waiting: Annotated[int | None, limit_option("turns that have not begun, per owner")] = None,
+    owner_streams: Annotated[int | None, limit_option("event streams open at once per owner")] = None,
+    owner_requests: Annotated[int | None, limit_option("other requests open at once per owner")] = None,
+    owner_turns_per_minute: Annotated[int | None, limit_option("turns per minute and owner")] = None,
+    owner_bytes: Annotated[int | None, limit_option("bytes stored per owner")] = None,
+    owner_chats: Annotated[int | None, limit_option("chats per owner")] = None,
+    queue_length: Annotated[int | None, limit_option("turns queued in one conversation")] = None,
     queue_wait: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Longest wait for the turns before.")
+        float | None, typer.Option(metavar="SECONDS", help="Maximum time that a turn waits for earlier ones.")
     ] = None,
 ) -> None:
     """Serve conversations over HTTP, compatible with the OpenAI API.
@@ -100,11 +100,11 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
     configure(log_format, settings.log_level, sys.stderr)
 
     def announce(url: str, ready: ReadyReport) -> None:
-        asked = ", ".join(ready.models) if settings.upstream is None else "all of the upstream's"
+        models = ", ".join(ready.models) if settings.upstream is None else "all of the upstream"
         access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else ""
-        page = "Open it in a browser." if is_built() else "Its chat page was not built: make page."
+        page = "Open it in a browser." if is_built() else "The chat page is not built: run make page."
         typer.echo(
-            plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked}). {access}{page}")
+            plain(f"Turnledger is at {url} (store: {settings.store}; models: {models}). {access}{page}")
         )
 
     if settings.workers == 1:

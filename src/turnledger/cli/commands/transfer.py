@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from turnledger.cli.backend.backend import Backend, Where
-from turnledger.cli.backend.completion import chats_beginning_with
-from turnledger.cli.failures import NOT_DONE
+from turnledger.cli.backend.backend import Backend, BackendSelector
+from turnledger.cli.backend.completion import complete_chat
+from turnledger.cli.failures import FAILED
 from turnledger.cli.options import AsJson, Config, Owner, Server, Store
-from turnledger.cli.output.file import Write, writing_to
+from turnledger.cli.output.file import Write, atomic_writer
 from turnledger.cli.output.progress import Progress
-from turnledger.cli.output.streams import is_terminal, json_of, printable_json, say
+from turnledger.cli.output.streams import is_terminal, json_of, print_message, printable_json
 from turnledger.errors import InvalidInput
 from turnledger.model.text.plain import plain
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from turnledger.model.transfer import ImportReport
 
 
-PIECE = 1024 * 1024
-LOOK = 0.2
+PIECE_BYTES = 1024 * 1024
+CHECK_EVERY = 0.2
 """Seconds between two looks for Ctrl-C during a read."""
-NOT_TAKEN = frozenset({"conflict", "refused"})
+NOT_IMPORTED = frozenset({"conflict", "refused"})
 STANDARD = "-"
 STANDARD_OUTPUT = (STANDARD, "/dev/stdout")
 
@@ -46,18 +46,16 @@ class Format(StrEnum):
 def export(
     chats: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="CHAT…", help="Ids, or conversation_keys.", autocompletion=chats_beginning_with
-        ),
+        typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.", autocompletion=complete_chat),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All chats that lists show.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All listed chats.")] = False,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: -, standard output.")] = None,
     format: Annotated[Format, typer.Option(help="jsonl can be imported, markdown is for reading.")] = (
         Format.JSONL
     ),
     owner: Owner = None,
     scope: Annotated[
-        str | None, typer.Option(help="The scope of conversation_keys; with --all: chats of this scope only.")
+        str | None, typer.Option(help="The scope of conversation_keys; with --all: only chats of this scope.")
     ] = None,
     server: Server = None,
     store: Store = None,
@@ -66,18 +64,18 @@ def export(
     """Write chats to a file: with all their branches, or as Markdown for people."""
     names, file = chats or [], None if str(output) in STANDARD_OUTPUT else output
     if everything == bool(names):
-        raise InvalidInput("Name chats to export, or use --all.")
+        raise InvalidInput("Give the chats to export, or use --all.")
     if everything and format is Format.MARKDOWN:
         raise InvalidInput("--format markdown works with named chats only. Omit it to export --all.")
 
-    async def work(place: Backend) -> None:
-        with _writing(file, format) as write, _progress_of(file) as progress:
+    async def work(backend: Backend) -> None:
+        with _open_output(file, format) as write, _progress_of(file) as progress:
             if everything:
-                await _write(place.export_all(scope=scope), write, progress)
+                await _write(backend.export_all(scope=scope), write, progress)
             for name in names:
-                await _write(place.export(name, scope=scope or "", format=format), write, progress)
+                await _write(backend.export(name, scope=scope or "", format=format), write, progress)
 
-    Where(server=server, store=store, config=config, owner=owner).do(work)
+    BackendSelector(server=server, store=store, config=config, owner=owner).run(work)
 
 
 async def _write(lines: AsyncIterator[bytes], write: Write, progress: Progress) -> None:
@@ -93,10 +91,10 @@ def _progress_of(output: Path | None) -> Progress:
 
 
 @contextmanager
-def _writing(output: Path | None, format: Format) -> Iterator[Write]:
+def _open_output(output: Path | None, format: Format) -> Iterator[Write]:
     """Yield the function that writes to the file, or to the standard output."""
     if output is not None:
-        with writing_to(output) as write:
+        with atomic_writer(output) as write:
             yield write
     elif sys.stdout is None:  # closed by the parent process
         yield lambda _: None
@@ -107,22 +105,20 @@ def _writing(output: Path | None, format: Format) -> Iterator[Write]:
 
 def _to_terminal(format: Format) -> Write:
     """Return a function that prints only printable characters; files keep the text as it is."""
-    shown = printable_json if format is Format.JSONL else plain
+    escape = printable_json if format is Format.JSONL else plain
 
     def write(piece: bytes) -> None:
         text = piece.decode()
         lines = text.split("\n")
-        typer.echo("\n".join(map(shown, lines)), nl=False)
+        typer.echo("\n".join(map(escape, lines)), nl=False)
 
     return write
 
 
 def import_chats(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Of an export; - for standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An exported file; - for standard input.")],
     owner: Owner = None,
-    scope: Annotated[
-        str | None, typer.Option(help="Put them into this scope, whatever the file says.")
-    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Import into this scope, overriding the file.")] = None,
     server: Server = None,
     store: Store = None,
     config: Config = None,
@@ -131,29 +127,31 @@ def import_chats(
     """Import chats from a file. Existing chats are never changed; importing the same file again changes
     nothing."""
 
-    async def work(place: Backend) -> Counter[str]:
-        done: Counter[str] = Counter()
-        with _reading(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
-            async for report in place.import_lines(_Counted(source, progress), scope=scope):
-                done[report.did.value] += 1
-                progress.tell(json_of(report) if as_json else _report_line(report))
-        return done
+    async def work(backend: Backend) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        with _open_input(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
+            async for report in backend.import_lines(_CountingReader(source, progress), scope=scope):
+                counts[report.did.value] += 1
+                progress.print_line(json_of(report) if as_json else _report_line(report))
+        return counts
 
-    done = Where(server=server, store=store, config=config, owner=owner, creates_store=True).do(work)
-    say(", ".join(f"{count} {did}" for did, count in done.items()) or "The file is empty.")
-    if NOT_TAKEN.intersection(done):
-        raise typer.Exit(NOT_DONE)
+    counts = BackendSelector(server=server, store=store, config=config, owner=owner, creates_store=True).run(
+        work
+    )
+    print_message(", ".join(f"{count} {did}" for did, count in counts.items()) or "The file is empty.")
+    if NOT_IMPORTED.intersection(counts):
+        raise typer.Exit(FAILED)
 
 
 def _report_line(report: ImportReport) -> str:
-    words = [f"line {report.line}:", report.did.value]
-    words += [name for name in (report.chat, report.turn) if name]
+    parts = [f"line {report.line}:", report.did.value]
+    parts += [name for name in (report.chat, report.turn) if name]
     if report.turns is not None:
-        words.append(f"({report.turns} turns)")
-    return plain(" ".join([*words, report.why]).rstrip())
+        parts.append(f"({report.turns} turns)")
+    return plain(" ".join([*parts, report.why]).rstrip())
 
 
-class _Counted:
+class _CountingReader:
     """A file that reports how far it was read."""
 
     def __init__(self, file: BinaryIO, progress: Progress) -> None:
@@ -164,55 +162,55 @@ class _Counted:
     def __iter__(self) -> Iterator[bytes]:
         # Whatever is available: the writer of a pipe may wait for our reports before it writes more.
         read: Callable[[int], bytes] = getattr(self._file, "read1", self._file.read)
-        while piece := self._counted(read, PIECE):
+        while piece := self._read_counted(read, PIECE_BYTES):
             yield piece
 
     def read(self, size: int, /) -> bytes:
-        return self._counted(self._file.read, size)
+        return self._read_counted(self._file.read, size)
 
     def seekable(self) -> bool:
         return self._file.seekable()
 
-    def seek(self, place: int, /) -> None:
-        self._file.seek(place)
-        self._done = place
+    def seek(self, position: int, /) -> None:
+        self._file.seek(position)
+        self._done = position
 
     def tell(self) -> int:
         return self._file.tell()
 
-    def _counted(self, read: Callable[[int], bytes], size: int) -> bytes:
+    def _read_counted(self, read: Callable[[int], bytes], size: int) -> bytes:
         self._progress.reach(self._done)  # the previous piece is processed
-        with _ended_by_ctrl_c():
+        with _interruptible():
             piece = read(size)
         self._done += len(piece)
         return piece
 
 
 @contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
     """Let Ctrl-C interrupt a blocking read: the event loop would note it, but never get to run."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        if _is_ending():
+        if _is_cancelled():
             raise KeyboardInterrupt
-        with _interrupted_at_times():
+        with _interrupt_periodically():
             yield
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
-def _interrupted_at_times() -> Iterator[None]:
+def _interrupt_periodically() -> Iterator[None]:
     """Interrupt a blocking read a few times a second. A signal that arrives just before the read blocks has
     set a flag that only the return of the read would make Python look at."""
     if not hasattr(signal, "setitimer"):  # on Windows
         yield
         return
     before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
+    signal.setitimer(signal.ITIMER_REAL, CHECK_EVERY, CHECK_EVERY)
     try:
         yield
     finally:
@@ -221,10 +219,10 @@ def _interrupted_at_times() -> Iterator[None]:
 
 
 @contextmanager
-def _reading(name: str) -> Iterator[BinaryIO]:
+def _open_input(name: str) -> Iterator[BinaryIO]:
     if name == STANDARD:
         if sys.stdin is None:
-            raise InvalidInput("Standard input is closed. Name a file.")
+            raise InvalidInput("Standard input is closed. Give a file.")
         yield sys.stdin.buffer
         return
     try:
@@ -234,7 +232,7 @@ def _reading(name: str) -> Iterator[BinaryIO]:
         raise InvalidInput(f"{name} cannot be read: {problem.strerror}.") from None
 
 
-def _is_ending() -> bool:
+def _is_cancelled() -> bool:
     """Whether Ctrl-C was pressed before, and waits for the event loop."""
     import asyncio
 
@@ -254,7 +252,7 @@ def _is_file(file: BinaryIO) -> bool:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy. It must not exist yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; the file must not exist.")],
     store: Store = None,
     config: Config = None,
 ) -> None:
@@ -266,12 +264,12 @@ def backup(
     from turnledger.cli.backend.own_store import store_url
     from turnledger.stores.url import back_up_store
 
-    with ExitStack() as shown:
+    with ExitStack() as stack:
         bars: list[Progress] = []
 
         def report(done: int, total: int) -> None:
             if not bars:
-                bars.append(shown.enter_context(Progress("Copying", total, in_bytes=True)))
+                bars.append(stack.enter_context(Progress("Copying", total, in_bytes=True)))
             bars[0].reach(done)
 
         back_up_store(store_url(store, config), str(file), report)

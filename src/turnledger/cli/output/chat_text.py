@@ -7,14 +7,19 @@ from typing import NamedTuple
 
 from turnledger.api.chats import ChatInfo, Hit
 from turnledger.api.turns import ChatHistory, Turn
-from turnledger.cli.chat.sanitize import harmless, on_one_line
+from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.options import date_of
 from turnledger.cli.output.table import Column, Record
 from turnledger.model.item import Item
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import TurnKind
 
-COLUMNS = (Column("LAST USED"), Column("TURNS", is_spare=True), Column("ID"), Column("TITLE", least=20))
+COLUMNS = (
+    Column("LAST USED"),
+    Column("TURNS", is_optional=True),
+    Column("ID"),
+    Column("TITLE", min_width=20),
+)
 TAB = 4
 
 
@@ -30,7 +35,7 @@ class TextLine(NamedTuple):
 def record_of(chat: ChatInfo) -> Record:
     marks = [name for name in ("pinned", "archived") if getattr(chat, name)]
     marks += ["running"] if chat.is_running else []
-    title = " ".join([*(f"[{mark}]" for mark in marks), title_of(chat) or on_one_line(chat.preview) or "-"])
+    title = " ".join([*(f"[{mark}]" for mark in marks), title_of(chat) or sanitize_line(chat.preview) or "-"])
     used = date_of(chat.touched_at)
     turns = f"{chat.turn_count} turn{'' if chat.turn_count == 1 else 's'}"
     return Record((used, str(chat.turn_count), chat.id, title), (title, chat.id, f"{used}, {turns}"))
@@ -38,20 +43,20 @@ def record_of(chat: ChatInfo) -> Record:
 
 def title_of(chat: ChatInfo) -> str:
     """Return the title on one line; empty if there is none."""
-    return on_one_line(chat.title or "")
+    return sanitize_line(chat.title or "")
 
 
 def pieces_of(hit: Hit) -> list[tuple[str, bool]]:
     """Return the snippet of a hit in pieces, each with whether it matched."""
     pieces, end = [], 0
     for start, stop in hit.marks:
-        pieces += [(_part(hit.snippet[end:start]), False), (_part(hit.snippet[start:stop]), True)]
+        pieces += [(_clean(hit.snippet[end:start]), False), (_clean(hit.snippet[start:stop]), True)]
         end = stop
-    return [*pieces, (_part(hit.snippet[end:]), False)]
+    return [*pieces, (_clean(hit.snippet[end:]), False)]
 
 
-def _part(text: str) -> str:
-    return plain(harmless(text))  # control characters are escaped, line breaks included
+def _clean(text: str) -> str:
+    return plain(sanitize(text))  # control characters are escaped, line breaks included
 
 
 def lines_of(chat: ChatHistory) -> Iterator[TextLine]:
@@ -86,27 +91,27 @@ def _lines_of_item(item: Item) -> Iterator[TextLine]:
     if item.is_call:
         yield TextLine(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
     elif item.is_result:
-        yield from _under("result", _text_of(fields.get("output", "")))
+        yield from _labelled_lines("result", _text_of(fields.get("output", "")))
     elif item.role is not None:
-        yield from _under(item.role, _text_of(fields.get("content") or ""))
+        yield from _labelled_lines(item.role, _text_of(fields.get("content") or ""))
 
 
 def _text_of(content: object) -> str:
     """Return the text of a message or a result; for a part without text, such as an image, its type."""
     if not isinstance(content, list):
         return str(content)
-    return "".join(_words_of(part) for part in content)
+    return "".join(_part_text(part) for part in content)
 
 
-def _words_of(part: object) -> str:
+def _part_text(part: object) -> str:
     if not isinstance(part, dict):
         return str(part)
     return str(part.get("text") or part.get("refusal") or f"[{part.get('type')}]")
 
 
-def _under(who: str, text: str) -> Iterator[TextLine]:
+def _labelled_lines(label: str, text: str) -> Iterator[TextLine]:
     """Yield a text of several lines, indented so far that none can pass for a label."""
     first, *others = text.expandtabs(TAB).splitlines() or [""]
-    yield TextLine(plain(f"{who}: {harmless(first)}"), 2)
+    yield TextLine(plain(f"{label}: {sanitize(first)}"), 2)
     for line in others:
-        yield TextLine(plain(harmless(line)), 4)
+        yield TextLine(plain(sanitize(line)), 4)

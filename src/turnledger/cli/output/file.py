@@ -16,32 +16,32 @@ Write = Callable[[bytes], object]
 
 
 @contextmanager
-def writing_to(output: Path) -> Iterator[Write]:
+def atomic_writer(output: Path) -> Iterator[Write]:
     """Yield the function that writes to it. Follows a link; writes directly to anything but a regular file,
     such as /dev/null or a pipe, and never replaces it. Raises InvalidInput if it cannot be written."""
-    with _as_invalid_input(output):
+    with _map_errors(output):
         before, target = _mode(output), output.resolve()
     if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
-        with _as_invalid_input(output):
+        with _map_errors(output):
             file = output.open("wb", buffering=0)  # unbuffered, so closing cannot fail
         with file:
             yield _writer(output, file)
         return
-    with _as_invalid_input(output):
+    with _map_errors(output):
         # A name that cannot be guessed: others may write to the folder, and another export may be running.
-        unfinished = target.with_name(f".{secrets.token_hex(8)}.part")
-        file = unfinished.open("xb", buffering=0)
+        partial = target.with_name(f".{secrets.token_hex(8)}.part")
+        file = partial.open("xb", buffering=0)
     try:
         with file:
             yield _writer(output, file)
-            with _as_invalid_input(output):
+            with _map_errors(output):
                 os.fsync(file.fileno())
-        with _as_invalid_input(output):
+        with _map_errors(output):
             if before is not None:
-                unfinished.chmod(stat.S_IMODE(before))
-            unfinished.replace(target)
+                partial.chmod(stat.S_IMODE(before))
+            partial.replace(target)
     finally:
-        unfinished.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int | None:
@@ -53,16 +53,16 @@ def _mode(path: Path) -> int | None:
 
 def _writer(output: Path, file: FileIO) -> Write:
     def write(piece: bytes) -> None:
-        left = memoryview(piece)
-        with _as_invalid_input(output):
-            while left:
-                left = left[file.write(left) :]
+        remaining = memoryview(piece)
+        with _map_errors(output):
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
 
     return write
 
 
 @contextmanager
-def _as_invalid_input(output: Path) -> Iterator[None]:
+def _map_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:

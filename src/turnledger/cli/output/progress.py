@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn, TaskID
 
-PATIENCE = 0.5
+DELAY = 0.5
 """Seconds before a bar appears; shorter work needs none."""
 
 
@@ -24,14 +24,14 @@ class Progress:
 
     def __init__(
         self,
-        doing: str,
+        label: str,
         total: int | None = None,
         *,
         in_bytes: bool = False,
         is_shown: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._doing, self._total, self._in_bytes = doing, total, in_bytes
+        self._label, self._total, self._in_bytes = label, total, in_bytes
         self._clock, self._began = clock, clock()
         self._is_shown = is_shown and sys.stderr is not None and is_terminal(sys.stderr)
         self._done = 0
@@ -46,10 +46,10 @@ class Progress:
             self._bar.stop()
 
     @property
-    def pace(self) -> float | None:
+    def poll_interval(self) -> float | None:
         """Seconds after which a waiting caller should `advance` by 0, so that a bar appears; None if none
         will."""
-        return PATIENCE if self._is_shown else None
+        return DELAY if self._is_shown else None
 
     def advance(self, by: int) -> None:
         self.reach(self._done + by)
@@ -58,10 +58,10 @@ class Progress:
         self._done = done
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
-        elif self._is_shown and self._clock() - self._began >= PATIENCE:
+        elif self._is_shown and self._clock() - self._began >= DELAY:
             self._begin()
 
-    def tell(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line to the standard output, above the bar if there is one."""
         if self._bar is None or not is_terminal():
             typer.echo(line)
@@ -81,7 +81,7 @@ class Progress:
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
-            *self._counted(),
+            *self._amount_columns(),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -89,17 +89,17 @@ class Progress:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._task = self._bar.add_task(self._doing, total=self._total, completed=self._done)
+        self._task = self._bar.add_task(self._label, total=self._total, completed=self._done)
         self._bar.start()
 
-    def _counted(self) -> tuple[ProgressColumn, ...]:
+    def _amount_columns(self) -> tuple[ProgressColumn, ...]:
         """Return the columns for the amount done, and the total if known."""
         from rich.progress import DownloadColumn, FileSizeColumn, MofNCompleteColumn
         from rich.table import Column
 
-        on_one_line = Column(no_wrap=True)
+        no_wrap = Column(no_wrap=True)
         if self._total is None:
-            return (FileSizeColumn(table_column=on_one_line),) if self._in_bytes else ()
+            return (FileSizeColumn(table_column=no_wrap),) if self._in_bytes else ()
         if self._in_bytes:
-            return (DownloadColumn(table_column=on_one_line),)
-        return (MofNCompleteColumn(table_column=on_one_line),)
+            return (DownloadColumn(table_column=no_wrap),)
+        return (MofNCompleteColumn(table_column=no_wrap),)

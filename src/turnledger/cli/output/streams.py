@@ -14,12 +14,12 @@ from turnledger.model.text.plain import plain
 _BETWEEN_TOKENS = str.maketrans("\n\r\t", "   ")
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a message to standard error."""
     typer.echo(plain(text), err=True)
 
 
-def tell(text: str) -> None:
+def print_result(text: str) -> None:
     """Print one line of the result."""
     typer.echo(plain(text))
 
@@ -30,18 +30,18 @@ def is_terminal(stream: TextIO | None = None) -> bool:
     return stream is not None and stream.isatty()  # None: the parent process closed it
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row, with aligned columns and no cell shortened."""
     shown = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(map(_cells, column)) for column in zip(*shown, strict=True)]
+    widths = [max(map(_width_of, column)) for column in zip(*shown, strict=True)]
     lines = [
-        "  ".join(cell + " " * (width - _cells(cell)) for cell, width in zip(row, widths, strict=True))
+        "  ".join(cell + " " * (width - _width_of(cell)) for cell, width in zip(row, widths, strict=True))
         for row in shown
     ]
     return [line.rstrip() for line in lines]
 
 
-def _cells(text: str) -> int:
+def _width_of(text: str) -> int:
     """Return the width in a monospaced font, where some letters take two cells."""
     if text.isascii():
         return len(text)
@@ -63,9 +63,9 @@ def printable_json(text: str) -> str:
     if text.isprintable():
         return text
     text = text.translate(_BETWEEN_TOKENS)  # they only occur between tokens
-    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
-def _escaped(letter: str) -> str:
-    units = letter.encode("utf-16-be", "surrogatepass")
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import typer
 
-from turnledger.cli.output.streams import aligned, is_terminal
+from turnledger.cli.output.streams import align_rows, is_terminal
 from turnledger.model.text.plain import plain
 
 GAP = 2
@@ -16,13 +16,13 @@ GAP = 2
 
 
 class Column(NamedTuple):
-    """A column. One with a `least` width is shortened down to that before the table is given up."""
+    """A column. One with a `min_width` width is shortened down to that before the table is given up."""
 
     title: str
-    least: int | None = None
+    min_width: int | None = None
     wraps: bool = False
     """Whether long text continues below; otherwise it ends in an ellipsis."""
-    is_spare: bool = False
+    is_optional: bool = False
     """Whether it may be left out to make room for the others."""
 
 
@@ -37,18 +37,18 @@ def print_records(columns: Sequence[Column], records: Sequence[Record]) -> None:
     if not records:
         return
     if is_terminal():
-        _on_screen(columns, records)
+        _print_on_terminal(columns, records)
         return
-    for line in aligned([[column.title for column in columns], *(record.cells for record in records)]):
+    for line in align_rows([[column.title for column in columns], *(record.cells for record in records)]):
         typer.echo(line)
 
 
-def _on_screen(columns: Sequence[Column], records: Sequence[Record]) -> None:
+def _print_on_terminal(columns: Sequence[Column], records: Sequence[Record]) -> None:
     from turnledger.cli.output.terminal import open_screen
 
     screen = open_screen()
     shown = [[plain(cell) for cell in record.cells] for record in records]
-    needed = [at for at, column in enumerate(columns) if not column.is_spare]
+    needed = [at for at, column in enumerate(columns) if not column.is_optional]
     for chosen in (range(len(columns)), needed):
         some = [columns[at] for at in chosen]
         rows = [[row[at] for at in chosen] for row in shown]
@@ -66,18 +66,18 @@ def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[str]], window: 
 
     titled = [[column.title for column in columns], *rows]
     widths = [max(map(cell_len, cells)) for cells in zip(*titled, strict=True)]
-    least = [
-        width if column.least is None else min(width, max(column.least, len(column.title)))
+    min_widths = [
+        width if column.min_width is None else min(width, max(column.min_width, len(column.title)))
         for column, width in zip(columns, widths, strict=True)
     ]
     room = window - GAP * (len(columns) - 1)
-    if sum(least) > room:
+    if sum(min_widths) > room:
         return None
-    while (beyond := sum(widths) - room) > 0:
-        spare = [width - few for width, few in zip(widths, least, strict=True)]
+    while (excess := sum(widths) - room) > 0:
+        spare = [width - minimum for width, minimum in zip(widths, min_widths, strict=True)]
         widest = max(range(len(widths)), key=lambda at: (spare[at] > 0, widths[at]))
         others = [width for at, width in enumerate(widths) if at != widest and spare[at] > 0]
         # The widest column shrinks first, down to the next one: a long text must not cut a short one.
         step = max(1, widths[widest] - max(others, default=0))
-        widths[widest] -= min(beyond, spare[widest], step)
+        widths[widest] -= min(excess, spare[widest], step)
     return widths

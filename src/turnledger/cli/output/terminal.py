@@ -12,7 +12,7 @@ from rich.text import Text
 
 from turnledger.cli.output.table import GAP, Column
 
-NARROWEST = 8
+MIN_WIDTH = 8
 """Minimum characters of a line, however narrow the window."""
 
 
@@ -42,27 +42,27 @@ class TerminalLines:
 
     def text(self, text: Text | str, indent: int = 0) -> None:
         """Print a text, wrapped at the window's width, with each line indented."""
-        shown = Text(text) if isinstance(text, str) else text
-        room, margin = max(self.width - indent, NARROWEST), " " * indent
-        for line in self._wrapped(shown, room) if shown.cell_len > room else [shown]:
+        rendered = Text(text) if isinstance(text, str) else text
+        room, margin = max(self.width - indent, MIN_WIDTH), " " * indent
+        for line in self._wrap(rendered, room) if rendered.cell_len > room else [rendered]:
             self._line(Text(margin).append_text(line))
 
     def _row(self, columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Text]) -> None:
-        folded = [
-            self._wrapped(cell, width) if column.wraps else [self._shortened(cell, width)]
+        wrapped_cells = [
+            self._wrap(cell, width) if column.wraps else [self._shorten(cell, width)]
             for column, width, cell in zip(columns, widths, cells, strict=True)
         ]
-        for parts in zip_longest(*folded, fillvalue=Text()):
+        for parts in zip_longest(*wrapped_cells, fillvalue=Text()):
             line = Text()
             for part, width in zip(parts, widths, strict=True):
                 line.append_text(part)
                 line.append(" " * (width - part.cell_len + GAP))
             self._line(line)
 
-    def _wrapped(self, text: Text, width: int) -> list[Text]:
+    def _wrap(self, text: Text, width: int) -> list[Text]:
         return list(text.wrap(self._console, width, overflow="fold")) or [Text()]
 
-    def _shortened(self, text: Text, width: int) -> Text:
+    def _shorten(self, text: Text, width: int) -> Text:
         text.truncate(width, overflow="ellipsis")
         return text
 

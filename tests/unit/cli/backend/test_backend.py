@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.unit.cli.commands.test_chats import UNKNOWN, asked, edit, meanwhile, say
 from tests.unit.server.processes import started
 from turnledger import Ledger
-from turnledger.cli.backend.backend import Where
+from turnledger.cli.backend.backend import BackendSelector
 from turnledger.cli.main import app
 from turnledger.client import AsyncChat
 from turnledger.model.access.token import is_token_text
@@ -36,7 +36,7 @@ def test_server_flag_overrides_the_environment(
 ) -> None:
     monkeypatch.setenv("TURNLEDGER_SERVER", variable)
     given: dict[str, str | Path | None] = {"server": None, "store": None, "config": None, **flags}
-    assert Where(**given).server == server  # type: ignore[arg-type]
+    assert BackendSelector(**given).server == server  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -160,15 +160,15 @@ def test_list_from_a_server_continues_at_the_cursor(store: str, server: str) -> 
 def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, server: str) -> None:
     id = say(store, "mine", ("Hello", "Hi."))
     at = ("--server", server)
-    assert run("chats", "rename", "mine", "Ours", *at).stdout == f"{id} is called 'Ours'.\n"
+    assert run("chats", "rename", "mine", "Ours", *at).stdout == f"Renamed {id} to 'Ours'.\n"
     assert run("chats", "pin", "mine", *at).stdout == f"{id} is pinned.\n"
     assert json.loads(run("chats", "archive", id, "--json", *at).stdout)["archived"] is True
     shown = json.loads(same(store, server, "chats", "show", id, "--json").stdout)
     assert (shown["title"], shown["pinned"], shown["archived"]) == ("Ours", True, True)
     assert run("chats", "delete", "mine", *at).stdout.startswith(f"Deleted {id}. It can be restored until")
     say(store, "mine", ("Hello", "Hi."))
-    assert "now names another chat" in run("chats", "restore", id, *at).stdout
-    assert run("chats", "delete", id, "mine", "--purge", *at).stdout.count("for good") == 2
+    assert "Another chat now has" in run("chats", "restore", id, *at).stdout
+    assert run("chats", "delete", id, "mine", "--purge", *at).stdout.count("permanently") == 2
     lost = same(store, server, "chats", "restore", id)
     assert (lost.exit_code, lost.stdout) == (2, "")
 
@@ -196,11 +196,11 @@ def test_server_of_the_environment_is_used_unless_a_flag_overrides_it(store: str
 def test_unreachable_server_is_reported_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from turnledger.cli.backend import server as server_module
 
-    monkeypatch.setattr(server_module, "PATIENT", server_module.HASTY)
+    monkeypatch.setattr(server_module, "FEW_RETRIES", server_module.NO_RETRIES)
     done = run("chats", "list", "--server", "http://127.0.0.1:1")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("server_unavailable: ")
-    assert done.stderr.endswith(" It was asked of http://127.0.0.1:1.\n")
+    assert done.stderr.endswith(" The request went to http://127.0.0.1:1.\n")
 
 
 class CutOff(BaseHTTPRequestHandler):
@@ -262,7 +262,7 @@ def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
     made = run("tokens", "create", "--owner", "ann", "--name", "phone", "--expires", "12h", *at, **env)
     text = made.stdout.strip()
     assert is_token_text(text)
-    assert "Made tok_" in made.stderr
+    assert "Created tok_" in made.stderr
     listed = run("tokens", "list", "--json", *at, **env)
     assert json.loads(listed.stdout)["data"][0]["name"] == "phone"
     here = json.loads(run("tokens", "list", "--json", "--store", store).stdout)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from turnledger.cli.chat.backend import ChatBackend, NewTurn, Talk, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.backend import ChatBackend, ChatHandle, NewTurn, TurnInProgress, TurnUpdate
 from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable, TurnStopped
 from turnledger.model.event import TextDelta, TurnFinished
 from turnledger.model.turn import AttemptState, TurnKind
@@ -23,8 +23,8 @@ async def collect(answering: TurnInProgress) -> list[TurnUpdate]:
     return [event async for event in answering]
 
 
-async def answer_of(talk: Talk, asked: NewTurn) -> str:
-    events = await collect(talk.ask(asked))
+async def answer_of(talk: ChatHandle, question: NewTurn) -> str:
+    events = await collect(talk.start(question))
     assert isinstance(events[-1], TurnFinished)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
@@ -36,23 +36,23 @@ class PlaceContract:
         talk = place.new()
         assert talk.id is None
         with pytest.raises(ConversationNotFound):
-            await talk.look()
+            await talk.read()
         assert await answer_of(talk, wish("Hello")) == 'You said "Hello". I remember nothing before that.'
-        seen = await talk.look()
-        assert [(turn.number, turn.asked, turn.kind) for turn in seen.turns] == [
+        seen = await talk.read()
+        assert [(turn.number, turn.question, turn.kind) for turn in seen.turns] == [
             (1, "Hello", TurnKind.COMPLETED)
         ]
         assert (seen.chat.id, seen.chat.title, seen.chat.turns) == (talk.id, "Hello", 1)
         assert [chat.id for chat in await place.chats()] == [talk.id]
-        again = await (await place.open(str(talk.id))).look()
+        again = await (await place.open(str(talk.id))).read()
         assert [turn.id for turn in again.turns] == [turn.id for turn in seen.turns]
         assert "demo" in await place.models()
 
     async def test_backend_with_an_unknown_key_or_invalid_id_raises(self, place: ChatBackend) -> None:
         with pytest.raises(ConversationNotFound):
-            await (await place.open("no-such-key")).look()
+            await (await place.open("no-such-key")).read()
         with pytest.raises(InvalidId):
-            await (await place.open("conv_nonsense")).look()
+            await (await place.open("conv_nonsense")).read()
 
     async def test_backend_failed_turn_raises_after_its_last_event_and_a_repeated_key_runs_once(
         self, place: ChatBackend
@@ -60,31 +60,31 @@ class PlaceContract:
         talk = place.new()
         events = []
         with pytest.raises(ModelUnavailable):
-            async for event in talk.ask(wish("/fail after 2", "k")):
+            async for event in talk.start(wish("/fail after 2", "k")):
                 events.append(event)
         assert isinstance(events[-1], TurnFinished)
         assert events[-1].state is AttemptState.FAILED
         assert await answer_of(talk, wish("Hello", "once")) == await answer_of(talk, wish("Hello", "once"))
-        assert [turn.asked for turn in (await talk.look()).turns] == ["Hello"]
+        assert [turn.question for turn in (await talk.read()).turns] == ["Hello"]
 
     async def test_backend_running_turn_can_be_followed_and_is_kept_when_stopped(
         self, place: ChatBackend
     ) -> None:
         talk = place.new()
-        answering = talk.ask(wish("Stall", model=STALLING))
+        answering = talk.start(wish("Stall", model=STALLING))
         said = ""
         async for event in answering:
             if isinstance(event, TextDelta):
                 said += event.text
             if said == "You said":
-                seen = await talk.look()
+                seen = await talk.read()
                 assert seen.running is not None
-                assert (seen.running.id, seen.running.asked) == (answering.turn, "Stall")
+                assert (seen.running.id, seen.running.question) == (answering.turn, "Stall")
                 followed = talk.follow(seen.running.id)
                 await followed.stop()
                 assert isinstance([event async for event in followed][-1], TurnFinished)
                 said = "stopped"
-        (turn,) = (await talk.look()).turns
+        (turn,) = (await talk.read()).turns
         assert turn.kind is TurnKind.INTERRUPTED
         assert "".join(item.text for item in turn.output) == "You said"
 
@@ -93,40 +93,40 @@ class PlaceContract:
     ) -> None:
         talk = place.new()
         await answer_of(talk, wish("Hello"))
-        first, waiting = talk.ask(wish("Stall", model=STALLING)), talk.ask(wish("Waits", model=STALLING))
+        first, waiting = talk.start(wish("Stall", model=STALLING)), talk.start(wish("Waits", model=STALLING))
         running = asyncio.ensure_future(collect(first))
-        while (await talk.look()).running is None:
+        while (await talk.read()).running is None:
             await asyncio.sleep(0)
         stopped = asyncio.ensure_future(collect(waiting))
-        while not waiting.is_asked:
+        while not waiting.is_requested:
             await asyncio.sleep(0)
         await waiting.stop()
         await first.stop()
         await asyncio.wait((running,))
         with pytest.raises(TurnStopped):
             await stopped
-        assert "Waits" not in [turn.asked for turn in (await talk.look()).turns]
+        assert "Waits" not in [turn.question for turn in (await talk.read()).turns]
 
     async def test_backend_switches_versions_undoes_turns_and_forks_chats(self, place: ChatBackend) -> None:
         talk = place.new()
         await answer_of(talk, wish("One"))
         await answer_of(talk, wish("Two"))
-        first, second = (await talk.look()).turns
+        first, second = (await talk.read()).turns
         await answer_of(talk, wish("Two and a half", replaces=second.id))
-        await answer_of(talk, wish("", "again", regenerates=(await talk.look()).turns[-1].id))
-        versions = await talk.versions((await talk.look()).turns[-1].id)
-        assert [version.turn.asked for version in versions] == ["Two", "Two and a half", "Two and a half"]
+        await answer_of(talk, wish("", "again", regenerates=(await talk.read()).turns[-1].id))
+        versions = await talk.versions((await talk.read()).turns[-1].id)
+        assert [version.turn.question for version in versions] == ["Two", "Two and a half", "Two and a half"]
         await talk.switch(versions[0].branch)
-        assert [turn.asked for turn in (await talk.look()).turns] == ["One", "Two"]
-        assert [turn.asked for turn in (await talk.look(before=2)).turns] == ["One"]
+        assert [turn.question for turn in (await talk.read()).turns] == ["One", "Two"]
+        assert [turn.question for turn in (await talk.read(before=2)).turns] == ["One"]
         assert [branch.length for branch in await talk.branches()] == [2, 2, 2]
         assert [branch.is_current for branch in await talk.branches()] == [False, False, True]
         await talk.undo(second.id)
-        assert [turn.asked for turn in (await talk.look()).turns] == ["One"]
+        assert [turn.question for turn in (await talk.read()).turns] == ["One"]
         forked = await talk.fork(first.id, "Another")
         assert forked.id != talk.id
-        assert (await forked.look()).chat.title == "Another"
-        assert [turn.asked for turn in (await forked.look()).turns] == ["One"]
+        assert (await forked.read()).chat.title == "Another"
+        assert [turn.question for turn in (await forked.read()).turns] == ["One"]
 
     async def test_backend_searches_renames_pins_exports_and_deletes_chats(self, place: ChatBackend) -> None:
         talk, other = place.new(), place.new()
@@ -136,7 +136,7 @@ class PlaceContract:
         assert (found.id, found.found[slice(*found.marks[0])]) == (talk.id, "dogs")
         await talk.rename("Animals")
         await talk.pin(True)
-        seen = (await talk.look()).chat
+        seen = (await talk.read()).chat
         assert (seen.title, seen.is_pinned) == ("Animals", True)
         markdown = b"".join([piece async for piece in talk.export(is_markdown=True)])
         assert markdown.startswith(b"# Animals")

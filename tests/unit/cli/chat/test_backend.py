@@ -11,9 +11,9 @@ import pytest
 from tests.compat.live_server import LiveServer, run_server
 from tests.unit.cli.chat.place_contract import STALLING, PlaceContract, answer_of, wish
 from turnledger.cli.chat.backend import ChatBackend
-from turnledger.cli.chat.connect import DemoOnly, Options, open_place
-from turnledger.cli.chat.server import OnServer, open_server
-from turnledger.cli.chat.store import OnStore, StoreModels, TitleWriter
+from turnledger.cli.chat.connect import DemoModels, Options, connect
+from turnledger.cli.chat.server import ServerChatBackend, open_server
+from turnledger.cli.chat.store import StoreChatBackend, StoreModels, TitleWriter
 from turnledger.errors import InvalidInput, ModelUnavailable
 from turnledger.ledger import Ledger
 from turnledger.runners.chat_model import ModelRequest
@@ -23,7 +23,7 @@ from turnledger.testing.gates import Gate
 
 
 async def opened(options: Options, environ: dict[str, str]) -> ChatBackend:
-    place = await open_place(options, environ)
+    place = await connect(options, environ)
     await place.close()
     return place
 
@@ -31,13 +31,13 @@ async def opened(options: Options, environ: dict[str, str]) -> ChatBackend:
 async def test_chat_server_option_overrides_the_environment(tmp_path: Path) -> None:
     environ = {"TURNLEDGER_SERVER": "http://127.0.0.1:9", "XDG_DATA_HOME": str(tmp_path)}
     assert (await opened(Options(server="http://127.0.0.1:1"), environ)).name == "http://127.0.0.1:1"
-    assert isinstance(await opened(Options(), environ), OnServer)
-    assert isinstance(await opened(Options(store="memory:"), environ), OnStore)
+    assert isinstance(await opened(Options(), environ), ServerChatBackend)
+    assert isinstance(await opened(Options(store="memory:"), environ), StoreChatBackend)
 
 
 async def test_chat_without_a_server_opens_the_store_of_the_user(tmp_path: Path) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    place = await open_place(Options(), environ)
+    place = await connect(Options(), environ)
     assert await place.models() == ["demo"]
     await place.close()
     assert (tmp_path / "turnledger" / "chats.db").exists()
@@ -46,7 +46,7 @@ async def test_chat_without_a_server_opens_the_store_of_the_user(tmp_path: Path)
 async def test_chat_models_come_from_the_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "turnledger.toml"
     file.write_text('[models.mine]\nupstream = "http://127.0.0.1:9/v1"\n[server]\nstore = "memory:"\n')
-    place = await open_place(Options(config=file), {})
+    place = await connect(Options(config=file), {})
     assert await place.models() == ["mine"]
     await place.close()
 
@@ -55,7 +55,7 @@ async def test_chat_is_refused_where_chats_are_not_kept(tmp_path: Path) -> None:
     file = tmp_path / "turnledger.toml"
     file.write_text('[server]\nstore = "memory:"\n[chats]\nkeep = false\n[chats.scopes.mine]\nkeep = true\n')
     with pytest.raises(InvalidInput, match="disables storing chats"):
-        await open_place(Options(config=file), {})
+        await connect(Options(config=file), {})
     await opened(Options(config=file, scope="mine"), {})
     await opened(Options(config=file, store="memory:"), {})
 
@@ -63,16 +63,16 @@ async def test_chat_is_refused_where_chats_are_not_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [{"store": "memory:"}, {"upstream": "http://x"}, {"config": Path("x")}])
 async def test_chat_server_option_excludes_store_upstream_and_config(more: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="exclude each other"):
-        await open_place(Options(server="http://127.0.0.1:1", **more), {})  # type: ignore[arg-type]
+        await connect(Options(server="http://127.0.0.1:1", **more), {})  # type: ignore[arg-type]
 
 
 async def test_chat_with_an_invalid_server_variable_names_it() -> None:
     with pytest.raises(InvalidInput, match="TURNLEDGER_SERVER"):
-        await open_place(Options(), {"TURNLEDGER_SERVER": "nonsense"})
+        await connect(Options(), {"TURNLEDGER_SERVER": "nonsense"})
 
 
 async def test_unknown_model_is_refused_with_the_known_ones() -> None:
-    models = StoreModels(DemoOnly())
+    models = StoreModels(DemoModels())
     assert await models.names() == ["demo"]
     with pytest.raises(InvalidInput, match=r"Unknown model 'other'\. Known: demo"):
         models.runner("other")
@@ -86,78 +86,81 @@ async def at_once(seconds: float) -> None:
 class Stalling(DemoModel):
     """Says `You said`, whatever it is asked, and waits."""
 
-    def stream(self, asked: ModelRequest):  # type: ignore[no-untyped-def]
+    def stream(self, question: ModelRequest):  # type: ignore[no-untyped-def]
         messages = [{"role": "user", "content": "/stall after 2"}]
-        return super().stream(ModelRequest(messages, asked.settings))
+        return super().stream(ModelRequest(messages, question.settings))
 
 
 @pytest.fixture
-async def on_store() -> AsyncIterator[OnStore]:
+async def on_store() -> AsyncIterator[StoreChatBackend]:
     stalling = Stalling(pace=0, patience=3600)
     known = {
         "demo": ResolvedModel(DemoModel(sleep=at_once), "demo"),
         STALLING: ResolvedModel(stalling, "demo"),
     }
-    place = OnStore(await Ledger.open(), StoreModels(Models(known)), "memory")
+    place = StoreChatBackend(await Ledger.open(), StoreModels(Models(known)), "memory")
     yield place
     await place.close()
 
 
 class TestOnStore(PlaceContract):
     @pytest.fixture
-    def place(self, on_store: OnStore) -> OnStore:
+    def place(self, on_store: StoreChatBackend) -> StoreChatBackend:
         return on_store
 
 
-async def test_hidden_items_are_not_shown_on_a_store(on_store: OnStore) -> None:
+async def test_hidden_items_are_not_shown_on_a_store(on_store: StoreChatBackend) -> None:
     talk = on_store.new()
     await answer_of(talk, wish("A secret"))
-    (turn,) = (await talk.look()).turns
+    (turn,) = (await talk.read()).turns
     await (await on_store.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
-    (turn,) = (await talk.look()).turns
-    assert (turn.asked, turn.output) == ("A secret", ())
+    (turn,) = (await talk.read()).turns
+    assert (turn.question, turn.output) == ("A secret", ())
     (version,) = await talk.versions(turn.id)
     assert version.turn == turn
 
 
-async def test_tool_results_sent_with_a_turn_are_shown_as_output(on_store: OnStore) -> None:
+async def test_tool_results_sent_with_a_turn_are_shown_as_output(on_store: StoreChatBackend) -> None:
     chat = await on_store.ledger.conversation()
     call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
     async with chat.turn("Look") as turn:
         turn.put(call)
     async with chat.turn({"type": "function_call_output", "call_id": "c", "output": "A cat"}) as turn:
         turn.emit("It is a cat.")
-    first, second = (await (await on_store.open(chat.id)).look()).turns
-    assert (first.asked, [item.type for item in first.output]) == ("Look", ["function_call"])
-    assert (second.asked, [item.type for item in second.output]) == ("", ["function_call_output", "message"])
+    first, second = (await (await on_store.open(chat.id)).read()).turns
+    assert (first.question, [item.type for item in first.output]) == ("Look", ["function_call"])
+    assert (second.question, [item.type for item in second.output]) == (
+        "",
+        ["function_call_output", "message"],
+    )
 
 
-async def test_abandoned_turn_on_a_store_leaves_no_turn(on_store: OnStore) -> None:
+async def test_abandoned_turn_on_a_store_leaves_no_turn(on_store: StoreChatBackend) -> None:
     talk = on_store.new()
-    answering = talk.ask(wish("Stall", model=STALLING))
+    answering = talk.start(wish("Stall", model=STALLING))
     async for _ in answering:
         break
     assert await answering.leave() is False
-    assert (await talk.look()).turns == []
+    assert (await talk.read()).turns == []
 
 
-async def test_model_title_is_made_after_the_first_turn_only(on_store: OnStore) -> None:
-    on_store.naming = TitleWriter(on_store.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
+async def test_model_title_is_made_after_the_first_turn_only(on_store: StoreChatBackend) -> None:
+    on_store.title_writer = TitleWriter(on_store.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
     talk = on_store.new()
     changes = on_store.changes()
     await answer_of(talk, wish("Hello"))
-    while (await talk.look()).chat.title == "Hello":
+    while (await talk.read()).chat.title == "Hello":
         await anext(changes)
-    title = (await talk.look()).chat.title
+    title = (await talk.read()).chat.title
     assert title is not None
     assert title.startswith("You said")
     await answer_of(talk, wish("Again"))
-    assert (await talk.look()).chat.title == title
+    assert (await talk.read()).chat.title == title
 
 
 class TestOnServer(PlaceContract):
     @pytest.fixture
-    async def place(self) -> AsyncIterator[OnServer]:
+    async def place(self) -> AsyncIterator[ServerChatBackend]:
         with run_server(["You said", Gate()], ["You said", Gate()]) as served:
             place = open_server(served.url, None, None)
             yield place
@@ -186,12 +189,12 @@ async def test_chat_without_an_answer_is_deleted_when_a_server_session_closes(se
 async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(served: LiveServer) -> None:
     place = open_server(served.url, None, None)
     left, undone = place.new(), place.new()
-    answering = left.ask(wish("/stall", "k"))
+    answering = left.start(wish("/stall", "k"))
     events = aiter(answering)
     await anext(events)
     await answering.leave()
     await answer_of(undone, wish("Hello"))
-    await undone.undo((await undone.look()).turns[0].id)
+    await undone.undo((await undone.read()).turns[0].id)
     await place.close()
     later = open_server(served.url, None, None)
     assert {chat.id for chat in await later.chats()} == {left.id, undone.id}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from turnledger.cli.chat.backend import SeenChat
+from turnledger.cli.chat.backend import ChatSummary
 from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.interrupts import Interrupts
-from turnledger.cli.chat.session import Session, said_in, typed_for
-from turnledger.cli.chat.store import OnStore, StoreModels
+from turnledger.cli.chat.session import Session, line_for, message_in
+from turnledger.cli.chat.store import StoreChatBackend, StoreModels
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
@@ -46,9 +46,9 @@ def test_line_without_a_command_is_read_as_a_message(typed: str) -> None:
 
 @pytest.mark.parametrize("text", ["Hello", "/help", "//help", "/usr/bin/env is what?"])
 def test_any_message_can_be_typed_by_escaping_the_slash(text: str) -> None:
-    typed = typed_for(text)
+    typed = line_for(text)
     assert command_in(typed) is None
-    assert said_in(typed) == text
+    assert message_in(typed) == text
 
 
 def test_misspelt_command_suggests_the_nearest() -> None:
@@ -59,7 +59,7 @@ def test_misspelt_command_suggests_the_nearest() -> None:
 
 
 def test_every_command_has_a_handler_and_a_unique_name() -> None:
-    names = [name for command in COMMANDS for name in (command.name, *command.also)]
+    names = [name for command in COMMANDS for name in (command.name, *command.aliases)]
     assert len(names) == len(set(names))
     assert [c.name for c in COMMANDS if c.name != "quit" and not hasattr(Commands, f"_{c.name}")] == []
 
@@ -71,9 +71,9 @@ class Person:
         self.edits: list[tuple[str, str]] = []
         self.writes: str | None = None
         self.says_yes = False
-        self.picks: SeenChat | None = None
+        self.picks: ChatSummary | None = None
 
-    async def pick(self, words: str) -> SeenChat | None:
+    async def pick(self, words: str) -> ChatSummary | None:
         return self.picks
 
     async def edit(self, label: str, text: str) -> str | None:
@@ -87,7 +87,7 @@ class Person:
 class Terminal:
     """What a person has before him."""
 
-    def __init__(self, place: OnStore) -> None:
+    def __init__(self, place: StoreChatBackend) -> None:
         self.place = place
         self.paper = MemoryScreen(80, 60)
         self.talker = Session(place, self.paper.screen, ["small", "large"], Interrupts())
@@ -102,19 +102,19 @@ class Terminal:
         await self._doing.do(given)
         return [line for line in self.paper.lines[before:] if line]
 
-    async def asked(self) -> list[str]:
+    async def question(self) -> list[str]:
         """What was asked in the chat, as it shows it."""
-        return [turn.asked for turn in (await self.talker.talk.look()).turns]
+        return [turn.question for turn in (await self.talker.handle.read()).turns]
 
 
 @pytest.fixture
 async def terminal() -> AsyncIterator[Terminal]:
     model = DemoModel(pace=0)
     models = Models({name: ResolvedModel(model, name) for name in ("small", "large")})
-    place = OnStore(await Ledger.open(), StoreModels(models), "memory")
+    place = StoreChatBackend(await Ledger.open(), StoreModels(models), "memory")
     terminal = Terminal(place)
-    await terminal.talker.say("One")
-    await terminal.talker.say("Two")
+    await terminal.talker.send("One")
+    await terminal.talker.send("Two")
     yield terminal
     await place.close()
 
@@ -126,80 +126,80 @@ async def test_help_lists_every_command(terminal: Terminal) -> None:
 
 async def test_edit_continues_from_the_turn_and_keeps_both_versions(terminal: Terminal) -> None:
     terminal.person.writes = "One and a half"
-    assert (await terminal.do("/edit 1"))[-1] == "Version 2 of 2; /prev shows the one before."
+    assert (await terminal.do("/edit 1"))[-1] == "Version 2 of 2; /prev shows the previous one."
     assert terminal.person.edits == [("1 edit › ", "One")]
-    assert await terminal.asked() == ["One and a half"]
+    assert await terminal.question() == ["One and a half"]
     assert await terminal.do("/versions") == [
         '  1  One → You said "One". I remember nothing before that.',
         '› 2  One and a half → You said "One and a half". I remember nothing before tha…',
         "/prev and /next move between them.",
     ]
     assert (await terminal.do("/prev"))[0] == "Turn 1, version 1 of 2:"
-    assert await terminal.asked() == ["One", "Two"]
+    assert await terminal.question() == ["One", "Two"]
     await terminal.do("/next 1")
-    assert await terminal.asked() == ["One and a half"]
+    assert await terminal.question() == ["One and a half"]
     assert (await terminal.do("/branches"))[0].startswith("› 1  1 turn: ")
     await terminal.do("/switch 2")
-    assert await terminal.asked() == ["One", "Two"]
+    assert await terminal.question() == ["One", "Two"]
 
 
 async def test_edit_that_is_cancelled_or_fails_changes_no_turn(terminal: Terminal) -> None:
-    assert await terminal.do("/edit") == ["Nothing was changed."]
+    assert await terminal.do("/edit") == ["Nothing changed."]
     terminal.person.writes = "/fail"
-    assert (await terminal.do("/edit"))[-1] == "Nothing has changed. /edit has your text again."
+    assert (await terminal.do("/edit"))[-1] == "Nothing changed. /edit restores your text."
     terminal.person.writes = None
     await terminal.do("/edit")
     assert terminal.person.edits == [("2 edit › ", "Two"), ("2 edit › ", "Two"), ("2 edit › ", "/fail")]
-    assert await terminal.asked() == ["One", "Two"]
+    assert await terminal.question() == ["One", "Two"]
 
 
 async def test_branch_numbers_are_those_of_the_current_chat(terminal: Terminal) -> None:
     await terminal.do("/branches")
     await terminal.do("/new")
-    await terminal.talker.say("Another")
+    await terminal.talker.send("Another")
     await terminal.do("/again")
     await terminal.do("/switch 2")
-    assert await terminal.asked() == ["Another"]
+    assert await terminal.question() == ["Another"]
 
 
 async def test_undo_and_fork_change_the_current_chat(terminal: Terminal) -> None:
-    first = terminal.talker.talk.id
+    first = terminal.talker.handle.id
     await terminal.do("/fork 1")
-    assert await terminal.asked() == ["One"]
+    assert await terminal.question() == ["One"]
     assert terminal.talker.chat is not None
     assert terminal.talker.chat.title == "One (fork)"
     await terminal.do(f"/open {first}")
     await terminal.do("/undo")
-    assert (await terminal.asked(), terminal.talker.unsent) == (["One"], "Two")
+    assert (await terminal.question(), terminal.talker.unsent) == (["One"], "Two")
     assert terminal.talker.label == "2 › "
 
 
 async def test_chats_are_listed_and_opened_by_number_or_from_the_picker(terminal: Terminal) -> None:
-    first = terminal.talker.talk.id
+    first = terminal.talker.handle.id
     await terminal.do("/new")
-    await terminal.talker.say("Something else")
+    await terminal.talker.send("Something else")
     told = await terminal.do("/list")
     assert [line.split()[:2] for line in told[:2]] == [["1", "Something"], ["2", "One"]]
     assert (await terminal.do("/list two"))[1].strip() == "Two"
     await terminal.do("/open 1")
-    assert terminal.talker.talk.id == first
+    assert terminal.talker.handle.id == first
     (terminal.person.picks,) = await terminal.place.chats("else")
     await terminal.do("/open")
-    assert await terminal.asked() == ["Something else"]
-    assert await terminal.do("/list nowhere") == ["Nothing was found."]
+    assert await terminal.question() == ["Something else"]
+    assert await terminal.do("/list nowhere") == ["No chats found."]
 
 
 async def test_open_without_a_rewritable_screen_prints_a_list(
     terminal: Terminal,
 ) -> None:
     terminal.talker.screen.can_rewrite = False
-    assert (await terminal.do("/open"))[-1] == "/open N goes on with one."
+    assert (await terminal.do("/open"))[-1] == "/open N continues one."
 
 
 async def test_info_shows_the_chat_and_a_turn(terminal: Terminal) -> None:
     told = await terminal.do("/info")
     assert told[0] == "One"
-    assert told[1].startswith(f"{terminal.talker.talk.id}, 2 turns, ")
+    assert told[1].startswith(f"{terminal.talker.handle.id}, 2 turns, ")
     assert told[2].startswith("Turn 2: small, ")
     assert (await terminal.do("/info 1"))[2].startswith("Turn 1: small, ")
 
@@ -209,21 +209,21 @@ async def test_rename_pin_model_and_delete_change_the_chat(terminal: Terminal) -
     await terminal.do("/pin")
     assert terminal.talker.chat is not None
     assert (terminal.talker.chat.title, terminal.talker.chat.is_pinned) == ("The order of May", True)
-    assert await terminal.do("/pin") == ["The chat is pinned no more."]
+    assert await terminal.do("/pin") == ["Unpinned."]
     assert await terminal.do("/model large") == ["  small", "› large"]
     assert terminal.talker.model == "large"
     assert await terminal.do("/delete") == ["Nothing was deleted."]
     terminal.person.says_yes = True
     await terminal.do("/delete")
     assert await terminal.place.chats() == []
-    assert terminal.talker.talk.id is None
+    assert terminal.talker.handle.id is None
 
 
 async def test_export_writes_a_new_file_and_never_overwrites(terminal: Terminal, tmp_path: Path) -> None:
     for name, beginning in (("chat.md", "# One"), ("chat.jsonl", '{"type":"chat"')):
         await terminal.do(f"/export {tmp_path / name}")
         assert (tmp_path / name).read_text().startswith(beginning)
-    with pytest.raises(InvalidInput, match="exists already"):
+    with pytest.raises(InvalidInput, match="already exists"):
         await terminal.do(f"/export {tmp_path / 'chat.md'}")
 
 
@@ -232,7 +232,7 @@ async def test_export_that_fails_leaves_no_file(terminal: Terminal, tmp_path: Pa
         yield b"half of it"
         raise ServerUnavailable("It is not there.")
 
-    terminal.talker.talk.export = export  # type: ignore[method-assign]
+    terminal.talker.handle.export = export  # type: ignore[method-assign]
     with pytest.raises(ServerUnavailable):
         await terminal.do(f"/export {tmp_path / 'chat.md'}")
     assert os.listdir(tmp_path) == []

@@ -20,14 +20,14 @@ from prompt_toolkit.utils import get_cwidth
 from tests.unit.cli.chat.memory_screen import MemoryScreen
 from tests.unit.cli.chat.place_contract import answer_of, wish
 from turnledger.cli.chat import repl
-from turnledger.cli.chat.backend import SeenChat
-from turnledger.cli.chat.connect import DemoOnly
+from turnledger.cli.chat.backend import ChatSummary
+from turnledger.cli.chat.connect import DemoModels
 from turnledger.cli.chat.interrupts import Interrupts
-from turnledger.cli.chat.picker import MOST_ROWS, PAGE, Picker
-from turnledger.cli.chat.prompt import LARGEST_HISTORY, CommandCompleter, fitted, history_in
+from turnledger.cli.chat.picker import MAX_ROWS, PAGE, Picker
+from turnledger.cli.chat.prompt import LARGEST_HISTORY, CommandCompleter, fit_line, history_in
 from turnledger.cli.chat.repl import ChatLoop
 from turnledger.cli.chat.session import Session
-from turnledger.cli.chat.store import OnStore, StoreModels
+from turnledger.cli.chat.store import StoreChatBackend, StoreModels
 from turnledger.ledger import Ledger
 
 
@@ -84,15 +84,15 @@ def test_completer_offers_commands_and_models(typed: str, offered: list[str]) ->
 
 @pytest.mark.parametrize("columns", range(14))
 def test_fitted_line_never_exceeds_the_columns(columns: int) -> None:
-    line = fitted("日本語 and\nmore", columns)
+    line = fit_line("日本語 and\nmore", columns)
     assert get_cwidth(line) <= columns
     assert line in ("日本語 and more", "") or line.endswith("…")
-    assert fitted("short", 5) == "short"
+    assert fit_line("short", 5) == "short"
 
 
 ENTER, ESCAPE, PAGE_DOWN, UP, CTRL_D = "\r", "\x1b", "\x1b[6~", "\x1b[A", "\x04"
 CHATS = [
-    SeenChat(id=f"conv_{number}", title=f"chat {number}", preview="", turns=1, touched_at=0)
+    ChatSummary(id=f"conv_{number}", title=f"chat {number}", preview="", turns=1, touched_at=0)
     for number in range(3 * PAGE)
 ]
 
@@ -104,13 +104,13 @@ class Chats:
         self.sought: list[tuple[str, int]] = []
         self.has_told: Callable[[], None] = lambda: None
 
-    async def search(self, words: str, most: int) -> list[SeenChat]:
+    async def search(self, words: str, most: int) -> list[ChatSummary]:
         self.sought.append((words, most))
         asyncio.get_running_loop().call_soon(self.has_told)
         return [chat for chat in CHATS if words in (chat.title or "")][:most]
 
 
-async def picked(chats: Chats, *keys: str) -> SeenChat | None:
+async def picked(chats: Chats, *keys: str) -> ChatSummary | None:
     """What is picked by who presses the first keys, and the next ones each time that something was found."""
     left = list(keys)
 
@@ -125,7 +125,7 @@ async def picked(chats: Chats, *keys: str) -> SeenChat | None:
 
 async def test_picker_loads_more_chats_while_scrolling_down() -> None:
     chats = Chats()
-    down = PAGE_DOWN * (PAGE // (MOST_ROWS - 1) + 1)
+    down = PAGE_DOWN * (PAGE // (MAX_ROWS - 1) + 1)
     chosen = await picked(chats, down, down, down, UP + ENTER)
     assert chosen == CHATS[3 * PAGE - 2]
     assert [most for _, most in chats.sought] == [PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE]
@@ -147,7 +147,7 @@ PATIENCE = 20.0
 class Person:
     """Somebody who sits before it."""
 
-    def __init__(self, place: OnStore, keyboard: PipeInput) -> None:
+    def __init__(self, place: StoreChatBackend, keyboard: PipeInput) -> None:
         self.place = place
         self.paper = MemoryScreen(80, 40)
         self.presses = Interrupts()
@@ -174,7 +174,7 @@ class Person:
 
 @pytest.fixture
 async def person() -> AsyncIterator[Person]:
-    place = OnStore(await Ledger.open(), StoreModels(DemoOnly()), "memory")
+    place = StoreChatBackend(await Ledger.open(), StoreModels(DemoModels()), "memory")
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
         person = Person(place, keyboard)
         yield person
@@ -187,16 +187,16 @@ async def test_chat_deleted_elsewhere_is_reported_and_the_next_chat_is_watched(p
     person.types("Hello" + ENTER)
     await person.sees("nothing before that")
     await person.until(lambda: person.talker.label == "2 › ")
-    elsewhere = await person.place.open(str(person.talker.talk.id))
+    elsewhere = await person.place.open(str(person.talker.handle.id))
     await elsewhere.delete()
     await person.sees("✗ conversation_deleted: ")
     person.types("/new" + ENTER)
-    await person.sees("A new chat.")
+    await person.sees("New chat.")
     person.types("Another" + ENTER)
     await person.sees('You said "Another"')
     await person.until(lambda: person.talker.label == "2 › ")
-    await answer_of(await person.place.open(str(person.talker.talk.id)), wish("From there"))
-    await person.sees("Meanwhile, elsewhere:")
+    await answer_of(await person.place.open(str(person.talker.handle.id)), wish("From there"))
+    await person.sees("New in this chat:")
     await person.leaves()
 
 
@@ -205,8 +205,8 @@ async def test_change_made_elsewhere_just_before_a_prompt_is_reported_there(pers
 
     async def late(own: str | None = None) -> Any:
         made = await catch_up(own)
-        if own is None and person.talker.talk.id is not None:  # the first turn was told
-            await (await person.place.open(str(person.talker.talk.id))).delete()
+        if own is None and person.talker.handle.id is not None:  # the first turn was told
+            await (await person.place.open(str(person.talker.handle.id))).delete()
             await person.until(person.chat_loop._news.is_set)  # before there is a prompt
         return made
 
@@ -232,14 +232,14 @@ async def test_waiting_command_shows_its_wait_and_ctrl_c_abandons_it(
     person.types("Hello" + ENTER)
     await person.sees("nothing before that")
     await person.until(lambda: person.talker.label == "2 › ")
-    elsewhere = await person.place.open(str(person.talker.talk.id))
-    running = elsewhere.ask(wish("/stall"))
+    elsewhere = await person.place.open(str(person.talker.handle.id))
+    running = elsewhere.start(wish("/stall"))
     events = aiter(running)
     await anext(events)
     person.types("/undo" + ENTER)
-    await person.sees("waiting, 0 s, Ctrl-C leaves off")
-    person.presses.note()
-    await person.sees("Left off.")
+    await person.sees("waiting, 0 s, Ctrl-C cancels")
+    person.presses.notify()
+    await person.sees("Cancelled.")
     assert "waiting" not in "\n".join(person.paper.lines)
     await running.leave()
     await person.leaves()

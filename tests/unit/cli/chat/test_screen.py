@@ -11,8 +11,8 @@ import pytest
 from rich.text import Text
 
 from tests.unit.cli.chat.memory_screen import COLOURS, MemoryScreen
-from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of, parser, splitter
-from turnledger.cli.chat.sanitize import harmless, on_one_line, uncontrolled
+from turnledger.cli.chat.markdown import MAX_BLOCK, MarkdownBlock, blocks_of, parser, splitter
+from turnledger.cli.chat.sanitize import escape_controls, sanitize, sanitize_line
 from turnledger.cli.chat.screen import is_light
 
 
@@ -34,27 +34,27 @@ from turnledger.cli.chat.screen import is_light
     ],
 )
 def test_harmless_escapes_control_sequences(text: str, shown: str) -> None:
-    assert harmless(text) == shown
+    assert sanitize(text) == shown
 
 
 def test_harmless_output_is_always_printable() -> None:
     everything = "".join(map(chr, (*range(0x20000), *range(0xE0000, 0xE1000), 0xFFFFF, sys.maxunicode)))
-    assert harmless(everything).replace("\n", "").isprintable()
+    assert sanitize(everything).replace("\n", "").isprintable()
 
 
 def test_harmless_leaves_harmless_text_unchanged() -> None:
     text = 'Übermäßig: "日本語", 😀 and\nsome lines\n'
-    assert harmless(text) == text
-    assert harmless(harmless("\x1b\u202e")) == harmless("\x1b\u202e")
+    assert sanitize(text) == text
+    assert sanitize(sanitize("\x1b\u202e")) == sanitize("\x1b\u202e")
 
 
 def test_title_is_reduced_to_one_line() -> None:
-    assert on_one_line(" a\n b\tc\x1b ") == r"a b c\x1b"
+    assert sanitize_line(" a\n b\tc\x1b ") == r"a b c\x1b"
 
 
 def test_piped_text_keeps_everything_but_control_characters() -> None:
-    assert uncontrolled("a\tb\r\nc\u00a0\u202e\n") == "a\tb\nc\u00a0\u202e\n"
-    assert uncontrolled("\x1b]0;x\x07\x9b\x7f\r") == r"\x1b]0;x\x07\x9b\x7f\r"
+    assert escape_controls("a\tb\r\nc\u00a0\u202e\n") == "a\tb\nc\u00a0\u202e\n"
+    assert escape_controls("\x1b]0;x\x07\x9b\x7f\r") == r"\x1b]0;x\x07\x9b\x7f\r"
 
 
 MARKS = [
@@ -157,7 +157,7 @@ def test_markdown_nested_too_deep_or_too_large_is_shown_verbatim() -> None:
     for mark in ("> ", "- ", "1. "):
         for depth in (8, 9, 10, 18, 19, 20, 21, 1000):
             assert "deep" in " ".join(shown(mark * depth + "deep", 300)), (mark, depth)
-    large = "*word* " * (LARGEST // 7 + 1)
+    large = "*word* " * (MAX_BLOCK // 7 + 1)
     paper = MemoryScreen(70, 10)
     paper.screen.blocks([MarkdownBlock(large)])
     assert "*word* *word*" in paper.lines[0]
@@ -166,28 +166,28 @@ def test_markdown_nested_too_deep_or_too_large_is_shown_verbatim() -> None:
 def test_screen_keeps_lines_and_collapses_blank_ones() -> None:
     paper = MemoryScreen()
     paper.screen.blank()
-    paper.screen.say(Text("[bold]one[/bold]\x1b[31m"))
+    paper.screen.print(Text("[bold]one[/bold]\x1b[31m"))
     paper.screen.blank()
     paper.screen.blank()
-    paper.screen.say(Text("two"))
+    paper.screen.print(Text("two"))
     assert paper.lines == ["[bold]one[/bold]\\x1b[31m", "", "two"]
 
 
 def test_screen_overwrites_the_changing_block_and_removes_it() -> None:
     paper = MemoryScreen()
-    paper.screen.say(Text("before"))
+    paper.screen.print(Text("before"))
     paper.screen.blocks((), MarkdownBlock("A *li"), "status")
     assert paper.lines == ["before", "", "A *li", "status"]
     paper.screen.blocks((), MarkdownBlock("A *little*"), "")
     assert paper.lines == ["before", "", "A little"]
     paper.screen.blocks([MarkdownBlock("A *little* more")])
-    paper.screen.settle()
+    paper.screen.clear_live()
     assert paper.lines == ["before", "", "A little more"]
 
 
 def test_screen_line_wider_than_computed_takes_one_row() -> None:
     paper = MemoryScreen(10, 12)
-    paper.screen.say(Text("before"))
+    paper.screen.print(Text("before"))
     paper.screen.blocks((), MarkdownBlock("123456789\u2764"), "status")  # nine columns, and one or two
     wider = paper.written.replace("\u2764", "\u65e5")
     assert (
@@ -209,7 +209,7 @@ def test_screen_shows_the_end_of_a_block_taller_than_the_window() -> None:
 
 def test_screen_does_not_overwrite_lines_rewrapped_by_a_narrower_window() -> None:
     paper = MemoryScreen(40, 12)
-    paper.screen.say(Text("before"))
+    paper.screen.print(Text("before"))
     paper.screen.blocks((), MarkdownBlock("words that fill most of this line"), "status")
     paper.console.width = 20
     paper.screen.blocks([MarkdownBlock("words that fill most of this line")])

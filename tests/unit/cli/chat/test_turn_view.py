@@ -10,19 +10,19 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from turnledger.cli.chat.backend import Restarted, SeenTurn, TurnUpdate
+from turnledger.cli.chat.backend import DisplayedTurn, Restarted, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
-from turnledger.cli.chat.markdown import LARGEST, blocks_of
+from turnledger.cli.chat.markdown import MAX_BLOCK, blocks_of
 from turnledger.cli.chat.turn_view import (
     CODE_LINES,
-    LONGEST,
+    MAX_CHARACTERS,
     StreamedMarkdown,
     TurnEnd,
     TurnView,
-    about,
     age_of,
+    describe_turn,
+    render_item,
     show_turn,
-    told_item,
 )
 from turnledger.errors import ModelUnavailable, ServerUnavailable, TurnledgerError
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
@@ -48,8 +48,10 @@ def test_age_is_described_in_words(seconds: int, told: str) -> None:
     assert age_of((NOW - seconds) * 1000, NOW).startswith(told)
 
 
-def turn(asked: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> SeenTurn:
-    return SeenTurn(id="turn_1", number=12, kind=kind, asked=asked, output=output, details=dict(details))
+def turn(question: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> DisplayedTurn:
+    return DisplayedTurn(
+        id="turn_1", number=12, kind=kind, question=question, output=output, details=dict(details)
+    )
 
 
 def test_turn_view_shows_the_numbered_question_above_the_answer() -> None:
@@ -68,11 +70,11 @@ def test_turn_view_shows_calls_and_results_between_texts() -> None:
 
 def test_turn_view_truncates_long_calls_and_hides_other_items() -> None:
     call = Item.of({"type": "custom_tool_call", "call_id": "c", "name": "write", "input": "x" * 10_000})
-    told = told_item(call)
+    told = render_item(call)
     assert told is not None
-    assert len(told.plain) <= LONGEST + 2
+    assert len(told.plain) <= MAX_CHARACTERS + 2
     assert told.plain.endswith("…")
-    assert told_item(Item.of({"type": "reasoning", "summary": []})) is None
+    assert render_item(Item.of({"type": "reasoning", "summary": []})) is None
 
 
 def test_turn_view_shows_reasoning_as_one_sanitized_line() -> None:
@@ -80,26 +82,30 @@ def test_turn_view_shows_reasoning_as_one_sanitized_line() -> None:
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": "First\n\x1b[2J"}, {"text": "then"}],
     }
-    told = told_item(Item.of(thought))
+    told = render_item(Item.of(thought))
     assert told is not None
     assert told.plain == "∴ First \\x1b[2J then"
 
 
 def test_turn_view_shows_time_and_tokens_of_either_api() -> None:
     answered = replace(turn("Hi"), took_ms=1234)
-    assert about(answered) == "1.2 s"
+    assert describe_turn(answered) == "1.2 s"
     chat = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
-    assert about(replace(answered, details={"model": "m\x1b", "usage": chat})) == (
-        "m\\x1b, 1.2 s, 10 tokens read, 20 tokens written"
+    assert describe_turn(replace(answered, details={"model": "m\x1b", "usage": chat})) == (
+        "m\\x1b, 1.2 s, 10 input tokens, 20 output tokens"
     )
     responses = {"input_tokens": 1, "output_tokens": "many"}
-    assert about(replace(answered, details={"usage": responses})) == "1.2 s, 1 tokens read"
+    assert describe_turn(replace(answered, details={"usage": responses})) == "1.2 s, 1 input tokens"
 
 
 def test_turn_view_notes_an_interrupted_or_truncated_answer() -> None:
     for kind, details, note in (
-        (TurnKind.INTERRUPTED, {}, "■ Stopped: this is as far as it got."),
-        (TurnKind.COMPLETED, {"finish_reason": "length"}, "■ The model had no room left: the answer is cut."),
+        (TurnKind.INTERRUPTED, {}, "■ Stopped: the answer is incomplete."),
+        (
+            TurnKind.COMPLETED,
+            {"finish_reason": "length"},
+            "■ The model reached its length limit: the answer is cut off.",
+        ),
         (TurnKind.COMPLETED, {"finish_reason": "stop"}, "Some"),
     ):
         paper = MemoryScreen()
@@ -158,9 +164,9 @@ def streamed(answer: str, pieces: list[str], columns: int, rows: int) -> MemoryS
     paper, coming = MemoryScreen(columns, rows), StreamedMarkdown()
     for piece in pieces:
         coming.feed(piece)
-        paper.screen.blocks(coming.finished(), coming.tail, "status")
-    paper.screen.blocks(coming.rest())
-    paper.screen.settle()
+        paper.screen.blocks(coming.take_finished(), coming.tail, "status")
+    paper.screen.blocks(coming.flush())
+    paper.screen.clear_live()
     return paper
 
 
@@ -203,7 +209,7 @@ def test_streamed_long_code_is_finished_in_pieces() -> None:
     most = 0
     for line in code:
         coming.feed(line)
-        coming.finished()
+        coming.take_finished()
         most = max(most, len(coming.tail.text if coming.tail else ""))
     assert most < 2 * CODE_LINES * len(code[-1])
     answer = f"Before\n\n```text\n{''.join(code)}```\nBehind"
@@ -216,9 +222,9 @@ def test_streamed_block_without_end_is_held_only_up_to_the_limit() -> None:
     held = 0
     for _ in range(100):
         coming.feed("word " * 200)
-        coming.finished()
+        coming.take_finished()
         held = max(held, len(coming.tail.text if coming.tail else ""))
-    assert held <= LARGEST + 1000
+    assert held <= MAX_BLOCK + 1000
 
 
 class Scripted:
@@ -227,7 +233,7 @@ class Scripted:
     def __init__(self, *told: TurnUpdate | TurnledgerError, turn: str | None = "turn_1") -> None:
         self._told = told
         self.turn = turn
-        self.is_asked = turn is not None
+        self.is_requested = turn is not None
         self.stops = 0
         self.is_left = False
         self.cannot_stop: TurnledgerError | None = None
@@ -261,7 +267,7 @@ async def follow(answering: Scripted, paper: MemoryScreen, *, press: int = 0) ->
     for pressed in range(1, press + 1):
         await answering.heard.wait()
         while answering.stops < pressed and not following.done():
-            presses.note()
+            presses.notify()
             await asyncio.sleep(0)
     return await following
 
@@ -285,14 +291,14 @@ async def test_turn_view_shows_text_calls_and_items_without_deltas() -> None:
         ),
         paper,
     )
-    assert told.is_there
+    assert told.is_committed
     assert paper.lines == ["Some text", '⚙ look({"at": "\\x1b"})', "→ a b", "", "A refusal."]
 
 
 async def test_ctrl_c_stops_the_running_turn() -> None:
     paper, answering = MemoryScreen(), Scripted(*said("As far"))
     told = await follow(answering, paper, press=1)
-    assert (told.state, told.is_there, answering.is_left) == (AttemptState.KEPT, True, False)
+    assert (told.state, told.is_committed, answering.is_left) == (AttemptState.KEPT, True, False)
     assert paper.lines == ["As far"]
 
 
@@ -303,12 +309,12 @@ async def test_second_ctrl_c_abandons_a_turn_that_does_not_stop() -> None:
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     await answering.heard.wait()
     while not following.done():
-        presses.note()
+        presses.notify()
         await asyncio.sleep(0)
     told = following.result()
     assert answering.stops == 1
     assert answering.is_left
-    assert (told.state, told.may_go_on, told.is_there) == (None, True, False)
+    assert (told.state, told.may_continue, told.is_committed) == (None, True, False)
 
 
 async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
@@ -317,16 +323,16 @@ async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     await answering.heard.wait()
     while not following.done():
-        presses.note()
+        presses.notify()
         await asyncio.sleep(0)
-    assert (answering.stops, answering.is_left, following.result().may_go_on) == (0, True, True)
+    assert (answering.stops, answering.is_left, following.result().may_continue) == (0, True, True)
 
 
 async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
     paper = MemoryScreen()
     failed = TurnFinished(3, AttemptState.FAILED, Failure("model_unavailable", "It is gone."))
     told = await follow(Scripted(*said("Half a"), failed), paper)
-    assert (told.is_there, told.failure) == (False, Failure("model_unavailable", "It is gone."))
+    assert (told.is_committed, told.failure) == (False, Failure("model_unavailable", "It is gone."))
     told = await follow(Scripted(*said("Half a"), ModelUnavailable("It is gone.")), paper)
     assert isinstance(told.problem, ModelUnavailable)
     assert paper.lines == ["Half a", "", "Half a"]
@@ -338,5 +344,5 @@ async def test_turn_view_announces_a_restarted_answer() -> None:
         Scripted(*said("Half a"), Restarted(), *said("A whole."), TurnFinished(3, AttemptState.COMPLETED)),
         paper,
     )
-    assert told.is_there
-    assert paper.lines == ["Half a", "The answer begins anew:", "", "A whole."]
+    assert told.is_committed
+    assert paper.lines == ["Half a", "The answer restarts:", "", "A whole."]

@@ -240,7 +240,7 @@ def test_list_filters_by_state_tag_scope_and_owner(url: str) -> None:
     assert listed("--owner", "ada") == listed("--scope", "shop") == []
     assert "[pinned]" in run("list", "--pinned", "--store", url).stdout
     none = run("list", "--owner", "ada", "--store", url)
-    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "There are no such chats here.\n")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No chats found.\n")
 
 
 def test_search_prints_matching_chats_with_snippets(url: str) -> None:
@@ -255,14 +255,14 @@ def test_search_prints_matching_chats_with_snippets(url: str) -> None:
     assert hit["snippet"] == "It snows."
     assert [hit["snippet"][start:stop] for start, stop in hit["marks"]] == ["snows"]
     none = run("search", 'AND "( NEAR *', "--store", url)
-    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "Nothing was found.\n")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No chats found.\n")
     assert run("search", "rome", "--owner", "ada", "--store", url).stdout == ""
 
 
 def test_rename_changes_the_title(url: str) -> None:
     id = say(url, "k", ("Hello", "Hi."))
     done = run("rename", "k", "Über uns", "--store", url)
-    assert (done.exit_code, done.stdout) == (0, f"{id} is called 'Über uns'.\n")
+    assert (done.exit_code, done.stdout) == (0, f"Renamed {id} to 'Über uns'.\n")
     assert asked(url, lambda ledger: _title(ledger, id)) == "Über uns"
     assert json.loads(run("rename", id, "Us", "--json", "--store", url).stdout)["title"] == "Us"
 
@@ -293,12 +293,12 @@ def test_deleted_chat_can_be_restored_or_purged(url: str) -> None:
     done = run("restore", *ids, again, "--store", url)
     assert done.stdout.splitlines() == [
         f"Restored {ids[0]}.",
-        f"Restored {ids[1]}. Its conversation_key 'k1' now names another chat.",
+        f"Restored {ids[1]}. Another chat now has its conversation_key 'k1'.",
         f"Restored {again}.",
     ]
     assert run("show", "k0", "--store", url).exit_code == 0
     assert run("delete", ids[0], "--store", url).exit_code == 0
-    assert run("delete", ids[0], "--purge", "--store", url).stdout == f"Deleted {ids[0]} for good.\n"
+    assert run("delete", ids[0], "--purge", "--store", url).stdout == f"Deleted {ids[0]} permanently.\n"
     lost = run("restore", ids[0], "--store", url)
     assert (lost.exit_code, lost.stdout) == (2, "")
     assert lost.stderr.startswith("conversation_deleted: ")
@@ -333,7 +333,7 @@ def test_pin_and_archive_can_be_set_and_removed(url: str, command: str, word: st
     assert (told["id"], told[word], told["turn_count"]) == (ids[0], False, 1)
     assert marked() == [ids[1]]
     done = run(command, "nobody", "k2", "--off", "--store", url)
-    assert (done.exit_code, done.stdout) == (2, f"{ids[2]} is not {word} any more.\n")
+    assert (done.exit_code, done.stdout) == (2, f"{ids[2]} is no longer {word}.\n")
     assert done.stderr.startswith("conversation_not_found: nobody: ")
 
 
@@ -354,7 +354,7 @@ def test_rename_with_an_empty_chat_name_is_refused(url: str) -> None:
     say(url, "k", ("Hello", "Hi."))
     done = run("rename", "", "Mine", "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("invalid_input: A chat is named by its id")
+    assert done.stderr.startswith("invalid_input: The chat name is empty.")
 
 
 def test_restore_reports_earlier_failures_before_a_fatal_one(

@@ -49,7 +49,7 @@ def test_check_reports_a_sound_store_in_one_line(lived_in: Path, arguments: list
     assert done.exit_code == 0, done.output
     assert done.output.count("\n") == 1
     assert done.output.startswith("8 conversations, 12 branches, ")
-    assert done.output.endswith("nothing is wrong.\n")
+    assert done.output.endswith("no errors.\n")
 
 
 def test_check_reports_damage_line_by_line_in_printable_text(lived_in: Path) -> None:
@@ -67,7 +67,7 @@ def test_check_reports_damage_line_by_line_in_printable_text(lived_in: Path) -> 
     assert "owner 'ann' conv_" in lines[0]
     assert "\x1b" not in done.output
     assert r"The idempotency_key '\x1b[2J\nx' stands for" in lines[1]
-    assert lines[-1].endswith("2 things wrong.")
+    assert lines[-1].endswith("2 errors.")
 
 
 def test_check_reports_damage_as_json(lived_in: Path) -> None:
@@ -84,7 +84,7 @@ def test_check_counts_turns_without_a_checksum_as_sound(lived_in: Path) -> None:
     change(lived_in, "UPDATE turn SET checksum = NULL WHERE rowid IN (SELECT rowid FROM turn LIMIT 3)")
     done = run(app, ["check", f"sqlite:///{lived_in}"])
     assert done.exit_code == 0
-    assert done.output.endswith("nothing is wrong; 3 turns from older versions have no checksum.\n")
+    assert done.output.endswith("no errors; 3 turns from older versions have no checksum.\n")
     told = json.loads(run(app, ["check", f"sqlite:///{lived_in}", "--json"]).output)
     assert (told["ok"], told["turns_without_checksum"]) == (True, 3)
 
@@ -93,7 +93,7 @@ def test_check_stops_at_the_limit_of_findings(lived_in: Path) -> None:
     change(lived_in, "UPDATE branch SET length = length + 1")
     done = run(app, ["check", f"sqlite:///{lived_in}", "--limit", "2"])
     assert done.exit_code == 1
-    assert done.output.endswith(": 2 things wrong, and not all was looked at.\n")
+    assert done.output.endswith(": 2 errors, check incomplete.\n")
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_check_without_a_store_uses_that_of_the_server(
 def test_check_with_two_stores_is_refused() -> None:
     done = run(app, ["check", "sqlite:///a.db", "--store", "sqlite:///b.db"])
     assert done.exit_code == 2
-    assert "name the store once" in done.stderr
+    assert "give the store once" in done.stderr
 
 
 def test_check_of_a_store_in_use_passes() -> None:
     note = Finding(rule=Rule.NOT_AT_REST, message="It runs.")
     report = Report(findings=[note], conversations=1, branches=1, turns=2, attempts=1, is_whole=True)
-    assert summary_of(report).endswith(": nothing is wrong; the store is not at rest.")
+    assert summary_of(report).endswith(": no errors; the store is not at rest.")
     assert line_of(note) == "not_at_rest: It runs."
 
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turnledger import Ledger
-from turnledger.cli.commands.doctor import as_lines, summary_of
+from turnledger.cli.commands.doctor import summary_of, to_text
 from turnledger.cli.main import app
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
@@ -28,7 +28,7 @@ def enough_open_files(own_folders: None, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_doctor_on_a_fresh_machine_finds_no_problem() -> None:
     done = run(app, ["doctor", "--port", "0"])
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.endswith("All is well.\n")
+    assert done.stdout.endswith("No problems found.\n")
     assert all(line.startswith("OK  ") for line in done.stdout.splitlines()[:-1])
 
 
@@ -61,7 +61,7 @@ def test_doctor_prints_json_without_the_api_key(monkeypatch: pytest.MonkeyPatch)
 
 def test_doctor_lines_are_aligned_and_sanitized() -> None:
     found = [ok("a", "fine"), warn("longer", "odd \x1b[31m", "Look.")]
-    assert as_lines(found).splitlines() == [
+    assert to_text(found).splitlines() == [
         "OK    a       fine",
         "WARN  longer  odd \\x1b[31m",
         "              Look.",

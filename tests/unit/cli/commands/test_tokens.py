@@ -17,7 +17,7 @@ from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.api import access
 from turnledger.api.views import show_token
-from turnledger.cli.backend.store import StorePlace
+from turnledger.cli.backend.store import StoreBackend
 from turnledger.cli.commands.tokens import record_of
 from turnledger.cli.main import app
 from turnledger.errors import StoreFull
@@ -55,9 +55,9 @@ def test_create_prints_only_the_token_on_stdout(url: str) -> None:
     assert token.scopes == {TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN}
     first, second = done.stderr.splitlines()
     assert first.startswith(
-        f"Made {token.id} for 'local': chats:read, chats:write, turns:run; never expires."
+        f"Created {token.id} for 'local': chats:read, chats:write, turns:run; never expires."
     )
-    assert "from now on every request needs one" in second
+    assert "from now on, every request needs one" in second
     assert text not in done.stderr
     assert run("create", "--store", url).stderr.count("\n") == 1
 
@@ -109,7 +109,7 @@ def test_create_accepts_every_option(url: str) -> None:
         (["--models", " , "], "invalid_input: --models is empty."),
         (["--models", ""], "invalid_input: --models is empty."),
         (["--chat-scope", ""], "invalid_input: --chat-scope is empty."),
-        (["--store", "memory:"], "not_a_store: A store in memory is gone with its process."),
+        (["--store", "memory:"], "not_a_store: A store in memory ends with its process."),
         (["--store", "postgresql://u:secret@h/d"], "not_a_store: This URL does not name a store."),
         (["--config", "none.toml"], "invalid_settings: none.toml cannot be read"),
     ],
@@ -197,7 +197,7 @@ def test_revoke_includes_the_tokens_made_by_a_token(url: str) -> None:
     child, text = asked(url, lambda ledger: Host(ledger).tokens.create(scopes=["admin"], parent=parent["id"]))
     done = run("revoke", parent["id"], "--store", url)
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == f"Revoked {parent['id']}, and 1 made by it.\n"
+    assert done.stdout == f"Revoked {parent['id']}, and 1 created with it.\n"
     for shown, is_valid in ((parent["token"], False), (text, False), (other["token"], True)):
         token = found(url, shown).token
         assert token is not None
@@ -227,14 +227,14 @@ def test_revoke_continues_after_an_unknown_id(url: str) -> None:
 def test_revoke_prints_revoked_tokens_before_a_fatal_error(
     url: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
-    told, revoke = made(url), StorePlace.revoke_token
+    told, revoke = made(url), StoreBackend.revoke_token
 
-    async def revokes(place: StorePlace, token: str) -> Sequence[access.Token]:
+    async def revokes(place: StoreBackend, token: str) -> Sequence[access.Token]:
         if token == UNKNOWN:
             raise StoreFull("No room.")
         return await revoke(place, token)
 
-    monkeypatch.setattr(StorePlace, "revoke_token", revokes)
+    monkeypatch.setattr(StoreBackend, "revoke_token", revokes)
     flags = ("--json",) if as_json else ()
     done = run("revoke", told["id"], UNKNOWN, "--store", url, *flags)
     assert (done.exit_code, done.stderr) == (2, "store_full: No room.\n")
@@ -244,7 +244,7 @@ def test_revoke_prints_revoked_tokens_before_a_fatal_error(
 
 
 def test_create_as_json_announces_the_first_token(url: str) -> None:
-    assert run("create", "--json", "--store", url).stderr.startswith("It is the first token: ")
+    assert run("create", "--json", "--store", url).stderr.startswith("This is the first token: ")
     assert run("create", "--json", "--store", url).stderr == ""
 
 
@@ -281,4 +281,4 @@ def test_create_reads_the_store_from_settings_that_could_not_start_a_server(tmp_
     config.write_text("[server]\n\nstore = 7\n")
     done = run("create", "--config", str(config))
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"invalid_settings: {config}, line 3: `store` is a URL in quotes.")
+    assert done.stderr.startswith(f"invalid_settings: {config}, line 3: `store` must be a URL in quotes.")

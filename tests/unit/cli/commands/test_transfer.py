@@ -66,8 +66,8 @@ def test_import_reports_refused_lines_and_exits_with_2(urls: tuple[str, str]) ->
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["export"], "Name chats"),
-        (["export", "a", "--all"], "Name chats"),
+        (["export"], "Give the chats"),
+        (["export", "a", "--all"], "Give the chats"),
         (["export", "--all", "--format", "markdown"], "markdown"),
         (["export", "missing"], "conversation_not_found"),
         (["import", "/nowhere/at/all"], "cannot be read"),
@@ -113,5 +113,5 @@ def test_closed_standard_streams_raise_no_internal_error(
     monkeypatch.setattr("sys.stdout", None)
     export(["a"], format=Format.JSONL, store=urls[0])
     monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(InvalidInput, match="Name a file"):
+    with pytest.raises(InvalidInput, match="Give a file"):
         import_chats("-", store=urls[0])

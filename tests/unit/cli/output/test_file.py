@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable
-from turnledger.cli.output.file import writing_to
-from turnledger.cli.output.streams import aligned, json_of, printable_json
+from turnledger.cli.output.file import atomic_writer
+from turnledger.cli.output.streams import align_rows, json_of, printable_json
 from turnledger.errors import InvalidInput
 from turnledger.model.item import Item
 
@@ -51,12 +51,12 @@ def test_printable_json_leaves_printable_text_unchanged() -> None:
 
 
 def test_aligned_rows_are_complete_and_in_columns() -> None:
-    assert aligned([("A", "BB"), ("long", "\x1b"), ("", "x")]) == ["A     BB", "long  \\x1b", "      x"]
-    assert aligned([("A", "B"), ("漢字", "x"), ("é", "y")]) == ["A     B", "漢字  x", "é     y"]
+    assert align_rows([("A", "BB"), ("long", "\x1b"), ("", "x")]) == ["A     BB", "long  \\x1b", "      x"]
+    assert align_rows([("A", "B"), ("漢字", "x"), ("é", "y")]) == ["A     B", "漢字  x", "é     y"]
 
 
 def write(output: Path, *pieces: bytes) -> None:
-    with writing_to(output) as writing:
+    with atomic_writer(output) as writing:
         for piece in pieces:
             writing(piece)
 
@@ -65,7 +65,7 @@ def test_output_file_is_replaced_when_complete_and_keeps_its_mode(tmp_path: Path
     file = tmp_path / "chats"
     file.write_bytes(b"before")
     file.chmod(0o600)
-    with writing_to(file) as writing:
+    with atomic_writer(file) as writing:
         writing(b"one")
         assert file.read_bytes() == b"before"
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"one", 0o600)
@@ -75,7 +75,7 @@ def test_output_file_is_replaced_when_complete_and_keeps_its_mode(tmp_path: Path
 def test_output_file_interrupted_while_written_is_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "chats"
     file.write_bytes(b"before")
-    with pytest.raises(KeyboardInterrupt), writing_to(file) as writing:
+    with pytest.raises(KeyboardInterrupt), atomic_writer(file) as writing:
         writing(b"one")
         raise KeyboardInterrupt
     assert (file.read_bytes(), list(tmp_path.iterdir())) == (b"before", [file])
@@ -83,7 +83,7 @@ def test_output_file_interrupted_while_written_is_unchanged(tmp_path: Path) -> N
 
 def test_output_file_written_twice_at_once_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "chats"
-    with writing_to(file) as first, writing_to(file) as second:
+    with atomic_writer(file) as first, atomic_writer(file) as second:
         first(b"first")
         second(b"second")
     assert file.read_bytes() == b"first"
@@ -116,7 +116,7 @@ def test_output_to_a_full_device_is_reported_and_keeps_the_device(tmp_path: Path
 
 
 def test_output_file_reports_only_its_own_errors(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionResetError), writing_to(tmp_path / "chats"):
+    with pytest.raises(ConnectionResetError), atomic_writer(tmp_path / "chats"):
         raise ConnectionResetError("the store, or the server")
     with pytest.raises(InvalidInput, match="Is a directory"):
         write(tmp_path, b"one")

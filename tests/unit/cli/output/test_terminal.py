@@ -17,11 +17,16 @@ from tests.unit.cli.commands.test_chats import asked, say
 from tests.unit.cli.pseudo_terminal import ScreenResult, WindowedCommand, run_commands
 from tests.unit.model.shapes import repeatable
 from turnledger import Ledger
-from turnledger.cli.output.progress import PATIENCE, Progress
+from turnledger.cli.output.progress import DELAY, Progress
 from turnledger.cli.output.table import GAP, Column, widths_of
 from turnledger.hosting import Host
 
-COLUMNS = (Column("WHEN"), Column("ID"), Column("TITLE", least=10), Column("TEXT", least=10, wraps=True))
+COLUMNS = (
+    Column("WHEN"),
+    Column("ID"),
+    Column("TITLE", min_width=10),
+    Column("TEXT", min_width=10, wraps=True),
+)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,7 @@ def test_column_widths_of_short_texts_are_minimal() -> None:
 
 
 def test_column_width_counts_a_wide_character_as_two() -> None:
-    assert widths_of((Column("T", least=1),), [["漢字"]], 3) == [3]
+    assert widths_of((Column("T", min_width=1),), [["漢字"]], 3) == [3]
 
 
 @repeatable
@@ -60,7 +65,7 @@ def test_table_never_exceeds_its_window(rows: list[tuple[str, ...]], window: int
         assert sum(widths) + GAP * (len(widths) - 1) <= window
         for column, width, cells in zip(COLUMNS, widths, zip(*rows, strict=True), strict=True):
             natural = max(map(len, (column.title, *cells)))
-            assert width == natural if column.least is None else width >= min(natural, column.least)
+            assert width == natural if column.min_width is None else width >= min(natural, column.min_width)
 
 
 class Terminal(io.StringIO):
@@ -88,7 +93,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, stream: str = "stderr") -> Termin
 def test_progress_of_short_work_prints_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
     with Progress("Working", 2, clock=clock) as progress:
-        clock.now = PATIENCE / 2
+        clock.now = DELAY / 2
         progress.advance(2)
     assert terminal.getvalue() == ""
 
@@ -98,10 +103,10 @@ def test_progress_of_long_work_shows_a_bar_and_removes_it(
 ) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
     with Progress("Working", 4, clock=clock) as progress:
-        clock.now = PATIENCE
+        clock.now = DELAY
         progress.advance(1)
         progress.advance(2)
-        progress.tell("done")
+        progress.print_line("done")
     seen = terminal.getvalue()
     assert "Working" in seen
     assert "3/4" in seen
@@ -114,10 +119,10 @@ def test_progress_prints_lines_above_its_bar(
 ) -> None:
     clock, terminal, output = Clock(), looked_at(monkeypatch), looked_at(monkeypatch, "stdout")
     with Progress("Working", 4, clock=clock) as progress:
-        progress.tell("before")
-        clock.now = PATIENCE
+        progress.print_line("before")
+        clock.now = DELAY
         progress.advance(1)
-        progress.tell("a line [red]that is long enough to go on below the end")
+        progress.print_line("a line [red]that is long enough to go on below the end")
     assert output.getvalue() == "before\n"
     assert "a line [red]that is long enough to go on below the end\n" in terminal.getvalue()
 
@@ -128,7 +133,7 @@ def test_progress_without_a_terminal_prints_no_bar(monkeypatch: pytest.MonkeyPat
     with Progress("Working", 2, clock=clock) as progress:
         clock.now = 60
         progress.advance(1)
-        assert progress.pace is None
+        assert progress.poll_interval is None
     assert output.getvalue() == ""
 
 
@@ -143,7 +148,7 @@ def test_progress_that_is_hidden_prints_no_bar(monkeypatch: pytest.MonkeyPatch) 
 def test_progress_without_a_total_shows_the_amount_done(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
     with Progress("Working", in_bytes=True, clock=clock) as progress:
-        clock.now = PATIENCE
+        clock.now = DELAY
         progress.advance(2_000)
     assert "2.0 kB" in terminal.getvalue()
     assert "?" not in terminal.getvalue().replace("\x1b[?", "")
@@ -154,7 +159,7 @@ def test_progress_bar_leaves_room_for_ctrl_c(monkeypatch: pytest.MonkeyPatch, co
     clock, terminal = Clock(), looked_at(monkeypatch)
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress("Importing", 67_100_000, in_bytes=True, clock=clock) as progress:
-        clock.now = PATIENCE
+        clock.now = DELAY
         progress.advance(24_100_000)
     bar, _ = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).split("\n")
     assert "24.1/67.1 MB" in bar
@@ -333,7 +338,7 @@ def test_long_command_shows_a_bar_and_removes_it(tmp_path: Path) -> None:
         "Checking": ["check", "--store", url],
     }
     ran = run_commands([WindowedCommand(each, 80, {}) for each in works.values()], patience=0)
-    for doing, screen in zip(works, ran, strict=True):
+    for label, screen in zip(works, ran, strict=True):
         assert screen.code == 0, screen.lines
-        assert f"{doing} " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.sent.decode())
-        assert not [line for line in screen.lines if line.startswith(doing)], screen.lines
+        assert f"{label} " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.sent.decode())
+        assert not [line for line in screen.lines if line.startswith(label)], screen.lines
