@@ -78,7 +78,7 @@ class Storm:
                 assert process.stdout.read(1) == "."
             process.send_signal(signal.SIGKILL)
         with client_of(self._url, self._folder, program) as client:
-            self._recorded |= {each.asked["input"] for each in client.outbox.pending()}
+            self._recorded |= {each.fields["input"] for each in client.outbox.pending()}
 
     def run(self, kills: int) -> None:
         """Kill each of them so often, at once."""

@@ -91,7 +91,7 @@ def test_message_of_a_program_killed_at_its_first_byte_is_recorded_and_sent_once
                 with Client(url, model="demo", outbox=outbox) as client:
                     [unsent] = client.outbox.pending()
                     assert client.outbox.send_all() == []  # the program lives, and is at it
-    assert unsent.asked["input"] == "/count 10"
+    assert unsent.fields["input"] == "/count 10"
     with (
         httpx2.Client(transport=Elsewhere(server)) as http,
         Client(url, model="demo", outbox=outbox, http=http) as client,

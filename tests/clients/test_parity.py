@@ -70,7 +70,7 @@ def test_python_and_typescript_classes_have_the_same_members(name: str) -> None:
 
 
 def test_python_and_typescript_turn_options_are_the_same() -> None:
-    said = set(get_type_hints(turn_request.AskOptions))
+    said = set(get_type_hints(turn_request.TurnOptions))
     # Python's calls wait for the head of their answers: they have an order by themselves.
     assert members_in_typescript("interface", "TurnOptions") == said | {"before_retry"}
 

@@ -18,7 +18,7 @@ from tests.clients.player import Play, ScenarioFailed
 from tests.clients.scenario import Scenario, Step, all_scenarios
 from turnledger.client.core import exchange, turn_stream
 from turnledger.client.core.client import ClientCore
-from turnledger.client.core.steps import Broken, Request
+from turnledger.client.core.steps import ConnectionFailure, Request
 from turnledger.client.core.turn_stream import TurnFollower
 
 ANSWER = {"text": "Hello", "turn": {"number": 1}}
@@ -197,7 +197,7 @@ def reads_from_the_beginning(patch: pytest.MonkeyPatch) -> None:
     whole = TurnFollower._next_request
 
     def next_request(self: TurnFollower) -> Request:
-        self._last = 0
+        self._last_number = 0
         return whole(self)
 
     patch.setattr(TurnFollower, "_next_request", next_request)
@@ -207,24 +207,24 @@ def skips_an_event(patch: pytest.MonkeyPatch) -> None:
     whole = TurnFollower._next_request
 
     def next_request(self: TurnFollower) -> Request:
-        self._last += bool(self._last)
+        self._last_number += bool(self._last_number)
         return whole(self)
 
     patch.setattr(TurnFollower, "_next_request", next_request)
 
 
 def takes_an_end_for_the_end(patch: pytest.MonkeyPatch) -> None:
-    whole = TurnFollower._listen
+    whole = TurnFollower._read_events
 
     def listen(self: TurnFollower, opened: object) -> object:
         trouble = yield from whole(self, opened)  # type: ignore[arg-type]
-        return None if isinstance(trouble, Broken) else trouble
+        return None if isinstance(trouble, ConnectionFailure) else trouble
 
-    patch.setattr(TurnFollower, "_listen", listen)
+    patch.setattr(TurnFollower, "_read_events", listen)
 
 
 def asks_a_model_again_that_failed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(turn_stream, "OF_THE_PROCESS", turn_stream.OF_THE_PROCESS | {"model_unavailable"})
+    patch.setattr(turn_stream, "PROCESS_CODES", turn_stream.PROCESS_CODES | {"model_unavailable"})
 
 
 def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:

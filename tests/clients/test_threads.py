@@ -143,9 +143,9 @@ def test_client_close_ends_all_waiting_threads_and_their_messages_stay_in_the_ou
         assert client.chats.open(conversation_key=room).stop() is not None
     with Client(url, model="demo", outbox=outbox) as next_one:
         told = next_one.outbox.send_all()
-        assert sorted(unsent.asked["conversation_key"] for unsent, _ in told) == rooms
+        assert sorted(unsent.fields["conversation_key"] for unsent, _ in told) == rooms
         for unsent, answer in told:
             assert isinstance(answer, Answer)
-            page = client.chats.open(conversation_key=unsent.asked["conversation_key"]).read()
+            page = client.chats.open(conversation_key=unsent.fields["conversation_key"]).read()
             assert [turn.id for turn in page.turns] == [answer.turn.id]
             assert answer.turn.kind is TurnKind.INTERRUPTED

@@ -15,7 +15,7 @@ import pytest
 from tests.clients.typescript_package import PACKAGE, built
 from tests.unit.server.processes import ServerProcess, started
 from turnledger import errors
-from turnledger.client.errors import OF_THE_PROCESS
+from turnledger.client.errors import PROCESS_CODES
 
 MOST_BYTES = 8192
 TALK = """
@@ -182,9 +182,9 @@ def test_error_code_is_the_snake_case_name_of_its_class() -> None:
 
 def test_python_and_typescript_retry_after_the_same_failures() -> None:
     source = (PACKAGE / "src" / "turn-follower.ts").read_text()
-    listed = re.search(r"OF_THE_PROCESS = \[(.*?)\]", source, re.DOTALL)
+    listed = re.search(r"PROCESS_CODES = \[(.*?)\]", source, re.DOTALL)
     assert listed is not None
-    assert set(re.findall(r'"(\w+)"', listed[1])) == OF_THE_PROCESS
+    assert set(re.findall(r'"(\w+)"', listed[1])) == PROCESS_CODES
 
 
 def test_typescript_package_has_only_build_dependencies(package: Path) -> None:

@@ -176,7 +176,7 @@ def test_attributes_assigned_in_init_are_listed_as_public() -> None:
 
 
 def test_aliases_returns_type_aliases_with_their_docs() -> None:
-    stands_for, says = aliases("turnledger.client")["Said"]
+    stands_for, says = aliases("turnledger.client")["Input"]
     assert stands_for.startswith("str | ")
     assert says.startswith("A text, or items")
 

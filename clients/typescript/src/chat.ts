@@ -10,7 +10,7 @@ import type {
   Branch,
   ChatInfo,
   ChatPage,
-  Ended,
+  StopOutcome,
   Input,
   OnBusy,
   OnDisconnect,
@@ -21,7 +21,7 @@ import type {
 } from "./shapes.js";
 import { lineCutter } from "./server-sent-events.js";
 import { newFollowedTurn, stopAt, TurnEvents, TurnStream, type StopOptions } from "./turn-stream.js";
-import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
+import { withoutUndefined, type ApiRequest, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** Options of a turn. */
 export interface TurnOptions extends CallOptions {
@@ -71,16 +71,16 @@ export class Chat {
   declare readonly conversationKey: string | null;
   declare readonly scope: string | null;
   readonly #wire: Wire;
-  readonly #goesByKey: boolean;
+  readonly #usesKey: boolean;
   /** Turns requested here that have not ended, as far as known. */
-  readonly #asked = new Set<TurnStream>();
+  readonly #running = new Set<TurnStream>();
   #id: string | null;
 
   /** Throws InvalidId, or InvalidInput if it names nothing. */
   constructor(wire: Wire, name: Partial<Pick<ChatInfo, "id" | "conversationKey" | "scope">>) {
     const { id, conversationKey = null, scope = null } = name;
-    this.#goesByKey = id === undefined;
-    if (this.#goesByKey && !conversationKey) {
+    this.#usesKey = id === undefined;
+    if (this.#usesKey && !conversationKey) {
       throw errorOf("invalid_input", "Name the chat by id or conversationKey.");
     }
     this.#wire = wire;
@@ -99,7 +99,7 @@ export class Chat {
   send(input: Input, options?: AnswerOptions): Promise<Answer>;
   send(input: Input, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
   send(input: Input, options: TurnOptions & { stream?: boolean } = {}): TurnStream | Promise<Answer> {
-    return this.#ask({ ...(this.#goesByKey ? this.#byKey() : this.#place()), input }, options);
+    return this.#request({ ...(this.#usesKey ? this.#keyTarget() : this.#target()), input }, options);
   }
 
   /** Request a turn in place of another, on a new branch. */
@@ -107,7 +107,7 @@ export class Chat {
   edit(turn: Identified, input: Input, options?: AnswerOptions): Promise<Answer>;
   edit(turn: Identified, input: Input, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
   edit(turn: Identified, input: Input, options: TurnOptions & { stream?: boolean } = {}): TurnStream | Promise<Answer> {
-    return this.#ask({ ...this.#place(), input, replaces: idOf("turn", turn) }, options);
+    return this.#request({ ...this.#target(), input, replaces: idOf("turn", turn) }, options);
   }
 
   /** Request another answer to the input of a turn, or of the last one. */
@@ -115,22 +115,22 @@ export class Chat {
   regenerate(turn?: Identified | null, options?: AnswerOptions): Promise<Answer>;
   regenerate(turn?: Identified | null, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
   regenerate(turn?: Identified | null, options: TurnOptions & { stream?: boolean } = {}): TurnStream | Promise<Answer> {
-    return this.#ask({ ...this.#place(), regenerates: turn ? idOf("turn", turn) : true }, options);
+    return this.#request({ ...this.#target(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
   /** Stop a turn, or the running one of this chat; if none runs, those requested here, as soon as they begin. Resolves
    * when it is final; null if there was nothing to stop. */
-  async stop(options: StopOptions & { turn?: Identified } = {}): Promise<Ended | null> {
+  async stop(options: StopOptions & { turn?: Identified } = {}): Promise<StopOutcome | null> {
     const { turn, signal } = options;
     if (turn) return stopAt(this.#wire, `turns/${idOf("turn", turn)}`, options);
-    const waiting = [...this.#asked]; // some may begin before the server answers
-    let ended: Ended | null = null;
+    const waiting = [...this.#running]; // some may begin before the server answers
+    let ended: StopOutcome | null = null;
     for (const stream of waiting) {
-      if (stream.turnId && this.#asked.delete(stream) && (ended = await stream.stop(options))) return ended;
+      if (stream.turnId && this.#running.delete(stream) && (ended = await stream.stop(options))) return ended;
     }
     try {
       // A repeated request would also stop the next turn in line.
-      ended = await stopAt(this.#wire, `chats/${await this.#known(signal)}`, options, true);
+      ended = await stopAt(this.#wire, `chats/${await this.#resolveId(signal)}`, options, true);
     } catch (problem) {
       if (this.#id || !(problem instanceof ConversationNotFound)) throw problem; // its first turn has not begun
     }
@@ -143,42 +143,43 @@ export class Chat {
     return new TurnEvents(this.#wire, newFollowedTurn({ turn: idOf("turn", turn), last: after }), signal);
   }
 
-  #ask(said: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
+  #request(fields: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
     const { stream, signal, idempotencyKey = freshKey() } = options;
     const { model, instructions, primer, settings } = options;
-    const headers: Record<string, string | undefined> = onceUnder(idempotencyKey);
+    const headers: Record<string, string | undefined> = idempotencyHeader(idempotencyKey);
     for (const policy of ["Busy", "Stop", "Failure", "Disconnect"] as const) {
       headers[`x-turn-on-${policy}`] = options[`on${policy}`];
     }
     if (options.mustExist) headers["x-conversation-expect"] = "continued";
-    const body = async (): Promise<Asked> => ({
+    const body = async (): Promise<ApiRequest> => ({
       path: "/api/turns",
       headers,
       // Encoded once: every retry sends the same bytes.
       body: JSON.stringify({
         model: model ?? (await this.#wire.model()),
-        ...said,
+        ...fields,
         instructions,
         primer,
         settings,
         stream: true,
       }),
     });
-    const found = (begun: TurnStream, isOver?: boolean): void => {
+    const onUpdate = (begun: TurnStream, isOver?: boolean): void => {
       this.#id = begun.chatId ?? this.#id;
-      if (isOver) this.#asked.delete(begun);
+      if (isOver) this.#running.delete(begun);
     };
     const isFresh = !options.idempotencyKey;
-    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, isFresh, options.beforeRetry);
-    this.#asked.add(made);
-    return stream ? made : made.answer();
+    const { beforeRetry } = options;
+    const turnStream = new TurnStream(this.#wire, idempotencyKey, body(), signal, onUpdate, isFresh, beforeRetry);
+    this.#running.add(turnStream);
+    return stream ? turnStream : turnStream.answer();
   }
 
-  #place(): object {
-    return this.#id ? { chat: this.#id } : this.#byKey();
+  #target(): object {
+    return this.#id ? { chat: this.#id } : this.#keyTarget();
   }
 
-  #byKey(): object {
+  #keyTarget(): object {
     return { conversation_key: this.conversationKey, scope: this.scope ?? undefined };
   }
 
@@ -191,7 +192,7 @@ export class Chat {
   async read(options: CallOptions & { before?: number; limit?: number; branch?: Identified } = {}): Promise<ChatPage> {
     const { before: end, limit = 50, branch, signal } = options;
     const query = queryOf({ before: end, limit, branch: branch && idOf("branch", branch) });
-    const { turns, before, attempts, ...chat } = await this.#json<Told & ChatInfo>(signal, query);
+    const { turns, before, attempts, ...chat } = await this.#json<RawChatPage & ChatInfo>(signal, query);
     return { chat, turns: camels(turns), before, attempts: camels(attempts) };
   }
 
@@ -200,12 +201,12 @@ export class Chat {
   turns(options: CallOptions & { branch?: Identified; limit?: number } = {}): Pages<Turn> {
     return new Pages(async (cursor, limit = 50) => {
       let [before, branch] = cursor?.split(" ") ?? [];
-      const asked = { ...options, limit, ...(before && { before: Number(before) }) };
-      const page = await this.read({ ...asked, ...(branch && { branch }) }).catch((problem) => {
+      const query = { ...options, limit, ...(before && { before: Number(before) }) };
+      const page = await this.read({ ...query, ...(branch && { branch }) }).catch((problem) => {
         if (!branch || !(problem instanceof BranchNotFound)) throw problem;
         // The branch is gone; or this caller came by a share link and cannot name branches.
         branch = "";
-        return this.read(asked);
+        return this.read(query);
       });
       if (!cursor && !options.branch) branch = page.chat.branch;
       return { data: [...page.turns].reverse(), next: page.before ? `${page.before} ${branch ?? ""}` : null };
@@ -215,15 +216,15 @@ export class Chat {
   /** List the branches, the newest first. */
   branches({ signal }: CallOptions = {}): Pages<Branch> {
     return new Pages(async (before, limit) => {
-      const told = await this.#json<Listed>(signal, "/branches" + queryOf({ before, limit }));
-      return { ...told, data: camels(told.data) };
+      const reply = await this.#json<Listed>(signal, "/branches" + queryOf({ before, limit }));
+      return { ...reply, data: camels(reply.data) };
     });
   }
 
   /** Read the turns in the place of this one, itself included, the oldest first. */
   async siblings(turn: Identified, { signal }: CallOptions = {}): Promise<Sibling[]> {
-    const told = await this.#json<Listed>(signal, `/turns/${idOf("turn", turn)}/siblings`);
-    return camels<Sibling>(told.data).map((each) => ({ ...each, turn: camel(each.turn) }));
+    const reply = await this.#json<Listed>(signal, `/turns/${idOf("turn", turn)}/siblings`);
+    return camels<Sibling>(reply.data).map((each) => ({ ...each, turn: camel(each.turn) }));
   }
 
   /** Export the chat as lines of a file: for `client.importChats`, or Markdown for people. Throws ServerUnavailable if
@@ -232,7 +233,7 @@ export class Chat {
     options: CallOptions & { format?: "jsonl" | "markdown" } = {},
   ): AsyncGenerator<string, void, undefined> {
     const { format, signal } = options;
-    yield* linesOf(this.#wire, `/api/chats/${await this.#known(signal)}/export${queryOf({ format })}`, signal);
+    yield* linesOf(this.#wire, `/api/chats/${await this.#resolveId(signal)}/export${queryOf({ format })}`, signal);
   }
 
   /** Change details in one transaction; with a revision, only if that is still current. Otherwise throws
@@ -272,8 +273,8 @@ export class Chat {
     return this.#move("/undo", { turn: turn && idOf("turn", turn), forget }, options);
   }
 
-  #move(verb: string, said: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
-    return this.#json(signal, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy });
+  #move(verb: string, fields: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
+    return this.#json(signal, verb, fields, { ...idempotencyHeader(idempotencyKey), "x-turn-on-busy": onBusy });
   }
 
   /** Delete it; it can be restored for a while, unless purged. */
@@ -289,18 +290,18 @@ export class Chat {
   async #json<Shape>(
     signal: AbortSignal | undefined,
     rest: string,
-    said?: object,
-    headers?: Asked["headers"],
-    method?: Asked["method"],
+    fields?: object,
+    headers?: ApiRequest["headers"],
+    method?: ApiRequest["method"],
   ): Promise<Shape> {
-    const path = `/api/chats/${await this.#known(signal)}${rest}`;
-    return this.#wire.json({ method, path, headers, said }, signal);
+    const path = `/api/chats/${await this.#resolveId(signal)}${rest}`;
+    return this.#wire.json({ method, path, headers, fields }, signal);
   }
 
   /** Return the id, looked up if only the conversationKey is known. */
-  async #known(signal: AbortSignal | undefined): Promise<string> {
+  async #resolveId(signal: AbortSignal | undefined): Promise<string> {
     if (this.#id) return this.#id;
-    const path = "/api/chats" + queryOf(this.#byKey());
+    const path = "/api/chats" + queryOf(this.#keyTarget());
     const [found] = (await this.#wire.json<{ data: { id: string }[] }>({ path }, signal)).data;
     if (!found) throw errorOf("conversation_not_found", "No chat has that conversationKey.");
     return (this.#id = found.id);
@@ -318,7 +319,7 @@ interface Listed {
   readonly next: string | null;
 }
 
-interface Told {
+interface RawChatPage {
   readonly turns: readonly object[];
   readonly before: number | null;
   readonly attempts: readonly object[];
@@ -326,11 +327,11 @@ interface Told {
 
 /** Build the query, without undefined fields. */
 export function queryOf(fields: object): string {
-  return "?" + new URLSearchParams(defined(fields));
+  return "?" + new URLSearchParams(withoutUndefined(fields));
 }
 
 /** Build the header that makes a request happen once, under this key or a fresh one. */
-export function onceUnder(idempotencyKey: string = freshKey()): { "idempotency-key": string } {
+export function idempotencyHeader(idempotencyKey: string = freshKey()): { "idempotency-key": string } {
   return { "idempotency-key": encodeURIComponent(idempotencyKey) };
 }
 

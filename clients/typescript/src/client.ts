@@ -1,7 +1,7 @@
 /** The client of a server. */
 
 import { camel, camels, snake } from "./field-names.js";
-import { Chat, linesOf, onceUnder, queryOf, type ChatName, type TurnOptions } from "./chat.js";
+import { Chat, linesOf, idempotencyHeader, queryOf, type ChatName, type TurnOptions } from "./chat.js";
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";
 import { eventsOf } from "./server-sent-events.js";
@@ -11,16 +11,16 @@ import { Stream } from "./stream.js";
 import { TurnStream } from "./turn-stream.js";
 import { Tokens } from "./tokens.js";
 import {
-  joined,
-  parsed,
-  told,
-  Tries,
-  unanswered,
+  joinPieces,
+  parseJson,
+  errorIn,
+  RetryCount,
+  noAnswerError,
   Wire,
   type CallOptions,
   type ClientOptions,
   type Reply,
-  type Unsent,
+  type UnsentMessage,
 } from "./wire.js";
 
 /** The client of one server. It holds no connection; share one per program. */
@@ -44,10 +44,10 @@ export class Client {
   }
 
   /** Send a recorded turn again, under its idempotencyKey. */
-  resend(unsent: Unsent, options: CallOptions & Pick<TurnOptions, "beforeRetry"> = {}): TurnStream {
+  resend(unsent: UnsentMessage, options: CallOptions & Pick<TurnOptions, "beforeRetry"> = {}): TurnStream {
     const { signal, beforeRetry } = options;
-    const asked = Promise.resolve({ path: "/api/turns", ...unsent });
-    return new TurnStream(this.#wire, unsent.idempotencyKey, asked, signal, undefined, false, beforeRetry);
+    const request = Promise.resolve({ path: "/api/turns", ...unsent });
+    return new TurnStream(this.#wire, unsent.idempotencyKey, request, signal, undefined, false, beforeRetry);
   }
 
   /** Follow changes to the chats, from now on or behind a position. Reconnects by itself, without end; close it, or
@@ -79,8 +79,8 @@ export class Client {
   ): Promise<ImportReport[]> {
     const body = Array.isArray(lines) ? lines.join("\n") : (lines as string | Blob);
     const headers = { "content-type": "application/x-ndjson" };
-    const asked = { path: "/api/import" + queryOf({ scope }), headers, body };
-    return this.#wire.ask(asked, signal, reportsOf);
+    const request = { path: "/api/import" + queryOf({ scope }), headers, body };
+    return this.#wire.ask(request, signal, reportsOf);
   }
 }
 
@@ -116,9 +116,9 @@ export class Chats {
 
   /** Create a chat, once; or find the one with the conversationKey. */
   async create(options: NewChat & CallOptions & { idempotencyKey?: string } = {}): Promise<Chat> {
-    const { signal, idempotencyKey, ...said } = options;
-    const asked = { path: "/api/chats", headers: onceUnder(idempotencyKey), said: snake(said) };
-    return this.#chat(await this.#wire.json(asked, signal));
+    const { signal, idempotencyKey, ...fields } = options;
+    const request = { path: "/api/chats", headers: idempotencyHeader(idempotencyKey), fields: snake(fields) };
+    return this.#chat(await this.#wire.json(request, signal));
   }
 
   /** Name a chat by its id or conversationKey, without a request. Throws InvalidId. */
@@ -128,7 +128,7 @@ export class Chats {
 
   /** List the chats, the last used first; with `q`, those that a search finds. */
   list(options: ListOptions = {}): Pages<ChatInfo> {
-    const { q, scope, tag, archived = false, pinned = null, deleted, limit: most, signal } = options;
+    const { q, scope, tag, archived = false, pinned = null, deleted, limit: total, signal } = options;
     return new Pages(async (cursor, limit) => {
       if (q === undefined) {
         const flags = { archived: archived ?? "any", pinned: pinned ?? "any", deleted: deleted || undefined };
@@ -136,20 +136,20 @@ export class Chats {
       }
       const page = await this.#hits({ q, scope, cursor, limit }, signal);
       const data = page.data.map(({ chat, snippet, marks }) => ({ ...chat, snippet, marks }));
-      const wanted = data.filter(
+      const matches = data.filter(
         (chat) =>
           (!tag || chat.tags.includes(tag)) &&
           (archived ?? chat.archived) === chat.archived &&
           (pinned ?? chat.pinned) === chat.pinned,
       );
-      return { ...page, data: wanted };
-    }, most);
+      return { ...page, data: matches };
+    }, total);
   }
 
   /** Find chats by words: titles first, then the newest message, one hit per chat. */
   search(q: string, options: CallOptions & { scope?: string; limit?: number } = {}): Pages<Hit> {
-    const { scope, limit: most, signal } = options;
-    return new Pages((cursor, limit) => this.#hits({ q, scope, cursor, limit }, signal), most);
+    const { scope, limit: total, signal } = options;
+    return new Pages((cursor, limit) => this.#hits({ q, scope, cursor, limit }, signal), total);
   }
 
   /** Give a conversationKey to a fresh chat, if it still names the replaced one. */
@@ -157,12 +157,12 @@ export class Chats {
     conversationKey: string,
     { replaces, scope, signal }: CallOptions & { replaces: string; scope?: string },
   ): Promise<Chat> {
-    const said = snake({ conversationKey, replaces: idOf("conv", replaces), scope });
-    return this.#chat(await this.#wire.json({ path: "/api/chats/reset", said }, signal));
+    const fields = snake({ conversationKey, replaces: idOf("conv", replaces), scope });
+    return this.#chat(await this.#wire.json({ path: "/api/chats/reset", fields }, signal));
   }
 
-  async #hits(said: object, signal: AbortSignal | undefined): Promise<Page<Hit>> {
-    const page = await this.#page<Hit>("/api/search" + queryOf(said), signal);
+  async #hits(fields: object, signal: AbortSignal | undefined): Promise<Page<Hit>> {
+    const page = await this.#page<Hit>("/api/search" + queryOf(fields), signal);
     return { ...page, data: page.data.map((hit) => ({ ...hit, chat: camel(hit.chat) })) };
   }
 
@@ -171,8 +171,8 @@ export class Chats {
     return { ...page, data: camels(page.data) };
   }
 
-  #chat(told: ChatInfo): Chat {
-    return new Chat(this.#wire, told);
+  #chat(info: ChatInfo): Chat {
+    return new Chat(this.#wire, info);
   }
 }
 
@@ -181,22 +181,22 @@ async function* changes(
   after: string | undefined,
   signal: AbortSignal,
 ): AsyncGenerator<Change, void, undefined> {
-  const tries = new Tries(wire, signal);
+  const retryCount = new RetryCount(wire, signal);
   let position = after;
   for (;;) {
     let reply: Reply | undefined;
     try {
       reply = await wire.open({ path: "/api/events", headers: { "last-event-id": position } }, signal);
       for await (const { id, type, data } of eventsOf(reply.pieces)) {
-        if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") });
-        tries.progress();
-        tries.isEndless = true; // a server that answered once will come back
+        if (type === "error") throw errorIn(data, { requestId: reply.headers.get("x-request-id") });
+        retryCount.progress();
+        retryCount.isEndless = true; // a server that answered once will come back
         position = id || position;
-        if (data) yield { ...camel<Change>(parsed(data)), position: position as string };
+        if (data) yield { ...camel<Change>(parseJson(data)), position: position as string };
       }
-      throw unanswered();
+      throw noAnswerError();
     } catch (problem) {
-      await tries.again(problem);
+      await retryCount.again(problem);
     } finally {
       reply?.close();
     }
@@ -204,8 +204,8 @@ async function* changes(
 }
 
 async function reportsOf(reply: Reply): Promise<ImportReport[]> {
-  const lines = (await joined(reply.pieces)).trim().split("\n");
+  const lines = (await joinPieces(reply.pieces)).trim().split("\n");
   const last = lines.pop() as string;
-  if (!("done" in (parsed(last) as object))) throw told(last, {});
-  return lines.map((line) => camel<ImportReport>(parsed(line)));
+  if (!("done" in (parseJson(last) as object))) throw errorIn(last, {});
+  return lines.map((line) => camel<ImportReport>(parseJson(line)));
 }

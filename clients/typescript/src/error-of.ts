@@ -8,16 +8,16 @@ type ErrorClass = new (code: string, message: string, facts?: ErrorFacts) => Tur
 
 export type ErrorName = keyof typeof errors;
 
-/** Create the error for a code: of its class, or of `otherwise` for an unknown code. */
+/** Create the error for a code: of its class, or of `fallback` for an unknown code. */
 export function errorOf(
   code: string,
   message: string,
   facts?: ErrorFacts,
-  otherwise: ErrorName = "RequestFailed",
+  fallback: ErrorName = "RequestFailed",
 ): TurnledgerError {
   const all: Readonly<Record<string, ErrorClass>> = errors;
-  const called = camelName("_" + code);
+  const className = camelName("_" + code);
   // Bundlers shorten class names, which people read in logs.
-  const name = all[called] ? called : otherwise;
+  const name = all[className] ? className : fallback;
   return Object.assign(new (all[name] as ErrorClass)(code, message, facts), { name });
 }

@@ -8,11 +8,11 @@ export type IdPrefix = "conv" | "turn" | "branch" | "tok" | "share";
 export type Identified = string | { readonly id: string };
 
 /** Return the id. Throws InvalidId if it is not of this kind. */
-export function idOf(prefix: IdPrefix, given: Identified): string {
-  const id = typeof given === "string" ? given : given.id;
+export function idOf(prefix: IdPrefix, value: Identified): string {
+  const id = typeof value === "string" ? value : value.id;
   if (!new RegExp(`^${prefix}_[0-9a-f]{32}$`).test(id)) {
     // Do not repeat the value: it may be a secret mistaken for an id.
-    throw errorOf("invalid_id", `That is no id of the form ${prefix}_….`);
+    throw errorOf("invalid_id", `Not an id of the form ${prefix}_….`);
   }
   return id;
 }

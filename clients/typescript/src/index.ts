@@ -13,4 +13,4 @@ export type { Stream } from "./stream.js";
 export type { NewToken, OwnToken, Tokens } from "./tokens.js";
 export { textOf, TurnStream, wordsOf } from "./turn-stream.js";
 export type { StopOptions, TurnEvents } from "./turn-stream.js";
-export type { CallOptions, ClientOptions, Recorder, Retries, Timeouts, Unsent } from "./wire.js";
+export type { CallOptions, ClientOptions, Recorder, Retries, Timeouts, UnsentMessage } from "./wire.js";

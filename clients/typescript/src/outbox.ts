@@ -4,7 +4,7 @@ import type { Client } from "./client.js";
 import { errorOf } from "./error-of.js";
 import { NotAdmitted, ServerUnavailable, TurnledgerError } from "./errors.js";
 import type { Answer } from "./shapes.js";
-import type { Recorder, Unsent } from "./wire.js";
+import type { Recorder, UnsentMessage } from "./wire.js";
 
 /** Storage such as `localStorage`: values must survive the end of the program. */
 export interface OutboxStorage {
@@ -20,7 +20,7 @@ const SKEW = 60_000;
 
 /** A message, and its outcome. */
 export interface Sent {
-  readonly unsent: Unsent;
+  readonly unsent: UnsentMessage;
   readonly answer?: Answer;
   readonly error?: TurnledgerError;
 }
@@ -49,7 +49,7 @@ export class Outbox implements Recorder {
   }
 
   /** Record a message. An existing one stays as it is. Throws StoreFull: then it is not sent. */
-  record(unsent: Omit<Unsent, "recordedAt">): void {
+  record(unsent: Omit<UnsentMessage, "recordedAt">): void {
     const name = this.#prefix + unsent.idempotencyKey;
     try {
       if (this.#storage.getItem(name) !== null) return;
@@ -68,7 +68,7 @@ export class Outbox implements Recorder {
   }
 
   /** Return all of them, the oldest first, including those that are being sent. */
-  pending(): Unsent[] {
+  pending(): UnsentMessage[] {
     const found = this.#names().flatMap((name) => messageOf(this.#storage.getItem(name)));
     return found.sort((one, other) => one.recordedAt - other.recordedAt);
   }
@@ -79,10 +79,10 @@ export class Outbox implements Recorder {
    * stay. */
   async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {
     const sent: Sent[] = [];
-    const held = new Set<string>();
+    const blocked = new Set<string>();
     for (const unsent of this.pending()) {
-      const place = placeOf(unsent);
-      if (unsent.baseUrl !== client.baseUrl || held.has(place)) continue;
+      const chat = chatOf(unsent);
+      if (unsent.baseUrl !== client.baseUrl || blocked.has(chat)) continue;
       try {
         sent.push({ unsent, answer: await this.#send(client, unsent, options) });
       } catch (error) {
@@ -90,20 +90,20 @@ export class Outbox implements Recorder {
         sent.push({ unsent, error });
         // A refusal (403) may concern one chat or model only.
         if (error instanceof ServerUnavailable || (error instanceof NotAdmitted && error.status !== 403)) break;
-        if (this.#isSafe(unsent) && this.#names().includes(this.#prefix + unsent.idempotencyKey)) held.add(place);
+        if (this.#isSafe(unsent) && this.#names().includes(this.#prefix + unsent.idempotencyKey)) blocked.add(chat);
       }
     }
     return sent;
   }
 
-  async #send(client: Client, unsent: Unsent, options: { signal?: AbortSignal }): Promise<Answer> {
+  async #send(client: Client, unsent: UnsentMessage, options: { signal?: AbortSignal }): Promise<Answer> {
     if (this.#isSafe(unsent)) return client.resend(unsent, options).answer();
     const message =
-      "Older than servers remember: it may have been answered. Look at its chat, then forget it.";
+      "Too old to retry safely: it may have been answered. Check its chat, then forget it.";
     throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
   }
 
-  #isSafe({ recordedAt }: Unsent): boolean {
+  #isSafe({ recordedAt }: UnsentMessage): boolean {
     const age = this.#options.now() - recordedAt;
     return age > -SKEW && age < this.#options.safeFor;
   }
@@ -115,16 +115,16 @@ export class Outbox implements Recorder {
 }
 
 /** Parse a recorded message; none if it is something else. */
-function messageOf(text: string | null): Unsent[] {
+function messageOf(text: string | null): UnsentMessage[] {
   try {
-    const found = JSON.parse(text ?? "null") as Unsent | null;
+    const found = JSON.parse(text ?? "null") as UnsentMessage | null;
     return found?.idempotencyKey ? [found] : [];
   } catch {
     return [];
   }
 }
 
-function placeOf({ body }: Unsent): string {
+function chatOf({ body }: UnsentMessage): string {
   const { chat, conversation_key, scope } = JSON.parse(body) as Record<string, unknown>;
   return String([chat, conversation_key, scope]);
 }

@@ -13,27 +13,30 @@ export interface Page<Entry> {
 
 /** Iterate over the entries with `for await`. Each iteration reads the pages again, as needed. */
 export class Pages<Entry> implements AsyncIterable<Entry> {
-  readonly #look: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>;
+  readonly #readPage: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>;
   readonly #limit: number;
 
   /** `limit`: maximum number of entries of all pages. */
-  constructor(look: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>, limit = Infinity) {
-    this.#look = look;
+  constructor(
+    readPage: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>,
+    limit = Infinity,
+  ) {
+    this.#readPage = readPage;
     this.#limit = limit;
   }
 
   /** Iterate page by page. */
   async *pages(): AsyncGenerator<Page<Entry>, void, undefined> {
-    let left = this.#limit;
+    let remaining = this.#limit;
     let cursor: string | undefined;
     do {
       // Without a limit, servers return at least 20 at a time.
-      const page = await this.#look(cursor, left > 20 ? undefined : left);
-      const data = page.data.slice(0, left);
-      left -= data.length;
+      const page = await this.#readPage(cursor, remaining > 20 ? undefined : remaining);
+      const data = page.data.slice(0, remaining);
+      remaining -= data.length;
       cursor = page.next ?? undefined;
       yield { ...page, data };
-    } while (cursor && left > 0);
+    } while (cursor && remaining > 0);
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Entry, void, undefined> {

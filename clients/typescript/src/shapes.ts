@@ -63,7 +63,7 @@ export interface Hit {
   readonly chat: ChatInfo;
   /** The turn with the match; null: the title. */
   readonly turn: string | null;
-  /** The branch that shows it. */
+  /** A branch that contains it. */
   readonly branch: string;
   /** Plain text from users or models, on one line: escape it before showing it. */
   readonly snippet: string;
@@ -146,7 +146,7 @@ export interface Answer {
 }
 
 /** The end of a stopped turn. */
-export interface Ended {
+export interface StopOutcome {
   readonly turn: string;
   readonly state: AttemptState;
   /** Whether some of it was kept. */
@@ -175,12 +175,12 @@ interface ChangeFacts {
   readonly at: number;
 }
 
-interface AboutChat extends ChangeFacts {
+interface ChatFacts extends ChangeFacts {
   readonly chat: string;
   readonly scope: string | null;
 }
 
-interface ChatTold extends AboutChat {
+interface ChatState extends ChatFacts {
   readonly branch: string;
   readonly title: string | null;
   readonly metadata: Readonly<Record<string, string>>;
@@ -190,22 +190,22 @@ interface ChatTold extends AboutChat {
   readonly revision: number;
 }
 
-interface AboutTurn extends AboutChat {
+interface TurnFacts extends ChatFacts {
   readonly turn: string;
 }
 
 /** Changes to an owner's chats. After `gap`, read everything again: some changes were missed. */
 export type Change =
   | (ChangeFacts & { readonly type: "start" | "gap" })
-  | (ChatTold & { readonly type: "chat.created" | "chat.changed" | "chat.restored" | "chat.switched" })
-  | (AboutChat & { readonly type: "chat.deleted"; readonly reason: string })
-  | (AboutTurn & { readonly type: "turn.queued" | "turn.running" | "turn.stopped" | "turn.withdrawn" })
-  | (AboutTurn & {
+  | (ChatState & { readonly type: "chat.created" | "chat.changed" | "chat.restored" | "chat.switched" })
+  | (ChatFacts & { readonly type: "chat.deleted"; readonly reason: string })
+  | (TurnFacts & { readonly type: "turn.queued" | "turn.running" | "turn.stopped" | "turn.withdrawn" })
+  | (TurnFacts & {
       readonly type: "turn.committed";
       readonly outcome: "completed" | "interrupted" | "settled";
       readonly branch: string;
     })
-  | (AboutTurn & { readonly type: "turn.failed"; readonly code: string });
+  | (TurnFacts & { readonly type: "turn.failed"; readonly code: string });
 
 export interface Model {
   readonly id: string;

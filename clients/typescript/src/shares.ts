@@ -58,6 +58,6 @@ export class Shares {
   /** Exchange the code of a link for a token, once per visitor, however often it is repeated. Take the code from the
    * fragment of the address, and remove it there first. */
   exchange(code: string, { nonce = freshKey(), signal }: CallOptions & { nonce?: string } = {}): Promise<Visit> {
-    return this.#wire.json({ path: "/api/shares/exchange", said: { code, nonce } }, signal);
+    return this.#wire.json({ path: "/api/shares/exchange", fields: { code, nonce } }, signal);
   }
 }

@@ -3,24 +3,24 @@
 import { chain } from "./wire.js";
 
 /** Read it with `for await`. Leaving the loop closes it. Aborting its signal does, too, and throws the reason there. */
-export class Stream<Told> implements AsyncIterableIterator<Told> {
+export class Stream<Entry> implements AsyncIterableIterator<Entry> {
   isClosed = false;
   /** The error that it ended with, if any. */
   protected problem: unknown;
   readonly #controller = new AbortController();
   readonly #unchain: () => void;
-  readonly #source: AsyncGenerator<Told, void, undefined>;
-  #first: Promise<IteratorResult<Told, void>> | undefined;
+  readonly #source: AsyncGenerator<Entry, void, undefined>;
+  #first: Promise<IteratorResult<Entry, void>> | undefined;
 
   /** Starts now, not at the first read. */
-  constructor(make: (signal: AbortSignal) => AsyncGenerator<Told, void, undefined>, signal: AbortSignal | undefined) {
+  constructor(make: (signal: AbortSignal) => AsyncGenerator<Entry, void, undefined>, signal: AbortSignal | undefined) {
     this.#unchain = chain(signal, (reason) => this.#controller.abort(reason));
     this.#source = make(this.#controller.signal);
     this.#first = this.#source.next();
     this.#first.catch(() => {}); // its reader receives the error
   }
 
-  async next(): Promise<IteratorResult<Told, undefined>> {
+  async next(): Promise<IteratorResult<Entry, undefined>> {
     const first = this.#first;
     this.#first = undefined;
     try {
@@ -33,7 +33,7 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
     return this.return();
   }
 
-  async return(): Promise<IteratorResult<Told, undefined>> {
+  async return(): Promise<IteratorResult<Entry, undefined>> {
     this.close();
     return { done: true, value: undefined };
   }

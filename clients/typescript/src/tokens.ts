@@ -56,21 +56,21 @@ export class Tokens {
 }
 
 /** Create something with a secret that is sent only once. */
-export function createOnce<Told>(wire: Wire, path: string, { signal, ...said }: CallOptions): Promise<Told> {
-  return wire.json({ path, said: snake(said), isOnce: true }, signal);
+export function createOnce<Shape>(wire: Wire, path: string, { signal, ...fields }: CallOptions): Promise<Shape> {
+  return wire.json({ path, fields: snake(fields), isOnce: true }, signal);
 }
 
 /** List entries, with the last id of a page as the cursor. */
 export function listById<Entry extends { readonly id: string }>(
   wire: Wire,
   path: string,
-  said: object,
-  most: number | undefined,
+  fields: object,
+  total: number | undefined,
   signal: AbortSignal | undefined,
 ): Pages<Entry> {
   return new Pages(async (before, limit = 100) => {
-    const whole = path + queryOf({ ...said, before, limit });
-    const data = camels<Entry>((await wire.json<{ data: object[] }>({ path: whole }, signal)).data);
+    const pagePath = path + queryOf({ ...fields, before, limit });
+    const data = camels<Entry>((await wire.json<{ data: object[] }>({ path: pagePath }, signal)).data);
     return { data, next: data.length < limit ? null : (data.at(-1)?.id ?? null) };
-  }, most);
+  }, total);
 }

@@ -4,10 +4,20 @@ import { errorOf } from "./error-of.js";
 import { NotAdmitted, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
-import { parsed, stranger, told, Tries, unanswered, unless, type Asked, type Reply, type Wire } from "./wire.js";
+import {
+  errorIn,
+  foreignServerError,
+  noAnswerError,
+  parseJson,
+  RetryCount,
+  unlessAborted,
+  type ApiRequest,
+  type Reply,
+  type Wire,
+} from "./wire.js";
 
 /** Failures of the process that ran a turn, not of the model: the turn is requested again. */
-const OF_THE_PROCESS = [
+const PROCESS_CODES = [
   "process_died",
   "cancelled",
   "gave_up",
@@ -30,7 +40,7 @@ type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 /** A turn in progress, as far as known. */
 export interface FollowedTurn {
   /** The request, the same each time; without it, the turn is only read. */
-  asked?: Promise<Asked>;
+  request?: Promise<ApiRequest>;
   readonly idempotencyKey?: string;
   /** Whether the key was made for this turn, and never used before. */
   readonly isFresh?: boolean | undefined;
@@ -44,47 +54,47 @@ export interface FollowedTurn {
   text: string;
   attempt: number;
   /** Whether an event was yielded. */
-  isHeard?: boolean;
+  hasEvents?: boolean;
   /** Whether the attempt is over: request another one, or, if the turn is only read, read it from its beginning. */
   isVoid?: boolean;
   isFinished?: boolean;
   /** Resolves when reading continues. */
-  held?: Promise<void> | undefined;
+  paused?: Promise<void> | undefined;
   /** Releases the current connection. */
-  letGo?: () => void;
+  release?: () => void;
   /** Called when the turn's id is known, when it changes, and at the end. */
-  known?(): void;
+  onUpdate?(): void;
 }
 
 /** Yield the events of the turn, each once and in order. If a turn that was requested here failed, throws its error
  * after the last event. */
 export async function* followTurn(wire: Wire, followed: FollowedTurn, signal: AbortSignal | undefined): Events {
-  const tries = new Tries(wire, signal);
+  const retryCount = new RetryCount(wire, signal);
   try {
-    const asked = await unless(signal, followed.asked);
+    const request = await unlessAborted(signal, followed.request);
     while (!followed.isFinished) {
-      const isAsking = asked && (!followed.turn || followed.isVoid);
+      const isRequesting = request && (!followed.turn || followed.isVoid);
       let reply: Reply | undefined;
-      let isLetGo = false;
+      let isReleased = false;
       try {
         // A request that no server has received is sent even while held: only then can the turn be read later.
-        if (!isAsking) await unless(signal, followed.held);
-        else if (tries.count && !followed.turn) await unless(signal, followed.beforeRetry?.());
-        reply = await wire.open(isAsking ? asked : readRequest(followed), signal);
-        followed.letGo = () => {
-          isLetGo = true;
+        if (!isRequesting) await unlessAborted(signal, followed.paused);
+        else if (retryCount.count && !followed.turn) await unlessAborted(signal, followed.beforeRetry?.());
+        reply = await wire.open(isRequesting ? request : readRequest(followed), signal);
+        followed.release = () => {
+          isReleased = true;
           reply?.close();
         };
-        if (isAsking && note(followed, reply.headers)) yield restarted(followed);
-        if (followed.held) followed.letGo();
-        const isOver = yield* readEvents(reply, followed, tries, wire.retries.times);
+        if (isRequesting && recordTurn(followed, reply.headers)) yield restarted(followed);
+        if (followed.paused) followed.release();
+        const isOver = yield* readEvents(reply, followed, retryCount, wire.retries.times);
         if (isOver || followed.isFinished) return;
-        throw unanswered();
+        throw noAnswerError();
       } catch (problem) {
-        if (isLetGo && !followed.isFinished) continue;
+        if (isReleased && !followed.isFinished) continue;
         try {
           if (followed.isFinished) throw problem;
-          await tries.again(isAsking ? problem : asLostConnection(problem, followed));
+          await retryCount.again(isRequesting ? problem : asLostConnection(problem, followed));
         } catch (last) {
           throw withRemedy(last, followed);
         }
@@ -93,31 +103,37 @@ export async function* followTurn(wire: Wire, followed: FollowedTurn, signal: Ab
       }
     }
   } finally {
-    followed.known?.();
+    followed.onUpdate?.();
   }
 }
 
 /** Yield the new events of one connection. Returns whether no more are to come. */
-async function* readEvents(reply: Reply, followed: FollowedTurn, tries: Tries, times: number): Events<boolean> {
+async function* readEvents(
+  reply: Reply,
+  followed: FollowedTurn,
+  retryCount: RetryCount,
+  times: number,
+): Events<boolean> {
   const requestId = reply.headers.get("x-request-id");
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
     // A stream has no status: only the words of the error show that the token has ended.
-    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? "NotAdmitted" : "ServerUnavailable");
+    const isToken = /token/.test(data);
+    if (type === "error") throw errorIn(data, { requestId }, isToken ? "NotAdmitted" : "ServerUnavailable");
     const number = Number(id);
-    const event = parsed(data) as TurnEvent;
+    const event = parseJson(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
     const isOld = !(number > followed.last);
-    if (isOld && !(isLast && followed.isHeard)) {
-      followed.isVoid ||= !followed.asked; // not an empty response, but one without new events
+    if (isOld && !(isLast && followed.hasEvents)) {
+      followed.isVoid ||= !followed.request; // not an empty response, but one without new events
       continue;
     }
-    if (number > followed.last + 1) throw unanswered();
-    const failure = followed.asked && failureOf(event, requestId);
+    if (number > followed.last + 1) throw noAnswerError();
+    const failure = followed.request && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= Math.min(times, 10)) {
       followed.isVoid = true;
-      tries.count = followed.attempt - 1; // however many events came in between
+      retryCount.count = followed.attempt - 1; // however many events came in between
       throw failure; // the next attempt replaces this end, which is not yielded
     }
     if (isOld) {
@@ -128,33 +144,33 @@ async function* readEvents(reply: Reply, followed: FollowedTurn, tries: Tries, t
     }
     isEmpty = followed.isVoid = false;
     followed.last = number;
-    followed.isHeard = true;
+    followed.hasEvents = true;
     if (event.type === "text.delta") followed.text += event.text;
     followed.isFinished = isLast;
-    tries.progress();
+    retryCount.progress();
     yield event;
     if (failure) throw failure;
     if (followed.isFinished) return false;
   }
   // A turn that died with its process sent more than was stored: there is no event to read on from.
-  const { asked, isVoid } = followed;
-  followed.isVoid = isEmpty || !!asked;
+  const { request, isVoid } = followed;
+  followed.isVoid = isEmpty || !!request;
   // Withdrawn before it began, or read completely before. Browsers also take a response that broke off within its head
   // for an empty one, so read it once more.
-  return isEmpty && !asked && !!isVoid;
+  return isEmpty && !request && !!isVoid;
 }
 
 /** Return the problem; a failed read that a repeated request solves counts as a lost connection. */
 function asLostConnection(problem: unknown, followed: FollowedTurn): unknown {
   // The store lost the turn in a power cut; or the token may run turns, but not read them.
-  const isMendable = problem instanceof TurnNotFound || problem instanceof NotAdmitted;
-  if (!followed.asked || !isMendable) return problem;
+  const isRecoverable = problem instanceof TurnNotFound || problem instanceof NotAdmitted;
+  if (!followed.request || !isRecoverable) return problem;
   followed.isVoid = true;
-  return unanswered(problem.message);
+  return noAnswerError(problem.message);
 }
 
-function readRequest(followed: FollowedTurn): Asked {
-  const headers = { "last-event-id": String(followed.isVoid && followed.isHeard ? 0 : followed.last) };
+function readRequest(followed: FollowedTurn): ApiRequest {
+  const headers = { "last-event-id": String(followed.isVoid && followed.hasEvents ? 0 : followed.last) };
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
@@ -166,14 +182,14 @@ function restarted(followed: FollowedTurn): TurnEvent {
 }
 
 /** Note the turn in the headers of a response; return whether it differs from the one yielded so far. */
-function note(followed: FollowedTurn, headers: Headers): boolean {
+function recordTurn(followed: FollowedTurn, headers: Headers): boolean {
   const before = followed.turn;
   const turn = headers.get("x-turn-id");
-  if (!turn || turn.length < 37) throw stranger(headers); // a truncated id
+  if (!turn || turn.length < 37) throw foreignServerError(headers); // a truncated id
   followed.head ??= headers;
   followed.turn = turn;
   followed.isVoid = false;
-  followed.known?.();
+  followed.onUpdate?.();
   if (!before || before === followed.turn) return false;
   followed.attempt += 1;
   return followed.last > 0;
@@ -187,7 +203,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
     return errorOf("turn_stopped", "The turn was stopped.", { requestId });
   }
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
-  const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));
+  const isRetryable = state === "resumed" || (state === "failed" && PROCESS_CODES.includes(code));
   const error = errorOf(code, message, { requestId, isRetryable }, "TurnFailed");
   error.message = message.replace(`${error.name}: `, "");
   return error;
@@ -199,7 +215,7 @@ export function withRemedy(problem: unknown, followed: FollowedTurn): unknown {
     const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;
     if (isRetryable && !followed.isFinished) {
-      problem.message += " The turn may still run: send it again under its idempotencyKey.";
+      problem.message += " The turn may still run: send it again with the same idempotencyKey.";
     }
     // A final refusal is an outcome, too, if it refuses the turn and not the caller.
     const isRefused = !isRetryable && problem.details.error && /^(4(?!0[13])|5)/.test(`${status}`);

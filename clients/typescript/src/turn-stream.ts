@@ -4,9 +4,9 @@ import { camel } from "./field-names.js";
 import { errorOf } from "./error-of.js";
 import { NotAdmitted } from "./errors.js";
 import { withRemedy, followTurn, type FollowedTurn } from "./turn-follower.js";
-import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
+import type { Answer, ChatInfo, StopOutcome, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
 import { Stream } from "./stream.js";
-import { unless, type Asked, type CallOptions, type Unsent, type Wire } from "./wire.js";
+import { unlessAborted, type ApiRequest, type CallOptions, type UnsentMessage, type Wire } from "./wire.js";
 
 export interface StopOptions extends CallOptions {
   /** Overrides the `onStop` of the turn. */
@@ -26,13 +26,13 @@ export class TurnEvents extends Stream<TurnEvent> {
   /** Release the connection, of which browsers have few; readers wait. The turn continues, unless its `onDisconnect`
    * says otherwise. One that no server has begun is still requested. */
   pause(): void {
-    this.#followed.held ??= new Promise((resolve) => (this.#release = resolve));
-    this.#followed.letGo?.();
+    this.#followed.paused ??= new Promise((resolve) => (this.#release = resolve));
+    this.#followed.release?.();
   }
 
   /** Continue to read. */
   resume(): void {
-    this.#followed.held = undefined;
+    this.#followed.paused = undefined;
     this.#release();
   }
 }
@@ -48,27 +48,27 @@ export class TurnStream extends TurnEvents {
   constructor(
     wire: Wire,
     idempotencyKey: string,
-    asked: Promise<Asked>,
+    request: Promise<ApiRequest>,
     signal: AbortSignal | undefined,
-    found?: (stream: TurnStream, isOver?: boolean) => void,
+    onUpdate?: (stream: TurnStream, isOver?: boolean) => void,
     isFresh?: boolean,
     beforeRetry?: () => Promise<void>,
   ) {
     const { outbox } = wire.options;
-    let known = (): void => {};
-    const isKnown = new Promise<void>((resolve) => (known = resolve));
+    let begin = (): void => {};
+    const hasBegun = new Promise<void>((resolve) => (begin = resolve));
     const followed = newFollowedTurn({
-      asked: asked.then(async (request) => {
-        const { body, headers } = request as Asked & Unsent;
+      request: request.then(async (sent) => {
+        const { body, headers } = sent as ApiRequest & UnsentMessage;
         await outbox?.record({ idempotencyKey, baseUrl: wire.base, body, headers });
-        return request;
+        return sent;
       }),
       idempotencyKey,
       isFresh,
       beforeRetry,
-      known: () => {
-        known();
-        found?.(this, followed.isFinished);
+      onUpdate: () => {
+        begin();
+        onUpdate?.(this, followed.isFinished);
         // Failing to remove an answered message must not hold back its answer: sent again, it is carried out once.
         if (followed.isFinished) (async () => outbox?.forget(idempotencyKey))().catch(() => {});
       },
@@ -76,7 +76,7 @@ export class TurnStream extends TurnEvents {
     super(wire, followed, signal);
     this.#wire = wire;
     this.#followed = followed;
-    this.begun = isKnown.then(() => followed.turn);
+    this.begun = hasBegun.then(() => followed.turn);
     this.#signal = signal;
   }
 
@@ -101,8 +101,8 @@ export class TurnStream extends TurnEvents {
 
   /** Stop the turn. Resolves when it is final; null if there was nothing left to stop. If the turn is queued, waits
    * until it has begun. Read on to learn how it ended. */
-  async stop(options: StopOptions = {}): Promise<Ended | null> {
-    const turn = await unless(options.signal, this.begun);
+  async stop(options: StopOptions = {}): Promise<StopOutcome | null> {
+    const turn = await unlessAborted(options.signal, this.begun);
     return turn ? stopAt(this.#wire, `turns/${this.turnId}`, options) : null;
   }
 
@@ -111,15 +111,15 @@ export class TurnStream extends TurnEvents {
     if (this.isClosed) for await (const _ of followTurn(this.#wire, this.#followed, this.#signal));
     else while (!(await this.next()).done);
     if (this.problem) throw this.problem;
-    const told = await this.#committed();
-    if (!told.turn) throw errorOf("turn_failed", "The turn failed."); // or was undone since
-    const committed = camel<Turn>(told.turn);
-    const chat = camel<ChatInfo>(told.chat);
+    const state = await this.#committed();
+    if (!state.turn) throw errorOf("turn_failed", "The turn failed."); // or was undone since
+    const committed = camel<Turn>(state.turn);
+    const chat = camel<ChatInfo>(state.chat);
     const { head, isFresh } = this.#followed;
     return {
       turn: committed,
       chat,
-      branch: told.branch,
+      branch: state.branch,
       state: (head?.get("x-conversation-state") ?? "continued") as Answer["state"],
       // A fresh key cannot be replayed: it is the turn's own retry.
       isReplayed: !isFresh && head?.get("idempotency-replayed") === "true",
@@ -133,14 +133,15 @@ export class TurnStream extends TurnEvents {
     } catch (problem) {
       if (!(problem instanceof NotAdmitted)) throw withRemedy(problem, this.#followed);
       // A token that may run turns, but not read, gets the answer to its own request.
-      const asked = (await this.#followed.asked) as Asked;
-      return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } }, this.#signal);
+      const request = (await this.#followed.request) as ApiRequest;
+      const fields = { ...JSON.parse(request.body as string), stream: false };
+      return this.#wire.json({ ...request, fields }, this.#signal);
     }
   }
 }
 
-export function newFollowedTurn(given: Partial<FollowedTurn>): FollowedTurn {
-  return { turn: null, last: 0, text: "", attempt: 1, ...given };
+export function newFollowedTurn(fields: Partial<FollowedTurn>): FollowedTurn {
+  return { turn: null, last: 0, text: "", attempt: 1, ...fields };
 }
 
 export async function stopAt(
@@ -148,10 +149,10 @@ export async function stopAt(
   path: string,
   { policy, signal }: StopOptions,
   isOnce = false,
-): Promise<Ended | null> {
-  const asked = { path: `/api/${path}/stop`, said: { policy }, isOnce };
-  const told = await wire.json<Ended | { state: null }>(asked, signal);
-  return told.state && told;
+): Promise<StopOutcome | null> {
+  const request = { path: `/api/${path}/stop`, fields: { policy }, isOnce };
+  const outcome = await wire.json<StopOutcome | { state: null }>(request, signal);
+  return outcome.state && outcome;
 }
 
 /** Return the assistant's text in the items of an answer. */

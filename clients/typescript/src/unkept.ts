@@ -6,14 +6,14 @@ import type { Item } from "./shapes.js";
 import { Stream } from "./stream.js";
 import {
   chain,
-  parsed,
-  stranger,
-  told,
-  Tries,
-  unanswered,
-  unless,
+  parseJson,
+  foreignServerError,
+  errorIn,
+  RetryCount,
+  noAnswerError,
+  unlessAborted,
   Wire,
-  type Asked,
+  type ApiRequest,
   type CallOptions,
   type ClientOptions,
   type Reply,
@@ -124,29 +124,29 @@ export class UnkeptChat {
    * an answer is repeated. Once the answer has begun, it cannot be resumed, and a lost connection throws
    * ServerUnavailable. */
   send(input: string | readonly UnkeptMessage[], options: UnkeptSendOptions = {}): Stream<UnkeptEvent> {
-    const said: readonly UnkeptMessage[] = typeof input === "string" ? [{ role: "user", content: input }] : input;
-    const answering = new Answering();
+    const added: readonly UnkeptMessage[] = typeof input === "string" ? [{ role: "user", content: input }] : input;
+    const partial = new PartialAnswer();
     const before = this.#last;
     let isOver: (() => void) | undefined;
     this.#last = Promise.all([before, new Promise<void>((resolve) => (isOver = resolve))]);
     const settle = (end: "whole" | "stopped" | "failed"): void => {
-      const isKept = end === "stopped" && options.onStop === "keep" && answering.text;
+      const isKept = end === "stopped" && options.onStop === "keep" && partial.text;
       if (isOver && (end === "whole" || isKept)) {
-        this.#messages = [...this.#before(said), ...said, answering.message(end === "whole")];
+        this.#messages = [...this.#before(added), ...added, partial.message(end === "whole")];
         this.#instructions = options.instructions ?? this.#instructions;
       }
       isOver?.();
       isOver = undefined;
     };
-    const ask = (ending: AbortSignal): Promise<Asked> =>
-      unless(ending, before.then(() => this.#asked(said, options)));
-    const answer = (asked: Asked, ending: AbortSignal): Events =>
-      this.#answer(asked, answering, ending, () => settle("whole"));
+    const makeRequest = (ending: AbortSignal): Promise<ApiRequest> =>
+      unlessAborted(ending, before.then(() => this.#makeRequest(added, options)));
+    const answer = (request: ApiRequest, ending: AbortSignal): Events =>
+      this.#answer(request, partial, ending, () => settle("whole"));
     const stream = new Stream(async function* (ending): Events {
       // At once, not at the next read: the caller may stop it and send the next one right away.
       chain(ending, () => settle("stopped"));
       try {
-        yield* answer(await ask(ending), ending);
+        yield* answer(await makeRequest(ending), ending);
       } finally {
         settle("failed");
       }
@@ -163,10 +163,10 @@ export class UnkeptChat {
     this.#instructions = "";
   }
 
-  async #asked(said: readonly UnkeptMessage[], options: UnkeptSendOptions): Promise<Asked> {
+  async #makeRequest(added: readonly UnkeptMessage[], options: UnkeptSendOptions): Promise<ApiRequest> {
     const { model, instructions = this.#instructions, settings } = options;
     const system = instructions ? [{ role: "system", content: instructions }] : [];
-    const messages = [...system, ...this.#before(said), ...said];
+    const messages = [...system, ...this.#before(added), ...added];
     const body = { ...settings, model: model ?? (await this.#wire.model()), messages, stream: true };
     const scope = this.#scope && encodeURIComponent(this.#scope);
     const headers = { "x-conversation-keep": "no", "x-conversation-scope": scope };
@@ -174,41 +174,41 @@ export class UnkeptChat {
   }
 
   /** Return the messages so far. Open calls get a placeholder result: models refuse them otherwise. */
-  #before(said: readonly UnkeptMessage[]): readonly UnkeptMessage[] {
+  #before(added: readonly UnkeptMessage[]): readonly UnkeptMessage[] {
     const calls = this.#messages.at(-1)?.tool_calls ?? [];
-    const open = calls.filter(({ id }) => !said.some((each) => each.tool_call_id === id));
+    const open = calls.filter(({ id }) => !added.some((each) => each.tool_call_id === id));
     const answers = open.map(({ id }) => ({ role: "tool", content: "Not answered.", tool_call_id: id }) as const);
     return [...this.#messages, ...answers];
   }
 
   async *#answer(
-    asked: Asked,
-    answering: Answering,
+    request: ApiRequest,
+    partial: PartialAnswer,
     signal: AbortSignal,
-    isWhole: () => void,
+    onComplete: () => void,
   ): Events {
-    const tries = new Tries(this.#wire, signal);
+    const retryCount = new RetryCount(this.#wire, signal);
     for (;;) {
       let reply: Reply | undefined;
       try {
-        reply = await this.#wire.open(asked, signal);
+        reply = await this.#wire.open(request, signal);
         const { headers, pieces } = reply;
         // A server that does not confirm it may have stored the chat.
-        if (headers.get("x-conversation-state") !== "unkept") throw stranger(headers);
+        if (headers.get("x-conversation-state") !== "unkept") throw foreignServerError(headers);
         for await (const { data } of eventsOf(pieces)) {
           if (data === "[DONE]") {
-            const last = answering.finished();
-            isWhole();
+            const last = partial.finished();
+            onComplete();
             return yield* last;
           }
-          const chunk = parsed(data || "{}") as Chunk | null;
-          if (chunk?.error) throw told(data, { requestId: headers.get("x-request-id") });
-          yield* answering.heard(chunk);
+          const chunk = parseJson(data || "{}") as Chunk | null;
+          if (chunk?.error) throw errorIn(data, { requestId: headers.get("x-request-id") });
+          yield* partial.add(chunk);
         }
-        throw unanswered();
+        throw noAnswerError();
       } catch (problem) {
-        if (answering.hasBegun) throw problem;
-        await tries.again(problem);
+        if (partial.hasBegun) throw problem;
+        await retryCount.again(problem);
       } finally {
         reply?.close();
       }
@@ -217,7 +217,7 @@ export class UnkeptChat {
 }
 
 /** One answer, as far as it was received. */
-class Answering {
+class PartialAnswer {
   text = "";
   hasBegun = false;
   #reason = "";
@@ -226,7 +226,7 @@ class Answering {
   readonly #calls = new Map<unknown, { id: string; name: string; arguments: string }>();
 
   /** Add a chunk, and yield its events. */
-  *heard(chunk: Chunk | null): Generator<UnkeptEvent> {
+  *add(chunk: Chunk | null): Generator<UnkeptEvent> {
     this.#usage = chunk?.usage ?? this.#usage;
     for (const choice of chunk?.choices ?? []) {
       const delta = choice?.delta ?? {};
@@ -242,9 +242,9 @@ class Answering {
   }
 
   #call({ index, id, function: named }: CallPiece): void {
-    const place = index ?? 0;
-    const call = this.#calls.get(place) ?? { id: "", name: "", arguments: "" };
-    this.#calls.set(place, call);
+    const key = index ?? 0;
+    const call = this.#calls.get(key) ?? { id: "", name: "", arguments: "" };
+    this.#calls.set(key, call);
     call.id ||= id ?? "";
     call.name ||= named?.name ?? "";
     call.arguments += named?.arguments ?? "";
@@ -252,8 +252,8 @@ class Answering {
 
   /** Return the last events. Throws EmptyTurn if there was no output. */
   finished(): UnkeptEvent[] {
-    const calls = this.#whole();
-    if (!this.text && !calls.length) throw errorOf("empty_turn", "The model said nothing.");
+    const calls = this.#completeCalls();
+    if (!this.text && !calls.length) throw errorOf("empty_turn", "The model gave no answer.");
     const items = calls.map((call): UnkeptEvent => {
       const { id, function: named } = call;
       return { type: "item.done", item: { type: "function_call", call_id: id, ...named } };
@@ -262,12 +262,12 @@ class Answering {
   }
 
   /** Return the message for the next request. Calls of a stopped answer may be incomplete, and are left out. */
-  message(isWhole: boolean): UnkeptMessage {
-    const calls = isWhole ? this.#whole() : [];
+  message(isComplete: boolean): UnkeptMessage {
+    const calls = isComplete ? this.#completeCalls() : [];
     return { role: "assistant", content: this.text || null, ...(calls.length && { tool_calls: calls }) };
   }
 
-  #whole(): UnkeptCall[] {
+  #completeCalls(): UnkeptCall[] {
     return [...this.#calls.values()].map(({ id, ...named }) => ({ id, type: "function" as const, function: named }));
   }
 }

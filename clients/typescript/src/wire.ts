@@ -25,7 +25,7 @@ export interface Retries {
 }
 
 /** A message of unknown outcome. */
-export interface Unsent {
+export interface UnsentMessage {
   readonly idempotencyKey: string;
   readonly baseUrl: string;
   /** The request's body, as JSON. */
@@ -38,7 +38,7 @@ export interface Unsent {
 
 /** Keeps messages of unknown outcome. If `record` throws, the message is not sent, and the error is thrown instead. */
 export interface Recorder {
-  record(unsent: Omit<Unsent, "recordedAt">): void | Promise<void>;
+  record(unsent: Omit<UnsentMessage, "recordedAt">): void | Promise<void>;
   forget(idempotencyKey: string): void | Promise<void>;
 }
 
@@ -73,13 +73,13 @@ export interface CallOptions {
 }
 
 /** One request, however often it is sent. */
-export interface Asked {
+export interface ApiRequest {
   /** By default POST with a body, else GET. */
   readonly method?: "PATCH" | "DELETE" | undefined;
   readonly path: string;
   readonly body?: string | Blob;
   /** The body as a value, to be encoded as JSON. */
-  readonly said?: object | undefined;
+  readonly fields?: object | undefined;
   readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
   /** Whether sending it twice may do harm. */
   readonly isOnce?: boolean;
@@ -93,11 +93,11 @@ export interface Reply {
 }
 
 /** Content types of our server. */
-const OURS = /json|event-stream|markdown/;
+const OWN_TYPES = /json|event-stream|markdown/;
 /** Plain http to another machine, which others can read. */
 const EXPOSED = /^http:..(?!(([^/]+\.)?localhost|127\.[\d.]+|\[::1])(:|\/|$))/;
 /** Failures of the model or the store, which a retry does not solve. */
-const FOR_GOOD = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
+const PERMANENT = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
 
 export class Wire {
   declare readonly retries: Retries;
@@ -113,7 +113,7 @@ export class Wire {
     this.base = base.replace(/\/+$/, "");
     if (!/^(https?:\/\/[^\s/?#@]+)?(\/[^\s?#]*)?$/.test(this.base)) {
       // Do not repeat it: it may contain a password.
-      throw errorOf("invalid_input", "baseUrl is an address, as in http://127.0.0.1:8383.");
+      throw errorOf("invalid_input", "baseUrl must be an address, as in http://127.0.0.1:8383.");
     }
     const { random = Math.random, timer = after, now = () => performance.now(), retries = {} } = options;
     const { times = 10, first = 100, most = 5_000, patience = 60_000 } = retries;
@@ -131,14 +131,14 @@ export class Wire {
     const [only, other] = data;
     if (only && !other) return only.id;
     const names = data.slice(0, 20).map((each) => each.id);
-    throw errorOf("invalid_input", `Name a model: ${names.join(", ")}.`);
+    throw errorOf("invalid_input", `Choose a model: ${names.join(", ")}.`);
   }
 
   /** Send it once. Throws the server's error, ServerUnavailable without a response, and the reason of the signal. */
-  async open(asked: Asked, signal?: AbortSignal): Promise<Reply> {
+  async open(request: ApiRequest, signal?: AbortSignal): Promise<Reply> {
     const controller = new AbortController();
     const unchain = chain(signal, (reason) => controller.abort(reason));
-    const drop = (): void => controller.abort(unanswered("The server is silent."));
+    const drop = (): void => controller.abort(noAnswerError("The server does not respond."));
     let disarm = (): void => {};
     const arm = (extra = 0): void => {
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
@@ -150,27 +150,30 @@ export class Wire {
       unchain();
       controller.abort();
     };
-    const lost = (problem: unknown): unknown => {
+    const asProblem = (problem: unknown): unknown => {
       const { aborted, reason } = controller.signal;
       close();
       if (aborted) problem = reason;
-      else if (!(problem instanceof TurnledgerError)) problem = unanswered(`No server there: ${problem}`, problem);
+      else if (!(problem instanceof TurnledgerError)) {
+        problem = noAnswerError(`The server cannot be reached: ${problem}.`, problem);
+      }
       if (problem instanceof ServerUnavailable) this.#connection(true);
       return problem;
     };
     let response: Response;
     try {
-      const headers = await unless(controller.signal, this.#headers(asked));
-      const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
+      const headers = await unlessAborted(controller.signal, this.#headers(request));
+      const { method = request.body === undefined ? "GET" : "POST", body = null, path } = request;
       // Even a slow line sends 16 bytes per millisecond; there is no event for upload progress.
       arm(((body as Blob | null)?.size ?? (body as string | null)?.length ?? 0) / 16);
       // A redirect leads to another server, which must not receive the request.
       const sent = { method, headers, body, cache: "no-store", redirect: "manual" } as const;
       response = await this.options.fetch(this.base + path, { ...sent, signal: controller.signal });
       disarm();
-      if (response.ok && !OURS.test(response.headers.get("content-type") ?? "")) throw stranger(response.headers);
+      const isOwn = OWN_TYPES.test(response.headers.get("content-type") ?? "");
+      if (response.ok && !isOwn) throw foreignServerError(response.headers);
     } catch (problem) {
-      throw lost(problem);
+      throw asProblem(problem);
     }
     const pieces = (async function* (): Reply["pieces"] {
       const decoder = new TextDecoder();
@@ -184,12 +187,12 @@ export class Wire {
           yield decoder.decode(piece.value, { stream: true });
         }
       } catch (problem) {
-        throw lost(problem);
+        throw asProblem(problem);
       } finally {
         close();
       }
     })();
-    const refused = response.ok ? undefined : refusal(response, await joined(pieces));
+    const refused = response.ok ? undefined : errorOfResponse(response, await joinPieces(pieces));
     this.#connection(refused instanceof ServerUnavailable);
     if (refused) throw refused;
     this.waits.add(drop);
@@ -200,15 +203,15 @@ export class Wire {
     if (this.#isLost !== isLost) this.options.onConnection?.((this.#isLost = isLost));
   }
 
-  async #headers({ body, headers }: Asked): Promise<Record<string, string>> {
+  async #headers({ body, headers }: ApiRequest): Promise<Record<string, string>> {
     const { apiKey } = this.options;
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
     // `fetch` would repeat it in its error.
-    if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is no token.");
+    if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is not a token.");
     if (token && !this.options.allowHttp && EXPOSED.test(this.base)) {
       throw errorOf("invalid_input", "Use https, or set allowHttp.");
     }
-    return defined({
+    return withoutUndefined({
       "content-type": typeof body === "string" ? "application/json" : undefined,
       authorization: token ? `Bearer ${token}` : undefined,
       ...headers,
@@ -216,30 +219,34 @@ export class Wire {
   }
 
   /** Send it until it is answered, and return what `read` returns for the response. */
-  async ask<Told>(asked: Asked, signal: AbortSignal | undefined, read: (reply: Reply) => Promise<Told>): Promise<Told> {
-    const tries = new Tries(this, signal);
+  async ask<Result>(
+    request: ApiRequest,
+    signal: AbortSignal | undefined,
+    read: (reply: Reply) => Promise<Result>,
+  ): Promise<Result> {
+    const retryCount = new RetryCount(this, signal);
     for (;;) {
       try {
-        return await read(await this.open(asked, signal));
+        return await read(await this.open(request, signal));
       } catch (problem) {
-        if (asked.isOnce && isLost(problem)) {
-          problem.message += " It may have been done.";
+        if (request.isOnce && isLost(problem)) {
+          problem.message += " It may have been carried out.";
           throw problem;
         }
-        await tries.again(problem);
+        await retryCount.again(problem);
       }
     }
   }
 
   /** Request a JSON object, with its field names in camel case. */
-  json<Told>({ said, ...asked }: Asked, signal?: AbortSignal): Promise<Told> {
-    const whole = said ? { ...asked, body: JSON.stringify(said) } : asked;
-    return this.ask(whole, signal, async (reply) => camel(parsed(await joined(reply.pieces))));
+  json<Result>({ fields, ...request }: ApiRequest, signal?: AbortSignal): Promise<Result> {
+    const sent = fields ? { ...request, body: JSON.stringify(fields) } : request;
+    return this.ask(sent, signal, async (reply) => camel(parseJson(await joinPieces(reply.pieces))));
   }
 }
 
 /** Counts the tries of one call. */
-export class Tries {
+export class RetryCount {
   /** Failed tries since the last progress. */
   count = 0;
   /** Whether to retry without end. */
@@ -283,20 +290,20 @@ export class Tries {
         disarm();
       };
     });
-    await unless(this.#signal, isOver).finally(cancel);
+    await unlessAborted(this.#signal, isOver).finally(cancel);
   }
 }
 
 /** The error for a missing or incomplete response. */
-export function unanswered(why = "The answer was not whole.", cause?: unknown): TurnledgerError {
+export function noAnswerError(why = "The response was incomplete.", cause?: unknown): TurnledgerError {
   return errorOf("server_unavailable", why, { isRetryable: true, cause });
 }
 
 /** The error for another server's response, such as a login page. Or the connection broke within the head: browsers
  * take that for a complete one. */
-export function stranger(headers: Headers): TurnledgerError {
+export function foreignServerError(headers: Headers): TurnledgerError {
   const isRetryable = !headers.get("content-type")?.includes("html");
-  return errorOf("request_failed", "That is no Turnledger server: check baseUrl.", { isRetryable });
+  return errorOf("request_failed", "This is not a Turnledger server. Check baseUrl.", { isRetryable });
 }
 
 /** Whether it may have been carried out, its response lost. Some statuses exclude that. */
@@ -305,42 +312,42 @@ function isLost(problem: unknown): problem is TurnledgerError {
 }
 
 /** Join the pieces of a text. */
-export async function joined(pieces: AsyncIterable<string>): Promise<string> {
-  let whole = "";
-  for await (const piece of pieces) whole += piece;
-  return whole;
+export async function joinPieces(pieces: AsyncIterable<string>): Promise<string> {
+  let text = "";
+  for await (const piece of pieces) text += piece;
+  return text;
 }
 
 /** Parse JSON. Throws ServerUnavailable: it was truncated. */
-export function parsed(text: string): unknown {
+export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw unanswered();
+    throw noAnswerError();
   }
 }
 
 /** Return the error in a response or event. A stream has no status: there the type shows whether to retry. */
-export function told(body: string, facts: ErrorFacts, otherwise?: ErrorName): TurnledgerError {
-  let said: ErrorDetails = {};
+export function errorIn(body: string, facts: ErrorFacts, fallback?: ErrorName): TurnledgerError {
+  let details: ErrorDetails = {};
   try {
-    said = (JSON.parse(body) as ErrorDetails | null) ?? said;
-    if (said.chat) said = { ...said, chat: camel(said.chat) };
+    details = (JSON.parse(body) as ErrorDetails | null) ?? details;
+    if (details.chat) details = { ...details, chat: camel(details.chat) };
   } catch {
     // A proxy answered.
   }
-  const { code, message, type = "server_error" } = said.error ?? {};
+  const { code, message, type = "server_error" } = details.error ?? {};
   const { isRetryable = /^(server|rate_limit)_error$/.test(type), status = "unknown" } = facts;
-  const word = String(code ?? `status_${status}`);
+  const errorCode = String(code ?? `status_${status}`);
   return errorOf(
-    word,
-    message ?? `The answer has status ${status}.`,
-    { ...facts, isRetryable: isRetryable && !FOR_GOOD.test(word), details: said },
-    otherwise,
+    errorCode,
+    message ?? `Unexpected response with status ${status}.`,
+    { ...facts, isRetryable: isRetryable && !PERMANENT.test(errorCode), details },
+    fallback,
   );
 }
 
-function refusal({ status, headers }: Response, body: string): TurnledgerError {
+function errorOfResponse({ status, headers }: Response, body: string): TurnledgerError {
   const seconds = parseFloat(headers.get("retry-after") ?? "");
   const facts = {
     status,
@@ -350,12 +357,12 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
     isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
   const isAway = /50[234]/.test(`${status}`);
-  const otherwise = status === 429 ? "TooManyRequests" : isAway ? "ServerUnavailable" : undefined;
-  return told(body, facts, /40[13]/.test(`${status}`) ? "NotAdmitted" : otherwise);
+  const fallback = status === 429 ? "TooManyRequests" : isAway ? "ServerUnavailable" : undefined;
+  return errorIn(body, facts, /40[13]/.test(`${status}`) ? "NotAdmitted" : fallback);
 }
 
 /** Copy without undefined fields. */
-export function defined(fields: object): Record<string, string> {
+export function withoutUndefined(fields: object): Record<string, string> {
   return JSON.parse(JSON.stringify(fields)) as Record<string, string>;
 }
 
@@ -365,7 +372,10 @@ function after(milliseconds: number, then: () => void): () => void {
 }
 
 /** Await the promise, unless the signal aborts: then throws its reason. */
-export async function unless<Told>(signal: AbortSignal | undefined, promised: Told | Promise<Told>): Promise<Told> {
+export async function unlessAborted<Result>(
+  signal: AbortSignal | undefined,
+  promised: Result | Promise<Result>,
+): Promise<Result> {
   let unchain = (): void => {};
   const ended = new Promise<never>((_, reject) => (unchain = chain(signal, reject)));
   return Promise.race([ended, promised]).finally(unchain);

@@ -23,9 +23,9 @@ import {
 
 async function asked(answer: Scripted, call: (chat: Chat) => Promise<unknown>): Promise<[Heard, any]> {
   const server = new ScriptedServer(answer);
-  const told = await call(server.client().chats.open(CHAT));
+  const errorIn = await call(server.client().chats.open(CHAT));
   server.done();
-  return [server.only, told];
+  return [server.only, errorIn];
 }
 
 const LISTED = json(CHAT_INFO);
@@ -148,12 +148,12 @@ test("without a model there, the only one that the server has answers", async ()
 });
 
 test("changes are sent with the revision that was read, or without", async () => {
-  const [heard, told] = await asked(LISTED, (chat) => chat.update({ title: "T", tags: [] }, { revision: 3 }));
+  const [heard, errorIn] = await asked(LISTED, (chat) => chat.update({ title: "T", tags: [] }, { revision: 3 }));
   assert.deepEqual(
     [heard.method, heard.path, heard.headers["if-match"], heard.body],
     ["PATCH", `/api/chats/${CHAT}`, '"3"', { title: "T", tags: [] }],
   );
-  assert.equal(told.turnCount, 1);
+  assert.equal(errorIn.turnCount, 1);
   for (const [call, said] of [
     [(chat: Chat) => chat.rename(null), { title: null }],
     [(chat: Chat) => chat.pin(), { pinned: true }],
@@ -183,13 +183,13 @@ test("moves happen once: each has a key of its own", async () => {
 test("a page has chat, turns and attempts apart", async () => {
   const turn = { id: TURN, number: 3, kind: "completed", created_at: 5, committed_at: 6 };
   const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
-  const [heard, told] = await asked(page, (chat) => chat.read({ before: 9, limit: 1, branch: BRANCH }));
+  const [heard, errorIn] = await asked(page, (chat) => chat.read({ before: 9, limit: 1, branch: BRANCH }));
   assert.equal(heard.path, `/api/chats/${CHAT}?before=9&limit=1&branch=${BRANCH}`);
   assert.deepEqual(
-    [told.turns[0].committedAt, told.before, told.attempts[0].endedAt, told.chat.turnCount],
+    [errorIn.turns[0].committedAt, errorIn.before, errorIn.attempts[0].endedAt, errorIn.chat.turnCount],
     [6, 3, null, 1],
   );
-  assert.equal(told.chat.turns, undefined);
+  assert.equal(errorIn.chat.turns, undefined);
 });
 
 test("turns come newest first, page by page, no more than are wanted", async () => {

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { errors, type Change } from "../src/index.js";
 import { all, CHAT, CHAT_INFO, error, json, REFUSED, ScriptedServer, type Scripted } from "./scripted-server.js";
 
-const told = (id: string, event: object): string => `id: ${id}\nevent: e\ndata: ${JSON.stringify(event)}\n\n`;
+const errorIn = (id: string, event: object): string => `id: ${id}\nevent: e\ndata: ${JSON.stringify(event)}\n\n`;
 const SHARE = "share_01a1e29c3b7e74b1824da121735f1ddd";
 
 test("a chat is made once, under a key", async () => {
@@ -68,15 +68,15 @@ test("a reset names the chat that is over", async () => {
 
 test("changes are followed through lost connections, from the last position that was told", async () => {
   const server = new ScriptedServer(
-    { pieces: [told("p1", { type: "start", at: 1 }), ": \nid: p2\n\n"], ending: "cut" },
+    { pieces: [errorIn("p1", { type: "start", at: 1 }), ": \nid: p2\n\n"], ending: "cut" },
     REFUSED,
     {
-      pieces: [told("p3", { type: "chat.deleted", at: 2, chat: CHAT, scope: null, reason: "deleted" })],
+      pieces: [errorIn("p3", { type: "chat.deleted", at: 2, chat: CHAT, scope: null, reason: "deleted" })],
       ending: "silence",
     },
     { pieces: ['event: error\ndata: {"error":{"type":"server_error","code":"shutting_down","message":"m"}}\n\n'] },
     { pieces: [] },
-    { pieces: [told("p4", { type: "gap", at: 3 })] },
+    { pieces: [errorIn("p4", { type: "gap", at: 3 })] },
   );
   const heard: Change[] = [];
   for await (const change of server.client({ retries: { times: 0 } }).events({ after: "p0" })) {
@@ -105,7 +105,7 @@ test("who is let in no more hears no changes", async () => {
 });
 
 test("changes are listened to from when they are asked for", async () => {
-  const server = new ScriptedServer({ pieces: [told("p1", { type: "start", at: 1 })], ending: "silence" });
+  const server = new ScriptedServer({ pieces: [errorIn("p1", { type: "start", at: 1 })], ending: "silence" });
   const changes = server.client().events();
   await new Promise((resolve) => setTimeout(resolve));
   assert.equal(server.only.path, "/api/events");
@@ -114,7 +114,7 @@ test("changes are listened to from when they are asked for", async () => {
 });
 
 test("changes end when they are closed, also for who waits", async () => {
-  const server = new ScriptedServer({ pieces: [told("p1", { type: "start", at: 1 })], ending: "silence" });
+  const server = new ScriptedServer({ pieces: [errorIn("p1", { type: "start", at: 1 })], ending: "silence" });
   const changes = server.client().events();
   assert.equal((await changes.next()).value?.type, "start");
   const next = changes.next();
@@ -187,9 +187,9 @@ test("a server that was never heard is not listened to for ever", async () => {
 
 test("a device that is online again takes up at once what it read, and tries at once what waits", async () => {
   const server = new ScriptedServer(
-    { pieces: [told("p1", { type: "start", at: 1 })], ending: "quiet" },
+    { pieces: [errorIn("p1", { type: "start", at: 1 })], ending: "quiet" },
     REFUSED,
-    { pieces: [told("p2", { type: "gap", at: 3 })], ending: "quiet" },
+    { pieces: [errorIn("p2", { type: "gap", at: 3 })], ending: "quiet" },
   );
   let isPaused = (): void => {};
   const pausing = new Promise<void>((resolve) => (isPaused = resolve));

@@ -49,6 +49,6 @@ if (what === "send") {
 } else {
   const sent = await outbox.sendAll(client);
   const turns = await client.chats.open({ conversationKey: "crash" }).turns().all();
-  const told = { answers: sent.map((each) => each.answer?.text), turns: turns.length, left: outbox.pending().length };
-  process.stdout.write(JSON.stringify(told));
+  const errorIn = { answers: sent.map((each) => each.answer?.text), turns: turns.length, left: outbox.pending().length };
+  process.stdout.write(JSON.stringify(errorIn));
 }

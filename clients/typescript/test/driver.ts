@@ -5,8 +5,8 @@ import { createInterface } from "node:readline";
 
 import { abortAll, follow, type Command } from "./verbs.js";
 
-function reply(told: object): void {
-  process.stdout.write(JSON.stringify(told) + "\n");
+function reply(errorIn: object): void {
+  process.stdout.write(JSON.stringify(errorIn) + "\n");
 }
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -11,9 +11,9 @@ export function chatOf(server: ScriptedServer, options?: ClientOptions): Chat {
 
 /** Send, and tell what was heard, in short. */
 export async function heard(server: ScriptedServer, options?: ClientOptions): Promise<string[]> {
-  const told = await all(chatOf(server, options).send("Hi", { stream: true, idempotencyKey: "k" }));
+  const errorIn = await all(chatOf(server, options).send("Hi", { stream: true, idempotencyKey: "k" }));
   server.done();
-  return told.map(short);
+  return errorIn.map(short);
 }
 
 export const short = (event: TurnEvent): string =>

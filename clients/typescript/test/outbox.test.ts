@@ -81,9 +81,9 @@ test("what was refused for good is gone, too; what nobody answered stays", async
 });
 
 test("a message whose token ended while it was answered stays", async () => {
-  const told = 'event: error\ndata: {"error":{"type":"invalid_request_error","code":"token_expired","message":"m"}}\n\n';
+  const errorIn = 'event: error\ndata: {"error":{"type":"invalid_request_error","code":"token_expired","message":"m"}}\n\n';
   const outbox = new Outbox(new Memory(), "ann");
-  const shown = { ...events([STARTED]), pieces: [told] };
+  const shown = { ...events([STARTED]), pieces: [errorIn] };
   const client = new ScriptedServer(shown, error(401, "token_expired")).client({ outbox });
   await assert.rejects(client.chats.open(CHAT).send("Hi"), errors.NotAdmitted);
   assert.equal(outbox.pending().length, 1);

@@ -9,4 +9,4 @@ declare global {
   }
 }
 
-window.command = (line) => void follow(JSON.parse(line) as Command, (told) => window.reply(JSON.stringify(told)));
+window.command = (line) => void follow(JSON.parse(line) as Command, (errorIn) => window.reply(JSON.stringify(errorIn)));

@@ -158,8 +158,8 @@ export function error(status: number, code: string, headers: Record<string, stri
 }
 
 /** The events of a turn, numbered from `first`, as a stream. */
-export function events(told: readonly object[], ending: Ending = "end", first = 1, turn = TURN): Scripted {
-  const pieces = told.map((event, place) => sent(first + place, event));
+export function events(errorIn: readonly object[], ending: Ending = "end", first = 1, turn = TURN): Scripted {
+  const pieces = errorIn.map((event, place) => sent(first + place, event));
   const headers = { "x-turn-id": turn, "x-conversation-id": CHAT, "x-conversation-state": "created" };
   return { headers, pieces, ending };
 }
@@ -190,7 +190,7 @@ export const CHAT_INFO = { id: CHAT, conversation_key: null, scope: null, title:
 
 /** All that an iteration gives. */
 export async function all<Told>(given: AsyncIterable<Told>): Promise<Told[]> {
-  const told: Told[] = [];
-  for await (const each of given) told.push(each);
-  return told;
+  const errorIn: Told[] = [];
+  for await (const each of given) errorIn.push(each);
+  return errorIn;
 }

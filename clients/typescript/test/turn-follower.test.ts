@@ -120,8 +120,8 @@ test("what its process did not survive begins anew, and that is told", async () 
     standing("Hello", OTHER_TURN),
   );
   const stream = chatOf(server).send("Hi", { stream: true });
-  const told = await all(stream);
-  assert.deepEqual(told.map(short), ["1 started", "2 Gone", "restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
+  const errorIn = await all(stream);
+  assert.deepEqual(errorIn.map(short), ["1 started", "2 Gone", "restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
   assert.equal(stream.text, "Hello");
   assert.equal(stream.turnId, OTHER_TURN);
   assert.equal((await stream.answer()).turn.id, OTHER_TURN);
@@ -132,8 +132,8 @@ test("of a turn that was kept shorter than it was told, all is told again", asyn
   const kept = [STARTED, text("He"), finished("kept")];
   const server = new ScriptedServer(events(WHOLE.slice(0, 3), "cut"), events(kept.slice(2), "end", 3), events(kept));
   const stream = chatOf(server).send("Hi", { stream: true });
-  const told = (await all(stream)).map(short);
-  assert.deepEqual(told, ["1 started", "2 Hel", "3 lo", "restarted 1", "1 started", "2 He", "3 finished"]);
+  const errorIn = (await all(stream)).map(short);
+  assert.deepEqual(errorIn, ["1 started", "2 Hel", "3 lo", "restarted 1", "1 started", "2 He", "3 finished"]);
   assert.equal(stream.text, "He");
   assert.deepEqual(asked(server), [ASKED, READ(3), ASKED]);
 });
@@ -144,8 +144,8 @@ test("a turn that failed where it was told beyond is asked for again", async () 
     events([failed("process_died")], "end", 2),
     events(WHOLE, "end", 1, OTHER_TURN),
   );
-  const told = await heard(server);
-  assert.deepEqual(told.slice(3), ["restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
+  const errorIn = await heard(server);
+  assert.deepEqual(errorIn.slice(3), ["restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
 });
 
 test("a reader that was told more than was kept is told all again", async () => {
@@ -155,23 +155,23 @@ test("a reader that was told more than was kept is told all again", async () => 
     events(died.slice(1), "end", 2),
     events(died),
   );
-  const told = await all(chatOf(server).events(TURN));
-  assert.deepEqual(told.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
+  const errorIn = await all(chatOf(server).events(TURN));
+  assert.deepEqual(errorIn.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
   assert.deepEqual(asked(server), [READ(0), READ(3), READ(0)]);
 });
 
 test("a turn that ends its process each time is not asked for for ever", async () => {
   const dying = [1, 2, 3].map((each) => events([STARTED, failed("process_died")], "end", 1, `${TURN}${each}`));
   const server = new ScriptedServer(...dying);
-  const told: string[] = [];
+  const errorIn: string[] = [];
   const stream = chatOf(server, { retries: { times: 2 } }).send("Hi", { stream: true });
   await assert.rejects(
     async () => {
-      for await (const event of stream) told.push(short(event));
+      for await (const event of stream) errorIn.push(short(event));
     },
     (problem) => problem.name === "TurnFailed" && problem.code === "process_died" && !/running/.test(problem.message),
   );
-  assert.deepEqual(told, ["1 started", "restarted 2", "1 started", "restarted 3", "1 started", "2 finished"]);
+  assert.deepEqual(errorIn, ["1 started", "restarted 2", "1 started", "restarted 3", "1 started", "2 finished"]);
   assert.deepEqual(server.pauses, [100, 200]);
   server.done();
 });
@@ -205,12 +205,12 @@ test("an attempt of which nothing was told takes nothing back", async () => {
 });
 
 test("a turn that another request runs after all is asked for again; one whose wait ended is not", async () => {
-  const told = (code: string, type: string): string =>
+  const errorIn = (code: string, type: string): string =>
     `event: error\ndata: {"error":{"message":"m","type":"${type}","param":null,"code":"${code}"}}\n\n`;
-  const waits = { ...events([]), pieces: [": \n\n", told("turn_moved", "server_error")] };
+  const waits = { ...events([]), pieces: [": \n\n", errorIn("turn_moved", "server_error")] };
   const server = new ScriptedServer(waits, error(404, "turn_not_found"), events(WHOLE, "end", 1, OTHER_TURN));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-  const ended = { ...events([]), pieces: [told("wait_ended", "invalid_request_error")] };
+  const ended = { ...events([]), pieces: [errorIn("wait_ended", "invalid_request_error")] };
   await assert.rejects(heard(new ScriptedServer(ended)), errors.WaitEnded);
 });
 
@@ -221,13 +221,13 @@ test("who may run turns but not read them asks again", async () => {
 });
 
 test("an error in the stream is passing if it is the server's", async () => {
-  const told = `event: error\ndata: {"error":{"message":"m","type":"server_error","param":null,"code":"shutting_down"}}\n\n`;
+  const errorIn = `event: error\ndata: {"error":{"message":"m","type":"server_error","param":null,"code":"shutting_down"}}\n\n`;
   const server = new ScriptedServer(
-    { ...events([]), pieces: [sent(1, STARTED), told] },
+    { ...events([]), pieces: [sent(1, STARTED), errorIn] },
     events(WHOLE.slice(1), "end", 2),
   );
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-  const ended = told.replace("server_error", "invalid_request_error").replace("shutting_down", "token_ended");
+  const ended = errorIn.replace("server_error", "invalid_request_error").replace("shutting_down", "token_ended");
   const refusing = new ScriptedServer({ ...events([]), pieces: [sent(1, STARTED), ended] });
   await assert.rejects(
     heard(refusing),
@@ -237,18 +237,18 @@ test("an error in the stream is passing if it is the server's", async () => {
 
 test("a model's failure is thrown behind its event, and not tried again", async () => {
   const server = new ScriptedServer(events([STARTED, failed("model_unavailable")]));
-  const told: string[] = [];
+  const errorIn: string[] = [];
   const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
   await assert.rejects(
     async () => {
-      for await (const event of stream) told.push(short(event));
+      for await (const event of stream) errorIn.push(short(event));
     },
     (problem) =>
       problem instanceof errors.ModelUnavailable &&
       problem.message === "it is model_unavailable" &&
       problem.idempotencyKey === "k",
   );
-  assert.deepEqual(told, ["1 started", "2 finished"]);
+  assert.deepEqual(errorIn, ["1 started", "2 finished"]);
   await assert.rejects(stream.answer(), errors.ModelUnavailable);
   server.done();
 });
@@ -295,8 +295,8 @@ test("events of a turn that is only read are read on, and its failure is no erro
     events([text("c")], "end", 3),
     events([failed("model_timeout")], "end", 4),
   );
-  const told = await all(chatOf(server).events(TURN, { after: 1 }));
-  assert.deepEqual(told.map(short), ["2 b", "3 c", "4 finished"]);
+  const errorIn = await all(chatOf(server).events(TURN, { after: 1 }));
+  assert.deepEqual(errorIn.map(short), ["2 b", "3 c", "4 finished"]);
   assert.deepEqual(asked(server), [READ(1), READ(2), READ(3)]);
 });
 
@@ -311,8 +311,8 @@ test("what was withdrawn is read once more to be sure, and then no more", async 
 test("a reader that was told beyond the end, and finds nothing behind it, looks back", async () => {
   const died = [STARTED, failed("process_died")];
   const server = new ScriptedServer(events(WHOLE.slice(0, 3), "cut"), events([]), events(died), events(died));
-  const told = await all(chatOf(server).events(TURN));
-  assert.deepEqual(told.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
+  const errorIn = await all(chatOf(server).events(TURN));
+  assert.deepEqual(errorIn.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
   assert.deepEqual(asked(server), [READ(0), READ(3), READ(0), READ(0)]);
   server.done();
 });

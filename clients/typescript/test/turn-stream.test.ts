@@ -188,16 +188,16 @@ test("a signal ends it while the answer is read, and a stop while the turn waits
 test("a stream that is paused lets go of its connection, and goes on where it was", async () => {
   const server = new ScriptedServer(events(WHOLE.slice(0, 2), "silence"), events(WHOLE.slice(2), "end", 3));
   const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
-  const told = [(await stream.next()).value, (await stream.next()).value];
+  const errorIn = [(await stream.next()).value, (await stream.next()).value];
   stream.pause();
   server.isAtRest();
   const next = stream.next();
   await new Promise((resolve) => setTimeout(resolve));
   assert.equal(server.heard.length, 1);
   stream.resume();
-  told.push((await next).value, ...(await all(stream)));
+  errorIn.push((await next).value, ...(await all(stream)));
   assert.deepEqual(
-    told.map((event) => short(event as TurnEvent)),
+    errorIn.map((event) => short(event as TurnEvent)),
     ["1 started", "2 Hel", "3 lo", "4 finished"],
   );
   assert.deepEqual([asked(server), server.pauses], [[ASKED, READ(2)], []]);

@@ -20,14 +20,14 @@ const chatAt = (server: ScriptedServer, options: UnkeptOptions = {}): UnkeptChat
   new UnkeptChat("https://server.test", { ...server.options, ...options });
 const user = (content: string): UnkeptMessage => ({ role: "user", content });
 const assistant = (content: string): UnkeptMessage => ({ role: "assistant", content });
-const textOf = (told: readonly UnkeptEvent[]): string =>
-  told.map((event) => (event.type === "text.delta" ? event.text : "")).join("");
+const textOf = (errorIn: readonly UnkeptEvent[]): string =>
+  errorIn.map((event) => (event.type === "text.delta" ? event.text : "")).join("");
 
 test("all that was said is sent each time, and nothing is asked to be kept", async () => {
   const server = new ScriptedServer(whole("Hel", "lo."), whole("Good."));
   const chat = chatAt(server, { scope: "a b", apiKey: "tlt_1" });
-  const told = await all(chat.send("Hi", { instructions: "Be kind." }));
-  assert.deepEqual(told, [
+  const errorIn = await all(chat.send("Hi", { instructions: "Be kind." }));
+  assert.deepEqual(errorIn, [
     { type: "text.delta", text: "Hel" },
     { type: "text.delta", text: "lo." },
     { type: "turn.finished", reason: "stop", usage: null },
@@ -139,8 +139,8 @@ test("a second message waits for the first, and is asked with its answer", async
   const server = new ScriptedServer(whole("One."), whole("Two."));
   const chat = chatAt(server);
   const [first, second] = [chat.send("a"), chat.send("b")];
-  const told = await Promise.all([all(second), all(first)]);
-  assert.deepEqual(told.map(textOf), ["Two.", "One."]);
+  const errorIn = await Promise.all([all(second), all(first)]);
+  assert.deepEqual(errorIn.map(textOf), ["Two.", "One."]);
   assert.deepEqual(server.heard[1]?.body.messages, [user("a"), assistant("One."), user("b")]);
 });
 
@@ -174,12 +174,12 @@ test("reasoning, calls and usage are told where they come", async () => {
   ];
   const server = new ScriptedServer(streamed(pieces), whole("Done."), whole("Again."));
   const chat = chatAt(server);
-  const told = await all(chat.send("Look"));
+  const errorIn = await all(chat.send("Look"));
   const called = (call_id: string, name: string, given: string): UnkeptEvent => ({
     type: "item.done",
     item: { type: "function_call", call_id, name, arguments: given },
   });
-  assert.deepEqual(told, [
+  assert.deepEqual(errorIn, [
     { type: "reasoning.delta", text: "Hm. " },
     { type: "reasoning.delta", text: "So." },
     { type: "text.delta", text: "No." },

@@ -61,17 +61,17 @@ const milliseconds = (seconds: Fields = {}): Fields =>
 
 function eventOf(event: TurnEvent): unknown[] {
   if (event.type === "turn.restarted") return [event.type, 0];
-  const told: unknown[] = [event.type, event.number];
-  if (event.type === "text.delta") told.push(event.text);
-  if (event.type === "turn.finished") told.push(event.state);
-  return told;
+  const errorIn: unknown[] = [event.type, event.number];
+  if (event.type === "text.delta") errorIn.push(event.text);
+  if (event.type === "turn.finished") errorIn.push(event.state);
+  return errorIn;
 }
 
 async function heard(call: Call, stream: AsyncIterable<TurnEvent>): Promise<unknown[]> {
   for await (const event of stream) {
-    const told = eventOf(event);
-    call.events.push(told);
-    call.tell(told);
+    const errorIn = eventOf(event);
+    call.events.push(errorIn);
+    call.tell(errorIn);
   }
   return call.events;
 }
@@ -105,13 +105,13 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chats.search": async ({ on, given: { q, ...given } }) => (await on.chats.search(q, given).all()).map(hitOf),
   "chats.reset": async (call) => chatMade(call, await call.on.chats.reset(call.given["conversationKey"], call.given)),
   "client.events": async ({ on, given: { count, ...given }, tell }) => {
-    const told: object[] = [];
+    const errorIn: object[] = [];
     for await (const change of on.events(given)) {
-      told.push(changeOf(change));
+      errorIn.push(changeOf(change));
       tell(changeOf(change));
-      if (told.length === count) break;
+      if (errorIn.length === count) break;
     }
-    return told;
+    return errorIn;
   },
   "client.export": async ({ on, given }) => {
     const lines: string[] = [];
@@ -187,7 +187,7 @@ function errorOf(problem: any, signal: AbortSignal): object {
 }
 
 /** Carries out a command, and tells what comes of it. */
-export async function follow(command: Command, reply: (told: object) => void): Promise<void> {
+export async function follow(command: Command, reply: (errorIn: object) => void): Promise<void> {
   const { id, as } = command;
   const controller = new AbortController();
   const { signal } = controller;

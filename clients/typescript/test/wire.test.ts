@@ -99,7 +99,7 @@ test("what is told once is not asked for twice", async () => {
   const lost = new ScriptedServer({ pieces: [], ending: "cut" });
   await assert.rejects(
     lost.client().tokens.create({ scopes: ["chats:read"] }),
-    (problem) => problem instanceof errors.ServerUnavailable && /may have been done/.test(problem.message),
+    (problem) => problem instanceof errors.ServerUnavailable && /may have been carried out/.test(problem.message),
   );
   lost.done();
   const refused = new ScriptedServer(
@@ -262,7 +262,7 @@ test("nobody is sent away for longer than a day", async () => {
 });
 
 test("whether there is a server is told whenever that changes", async () => {
-  const told: (boolean | string)[] = [];
+  const errorIn: (boolean | string)[] = [];
   const server = new ScriptedServer(
     info,
     REFUSED,
@@ -274,14 +274,14 @@ test("whether there is a server is told whenever that changes", async () => {
     { pieces: ['{"id":'], ending: "silence" },
     error(404, "conversation_not_found"),
   );
-  const onConnection = (isLost: boolean): number => told.push(isLost);
+  const onConnection = (isLost: boolean): number => errorIn.push(isLost);
   const chat = server.client({ onConnection }).chats.open(CHAT);
   for (const call of ["first", "second", "third"]) {
-    told.push(call);
-    await chat.info().catch(() => told.push("refused"));
+    errorIn.push(call);
+    await chat.info().catch(() => errorIn.push("refused"));
   }
   const ended = chat.info({ signal: AbortSignal.abort() });
   await assert.rejects(ended);
-  assert.deepEqual(told, ["first", "second", true, false, true, false, "third", true, false, "refused"]);
+  assert.deepEqual(errorIn, ["first", "second", true, false, true, false, "third", true, false, "refused"]);
   server.done();
 });

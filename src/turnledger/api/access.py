@@ -28,8 +28,8 @@ class Token(Struct, frozen=True, kw_only=True):
     used_at: Time | None = None
     parent: TokenId | None = None
     share: ShareId | None = None
-    max_tokens: Annotated[Count, schema("Tokens that one answer may have.")] | None = None
-    n: Annotated[Count, schema("Answers that one request may ask for.")] | None = None
+    max_tokens: Annotated[Count, schema("Maximum tokens per answer.")] | None = None
+    n: Annotated[Count, schema("Maximum answers per request.")] | None = None
 
     @property
     def token(self) -> str | None:
@@ -54,7 +54,7 @@ class NewToken(Token, frozen=True, kw_only=True):
 class OwnToken(Token, frozen=True, kw_only=True):
     """The token of the caller."""
 
-    keeps: Annotated[bool, schema("Whether the server keeps chats of its scope.")] = True
+    keeps: Annotated[bool, schema("Whether the server stores chats of its scope.")] = True
 
 
 class NoToken(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class NoToken(Struct, frozen=True, kw_only=True):
     id: None = None
     scopes: Annotated[tuple[Annotated[str, one_of(TokenScope)], ...], schema(minItems=1)]
     owner: str
-    keeps: Annotated[bool, schema("Whether the server keeps chats of the scope.")]
+    keeps: Annotated[bool, schema("Whether the server stores chats of the scope.")]
 
 
 class Share(Struct, frozen=True, kw_only=True):
@@ -84,16 +84,16 @@ class Share(Struct, frozen=True, kw_only=True):
     expires_at: Time | None = None
     revoked_at: Time | None = None
     parent: TokenId | None = None
-    max_tokens: Annotated[Count, schema("Tokens that one answer to a visitor may have.")] | None = None
-    n: Annotated[Count, schema("Answers that one request of a visitor may ask for.")] | None = None
-    turns: Annotated[Count, schema("Turns that all visitors together may have open.")] | None = None
+    max_tokens: Annotated[Count, schema("Maximum tokens per answer to a visitor.")] | None = None
+    n: Annotated[Count, schema("Maximum answers per request of a visitor.")] | None = None
+    turns: Annotated[Count, schema("Maximum open turns of all visitors together.")] | None = None
     turns_per_minute: (
-        Annotated[Count, schema("Turns that all visitors together may ask for within a minute.")] | None
+        Annotated[Count, schema("Maximum turns per minute of all visitors together.")] | None
     ) = None
-    bytes: Annotated[Count, schema("Bytes that all visitors together may store.")] | None = None
-    chats: Annotated[Count, schema("Chats that all visitors together may have.")] | None = None
-    stored_bytes: Annotated[Count, schema("Bytes that all visitors together store.")] = 0
-    stored_chats: Annotated[Count, schema("Chats that all visitors together have.")] = 0
+    bytes: Annotated[Count, schema("Maximum bytes stored by all visitors together.")] | None = None
+    chats: Annotated[Count, schema("Maximum chats of all visitors together.")] | None = None
+    stored_bytes: Annotated[Count, schema("Bytes stored by all visitors together.")] = 0
+    stored_chats: Annotated[Count, schema("Number of chats of all visitors together.")] = 0
 
     @property
     def code(self) -> str | None:
@@ -113,7 +113,7 @@ class NewShare(Share, frozen=True, kw_only=True):
     """A link that was just created."""
 
     code: Annotated[str, schema("The secret of the link.")] = ""
-    path: Annotated[str, schema("What follows the address of the server in the link.")] = ""
+    path: Annotated[str, schema("The part of the link after the server's address.")] = ""
 
 
 class Visit(Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class Visit(Struct, frozen=True, kw_only=True):
     token: Annotated[str, schema("The text of the visitor's token: the secret.")]
     kind: Annotated[str, one_of(ShareKind)]
     name: str
-    owner: Annotated[str, schema("The visitor; null for one who only reads a chat.")] | None
+    owner: Annotated[str, schema("The visitor; null for a reader of one chat.")] | None
     scope: str | None
     chat: ConversationId | None
     models: tuple[str, ...]

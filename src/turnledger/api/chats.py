@@ -32,7 +32,7 @@ class ChatInfo(Struct, frozen=True, kw_only=True):
     branch: Annotated[BranchId, schema("The branch that it shows.")]
     created_at: Time = 0
     touched_at: Time = 0
-    purge_at: Annotated[Time, schema("When one that is deleted goes for good.")] | None = None
+    purge_at: Annotated[Time, schema("When a deleted chat is purged.")] | None = None
 
     @property
     def turn_count(self) -> int | None:
@@ -69,7 +69,7 @@ class ListedChat(ChatInfo, frozen=True, kw_only=True):
     """A chat as a list shows it."""
 
     turn_count: Annotated[Count, schema("Of the branch that it shows.")] = 0
-    preview: Annotated[str, schema("How its last text begins.")] = ""
+    preview: Annotated[str, schema("The beginning of its last text.")] = ""
     is_running: bool = False
 
 
@@ -77,11 +77,11 @@ class RestoredChat(ChatInfo, frozen=True, kw_only=True):
     """A restored chat."""
 
     former_conversation_key: (
-        Annotated[str, schema("The key it had, if another chat has that key now.")] | None
+        Annotated[str, schema("Its old conversation_key, if another chat has it now.")] | None
     ) = None
 
 
-class Deleted(Struct, frozen=True, kw_only=True):
+class Deletion(Struct, frozen=True, kw_only=True):
     """A deleted chat."""
 
     id: ConversationId
@@ -93,11 +93,11 @@ class Hit(Struct, frozen=True, kw_only=True):
     """A chat that a search found, and the place of the match."""
 
     chat: ChatInfo
-    turn: Annotated[TurnId, schema("Where it was found; null: in the title.")] | None = None
-    branch: Annotated[BranchId, schema("The branch that shows it.")]
+    turn: Annotated[TurnId, schema("The turn with the match; null: the title.")] | None = None
+    branch: Annotated[BranchId, schema("A branch that contains it.")]
     snippet: Annotated[str, schema("A part of the text, on one line.")] = ""
     marks: Annotated[
-        tuple[Mark, ...], schema("What was sought in it: first character, and the one behind the last.")
+        tuple[Mark, ...], schema("The matches: the first character of each, and the one after its last.")
     ] = ()
 
 
@@ -116,7 +116,7 @@ class Listing(Struct, Generic[Entry_co], frozen=True):
 class Page(Listing[Entry_co], Generic[Entry_co], frozen=True):
     """A page of entries."""
 
-    next: Annotated[str, schema("The cursor of the next page; null behind the last.")] | None = None
+    next: Annotated[str, schema("The cursor of the next page; null on the last one.")] | None = None
 
     @property
     def as_of(self) -> str | None:
@@ -132,13 +132,15 @@ class Page(Listing[Entry_co], Generic[Entry_co], frozen=True):
 class ChatList(Page[ListedChat], frozen=True):
     """Chats, most recently used first."""
 
-    as_of: Annotated[str, schema("`Last-Event-ID` for `/api/events`: nothing is missed in between.")] = ""
+    as_of: Annotated[
+        str, schema("The `Last-Event-ID` with which `/api/events` continues from this page without a gap.")
+    ] = ""
 
 
 class SearchPage(Page[Entry_co], Generic[Entry_co], frozen=True):
     """A page of search results."""
 
-    complete: Annotated[bool, schema("Whether all that was committed before can be found.")] = True
+    complete: Annotated[bool, schema("Whether the index covers every turn committed before.")] = True
 
 
 class Conflict(Error, frozen=True, kw_only=True):

@@ -27,15 +27,17 @@ Seconds: TypeAlias = Annotated[float, schema(exclusiveMinimum=0, maximum=LONGEST
 Tag: TypeAlias = Annotated[str, schema(minLength=1, maxLength=TAG_LENGTH)]
 """Not empty. The code that uses a tag rejects white space alone."""
 Tags: TypeAlias = Annotated[list[Tag], schema(maxItems=TAGS)]
-Unsaid: TypeAlias = UnsetType | None
-Said: TypeAlias = str | list[str | dict[str, Any]]
+Unset: TypeAlias = UnsetType | None
+Input: TypeAlias = str | list[str | dict[str, Any]]
 """A text, items of the Responses shape, or chat messages."""
 
 
 class NewChatBody(Struct, forbid_unknown_fields=True):
     """A chat to create."""
 
-    conversation_key: Annotated[Name, schema("A name of your own: one chat has it.")] | None = None
+    conversation_key: Annotated[Name, schema("Your own name for the chat, unique in its scope.")] | None = (
+        None
+    )
     scope: Scope | None = None
     title: Text | None = None
     metadata: Metadata | None = None
@@ -45,19 +47,19 @@ class NewChatBody(Struct, forbid_unknown_fields=True):
 class ChatChangesBody(Struct, forbid_unknown_fields=True):
     """Changes to a chat; a field that is left out keeps its value."""
 
-    title: Annotated[Text, schema("Null or empty: called by its first words again.")] | Unsaid = UNSET
-    metadata: Annotated[Metadata, schema("All of it; null: none.")] | Unsaid = UNSET
-    tags: Annotated[Tags, schema("All of them; null: none.")] | Unsaid = UNSET
+    title: Annotated[Text, schema("Null or empty: the first words again.")] | Unset = UNSET
+    metadata: Annotated[Metadata, schema("All of it; null: none.")] | Unset = UNSET
+    tags: Annotated[Tags, schema("All of them; null: none.")] | Unset = UNSET
     pinned: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
     def changes(self) -> dict[str, Any]:
         """Return the given fields as arguments of Chat.update."""
-        emptied: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        empty_values: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
         return {
-            name: emptied[name] if value is None else value
-            for name, value in given.items()
+            name: empty_values[name] if value is None else value
+            for name, value in values.items()
             if value is not UNSET
         }
 
@@ -65,7 +67,7 @@ class ChatChangesBody(Struct, forbid_unknown_fields=True):
 class ForkBody(Struct, forbid_unknown_fields=True):
     """A fork: the last turn it shares with the original, and its own details."""
 
-    turn: Annotated[str, id_of(TurnId, "The last turn that both have.")] | None = None
+    turn: Annotated[str, id_of(TurnId, "The last turn that both share.")] | None = None
     title: Text | None = None
     metadata: Metadata | None = None
     conversation_key: Name | None = None
@@ -76,7 +78,7 @@ class ResetBody(Struct, forbid_unknown_fields=True):
 
     conversation_key: Name
     scope: Scope | None = None
-    replaces: Annotated[str, id_of(ConversationId, "Only if the key names this one.")] | None = None
+    replaces: Annotated[str, id_of(ConversationId, "Only if this chat still has the key.")] | None = None
 
 
 class TurnBody(Struct, forbid_unknown_fields=True):
@@ -84,31 +86,31 @@ class TurnBody(Struct, forbid_unknown_fields=True):
 
     model: str
     input: Annotated[
-        Said, schema("What is new: a text, or items of the Responses shape, or chat messages.")
+        Input, schema("The new input: a text, items of the Responses API, or chat messages.")
     ] = []
-    chat: Annotated[str, id_of(ConversationId, "The chat; without any, a new one.")] | None = None
-    conversation_key: Annotated[Name, schema("Or your own name for it.")] | None = None
-    scope: Annotated[Scope, schema("The application that a new chat is for.")] | None = None
+    chat: Annotated[str, id_of(ConversationId, "The chat; omitted: a new one.")] | None = None
+    conversation_key: Annotated[Name, schema("Or its conversation_key.")] | None = None
+    scope: Annotated[Scope, schema("The scope of a new chat.")] | None = None
     instructions: Annotated[
-        Said | None, schema("In force from this turn on; an empty text ends those in force.")
+        Input | None, schema("Apply from this turn on; an empty text ends the current ones.")
     ] = None
     primer: Annotated[
-        Said | None,
+        Input | None,
         schema(
-            "A history of your own, shown to the model before the stored one, in this turn only; it is not"
-            " kept. Each of its calls has its result."
+            "History shown to the model before the stored one, in this turn only; never stored. Each of its"
+            " calls must have its result."
         ),
     ] = None
-    replaces: Annotated[str, id_of(TurnId, "An edit: the turn whose place it takes.")] | None = None
+    replaces: Annotated[str, id_of(TurnId, "An edit: the turn to replace.")] | None = None
     regenerates: Annotated[
         bool | Annotated[str, id_of(TurnId)] | None,
-        schema("Ask the input of this turn, or of the last one, once more."),
+        schema("Regenerate this turn, or with `true` the last one."),
     ] = None
     stream: bool | None = None
     settings: Annotated[
         Raw,
         schema(
-            "What else the model is asked with: `temperature`, `tools`, …",
+            "Further fields for the model: `temperature`, `tools`, …",
             anyOf=[{"type": "object"}, {"type": "null"}],
         ),
     ] = field(default_factory=partial(Raw, b"null"))
@@ -130,67 +132,65 @@ class UndoBody(Struct, forbid_unknown_fields=True):
     """The turn to undo, and how."""
 
     turn: Annotated[str, id_of(TurnId, "Only if this is the last turn.")] | None = None
-    forget: Annotated[bool, schema("Whether it goes with what its tools did.")] = False
+    forget: Annotated[bool, schema("Also drop the effects of its tools.")] = False
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):
     """A token to create. Fields that are left out are taken from the token that creates it."""
 
-    scopes: Annotated[list[TokenScope], schema("What it may do.", minItems=1)]
-    owner: Annotated[Name, schema("Whose chats it opens.")] | None = None
-    name: Annotated[Text, schema("What people call it.")] = ""
-    chat_scope: Annotated[Scope, schema("The only scope of chats that it sees; empty: all.")] | None = None
-    chat: (
-        Annotated[str, id_of(ConversationId, "The only chat that it sees, with chats:read alone.")] | None
-    ) = None
+    scopes: Annotated[list[TokenScope], schema("Its permissions.", minItems=1)]
+    owner: Annotated[Name, schema("The owner of its chats.")] | None = None
+    name: Annotated[Text, schema("A name for people.")] = ""
+    chat_scope: Annotated[Scope, schema("Restrict it to this scope of chats; empty: all.")] | None = None
+    chat: Annotated[str, id_of(ConversationId, "Restrict it to this chat, with chats:read only.")] | None = (
+        None
+    )
     models: (
-        Annotated[list[Name], schema("The only models that it may ask; empty: all.", maxItems=MOST_MODELS)]
-        | None
+        Annotated[list[Name], schema("Restrict it to these models; empty: all.", maxItems=MOST_MODELS)] | None
     ) = None
     expires_in: Annotated[Seconds, schema("Seconds from now.")] | None = None
-    max_tokens: Annotated[Bound, schema("Tokens that one answer may have.")] | None = None
-    n: Annotated[Bound, schema("Answers that one request may ask for.")] | None = None
+    max_tokens: Annotated[Bound, schema("Maximum tokens per answer.")] | None = None
+    n: Annotated[Bound, schema("Maximum answers per request.")] | None = None
 
 
 class ShareBody(Struct, forbid_unknown_fields=True):
     """A share link to create."""
 
     scope: (
-        Annotated[str, schema("Each visitor is a fresh owner in this scope of chats.", **SCOPE, minLength=1)]
+        Annotated[str, schema("Each visitor is a new owner in this scope of chats.", **SCOPE, minLength=1)]
         | None
     ) = None
-    chat: Annotated[str, id_of(ConversationId, "Or: visitors read this chat.")] | None = None
-    name: Annotated[Text, schema("What people call it.")] = ""
-    max_uses: Annotated[Bound, schema("Visitors that may come; null: any number.")] | None = None
+    chat: Annotated[str, id_of(ConversationId, "Or: visitors may read this chat.")] | None = None
+    name: Annotated[Text, schema("A name for people.")] = ""
+    max_uses: Annotated[Bound, schema("Maximum number of visitors; null: no limit.")] | None = None
     expires_in: Annotated[Seconds, schema("Seconds from now; null: until it is revoked.")] | None = None
-    per_minute: Annotated[Bound, schema("Visitors that may come within a minute.")] | None = PER_MINUTE
+    per_minute: Annotated[Bound, schema("Maximum number of visitors per minute.")] | None = PER_MINUTE
     models: (
-        Annotated[
-            list[Name], schema("The only models that visitors may ask; empty: all.", maxItems=MOST_MODELS)
-        ]
+        Annotated[list[Name], schema("Restrict visitors to these models; empty: all.", maxItems=MOST_MODELS)]
         | None
     ) = None
     visitor_expires_in: (
-        Annotated[Seconds, schema("Seconds that a visitor may stay, as long as the link is good.")] | None
+        Annotated[Seconds, schema("Lifetime of a visitor's token in seconds, while the link is valid.")]
+        | None
     ) = VISIT
-    max_tokens: Annotated[Bound, schema("Tokens that one answer to a visitor may have.")] | None = None
-    n: Annotated[Bound, schema("Answers that one request of a visitor may ask for.")] | None = None
-    turns: Annotated[Bound, schema("Turns that all visitors together may have open.")] | None = None
+    max_tokens: Annotated[Bound, schema("Maximum tokens per answer to a visitor.")] | None = None
+    n: Annotated[Bound, schema("Maximum answers per request of a visitor.")] | None = None
+    turns: Annotated[Bound, schema("Maximum open turns of all visitors together.")] | None = None
     turns_per_minute: (
-        Annotated[Bound, schema("Turns that all visitors together may ask for within a minute.")] | None
+        Annotated[Bound, schema("Maximum turns per minute of all visitors together.")] | None
     ) = None
-    bytes: Annotated[Bound, schema("Bytes that all visitors together may store.")] | None = None
-    chats: Annotated[Bound, schema("Chats that all visitors together may have.")] | None = None
+    bytes: Annotated[Bound, schema("Maximum bytes stored by all visitors together.")] | None = None
+    chats: Annotated[Bound, schema("Maximum chats of all visitors together.")] | None = None
 
 
 class ExchangeBody(Struct, forbid_unknown_fields=True):
     """The code of a link, to exchange for a token."""
 
-    code: Annotated[str, schema("What stands behind the # of the link.")]
+    code: Annotated[str, schema("The part of the link after the #.")]
     nonce: Annotated[
         str,
         schema(
-            "Made up by the page, of 128 random bits, and the same if it asks again.",
+            "128 random bits that the page generates, the same for each retry.",
             pattern=f"^{NONCE.pattern}$",
         ),
     ]

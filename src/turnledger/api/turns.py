@@ -29,7 +29,7 @@ class Turn(Struct, frozen=True, kw_only=True, dict=True):
     hidden: Annotated[
         tuple[Count, ...],
         schema(
-            "The places of items that are not for the user's eyes, counted from 0 through `input` and then"
+            "Indexes of items that are hidden from the user, counted from 0 through `input` and then"
             " `output`."
         ),
     ] = ()
@@ -61,7 +61,7 @@ class Attempt(Struct, frozen=True, kw_only=True, dict=True):
     ended_at: Time | None = None
     raw_input: RawItems = field(name="input", default=())
     raw_steps: RawItems = field(name="steps", default=())
-    partial: Annotated[str, schema("Text that belongs to no item yet.")] = ""
+    partial: Annotated[str, schema("Text that is not part of an item yet.")] = ""
 
     @cached_property
     def input(self) -> tuple[Item, ...]:
@@ -78,7 +78,7 @@ class ChatHistory(ListedChat, frozen=True, kw_only=True):
     """A chat with its last turns, oldest first."""
 
     turns: tuple[Turn, ...] = ()
-    before: Annotated[int, schema("Where the page before this one ends.", minimum=2)] | None = None
+    before: Annotated[int, schema("The cursor of the previous page.", minimum=2)] | None = None
 
 
 class ShownChat(ChatHistory, frozen=True, kw_only=True):
@@ -92,12 +92,12 @@ class Branch(Struct, frozen=True, kw_only=True):
 
     id: BranchId
     is_current: bool
-    turns: Annotated[Count, schema("How many its line has.")]
-    shared: Annotated[Count, schema("How many of them it has from the branch it was made from.")] = 0
-    base: Annotated[TurnId, schema("The turn it was made from.")] | None = None
+    turns: Annotated[Count, schema("The number of its turns.")]
+    shared: Annotated[Count, schema("How many of them it shares with its parent branch.")] = 0
+    base: Annotated[TurnId, schema("The turn it starts from.")] | None = None
     head: Annotated[TurnId, schema("Its last turn.")] | None = None
     is_running: bool = False
-    preview: Annotated[str, schema("The beginning of what was last said there.")] = ""
+    preview: Annotated[str, schema("The beginning of its last text.")] = ""
 
 
 class BranchPage(Page[Branch], frozen=True):
@@ -120,7 +120,7 @@ class TurnAnswer(Struct, frozen=True, kw_only=True):
     turn: Turn
     chat: ListedChat
     branch: BranchId
-    state: Annotated[str, one_of(BeginKind, "Where it began.")]
+    state: Annotated[str, one_of(BeginKind, "How the turn relates to the chat.")]
 
 
 class TurnState(Struct, frozen=True, kw_only=True):
@@ -130,13 +130,13 @@ class TurnState(Struct, frozen=True, kw_only=True):
     state: Annotated[str, schema(enum=[QUEUED, *map(str, AttemptState)])]
     failure: Failure | None = None
     chat: ListedChat
-    branch: Annotated[BranchId, schema("The one that it was committed on.")] | None = None
+    branch: Annotated[BranchId, schema("The branch on which it was committed.")] | None = None
 
 
 class StopAnswer(Struct, frozen=True, kw_only=True):
     """How a stopped turn ended; `state` is null if there was nothing to stop."""
 
-    turn: Annotated[TurnId, schema("The one that was stopped, if there was any.")] | None = None
+    turn: Annotated[TurnId, schema("The stopped turn, if there was one.")] | None = None
     state: AttemptState | None
     committed: bool = False
     failure: Failure | None = None

@@ -36,14 +36,14 @@ DETAIL: Mapping[ChangeKind, str] = {
     ChangeKind.CHAT_DELETED: "reason",
 }
 """The field of the API that holds the detail of a change."""
-_OF_CHATS = ("title", "metadata", "tags", "pinned", "archived", "revision")
-_LEFT_OUT: Mapping[str, Any] = dict.fromkeys(Change.__struct_fields__, UNSET)
+_CHAT_FIELDS = ("title", "metadata", "tags", "pinned", "archived", "revision")
+_UNSET_FIELDS: Mapping[str, Any] = dict.fromkeys(Change.__struct_fields__, UNSET)
 
 
-def view(shape: type[Shape], kept: object, /, **others: Any) -> Shape:
+def view(shape: type[Shape], stored: object, /, **others: Any) -> Shape:
     """Copy the fields of the same name, and set the others."""
     names = [name for name in shape.__struct_fields__ if name not in others]
-    return shape(**{name: getattr(kept, name) for name in names}, **others)
+    return shape(**{name: getattr(stored, name) for name in names}, **others)
 
 
 def show_chat(shape: type[AnyChat], conversation: Conversation, /, **others: Any) -> AnyChat:
@@ -96,8 +96,8 @@ def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
 
 
 def show_attempt(attempt: StoredAttempt, steps: Iterable[Item], failure: Failure | None) -> Attempt:
-    asked, done = codec.raws(attempt.input), codec.raws(steps)
-    return view(Attempt, attempt, raw_input=asked, raw_steps=done, failure=failure)
+    raw_input, raw_steps = codec.raws(attempt.input), codec.raws(steps)
+    return view(Attempt, attempt, raw_input=raw_input, raw_steps=raw_steps, failure=failure)
 
 
 def show_token(shape: type[AnyToken], token: StoredToken, /, **others: Any) -> AnyToken:
@@ -114,13 +114,13 @@ def show_token(shape: type[AnyToken], token: StoredToken, /, **others: Any) -> A
 
 
 def show_share(shape: type[AnyShare], share: StoredShare, /, **others: Any) -> AnyShare:
-    stay, bounds = share.visitor_lifetime, share.bounds
+    lifetime, bounds = share.visitor_lifetime, share.bounds
     return view(
         shape,
         share,
         scope=share.chat_scope or None,
         chat=share.conversation,
-        visitor_expires_in=None if stay is None else stay / 1000,
+        visitor_expires_in=None if lifetime is None else lifetime / 1000,
         **{name: getattr(bounds, name) for name in bounds.__struct_fields__},
         stored_bytes=share.bytes,
         stored_chats=share.chats,
@@ -142,5 +142,5 @@ def show_change(change: LiveChange) -> Change:
     chat = change.chat
     if chat is not None:
         fields.setdefault("branch", chat.branch)
-        fields |= {name: getattr(chat, name) for name in _OF_CHATS}
-    return Change(**{**_LEFT_OUT, **fields})
+        fields |= {name: getattr(chat, name) for name in _CHAT_FIELDS}
+    return Change(**{**_UNSET_FIELDS, **fields})

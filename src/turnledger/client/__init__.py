@@ -17,12 +17,12 @@ if find_spec("httpx2") is None:  # it is loaded with the first client
     )
 
 from turnledger.api.access import Share, Token
-from turnledger.api.chats import ChatInfo, Deleted, Hit, Page
+from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
 from turnledger.api.events import Change
 from turnledger.api.turns import Attempt, Branch, Sibling, Turn
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.outbox.outbox import Outbox, Unsent
-from turnledger.client.shapes import Answer, ChatPage, Ended, Model, TurnEvent, TurnRestarted
+from turnledger.client.outbox.outbox import Outbox, UnsentMessage
+from turnledger.client.shapes import Answer, ChatPage, Model, StopOutcome, TurnEvent, TurnRestarted
 from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat, TurnStream
 from turnledger.client.sync.client import Chats, Client
@@ -59,8 +59,7 @@ __all__ = [
     "ChatPage",
     "Chats",
     "Client",
-    "Deleted",
-    "Ended",
+    "Deletion",
     "Hit",
     "ImportReport",
     "ItemDone",
@@ -73,6 +72,7 @@ __all__ = [
     "Share",
     "Shares",
     "Sibling",
+    "StopOutcome",
     "Stream",
     "TextDelta",
     "Timeouts",
@@ -84,11 +84,11 @@ __all__ = [
     "TurnRestarted",
     "TurnStarted",
     "TurnStream",
-    "Unsent",
+    "UnsentMessage",
     "UnsentMessages",
 ]
 
-_AWAITED = {
+_LAZY_MODULES = {
     "AsyncChat": "aio.chat",
     "AsyncChats": "aio.client",
     "AsyncClient": "aio.client",
@@ -103,9 +103,9 @@ _AWAITED = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _AWAITED:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_AWAITED[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_LAZY_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -14,17 +14,17 @@ from turnledger.model.turn import Failure
 
 DAY = 86400.0
 RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
-OF_THE_MODEL = frozenset({errors.MalformedAnswer.code, errors.TurnFailed.code, errors.EmptyTurn.code})
-_FOR_GOOD = frozenset(
+MODEL_CODES = frozenset({errors.MalformedAnswer.code, errors.TurnFailed.code, errors.EmptyTurn.code})
+_PERMANENT_CODES = frozenset(
     each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
 )
 """Sent in a stream, without a status; a retry does not help."""
 _TOKEN_ENDED = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
 """Sent in a stream when the caller's token has ended."""
-_NO_CODE = "status_"
+_STATUS_PREFIX = "status_"
 """Prefix of the code of a response without one."""
-_PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
-OF_THE_PROCESS = frozenset(
+_TEMPORARY_TYPES = frozenset({"server_error", "rate_limit_error"})
+PROCESS_CODES = frozenset(
     {
         "process_died",
         "cancelled",
@@ -73,12 +73,12 @@ class _Body(msgspec.Struct):
     error: _Error
 
 
-_bodies = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(_Body)
 
 
-class Told(msgspec.Struct, frozen=True):
+class ErrorReport(msgspec.Struct, frozen=True):
     error: TurnledgerError
-    is_passing: bool
+    is_temporary: bool
     retry_after: float | None = None
 
 
@@ -118,39 +118,43 @@ def _class_of_status(code: str, status: int | None) -> type[TurnledgerError]:
     return RequestFailed
 
 
-def told_by(reply: Reply) -> Told:
+def error_in_reply(reply: Reply) -> ErrorReport:
     request_id = reply.headers.get("x-request-id")
     try:
-        error_body = _bodies.decode(reply.body).error
+        error_body = _decoder.decode(reply.body).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         error_body = _Error()
-    code = str(error_body.code or f"{_NO_CODE}{reply.status}")
+    code = str(error_body.code or f"{_STATUS_PREFIX}{reply.status}")
     message = error_body.message or (
-        f"The server answered with status {reply.status}, in no words of Turnledger. "
-        "Check the address, and what stands between."
+        f"Unexpected response with status {reply.status}, not from Turnledger. "
+        "Check the address and any proxy."
     )
     error = error_of(code, message, status=reply.status, request_id=request_id)
-    is_passing = (
+    is_temporary = (
         reply.status in RETRYABLE
         and reply.headers.get("x-should-retry") != "false"
-        and not is_of_the_model(code)
+        and not is_model_error(code)
     )
-    return Told(error, is_passing, _seconds(reply.headers.get("retry-after")))
+    return ErrorReport(error, is_temporary, _seconds(reply.headers.get("retry-after")))
 
 
-def told_in_stream(data: bytes, request_id: str | None) -> Told:
+def error_in_stream(data: bytes, request_id: str | None) -> ErrorReport:
     """Return the error in an `error` event, which has no status."""
     try:
-        error_body = _bodies.decode(data).error
+        error_body = _decoder.decode(data).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         error_body = _Error(type="server_error")
     code = str(error_body.code or "error_in_stream")
-    is_passing = error_body.type in _PASSING_TYPES and code not in _FOR_GOOD and not is_of_the_model(code)
+    is_temporary = (
+        error_body.type in _TEMPORARY_TYPES and code not in _PERMANENT_CODES and not is_model_error(code)
+    )
     status = 401 if code in _TOKEN_ENDED else None
-    return Told(error_of(code, error_body.message or "", status=status, request_id=request_id), is_passing)
+    return ErrorReport(
+        error_of(code, error_body.message or "", status=status, request_id=request_id), is_temporary
+    )
 
 
-def failed_with(failure: Failure | None) -> TurnledgerError:
+def error_of_failure(failure: Failure | None) -> TurnledgerError:
     if failure is None:
         return errors.TurnFailed()
     kind = _CLASSES.get(failure.code, errors.TurnFailed)
@@ -161,27 +165,27 @@ def failed_with(failure: Failure | None) -> TurnledgerError:
     return error
 
 
-def like(source: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
+def copy_details(source: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
     """Copy status, code and request id from one error to another."""
     error.status, error.request_id = source.status, source.request_id
     error.code = source.code  # type: ignore[misc]
     return error
 
 
-def is_of_a_stranger(problem: TurnledgerError) -> bool:
+def is_foreign(problem: TurnledgerError) -> bool:
     """Whether the error is not Turnledger's: a proxy answered, and no server received the request."""
-    return problem.code == RequestFailed.code or problem.code.startswith(_NO_CODE)
+    return problem.code == RequestFailed.code or problem.code.startswith(_STATUS_PREFIX)
 
 
-def closed() -> TurnledgerError:
-    error = RequestFailed("The client was closed. What it had asked for may still be running.")
+def closed_error() -> TurnledgerError:
+    error = RequestFailed("The client was closed. Its requests may still be running.")
     error.code = "client_closed"  # type: ignore[misc]
     return error
 
 
-def is_of_the_model(code: str) -> bool:
+def is_model_error(code: str) -> bool:
     """Whether the model gave no complete answer: a retry costs money, and is up to the caller."""
-    return code.startswith("model_") or code in OF_THE_MODEL
+    return code.startswith("model_") or code in MODEL_CODES
 
 
 def _seconds(retry_after: str | None) -> float | None:

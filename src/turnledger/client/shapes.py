@@ -34,7 +34,7 @@ class Answer(Struct, frozen=True, kw_only=True):
         return self.turn.text
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class StopOutcome(Struct, frozen=True, kw_only=True):
     """How a turn that was stopped ended."""
 
     state: AttemptState
@@ -79,7 +79,7 @@ class Model(Struct, frozen=True):
     id: str
 
 
-def decoded(shape: type[Shape], raw: bytes | msgspec.Raw) -> Shape:
+def decode_shape(shape: type[Shape], raw: bytes | msgspec.Raw) -> Shape:
     """Decode a response. Ignores fields that a newer server adds. Raises RequestFailed if it is malformed."""
     try:
         return json.decode(shape, raw)

@@ -9,10 +9,10 @@ import msgspec
 
 from turnledger.client.core.exchange import Pacing, Retries, RetryCount
 from turnledger.client.core.steps import (
-    Broken,
+    ConnectionFailure,
+    Emit,
     Exchange,
     Forget,
-    Give,
     Keep,
     Open,
     Pause,
@@ -27,8 +27,8 @@ TURN = "turn_01890000000070008000000000000001"
 OTHER_TURN = "turn_01890000000070008000000000000002"
 CHAT = "conv_01890000000070008000000000000003"
 BRANCH = "branch_01890000000070008000000000000004"
-CUT = Broken("the connection was cut")
-UNREACHED = Broken("nobody listens there", may_have_arrived=False)
+CUT = ConnectionFailure("the connection was cut")
+UNREACHED = ConnectionFailure("nobody listens there", may_have_arrived=False)
 INFO = {"id": CHAT, "title": "A chat", "named_by": "person", "revision": 1, "branch": BRANCH}
 
 
@@ -37,7 +37,7 @@ class Streamed(msgspec.Struct):
 
     headers: dict[str, str]
     pieces: list[bytes]
-    end: bytes | Broken = b""
+    end: bytes | ConnectionFailure = b""
 
 
 def reply(values: Any, status: int = 200, **headers: str) -> Reply:
@@ -57,7 +57,7 @@ def error_event(code: str, kind: str = "server_error") -> bytes:
 
 
 def turn_stream(
-    *pieces: bytes, turn: str = TURN, end: bytes | Broken = b"", replayed: bool = False
+    *pieces: bytes, turn: str = TURN, end: bytes | ConnectionFailure = b"", replayed: bool = False
 ) -> Streamed:
     """The answer to a request for a turn."""
     headers = {
@@ -69,12 +69,12 @@ def turn_stream(
     return Streamed(headers | ({"idempotency-replayed": "true"} if replayed else {}), list(pieces), end)
 
 
-def event_stream(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
+def event_stream(*pieces: bytes, end: bytes | ConnectionFailure = b"") -> Streamed:
     """The answer to a request for the events of a turn, or of chats."""
     return Streamed({"content-type": "text/event-stream; charset=utf-8"}, list(pieces), end)
 
 
-def file_stream(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
+def file_stream(*pieces: bytes, end: bytes | ConnectionFailure = b"") -> Streamed:
     """The answer to a request for a file."""
     return Streamed({"content-type": "application/x-ndjson"}, list(pieces), end)
 
@@ -102,18 +102,20 @@ class Script:
     """Plays a server, and remembers what it was asked and how long it was waited for. Time passes by pauses
     alone."""
 
-    def __init__(self, *answers: Reply | Broken | Streamed, retries: Retries | None = None) -> None:
+    def __init__(
+        self, *answers: Reply | ConnectionFailure | Streamed, retries: Retries | None = None
+    ) -> None:
         self._answers = list(answers)
-        self._open: Iterator[bytes | Broken] = iter(())
+        self._open: Iterator[bytes | ConnectionFailure] = iter(())
         self._time = 0.0
         self.retries = retries or Retries(times=4, first=1.0, most=8.0, patience=100.0)
         self.pacing = Pacing(now=lambda: self._time, chance=lambda: 1.0)
         self.asked: list[Request] = []
         self.pauses: list[float] = []
-        self.given: list[Any] = []
+        self.items: list[Any] = []
         self.noted: list[str] = []
 
-    def trying(self) -> RetryCount:
+    def new_retry_count(self) -> RetryCount:
         return RetryCount(self.retries, self.pacing)
 
     @property
@@ -136,8 +138,8 @@ class Script:
         match step:
             case Exchange() | Open():
                 return self._answer(step.request)
-            case Give():
-                self.given += step.given
+            case Emit():
+                self.items += step.items
                 return next(self._open) if step.then_read else None
             case Pause():
                 self.pauses.append(step.seconds)

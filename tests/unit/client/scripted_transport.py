@@ -9,7 +9,7 @@ import httpx2
 
 from tests.unit.client.script import Streamed
 from turnledger.client.core.exchange import Pacing, Retries
-from turnledger.client.core.steps import Broken, Reply
+from turnledger.client.core.steps import ConnectionFailure, Reply
 
 AT = "https://server.test"
 
@@ -24,7 +24,7 @@ class _Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         yield from filter(None, self._streamed.pieces)
-        if isinstance(self._streamed.end, Broken):
+        if isinstance(self._streamed.end, ConnectionFailure):
             raise httpx2.ReadError(self._streamed.end.reason, request=self._request)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -41,7 +41,7 @@ class _Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 class ScriptedTransport:
     """Answers in order, and remembers what was asked. Nobody waits: pauses are only noted."""
 
-    def __init__(self, *answers: Reply | Broken | Streamed) -> None:
+    def __init__(self, *answers: Reply | ConnectionFailure | Streamed) -> None:
         self._answers = list(answers)
         self.asked: list[httpx2.Request] = []
         self.bodies: list[_Pieces] = []
@@ -60,7 +60,7 @@ class ScriptedTransport:
         self.asked.append(request)
         assert self._answers, f"not written down: {request.method} {request.url.path}"
         answer = self._answers.pop(0)
-        if isinstance(answer, Broken):
+        if isinstance(answer, ConnectionFailure):
             kind = httpx2.ReadError if answer.may_have_arrived else httpx2.ConnectError
             raise kind(answer.reason, request=request)
         if isinstance(answer, Streamed):

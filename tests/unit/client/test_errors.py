@@ -8,7 +8,14 @@ import pytest
 from tests.unit.client.script import error_reply
 from turnledger import errors
 from turnledger.client.core.steps import Reply
-from turnledger.client.errors import DAY, OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream
+from turnledger.client.errors import (
+    DAY,
+    PROCESS_CODES,
+    error_in_reply,
+    error_in_stream,
+    error_of,
+    error_of_failure,
+)
 from turnledger.errors import TurnledgerError
 from turnledger.model.turn import Failure
 from turnledger.server.access.auth import missing_token_error, token_error
@@ -42,7 +49,7 @@ def test_error_from_the_server_has_the_fields_of_a_local_one(kind: type[Turnledg
 
 
 def test_unknown_error_code_becomes_request_failed() -> None:
-    error = told_by(error_reply(418, "teapot")).error
+    error = error_in_reply(error_reply(418, "teapot")).error
     assert (type(error), error.code, error.status) == (errors.RequestFailed, "teapot", 418)
 
 
@@ -58,24 +65,24 @@ def test_unknown_error_code_becomes_request_failed() -> None:
     ],
 )
 def test_error_with_an_unknown_code_follows_its_status(status: int, kind: type[TurnledgerError]) -> None:
-    assert type(told_by(error_reply(status, "unheard_of")).error) is kind
+    assert type(error_in_reply(error_reply(status, "unheard_of")).error) is kind
 
 
 def test_error_from_a_foreign_server_is_classified_by_its_status() -> None:
-    told = told_by(Reply(502, {}, b"<html>Bad Gateway</html>"))
+    told = error_in_reply(Reply(502, {}, b"<html>Bad Gateway</html>"))
     assert (told.error.code, told.error.status, told.error.request_id) == ("status_502", 502, None)
-    assert told.is_passing
+    assert told.is_temporary
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_transient_status_is_retried_unless_the_server_forbids_it(status: int) -> None:
-    assert told_by(error_reply(status, "x")).is_passing
-    assert not told_by(error_reply(status, "x", x_should_retry="false")).is_passing
+    assert error_in_reply(error_reply(status, "x")).is_temporary
+    assert not error_in_reply(error_reply(status, "x", x_should_retry="false")).is_temporary
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 412, 422, 507])
 def test_permanent_status_is_not_retried(status: int) -> None:
-    assert not told_by(error_reply(status, "x")).is_passing
+    assert not error_in_reply(error_reply(status, "x")).is_temporary
 
 
 @pytest.mark.parametrize(
@@ -83,14 +90,14 @@ def test_permanent_status_is_not_retried(status: int) -> None:
     ["model_error", "model_unavailable", "model_timeout", "malformed_answer", "turn_failed", "empty_turn"],
 )
 def test_model_failure_is_not_retried(code: str) -> None:
-    assert not told_by(error_reply(502, code)).is_passing
+    assert not error_in_reply(error_reply(502, code)).is_temporary
     body = error_reply(502, code, kind="server_error").body
-    assert not told_in_stream(body, None).is_passing
+    assert not error_in_stream(body, None).is_temporary
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("2", 2.0), ("0.5", 0.5), ("-1", 0.0), ("Fri, 1 Jan", None)])
 def test_retry_after_header_is_parsed_to_seconds(given: str, seconds: float | None) -> None:
-    assert told_by(error_reply(503, "shutting_down", retry_after=given)).retry_after == seconds
+    assert error_in_reply(error_reply(503, "shutting_down", retry_after=given)).retry_after == seconds
 
 
 @pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
@@ -103,47 +110,47 @@ def test_error_in_a_stream_is_as_transient_as_by_its_status(kind: type[Turnledge
     headers = {name.decode(): value.decode() for name, value in answer.headers}
     if issubclass(kind, errors.RequestFailed):
         return  # of the client alone
-    by_status = told_by(Reply(answer.status, headers, error_body(error)))
-    assert told_in_stream(error_body(error), None).is_passing == by_status.is_passing
+    by_status = error_in_reply(Reply(answer.status, headers, error_body(error)))
+    assert error_in_stream(error_body(error), None).is_temporary == by_status.is_temporary
 
 
 def test_garbled_error_in_a_stream_is_retried() -> None:
-    assert told_in_stream(b"{", "req_1").is_passing
+    assert error_in_stream(b"{", "req_1").is_temporary
 
 
 def test_failure_becomes_the_error_of_its_code_without_the_class_name() -> None:
-    error = failed_with(Failure("model_timeout", "ModelTimeout: It took too long."))
+    error = error_of_failure(Failure("model_timeout", "ModelTimeout: It took too long."))
     assert (type(error), str(error)) == (errors.ModelTimeout, "It took too long.")
 
 
 def test_failure_with_an_unknown_code_becomes_turn_failed() -> None:
-    error = failed_with(Failure("KeyError", "KeyError: 'x'"))
+    error = error_of_failure(Failure("KeyError", "KeyError: 'x'"))
     assert (type(error), error.code, str(error)) == (errors.TurnFailed, "KeyError", "KeyError: 'x'")
-    assert type(failed_with(None)) is errors.TurnFailed
+    assert type(error_of_failure(None)) is errors.TurnFailed
 
 
 def test_process_failures_and_model_failures_have_disjoint_codes() -> None:
-    assert {"process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"} <= OF_THE_PROCESS
-    assert not {kind.code for kind in tree(errors.ModelError)} & OF_THE_PROCESS
-    assert errors.ConversationDeleted.code not in OF_THE_PROCESS
+    assert {"process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"} <= PROCESS_CODES
+    assert not {kind.code for kind in tree(errors.ModelError)} & PROCESS_CODES
+    assert errors.ConversationDeleted.code not in PROCESS_CODES
 
 
 def test_numeric_error_code_becomes_text() -> None:
     reply = Reply(400, {}, msgspec.json.encode({"error": {"message": "No.", "code": 17}}))
-    assert told_by(reply).error.code == "17"
+    assert error_in_reply(reply).error.code == "17"
 
 
 @pytest.mark.parametrize(
     ("said", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-1", 0.0), ("inf", DAY), ("1e300", DAY), ("nan", 0.0)]
 )
 def test_retry_after_is_capped_at_a_day(said: str, seconds: float) -> None:
-    assert told_by(error_reply(503, "shutting_down", retry_after=said)).retry_after == seconds
+    assert error_in_reply(error_reply(503, "shutting_down", retry_after=said)).retry_after == seconds
 
 
 @pytest.mark.parametrize("problem", [missing_token_error(), token_error(None)])
 def test_authentication_error_in_a_stream_becomes_not_admitted(problem: RequestRefused) -> None:
     """A stream has no status any more."""
-    error = told_in_stream(error_body(problem), "req_1").error
+    error = error_in_stream(error_body(problem), "req_1").error
     assert (type(error), error.status, error.code) == (errors.NotAdmitted, 401, problem.code)
 
 
@@ -152,4 +159,4 @@ def test_ended_token_error_in_a_stream_becomes_not_admitted(code: str) -> None:
     body = (
         b'{"error":{"message":"No.","type":"invalid_request_error","param":null,"code":"%s"}}' % code.encode()
     )
-    assert isinstance(told_in_stream(body, None).error, errors.NotAdmitted)
+    assert isinstance(error_in_stream(body, None).error, errors.NotAdmitted)

@@ -2,7 +2,17 @@
 
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage, type Input } from "turnledger";
-import type { Item, NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
+import type {
+  Item,
+  NewChat,
+  OnStop,
+  Stream,
+  Turn,
+  TurnEvent,
+  TurnOptions,
+  TurnStream,
+  UnsentMessage,
+} from "turnledger";
 import type { Session } from "../session/session";
 import { SiblingTurns } from "./sibling-turns";
 import { failedTurn, Failures, failedTurnOf } from "./failures";
@@ -150,7 +160,7 @@ export class KeptThread implements Thread {
   }
 
   /** Send a message again that a closed tab had sent. */
-  async resend(unsent: Unsent, isOld: boolean): Promise<void> {
+  async resend(unsent: UnsentMessage, isOld: boolean): Promise<void> {
     const body = JSON.parse(unsent.body) as { input?: Input; replaces?: string; regenerates?: string };
     const [name, input] = [unsent.idempotencyKey, itemsOf(body.input ?? [])];
     if (isOld) return this.#reportTooOld(name, input);

@@ -1,6 +1,6 @@
 /** Messages with an unknown outcome: stored before they are sent, by a tab that may have closed since. */
 
-import type { Input, NewChat, Unsent } from "turnledger";
+import type { Input, NewChat, UnsentMessage } from "turnledger";
 import type { Outbox } from "turnledger/outbox";
 import { withLock } from "../browser/locks";
 import type { StorageScope } from "../session/storage-scope";
@@ -32,7 +32,7 @@ export interface WrittenMessage {
 
 interface OutboxHandler {
   /** Send it again, and resolve when its outcome is known. `isOld`: it may have been answered more than a day ago. */
-  resend(unsent: Unsent, isOld: boolean): Promise<void>;
+  resend(unsent: UnsentMessage, isOld: boolean): Promise<void>;
   sendStored(written: WrittenMessage, isOld: boolean): Promise<void>;
 }
 

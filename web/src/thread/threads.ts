@@ -1,7 +1,7 @@
 /** The open threads: one per chat, while it is shown or has pending turns. */
 
 import { computed, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
-import type { NewChat, Unsent } from "turnledger";
+import type { NewChat, UnsentMessage } from "turnledger";
 import type { Route } from "../session/router";
 import type { Session } from "../session/session";
 import type { Thread } from "./thread";
@@ -67,7 +67,7 @@ export class Threads {
   }
 
   /** A closed tab had sent a message. */
-  async resend(unsent: Unsent, isOld: boolean): Promise<void> {
+  async resend(unsent: UnsentMessage, isOld: boolean): Promise<void> {
     const { chat } = JSON.parse(unsent.body) as { chat?: string };
     // Not written by this page.
     if (chat === undefined) return this.#session.outbox.forget(unsent.idempotencyKey);

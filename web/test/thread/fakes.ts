@@ -1,7 +1,7 @@
 /** Turns, events and a server that says what a test has written down. */
 
 import { signal, type Signal } from "@preact/signals";
-import type { Attempt, Branch, Change, ChatInfo, ChatPage, Item, Sibling, Turn, TurnEvent, Unsent } from "turnledger";
+import type { Attempt, Branch, Change, ChatInfo, ChatPage, Item, Sibling, Turn, TurnEvent, UnsentMessage } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import type { ConnectionState } from "../../src/feed/change-feed";
 import { Notices } from "../../src/session/notices";
@@ -188,7 +188,7 @@ export class MadeUpSession {
   readonly shown: Signal<Thread | null> = signal(null);
   readonly ending = new AbortController();
   readonly told: unknown[] = [];
-  readonly resent: { readonly unsent: Unsent; readonly stream: MadeUpStream }[] = [];
+  readonly resent: { readonly unsent: UnsentMessage; readonly stream: MadeUpStream }[] = [];
   isReader = false;
   mayRun = true;
   made: string[] = [];
@@ -213,7 +213,7 @@ export class MadeUpSession {
         return { id: "conv_1" };
       },
     },
-    resend: (unsent: Unsent) => {
+    resend: (unsent: UnsentMessage) => {
       const stream = new MadeUpStream();
       this.resent.push({ unsent, stream });
       return stream;

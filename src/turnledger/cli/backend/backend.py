@@ -12,7 +12,7 @@ from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
     from turnledger.api.access import Token
-    from turnledger.api.chats import ChatInfo, Deleted, Hit, Page
+    from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
     from turnledger.api.turns import ChatHistory
     from turnledger.model.transfer import ImportReport
 
@@ -62,7 +62,7 @@ class Backend(Protocol):
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
 
-    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         """Delete a chat; a deleted one can be named by its id."""
         ...
 

@@ -62,7 +62,9 @@ def without_hidden(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """Return the turns without their hidden items and the other halves of these."""
     if not any(turn.hidden for turn in turns):
         return tuple(turns)
-    dropped = hidden_in_parts([(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns])
+    dropped = hidden_in_parts(
+        [(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns]
+    )
     return tuple(map(_drop_items, turns, dropped))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from turnledger.api.access import Token
-from turnledger.api.chats import ChatInfo, Deleted, Hit, Page, SearchPage
+from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
 from turnledger.api.turns import ChatHistory
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
 from turnledger.cli.backend.inspection import without_hidden
@@ -86,7 +86,7 @@ class ServerBackend:
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         return await self._chat(chat, scope).update(**changes)
 
-    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         return await self._chat(chat, scope).delete(purge=purge)
 
     async def restore(self, id: str) -> ChatInfo:

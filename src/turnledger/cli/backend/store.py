@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from turnledger.api.access import NewToken, Token
-from turnledger.api.chats import ChatInfo, Deleted, Hit, Page, RestoredChat, SearchPage
+from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, RestoredChat, SearchPage
 from turnledger.api.turns import ChatHistory
 from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
 from turnledger.chat import Chat
@@ -89,9 +89,9 @@ class StoreBackend:
         await found.update(**changes)
         return show_listed(await found.summary())
 
-    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         chats, id = await self._chats(), await self._id(chat, scope)
-        return view(Deleted, await chats.delete(id, purge=purge))
+        return view(Deletion, await chats.delete(id, purge=purge))
 
     async def restore(self, id: str) -> ChatInfo:
         chat = await (await self._chats()).restore(id)

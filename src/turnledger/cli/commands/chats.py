@@ -32,8 +32,7 @@ from turnledger.errors import ConversationUnavailable, InvalidInput
 from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
-    from turnledger.api.chats import ChatInfo, Hit
-    from turnledger.api.chats import Deleted as DeletedChat
+    from turnledger.api.chats import ChatInfo, Deletion, Hit
     from turnledger.cli.output.chat_text import TextLine
 
 Off = Annotated[bool, typer.Option("--off", help="Undo it.")]
@@ -276,7 +275,7 @@ def restore(
     )
 
 
-def _deletion_message(chat: DeletedChat) -> str:
+def _deletion_message(chat: Deletion) -> str:
     if chat.purge_at is None:
         return f"Deleted {chat.id} permanently."
     return f"Deleted {chat.id}. It can be restored until {date_of(chat.purge_at)} UTC."

@@ -34,8 +34,8 @@ class AsyncTokens:
         """Create a token. Its text, the secret, is in `token`, and sent only once. The request is not
         repeated once it may have reached the server; ServerUnavailable says so. Requests with the token may
         ask for answers of at most `max_tokens` tokens, and for at most `n` of them."""
-        said = {name: value for name, value in locals().items() if name != "self"}
-        return await self._wire.run(self._core.create_token(**said))
+        fields = {name: value for name, value in locals().items() if name != "self"}
+        return await self._wire.run(self._core.create_token(**fields))
 
     def list(self, *, owner: str | None = None, limit: int | None = None) -> AsyncPages[Token]:
         """Return the tokens, the newest first."""
@@ -81,8 +81,8 @@ class AsyncShares:
         visitor's request may ask for answers of at most `max_tokens` tokens, and for at most `n` of them. All
         visitors together may have so many `turns` open, start so many `turns_per_minute`, and store so many
         `bytes` and `chats`."""
-        said = {name: value for name, value in locals().items() if name != "self"}
-        return await self._wire.run(self._core.create_share(**said))
+        fields = {name: value for name, value in locals().items() if name != "self"}
+        return await self._wire.run(self._core.create_share(**fields))
 
     def list(self, *, limit: int | None = None) -> AsyncPages[Share]:
         """Return the links, the newest first."""

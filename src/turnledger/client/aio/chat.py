@@ -8,15 +8,15 @@ from typing import Literal, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
-from turnledger.api.chats import ChatInfo, Deleted
+from turnledger.api.chats import ChatInfo, Deletion
 from turnledger.api.turns import Branch, Sibling, Turn
 from turnledger.client.aio.pages import AsyncPages
 from turnledger.client.aio.wire import AsyncStream, AsyncWire
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
-from turnledger.client.core.turn_request import AskOptions, Said
+from turnledger.client.core.turn_request import Input, TurnOptions
 from turnledger.client.core.turn_stream import TurnFollower
-from turnledger.client.shapes import Answer, ChatPage, Ended, TurnEvent
+from turnledger.client.shapes import Answer, ChatPage, StopOutcome, TurnEvent
 from turnledger.model.ids import ConversationId, TurnId
 
 
@@ -24,27 +24,27 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
     """The events of a turn as they arrive: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Then
     raises the error if the turn failed or was stopped."""
 
-    def __init__(self, wire: AsyncWire, core: ChatCore, following: TurnFollower) -> None:
-        super().__init__(wire, following.steps())
+    def __init__(self, wire: AsyncWire, core: ChatCore, follower: TurnFollower) -> None:
+        super().__init__(wire, follower.steps())
         self._core = core
-        self._following = following
+        self._follower = follower
 
     @property
     def turn_id(self) -> TurnId | None:
         """The id of the turn; another one after a TurnRestarted."""
-        return self._following.turn
+        return self._follower.turn
 
     @property
     def idempotency_key(self) -> str | None:
         """The same request under the same key is carried out once."""
-        return self._following.idempotency_key
+        return self._follower.idempotency_key
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return self._following.text
+        return self._follower.text
 
-    async def stop(self, policy: str | None = None) -> Ended | None:
+    async def stop(self, policy: str | None = None) -> StopOutcome | None:
         """Stop the turn, from any task. Return the final outcome, whichever won; None if there was nothing
         left to stop."""
         return await self._wire.run(self._core.stop(self.turn_id, policy))
@@ -54,7 +54,7 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
         stopped."""
         async for _ in self:
             pass
-        return await self._wire.run(self._core.answer(self._following))
+        return await self._wire.run(self._core.answer(self._follower))
 
 
 class AsyncChat:
@@ -83,70 +83,70 @@ class AsyncChat:
 
     @overload
     async def send(
-        self, input: Said, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+        self, input: Input, *, stream: Literal[False] = False, **options: Unpack[TurnOptions]
     ) -> Answer: ...
     @overload
     async def send(
-        self, input: Said, *, stream: Literal[True], **options: Unpack[AskOptions]
+        self, input: Input, *, stream: Literal[True], **options: Unpack[TurnOptions]
     ) -> AsyncTurnStream: ...
     @overload
     async def send(
-        self, input: Said, *, stream: bool, **options: Unpack[AskOptions]
+        self, input: Input, *, stream: bool, **options: Unpack[TurnOptions]
     ) -> Answer | AsyncTurnStream: ...
     async def send(
-        self, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
+        self, input: Input, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | AsyncTurnStream:
         """Request a turn; return its answer, or with `stream` its events as soon as it has begun.
 
         The turn happens once, whatever happens to the connection and the server. Raises the error of a turn
         that failed or was stopped, and ServerUnavailable if its end could not be learned.
         """
-        return await self._asked(self._core.send(input, options), stream)
+        return await self._run(self._core.send(input, options), stream)
 
     @overload
     async def edit(
-        self, turn: str, input: Said, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: Literal[False] = False, **options: Unpack[TurnOptions]
     ) -> Answer: ...
     @overload
     async def edit(
-        self, turn: str, input: Said, *, stream: Literal[True], **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: Literal[True], **options: Unpack[TurnOptions]
     ) -> AsyncTurnStream: ...
     @overload
     async def edit(
-        self, turn: str, input: Said, *, stream: bool, **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: bool, **options: Unpack[TurnOptions]
     ) -> Answer | AsyncTurnStream: ...
     async def edit(
-        self, turn: str, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | AsyncTurnStream:
         """Request a turn in place of another, on a new branch; see `send`."""
-        return await self._asked(self._core.edit(turn, input, options), stream)
+        return await self._run(self._core.edit(turn, input, options), stream)
 
     @overload
     async def regenerate(
-        self, turn: str | None = None, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: Literal[False] = False, **options: Unpack[TurnOptions]
     ) -> Answer: ...
     @overload
     async def regenerate(
-        self, turn: str | None = None, *, stream: Literal[True], **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: Literal[True], **options: Unpack[TurnOptions]
     ) -> AsyncTurnStream: ...
     @overload
     async def regenerate(
-        self, turn: str | None = None, *, stream: bool, **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: bool, **options: Unpack[TurnOptions]
     ) -> Answer | AsyncTurnStream: ...
     async def regenerate(
-        self, turn: str | None = None, *, stream: bool = False, **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | AsyncTurnStream:
         """Request another answer to the input of a turn, or of the last one; see `send`."""
-        return await self._asked(self._core.regenerate(turn, options), stream)
+        return await self._run(self._core.regenerate(turn, options), stream)
 
-    async def _asked(self, following: TurnFollower, stream: bool) -> Answer | AsyncTurnStream:
-        opened = AsyncTurnStream(self._wire, self._core, following)
+    async def _run(self, follower: TurnFollower, stream: bool) -> Answer | AsyncTurnStream:
+        turn_stream = AsyncTurnStream(self._wire, self._core, follower)
         if stream:
-            return await opened._begin()
-        async with opened:
-            return await opened.answer()
+            return await turn_stream._begin()
+        async with turn_stream:
+            return await turn_stream.answer()
 
-    async def stop(self, turn: str | None = None, *, policy: str | None = None) -> Ended | None:
+    async def stop(self, turn: str | None = None, *, policy: str | None = None) -> StopOutcome | None:
         """Stop a turn, or the running one of this chat, from any task. Return the final outcome, whichever
         won; None if there was nothing to stop."""
         return await self._wire.run(self._core.stop(turn, policy))
@@ -220,15 +220,15 @@ class AsyncChat:
     ) -> AsyncChat:
         """Start a chat with the history of this one, up to a turn or to its end; once under the same
         idempotency_key."""
-        made = await self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
-        return AsyncChat(self._wire, ChatCore.told(self._client, made), self._client)
+        info = await self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
+        return AsyncChat(self._wire, ChatCore.from_info(self._client, info), self._client)
 
     async def switch(
         self, branch: str, *, on_busy: str | None = None, idempotency_key: str | None = None
     ) -> ChatInfo:
         """Show another branch, and continue there. For `on_busy` see `send`."""
-        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
-        return await self._wire.run(self._core.switch(branch, keyed))
+        options: TurnOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return await self._wire.run(self._core.switch(branch, options))
 
     async def undo(
         self,
@@ -240,10 +240,10 @@ class AsyncChat:
     ) -> ChatInfo:
         """Take back the last turn; with `turn`, only if that is the last. With `forget`, the effects of its
         tools are dropped, too. For `on_busy` see `send`."""
-        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
-        return await self._wire.run(self._core.undo(turn, forget, keyed))
+        options: TurnOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return await self._wire.run(self._core.undo(turn, forget, options))
 
-    async def delete(self, purge: bool = False) -> Deleted:
+    async def delete(self, purge: bool = False) -> Deletion:
         """Delete it; it can be restored for a while. With `purge` it cannot."""
         return await self._wire.run(self._core.delete(purge))
 

@@ -19,7 +19,7 @@ from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
 from turnledger.client.core.transfer import Source
-from turnledger.client.outbox.outbox import OutboxLike, recording
+from turnledger.client.outbox.outbox import OutboxLike, open_outbox
 from turnledger.client.shapes import Model
 from turnledger.errors import InvalidInput
 from turnledger.model.transfer import ImportReport
@@ -53,10 +53,10 @@ class AsyncClient:
 
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts(), allow_http=allow_http)
-        self._file = recording(outbox, self._address.base_url, api_key, opens=edge.OPENS_FILES)
-        note = None if self._file is None else self._file.note
-        self._wire = AsyncWire(self._address, pacing, http, note)
-        self._core = ClientCore(model, retries or Retries(), pacing, records=outbox is not None)
+        self._file = open_outbox(outbox, self._address.base_url, api_key, open_now=edge.OPENS_FILES)
+        record = None if self._file is None else self._file.carry_out
+        self._wire = AsyncWire(self._address, pacing, http, record)
+        self._core = ClientCore(model, retries or Retries(), pacing, uses_outbox=outbox is not None)
         self.chats = AsyncChats(self._wire, self._core)
         self.tokens = AsyncTokens(self._wire, AccessCore(self._core))
         self.shares = AsyncShares(self._wire, AccessCore(self._core))
@@ -87,7 +87,7 @@ class AsyncClient:
         """Follow changes to the caller's chats until closed. Reconnects by itself, and continues behind the
         last change. `after` is the `position` of a change, or `as_of` of a page of chats. After a `gap`, read
         everything again."""
-        return await AsyncStream[Change](self._wire, self._core.listen(after).steps())._begin()
+        return await AsyncStream[Change](self._wire, self._core.follow_feed(after).steps())._begin()
 
     async def export(self, scope: str | None = None) -> AsyncStream[bytes]:
         """Export all listed chats as one file, line by line, the least recently used first. Raises
@@ -123,7 +123,7 @@ class AsyncChats:
     ) -> AsyncChat:
         """Create a chat before its first turn, or find the one with the conversation_key. Repeating it under
         the same idempotency_key creates it once."""
-        made = await self._wire.run(
+        info = await self._wire.run(
             self._core.create(
                 conversation_key=conversation_key,
                 scope=scope,
@@ -133,14 +133,14 @@ class AsyncChats:
                 idempotency_key=idempotency_key,
             )
         )
-        return AsyncChat(self._wire, ChatCore.told(self._core, made), self._core)
+        return AsyncChat(self._wire, ChatCore.from_info(self._core, info), self._core)
 
     def open(
         self, id: str | None = None, *, conversation_key: str | None = None, scope: str | None = None
     ) -> AsyncChat:
-        """Name a chat, without a request to the server. A chat named by a conversation_key is created with
-        its first turn, if necessary. Raises InvalidId."""
-        return AsyncChat(self._wire, ChatCore.opened(self._core, id, conversation_key, scope), self._core)
+        """Return a chat by id or conversation_key, without a request. A chat opened by its conversation_key
+        is created with its first turn, if necessary. Raises InvalidId."""
+        return AsyncChat(self._wire, ChatCore.open(self._core, id, conversation_key, scope), self._core)
 
     def list(
         self,
@@ -154,10 +154,10 @@ class AsyncChats:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> AsyncPages[ChatInfo]:
-        """List chats, the last used first; with `q`, those that a search finds. A filter of None matches all.
-        `cursor` is `next` of a page, to continue after it."""
+        """List chats, most recently used first; with `q`, those that a search finds. A filter of None matches
+        all. `cursor` is `next` of a page, to continue after it."""
         if q is None:
-            look = partial(
+            read_page = partial(
                 self._core.list_page,
                 scope=scope,
                 tag=tag,
@@ -165,20 +165,22 @@ class AsyncChats:
                 pinned=pinned,
                 deleted=deleted,
             )
-            return AsyncPages(self._wire.run, look, limit, cursor)
+            return AsyncPages(self._wire.run, read_page, limit, cursor)
         if deleted:
             raise InvalidInput("Deleted chats cannot be searched. Omit q or deleted.")
-        found = partial(self._core.found_page, q=q, scope=scope, tag=tag, archived=archived, pinned=pinned)
-        return AsyncPages(self._wire.run, found, limit, cursor)
+        read_page = partial(
+            self._core.search_chats_page, q=q, scope=scope, tag=tag, archived=archived, pinned=pinned
+        )
+        return AsyncPages(self._wire.run, read_page, limit, cursor)
 
     def search(
         self, q: str, *, scope: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> AsyncPages[Hit]:
         """Find chats by words of their titles and messages, one hit per chat."""
-        look = partial(self._core.search_page, q=q, scope=scope)
-        return AsyncPages(self._wire.run, look, limit, cursor)
+        read_page = partial(self._core.search_page, q=q, scope=scope)
+        return AsyncPages(self._wire.run, read_page, limit, cursor)
 
     async def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> AsyncChat:
         """Give a conversation_key to a new chat, if it still names the replaced one, which keeps its id."""
-        made = await self._wire.run(self._core.reset(conversation_key, replaces=replaces, scope=scope))
-        return AsyncChat(self._wire, ChatCore.told(self._core, made), self._core)
+        info = await self._wire.run(self._core.reset(conversation_key, replaces=replaces, scope=scope))
+        return AsyncChat(self._wire, ChatCore.from_info(self._core, info), self._core)

@@ -35,7 +35,7 @@ class AsyncGate:
     def enter(self) -> None:
         """Raises RuntimeError while another task is inside."""
         if not self.try_enter():
-            raise RuntimeError("Another task reads this stream; one at a time may.")
+            raise RuntimeError("Another task is reading this stream; only one may at a time.")
 
     def try_enter(self) -> bool:
         was_taken, self._is_taken = self._is_taken, True
@@ -45,7 +45,7 @@ class AsyncGate:
         self._is_taken = False
 
 
-class AsyncAbandoned:
+class AsyncAbandonedResponses:
     """Closes responses that were garbage-collected while open."""
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ async def hang_up(response: httpx2.Response | None) -> None:
         await response.aclose()
 
 
-async def body(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def send_pieces(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
 
 
-async def nothing() -> AsyncIterator[bytes]:
+async def no_chunks() -> AsyncIterator[bytes]:
     for chunk in list[bytes]():
         yield chunk

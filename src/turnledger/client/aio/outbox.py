@@ -8,7 +8,14 @@ from turnledger.client.aio import edge
 from turnledger.client.aio.chat import AsyncTurnStream
 from turnledger.client.aio.wire import AsyncWire
 from turnledger.client.core.client import ClientCore
-from turnledger.client.outbox.outbox import Sent, Unsent, again, is_end, there_is_none, uncertain
+from turnledger.client.outbox.outbox import (
+    Sent,
+    UnsentMessage,
+    ends_sending,
+    no_outbox_error,
+    resend,
+    uncertain_error,
+)
 from turnledger.client.shapes import Answer
 from turnledger.errors import TurnledgerError
 
@@ -22,9 +29,9 @@ class AsyncUnsentMessages:
     def __init__(self, wire: AsyncWire, core: ClientCore, file: OutboxFile | None) -> None:
         self._wire = wire
         self._core = core
-        self._opened = file
+        self._open_file = file
 
-    async def pending(self) -> list[Unsent]:
+    async def pending(self) -> list[UnsentMessage]:
         """Return all of them, the oldest first, including those that are being sent."""
         return await edge.run_blocking(self._file.pending)
 
@@ -44,14 +51,14 @@ class AsyncUnsentMessages:
                 sent.append((unsent, await self._send(unsent)))
             except TurnledgerError as problem:
                 sent.append((unsent, problem))
-                if is_end(problem):
+                if ends_sending(problem):
                     break
         return sent
 
-    async def _send(self, unsent: Unsent) -> Answer:
+    async def _send(self, unsent: UnsentMessage) -> Answer:
         if unsent.is_uncertain:
-            raise uncertain(unsent)
-        async with AsyncTurnStream(self._wire, *again(self._core, unsent)) as stream:
+            raise uncertain_error(unsent)
+        async with AsyncTurnStream(self._wire, *resend(self._core, unsent)) as stream:
             return await stream.answer()
 
     async def forget(self, id: int) -> bool:
@@ -60,6 +67,6 @@ class AsyncUnsentMessages:
 
     @property
     def _file(self) -> OutboxFile:
-        if self._opened is None:
-            raise there_is_none()
-        return self._opened
+        if self._open_file is None:
+            raise no_outbox_error()
+        return self._open_file

@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Callable
 
 from turnledger.api.chats import Page
 from turnledger.client.aio import edge
-from turnledger.client.core.pages import Entry, Paging
+from turnledger.client.core.pages import Entry, PageSource
 from turnledger.client.core.steps import Steps
 
 
-class AsyncPages(Paging[Entry]):
+class AsyncPages(PageSource[Entry]):
     """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,
         run: edge.Run,
-        look: Callable[[str | None, int], Steps[Page[Entry]]],
+        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
         limit: int | None = None,
         cursor: str | None = None,
     ) -> None:
-        super().__init__(look, limit, cursor)
+        super().__init__(read_page, limit, cursor)
         self._run = run
 
     async def __aiter__(self) -> AsyncIterator[Entry]:
@@ -30,6 +30,6 @@ class AsyncPages(Paging[Entry]):
 
     async def pages(self) -> AsyncIterator[Page[Entry]]:
         """Iterate page by page."""
-        place = self._first()
-        while (page := await self._run(place.next_page())) is not None:
+        reader = self._reader()
+        while (page := await self._run(reader.next_page())) is not None:
             yield page

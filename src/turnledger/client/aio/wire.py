@@ -9,25 +9,25 @@ from weakref import WeakSet
 
 from turnledger.client.aio import edge
 from turnledger.client.core.exchange import Pacing
-from turnledger.client.core.response import Whole, head_of, is_stream
+from turnledger.client.core.response import ResponseReader, head_of, is_stream
 from turnledger.client.core.steps import (
     READ,
-    Broken,
+    ConnectionFailure,
+    Emit,
     Exchange,
     Forget,
-    Give,
     Keep,
-    Note,
     Open,
     Pause,
     Read,
     Record,
+    Recorder,
     Reply,
     Request,
     Step,
     Steps,
 )
-from turnledger.client.errors import closed
+from turnledger.client.errors import closed_error
 from turnledger.errors import TurnledgerError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from turnledger.client.core.transport import Address
 
 Result = TypeVar("Result")
-Given = TypeVar("Given")
+Piece = TypeVar("Piece")
 
 
 class AsyncWire:
@@ -47,26 +47,26 @@ class AsyncWire:
         address: Address,
         pacing: Pacing,
         http: httpx2.AsyncClient | None = None,
-        note: Note | None = None,
+        record: Recorder | None = None,
     ) -> None:
-        """`note` records messages; it may block."""
+        """`record` records messages; it may block."""
         self.address = address
         self._sleep = pacing.sleep
-        self._note = note
+        self._record = record
         self._http = http or address.async_client()
         self._is_own = http is None
         self._closing = edge.AsyncEvent()
         self._lock = edge.Lock()
         """Held while `_streams` is changed or listed."""
         self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
-        self._abandoned = edge.AsyncAbandoned()
+        self._abandoned = edge.AsyncAbandonedResponses()
 
-    async def run(self, doing: Steps[Result]) -> Result:
+    async def run(self, steps: Steps[Result]) -> Result:
         """Run steps that yield nothing to a reader."""
         outcome: Any = None
         while True:
             try:
-                step = doing.send(outcome)
+                step = steps.send(outcome)
             except StopIteration as end:
                 result: Result = end.value
                 return result
@@ -80,19 +80,19 @@ class AsyncWire:
             case Pause():
                 return await self.pause(step.seconds)
             case Record() | Keep() | Forget():
-                return None if self._note is None else await edge.run_blocking(self._note, step)
+                return None if self._record is None else await edge.run_blocking(self._record, step)
         raise AssertionError(step)
 
-    async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
+    async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | ConnectionFailure:
         """Send a request, without reading the body of a successful response."""
         try:
             response = await self._send(request)
             if is_stream(response):
                 return head_of(response), response
-            outcome = await _whole(response)
-            return outcome if isinstance(outcome, Broken) else (outcome, None)
+            outcome = await _read_whole(response)
+            return outcome if isinstance(outcome, ConnectionFailure) else (outcome, None)
         except self.address.problems as problem:
-            return self._broken(problem)
+            return self._failure(problem)
         except RuntimeError:
             self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
@@ -119,19 +119,19 @@ class AsyncWire:
         with self._lock:
             streams = list(self._streams)
         for stream in streams:
-            await stream._fail(closed())
+            await stream._fail(closed_error())
         if self._is_own:
             await self._http.aclose()
 
     def _check_open(self) -> None:
         if self._closing.is_set():
-            raise closed()
+            raise closed_error()
 
-    async def _exchange(self, request: Request) -> Reply | Broken:
+    async def _exchange(self, request: Request) -> Reply | ConnectionFailure:
         try:
-            return await _whole(await self._send(request))
+            return await _read_whole(await self._send(request))
         except self.address.problems as problem:
-            return self._broken(problem)
+            return self._failure(problem)
         except RuntimeError:
             self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
@@ -145,15 +145,15 @@ class AsyncWire:
         self._abandoned.sweep()
         arguments = self.address.arguments(request)
         if request.pieces is not None:
-            arguments["content"] = edge.body(request.pieces())
+            arguments["content"] = edge.send_pieces(request.pieces())
         return self._http.build_request(**arguments)
 
-    def _broken(self, problem: Exception) -> Broken:
+    def _failure(self, problem: Exception) -> ConnectionFailure:
         self._check_open()
-        return self.address.broken_by(problem)
+        return self.address.failure_of(problem)
 
 
-class AsyncStream(Generic[Given]):
+class AsyncStream(Generic[Piece]):
     """An iterable response that arrives in pieces. One task reads at a time; each piece is returned once.
     Leave the block, or close it, to release its connection."""
 
@@ -163,8 +163,8 @@ class AsyncStream(Generic[Given]):
     def __init__(self, wire: AsyncWire, steps: Steps[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._chunks: AsyncIterator[bytes] = edge.nothing()
-        self._given: deque[Given] = deque()
+        self._chunks: AsyncIterator[bytes] = edge.no_chunks()
+        self._pieces: deque[Piece] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
         self._closing = edge.AsyncEvent()
@@ -179,14 +179,14 @@ class AsyncStream(Generic[Given]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Given:
+    async def __anext__(self) -> Piece:
         while True:
-            while not self._given:
+            while not self._pieces:
                 if self._step is None:
                     self._end()
-                await self._go()
+                await self._advance_once()
             try:
-                return self._given.popleft()
+                return self._pieces.popleft()
             except IndexError:  # another task has closed it, or taken this piece
                 continue
 
@@ -204,7 +204,7 @@ class AsyncStream(Generic[Given]):
             return
         try:
             self._step = None
-            self._given.clear()
+            self._pieces.clear()
             self._steps.close()
             await self._release()
         finally:
@@ -218,18 +218,18 @@ class AsyncStream(Generic[Given]):
 
     async def _begin(self) -> Self:
         """Run until there is something to read. Raises what prevents that."""
-        while self._step is not None and not isinstance(self._step, Read | Give):
-            await self._go()
+        while self._step is not None and not isinstance(self._step, Read | Emit):
+            await self._advance_once()
         if self._error is not None:
             self._end()
         return self
 
-    async def _go(self) -> None:
+    async def _advance_once(self) -> None:
         self._gate.enter()
         try:
             step = self._step
-            if isinstance(step, Give):
-                self._given.extend(step.given)
+            if isinstance(step, Emit):
+                self._pieces.extend(step.items)
                 if step.then_read:
                     self._step = READ
                 else:
@@ -269,10 +269,10 @@ class AsyncStream(Generic[Given]):
         error, self._error = self._error, None
         raise error if error is not None else StopAsyncIteration
 
-    async def _open(self, request: Request) -> Reply | Broken:
+    async def _open(self, request: Request) -> Reply | ConnectionFailure:
         await self._release()
         opened = await self._wire.open(request)
-        if isinstance(opened, Broken):
+        if isinstance(opened, ConnectionFailure):
             return opened
         reply, self._response = opened
         if self._response is not None:
@@ -281,26 +281,26 @@ class AsyncStream(Generic[Given]):
             self._chunks = self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
         return reply
 
-    async def _read(self) -> bytes | Broken:
+    async def _read(self) -> bytes | ConnectionFailure:
         try:
             return await anext(self._chunks, b"")
         except self._wire.address.problems as problem:
-            return self._wire.address.broken_by(problem)
+            return self._wire.address.failure_of(problem)
 
     async def _release(self) -> None:
         response, self._response = self._response, None
         if response is not None:
-            self._chunks = edge.nothing()
+            self._chunks = edge.no_chunks()
             await response.aclose()
 
 
-async def _whole(response: httpx2.Response) -> Reply | Broken:
+async def _read_whole(response: httpx2.Response) -> Reply | ConnectionFailure:
     """Read a complete response, and release its connection."""
-    whole = Whole(response)
+    reader = ResponseReader(response)
     try:
         async for piece in response.aiter_bytes():
-            if not whole.add(piece):
+            if not reader.add(piece):
                 break
     finally:
         await response.aclose()
-    return whole.outcome
+    return reader.outcome

@@ -13,14 +13,14 @@ from turnledger.client.core.feed import FeedFollower
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
 from turnledger.client.core.transfer import Source, download, import_chats
 from turnledger.client.core.turn_request import (
-    AskOptions,
+    TurnOptions,
     body_of,
     check,
+    check_text,
     headers_of,
     idempotency_key_of,
-    sendable,
 )
-from turnledger.client.shapes import FoundChat, Model, decoded
+from turnledger.client.shapes import FoundChat, Model, decode_shape
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId
 from turnledger.model.transfer import ImportReport
@@ -31,20 +31,22 @@ Shape = TypeVar("Shape")
 class ClientCore:
     """State that the whole client shares. It holds no connection, and any thread may use it."""
 
-    def __init__(self, model: str | None, retries: Retries, pacing: Pacing, *, records: bool = False) -> None:
-        self._records = records
+    def __init__(
+        self, model: str | None, retries: Retries, pacing: Pacing, *, uses_outbox: bool = False
+    ) -> None:
+        self._uses_outbox = uses_outbox
         self.retries = retries
         self.pacing = pacing
         self._model = model
         self._only_model: str | None = None
 
-    def trying(self) -> RetryCount:
+    def new_retry_count(self) -> RetryCount:
         return RetryCount(self.retries, self.pacing)
 
     def get(self, path: str, shape: type[Shape], query: Mapping[str, Any] | None = None) -> Steps[Shape]:
         request = Request(method="GET", path=path, query=query_of(query or {}))
-        reply = yield from RepeatedExchange(self.trying()).ask(request)
-        return decoded(shape, reply.body)
+        reply = yield from RepeatedExchange(self.new_retry_count()).run(request)
+        return decode_shape(shape, reply.body)
 
     def post(
         self,
@@ -52,26 +54,27 @@ class ClientCore:
         shape: type[Shape],
         values: Mapping[str, Any],
         *,
-        keyed: AskOptions | None = None,
-        once: str | None = None,
+        options: TurnOptions | None = None,
+        hint: str | None = None,
     ) -> Steps[Shape]:
-        """Send a POST that may be repeated: by its nature, or by an idempotency_key, the one in `keyed` or a
-        fresh one. Otherwise `once` is the hint of the error for a request that may have been carried out."""
+        """Send a POST that may be repeated: by its nature, or by an idempotency_key, the one in `options` or
+        a fresh one. Otherwise `hint` is the hint of the error for a request that may have been carried
+        out."""
         key, headers = None, {"content-type": JSON_TYPE}
-        if keyed is not None:
-            check(keyed)
-            key = idempotency_key_of(keyed)
-            headers = headers_of(keyed, key)
+        if options is not None:
+            check(options)
+            key = idempotency_key_of(options)
+            headers = headers_of(options, key)
         request = Request(method="POST", path=path, headers=headers, body=body_of(values))
-        exchanging = RepeatedExchange(self.trying(), idempotency_key=key)
-        if once is not None:
-            exchanging = RepeatedExchange(self.trying(), is_repeatable=False, once=once)
-        reply = yield from exchanging.ask(request)
-        return decoded(shape, reply.body)
+        exchange = RepeatedExchange(self.new_retry_count(), idempotency_key=key)
+        if hint is not None:
+            exchange = RepeatedExchange(self.new_retry_count(), is_repeatable=False, hint=hint)
+        reply = yield from exchange.run(request)
+        return decode_shape(shape, reply.body)
 
     def create(self, idempotency_key: str | None = None, **fields: Any) -> Steps[ChatInfo]:
         values = {name: value for name, value in fields.items() if value is not None}
-        return self.post("/api/chats", ListedChat, values, keyed={"idempotency_key": idempotency_key})
+        return self.post("/api/chats", ListedChat, values, options={"idempotency_key": idempotency_key})
 
     def find(self, conversation_key: str, scope: str | None) -> Steps[ChatInfo | None]:
         """Return the chat with this conversation_key, even before its first turn has ended, or None."""
@@ -95,14 +98,14 @@ class ClientCore:
         deleted: bool,
         **query: str | None,
     ) -> Steps[Page[ChatInfo]]:
-        flags = {"archived": _or_any(archived), "pinned": _or_any(pinned), "deleted": deleted or None}
+        flags = {"archived": _flag_text(archived), "pinned": _flag_text(pinned), "deleted": deleted or None}
         return self.get("/api/chats", ChatList, {**query, **flags, "cursor": cursor, "limit": limit})
 
     def search_page(self, cursor: str | None, limit: int, *, q: str, scope: str | None) -> Steps[Page[Hit]]:
         query = {"q": q, "scope": scope, "cursor": cursor, "limit": limit}
         return self.get("/api/search", SearchPage[Hit], query)
 
-    def found_page(
+    def search_chats_page(
         self,
         cursor: str | None,
         limit: int,
@@ -123,48 +126,48 @@ class ClientCore:
         )
         return SearchPage(found, page.next, page.complete)
 
-    def listen(self, after: str | None) -> FeedFollower:
-        return FeedFollower(self.trying(), self.retries, after)
+    def follow_feed(self, after: str | None) -> FeedFollower:
+        return FeedFollower(self.new_retry_count(), self.retries, after)
 
     def export(self, scope: str | None) -> Steps[None]:
         request = Request(method="GET", path="/api/export", query=query_of({"scope": scope}))
-        return download(self.trying(), request)
+        return download(self.new_retry_count(), request)
 
     def import_chats(self, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
-        return import_chats(self.trying(), source, scope)
+        return import_chats(self.new_retry_count(), source, scope)
 
     def models(self) -> Steps[tuple[Model, ...]]:
         page = yield from self.get("/v1/models", Page[Model])
         return page.data
 
-    def check_model(self, options: AskOptions) -> None:
+    def check_model(self, options: TurnOptions) -> None:
         """Refuse a turn without a model if it must be recorded before the client can ask the server for its
         models."""
-        if self._records and not (options.get("model") or self._model):
+        if self._uses_outbox and not (options.get("model") or self._model):
             raise InvalidInput("An outbox needs a model. Pass model= here or to Client(model=…).")
 
-    def model_for(self, options: AskOptions) -> Steps[str]:
+    def model_for(self, options: TurnOptions) -> Steps[str]:
         """Return the named model, that of the client, or the only one of the server."""
-        named = options.get("model") or self._model or self._only_model
-        if named is not None:
-            return named
-        known = yield from self.models()
-        if len(known) != 1:
-            names = ", ".join(model.id for model in known[:20])
+        model = options.get("model") or self._model or self._only_model
+        if model is not None:
+            return model
+        models = yield from self.models()
+        if len(models) != 1:
+            names = ", ".join(model.id for model in models[:20])
             raise InvalidInput(f"No model given. Pass model= here or to Client(model=…): {names or 'none'}.")
-        self._only_model = known[0].id
+        self._only_model = models[0].id
         return self._only_model
 
 
 def query_of(values: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    return [(name, _word(value)) for name, value in values.items() if value is not None]
+    return [(name, _query_text(value)) for name, value in values.items() if value is not None]
 
 
-def _word(value: Any) -> str:
+def _query_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return sendable(str(value))
+    return check_text(str(value))
 
 
-def _or_any(flag: bool | None) -> str:
-    return "any" if flag is None else _word(flag)
+def _flag_text(flag: bool | None) -> str:
+    return "any" if flag is None else _query_text(flag)

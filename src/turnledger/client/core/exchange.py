@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from turnledger.client.core.steps import Broken, Exchange, Pause, Reply, Request, Steps
-from turnledger.client.errors import Told, told_by
+from turnledger.client.core.steps import ConnectionFailure, Exchange, Pause, Reply, Request, Steps
+from turnledger.client.errors import ErrorReport, error_in_reply
 from turnledger.errors import InvalidInput, ServerUnavailable
 
 
@@ -66,8 +66,8 @@ class RetryCount:
         """Failed tries since the last progress, which resets it to 0."""
         self._since = 0.0
 
-    def pause(self, asked: float | None = None) -> float | None:
-        """Count a failed try, and return the seconds before the next one; None: give up. `asked` are the
+    def pause(self, requested: float | None = None) -> float | None:
+        """Count a failed try, and return the seconds before the next one; None: give up. `requested` are the
         seconds that the server requested."""
         now = self._pacing.now()
         if not self.failed:
@@ -75,25 +75,25 @@ class RetryCount:
         self.failed += 1
         if self.failed > self._retries.times:
             return None
-        longest = min(self._retries.most, self._retries.first * 2.0 ** min(self.failed - 1, 30))
-        seconds = self._scattered(longest, asked)
+        ceiling = min(self._retries.most, self._retries.first * 2.0 ** min(self.failed - 1, 30))
+        seconds = self._jitter(ceiling, requested)
         return None if now - self._since + seconds > self._retries.patience else seconds
 
-    def longest(self, asked: float | None = None) -> float:
+    def longest_pause(self, requested: float | None = None) -> float:
         """Return the seconds between tries, for a caller that does not give up."""
-        return self._scattered(self._retries.most, asked)
+        return self._jitter(self._retries.most, requested)
 
-    def _scattered(self, seconds: float, asked: float | None) -> float:
+    def _jitter(self, seconds: float, requested: float | None) -> float:
         """Randomly shorten the pause, or lengthen the requested one. Otherwise clients that lost one server
         together would reconnect together."""
         chance = self._pacing.chance()
         seconds *= 0.5 + chance / 2
-        if asked is None:
+        if requested is None:
             return seconds
-        return max(seconds, asked + min(asked / 2, self._retries.most) * (1 - chance))
+        return max(seconds, requested + min(requested / 2, self._retries.most) * (1 - chance))
 
 
-_SURELY_NOTHING = frozenset({408, 425, 429, 503})
+_UNTOUCHED_STATUSES = frozenset({408, 425, 429, 503})
 """With these statuses the server did nothing; with others it may have."""
 
 
@@ -102,63 +102,63 @@ class RepeatedExchange:
 
     def __init__(
         self,
-        trying: RetryCount,
+        retry_count: RetryCount,
         *,
         is_repeatable: bool = True,
         idempotency_key: str | None = None,
-        once: str = "It may have been carried out; look before asking again.",
+        hint: str = "It may have been carried out; check before repeating it.",
     ) -> None:
-        """`once` is the hint of the error if the request cannot be repeated, and may have been carried
+        """`hint` is the hint of the error if the request cannot be repeated, and may have been carried
         out."""
-        self._trying = trying
+        self._retry_count = retry_count
         self._is_repeatable = is_repeatable
         self._idempotency_key = idempotency_key
-        self._once = once
+        self._hint = hint
         self.may_be_done = False
         """Whether an earlier try may have been carried out and its response lost."""
         self.refusal: Reply | None = None
 
-    def ask(self, request: Request) -> Steps[Reply]:
+    def run(self, request: Request) -> Steps[Reply]:
         """Return the successful response. Raises the server's error, or ServerUnavailable."""
         while True:
-            outcome: Reply | Broken = yield Exchange(request)
+            outcome: Reply | ConnectionFailure = yield Exchange(request)
             if isinstance(outcome, Reply) and outcome.status < 300:
                 return outcome
-            trouble = outcome if isinstance(outcome, Broken) else self._refused(outcome)
+            failure = outcome if isinstance(outcome, ConnectionFailure) else self._report_refusal(outcome)
             if not self._may_repeat(outcome):
-                raise self._given_up(trouble)
-            retry_after = None if isinstance(trouble, Broken) else trouble.retry_after
-            seconds = self._trying.pause(retry_after)
+                raise self._final_error(failure)
+            retry_after = None if isinstance(failure, ConnectionFailure) else failure.retry_after
+            seconds = self._retry_count.pause(retry_after)
             if seconds is None:
-                raise self._given_up(trouble)
+                raise self._final_error(failure)
             self.may_be_done |= self._may_be_done_by(outcome)
             yield Pause(seconds)
 
-    def _refused(self, reply: Reply) -> Told:
+    def _report_refusal(self, reply: Reply) -> ErrorReport:
         self.refusal = reply
-        problem = told_by(reply)
-        if not problem.is_passing:
+        problem = error_in_reply(reply)
+        if not problem.is_temporary:
             raise problem.error
         return problem
 
-    def _may_repeat(self, outcome: Reply | Broken) -> bool:
-        if isinstance(outcome, Broken) and outcome.is_hopeless:
+    def _may_repeat(self, outcome: Reply | ConnectionFailure) -> bool:
+        if isinstance(outcome, ConnectionFailure) and outcome.is_hopeless:
             return False
         return self._is_repeatable or not self._may_be_done_by(outcome)
 
     @staticmethod
-    def _may_be_done_by(outcome: Reply | Broken) -> bool:
-        if isinstance(outcome, Broken):
+    def _may_be_done_by(outcome: Reply | ConnectionFailure) -> bool:
+        if isinstance(outcome, ConnectionFailure):
             return outcome.may_have_arrived
-        return outcome.status not in _SURELY_NOTHING
+        return outcome.status not in _UNTOUCHED_STATUSES
 
-    def _given_up(self, trouble: Told | Broken) -> Exception:
-        if not isinstance(trouble, Broken):
-            return trouble.error
-        tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
-        message = f"The server sent no complete answer{tries}: {trouble.reason}."
-        if not trouble.may_have_arrived and not self.may_be_done:
-            message += " The request never reached it. Check that it runs there."
+    def _final_error(self, failure: ErrorReport | ConnectionFailure) -> Exception:
+        if not isinstance(failure, ConnectionFailure):
+            return failure.error
+        tries = f", after {self._retry_count.failed} tries" if self._retry_count.failed > 1 else ""
+        message = f"The server sent no complete answer{tries}: {failure.reason}."
+        if not failure.may_have_arrived and not self.may_be_done:
+            message += " The request never reached it. Check that it is running."
         elif not self._is_repeatable:
-            message += f" {self._once}"
+            message += f" {self._hint}"
         return ServerUnavailable(message, idempotency_key=self._idempotency_key)

@@ -15,26 +15,32 @@ Entry = TypeVar("Entry")
 PAGE = 50
 
 
-class Paging(Generic[Entry]):
+class PageSource(Generic[Entry]):
     def __init__(
-        self, look: Callable[[str | None, int], Steps[Page[Entry]]], limit: int | None, cursor: str | None
+        self,
+        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
+        limit: int | None,
+        cursor: str | None,
     ) -> None:
         if limit is not None and limit < 1:
             raise InvalidInput("limit must be 1 or more, or None for all.")
-        self._look = look
+        self._read_page = read_page
         self._limit = limit
         self._cursor = cursor
 
-    def _first(self) -> Place[Entry]:
-        return Place(self._look, self._limit, self._cursor)
+    def _reader(self) -> PageReader[Entry]:
+        return PageReader(self._read_page, self._limit, self._cursor)
 
 
-class Place(Generic[Entry]):
+class PageReader(Generic[Entry]):
     def __init__(
-        self, look: Callable[[str | None, int], Steps[Page[Entry]]], left: int | None, cursor: str | None
+        self,
+        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
+        remaining: int | None,
+        cursor: str | None,
     ) -> None:
-        self._look = look
-        self._left = left
+        self._read_page = read_page
+        self._remaining = remaining
         self._cursor = cursor
         self._is_over = False
 
@@ -42,11 +48,13 @@ class Place(Generic[Entry]):
         """Return the next page; None after the last."""
         if self._is_over:
             return None
-        page = yield from self._look(self._cursor, PAGE if self._left is None else min(PAGE, self._left))
-        if self._left is not None:
-            if len(page) > self._left:
-                page = replace(page, data=page.data[: self._left])
-            self._left -= len(page)
+        page = yield from self._read_page(
+            self._cursor, PAGE if self._remaining is None else min(PAGE, self._remaining)
+        )
+        if self._remaining is not None:
+            if len(page) > self._remaining:
+                page = replace(page, data=page.data[: self._remaining])
+            self._remaining -= len(page)
         self._cursor = page.next
-        self._is_over = page.next is None or self._left == 0
+        self._is_over = page.next is None or self._remaining == 0
         return page

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnledger.client.core.steps import MOST_BYTES, Broken, Reply
+from turnledger.client.core.steps import MAX_BYTES, ConnectionFailure, Reply
 
 if TYPE_CHECKING:
     import httpx2
 
-MOST_OF_A_REFUSAL = 1024 * 1024
+MAX_ERROR_BYTES = 1024 * 1024
 """Bytes; the rest of a longer error is useless."""
 
 
@@ -21,11 +21,11 @@ def head_of(response: httpx2.Response) -> Reply:
     return Reply(response.status_code, response.headers)
 
 
-class Whole:
+class ResponseReader:
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
-        self._is_good = response.status_code < 300
-        self._room = MOST_BYTES if self._is_good else MOST_OF_A_REFUSAL
+        self._is_successful = response.status_code < 300
+        self._room = MAX_BYTES if self._is_successful else MAX_ERROR_BYTES
         self._pieces: list[bytes] = []
 
     def add(self, piece: bytes) -> bool:
@@ -34,7 +34,7 @@ class Whole:
         return self._room >= 0
 
     @property
-    def outcome(self) -> Reply | Broken:
-        if self._room < 0 and self._is_good:
-            return Broken("the answer is without end", is_hopeless=True)
+    def outcome(self) -> Reply | ConnectionFailure:
+        if self._room < 0 and self._is_successful:
+            return ConnectionFailure("the response is endless", is_hopeless=True)
         return Reply(self._response.status_code, self._response.headers, b"".join(self._pieces))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from turnledger.client.core.steps import MOST_BYTES
+from turnledger.client.core.steps import MAX_BYTES
 from turnledger.errors import RequestFailed
 from turnledger.model.text.sse import EventSplitter, fields_of
 
@@ -20,7 +20,7 @@ class EventParser(EventSplitter):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(MOST_BYTES, _too_long)
+        super().__init__(MAX_BYTES, _too_long)
 
     def feed(self, chunk: bytes) -> list[SentEvent]:
         """Return the events that this piece completes. Raises RequestFailed for an endless event."""

@@ -33,7 +33,7 @@ class Reply(Struct, frozen=True):
     body: bytes = b""
 
 
-class Broken(Struct, frozen=True):
+class ConnectionFailure(Struct, frozen=True):
     """A request or stream without a complete response."""
 
     reason: str
@@ -59,11 +59,11 @@ class Read(Struct, frozen=True):
     """Read from the response that was opened last. Outcome: some bytes, none at its end, or Broken."""
 
 
-class Give(Struct, frozen=True):
+class Emit(Struct, frozen=True):
     """Hand these to the reader. Outcome: None; with `then_read`, that of a Read once the reader took them,
     which saves a step per small event."""
 
-    given: Sequence[Any]
+    items: Sequence[Any]
     then_read: bool = False
 
 
@@ -71,7 +71,7 @@ class Pause(Struct, frozen=True):
     seconds: float
 
 
-class Sending(Struct):
+class SendState(Struct):
     """A message that is being sent. Its stream may be left, or garbage-collected, without another step."""
 
     is_over: bool = False
@@ -82,7 +82,7 @@ class Record(Struct, frozen=True):
 
     idempotency_key: str
     request: Request
-    sending: Sending
+    sending: SendState
 
 
 class Keep(Struct, frozen=True):
@@ -98,12 +98,12 @@ class Forget(Struct, frozen=True):
     idempotency_key: str
 
 
-Step: TypeAlias = Exchange | Open | Read | Give | Pause | Record | Keep | Forget
+Step: TypeAlias = Exchange | Open | Read | Emit | Pause | Record | Keep | Forget
 Steps: TypeAlias = Generator[Step, Any, Result]
 
-Note: TypeAlias = Callable[[Record | Keep | Forget], None]
+Recorder: TypeAlias = Callable[[Record | Keep | Forget], None]
 
 READ = Read()
-MOST_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
 """Bound of a response, an event or a line: many times the server's limit for a turn."""
 JSON_TYPE = "application/json"

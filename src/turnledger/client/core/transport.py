@@ -13,10 +13,10 @@ from typing import Any
 import httpx2
 
 from turnledger.client.core.exchange import Timeouts
-from turnledger.client.core.steps import Broken, Request
+from turnledger.client.core.steps import ConnectionFailure, Request
 from turnledger.errors import InvalidInput
 
-_NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
 PROBLEMS = (httpx2.RequestError, httpx2.StreamError)
 """Raised by httpx2 for a request without a complete response."""
@@ -32,12 +32,12 @@ class Address:
     def __init__(
         self, base_url: str, api_key: str | None, timeouts: Timeouts, *, allow_http: bool = False
     ) -> None:
-        self.base_url = _checked(base_url)
+        self.base_url = _check_url(base_url)
         if api_key is not None and not allow_http:
             _check_private(self.base_url)
         self._headers = {"user-agent": "turnledger-python", "accept-encoding": "identity"}
         if api_key is not None:
-            self._headers["authorization"] = f"Bearer {_checked_api_key(api_key)}"
+            self._headers["authorization"] = f"Bearer {_check_api_key(api_key)}"
         self._timeout = httpx2.Timeout(
             connect=timeouts.connect, read=timeouts.silence, write=timeouts.write, pool=timeouts.connect
         )
@@ -49,8 +49,8 @@ class Address:
         url = httpx2.URL(self.base_url)
         if url.scheme == "http" and _is_loopback(url.host):
             # Reading all root certificates takes longer than most requests.
-            nobody_is_trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            return {"limits": LIMITS, "trust_env": False, "verify": nobody_is_trusted}
+            empty_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            return {"limits": LIMITS, "trust_env": False, "verify": empty_context}
         return {"limits": LIMITS, "trust_env": True}
 
     def __repr__(self) -> str:
@@ -70,11 +70,11 @@ class Address:
         return arguments
 
     @staticmethod
-    def broken_by(problem: Exception) -> Broken:
-        words = str(problem) or type(problem).__name__
-        return Broken(
-            words[:1].lower() + words[1:].rstrip("."),
-            may_have_arrived=not isinstance(problem, _NEVER_LEFT),
+    def failure_of(problem: Exception) -> ConnectionFailure:
+        text = str(problem) or type(problem).__name__
+        return ConnectionFailure(
+            text[:1].lower() + text[1:].rstrip("."),
+            may_have_arrived=not isinstance(problem, _NEVER_SENT),
             is_hopeless=isinstance(problem, _HOPELESS) or _is_untrusted(problem),
         )
 
@@ -85,7 +85,7 @@ class Address:
         return httpx2.AsyncClient(**self.http_options)
 
 
-def _checked(base_url: str) -> str:
+def _check_url(base_url: str) -> str:
     try:
         url = httpx2.URL(base_url)
     except (httpx2.InvalidURL, TypeError) as problem:
@@ -118,7 +118,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _checked_api_key(api_key: str) -> str:
+def _check_api_key(api_key: str) -> str:
     if not api_key.isascii() or not api_key.isprintable() or not api_key.strip() or " " in api_key:
         raise InvalidInput("The api_key must be one line. Check that it was copied completely.")
     return api_key

@@ -16,16 +16,16 @@ from turnledger.errors import InvalidInput
 from turnledger.model.item import Item
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
 
-Said: TypeAlias = str | Sequence[str | Mapping[str, Any] | Item]
+Input: TypeAlias = str | Sequence[str | Mapping[str, Any] | Item]
 """A text, or items of the Responses shape, or chat messages."""
 
 
-class AskOptions(TypedDict, total=False):
+class TurnOptions(TypedDict, total=False):
     model: str | None
     """By default that of the client, or the only one of the server."""
-    instructions: Said | None
+    instructions: Input | None
     """Apply from this turn on; an empty text ends the current ones."""
-    primer: Said | None
+    primer: Input | None
     """History shown to the model before the stored one, in this turn only. It is never stored."""
     settings: Mapping[str, Any] | None
     """Further fields for the model: `temperature`, `tools`, …"""
@@ -51,33 +51,37 @@ _POLICIES: Mapping[str, tuple[str, frozenset[str]]] = {
     "on_disconnect": ("x-turn-on-disconnect", _DISCONNECTS),
 }
 _IN_BODY = ("instructions", "primer", "settings")
-_OPTIONS = frozenset(AskOptions.__annotations__)
+_OPTIONS = frozenset(TurnOptions.__annotations__)
 
 
-def idempotency_key_of(options: AskOptions) -> str:
-    given = options.get("idempotency_key")
-    if given is None:
+def idempotency_key_of(options: TurnOptions) -> str:
+    idempotency_key = options.get("idempotency_key")
+    if idempotency_key is None:
         return str(uuid.uuid4())
-    if not given.strip():
+    if not idempotency_key.strip():
         raise InvalidInput("idempotency_key must not be blank. Omit it to have one generated.")
-    return sendable(given)
+    return check_text(idempotency_key)
 
 
-def check(options: AskOptions) -> None:
+def check(options: TurnOptions) -> None:
     """Refuse options that no server understands before sending. Raises TypeError or InvalidInput."""
-    if strange := options.keys() - _OPTIONS:
-        raise TypeError(f"unexpected keyword argument {min(strange)!r}")
-    for name, (_, known) in _POLICIES.items():
+    if unexpected := options.keys() - _OPTIONS:
+        raise TypeError(f"unexpected keyword argument {min(unexpected)!r}")
+    for name, (_, values) in _POLICIES.items():
         value = cast(str | None, options.get(name))
-        if value is not None and value not in known:
-            raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(sorted(known))}.")
+        if value is not None and value not in values:
+            raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(sorted(values))}.")
 
 
 def turn_request(
-    model: str, fields: Mapping[str, Any], place: Mapping[str, Any], options: AskOptions, idempotency_key: str
+    model: str,
+    fields: Mapping[str, Any],
+    target: Mapping[str, Any],
+    options: TurnOptions,
+    idempotency_key: str,
 ) -> Request:
     """Return the request for a turn. Its bytes are encoded once and sent unchanged each time."""
-    body = {"model": model, **place, **fields, "stream": True}
+    body = {"model": model, **target, **fields, "stream": True}
     body |= {name: value for name in _IN_BODY if (value := options.get(name)) is not None}
     headers = {"accept": "text/event-stream", **headers_of(options, idempotency_key)}
     if options.get("must_exist"):
@@ -85,7 +89,7 @@ def turn_request(
     return Request(method="POST", path="/api/turns", headers=headers, body=body_of(body))
 
 
-def headers_of(options: AskOptions, idempotency_key: str) -> dict[str, str]:
+def headers_of(options: TurnOptions, idempotency_key: str) -> dict[str, str]:
     headers = {"content-type": JSON_TYPE, "idempotency-key": quote(idempotency_key, safe="")}
     for name, (header, _) in _POLICIES.items():
         if (value := cast(str | None, options.get(name))) is not None:
@@ -96,7 +100,7 @@ def headers_of(options: AskOptions, idempotency_key: str) -> dict[str, str]:
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def whole(request: Request) -> Request:
+def without_stream(request: Request) -> Request:
     """Return the same request for a complete answer instead of events. The rest stays byte for byte the same,
     so that the server recognises it."""
     assert request.body is not None  # noqa: S101 - it requests a turn
@@ -104,7 +108,7 @@ def whole(request: Request) -> Request:
     return replace(request, headers={**request.headers, "accept": JSON_TYPE}, body=msgspec.json.encode(body))
 
 
-def sendable(text: str) -> str:
+def check_text(text: str) -> str:
     """Return the text. Raises InvalidInput if neither URL nor header can hold it."""
     try:
         text.encode()

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from turnledger.client.core.steps import Forget, Keep, Record, Sending
-from turnledger.client.outbox.outbox import Claimant, Outbox, Unsent
+from turnledger.client.core.steps import Forget, Keep, Record, SendState
+from turnledger.client.outbox.outbox import Claimant, Outbox, UnsentMessage
 from turnledger.errors import (
     NotAStore,
     StoreCorrupt,
@@ -53,7 +53,7 @@ CREATE TABLE unsent (
     UNIQUE (base_url, sender, idempotency_key)
 )
 """
-_ONE = "WHERE base_url = ? AND sender = ? AND idempotency_key = ?"
+_WHERE_KEY = "WHERE base_url = ? AND sender = ? AND idempotency_key = ?"
 _COLUMNS = "id, base_url, idempotency_key, body, headers, recorded_at, first_tried_at"
 SKEW_MS = 60_000
 """How far in the future a message may be: clocks are set back a little all the time."""
@@ -62,7 +62,7 @@ CLAIM_MS = 300_000
 harmless: the message has its idempotency_key."""
 PATIENCE = 10.0
 """Seconds to wait for other programs that write to the file."""
-_MAKING = threading.Lock()
+_CREATE_LOCK = threading.Lock()
 INHERITED: list[sqlite3.Connection] = []
 """Connections of the parent process before a fork. Without a reference, one would be closed, which undoes
 what the parent is writing."""
@@ -80,30 +80,30 @@ class OutboxFile:
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         claimant: Claimant | None = None,
-        opens: bool = True,
+        open_now: bool = True,
     ) -> None:
-        """Open the file, to raise errors at once; without `opens`, at first use or by `check`."""
+        """Open the file, to raise errors at once; without `open_now`, at first use or by `check`."""
         self._outbox = outbox
         self._path = Path(outbox.path).absolute()
-        self._place = (base_url, outbox.sender or _digest(api_key))
+        self._key = (base_url, outbox.sender or _digest(api_key))
         self._now = now_ms
         self._claimant = claimant or Claimant()
         self._lock = threading.Lock()
-        self._fresh: set[str] = set()
+        self._first_tries: set[str] = set()
         """The idempotency_keys of messages that are tried for the first time, only here."""
-        self._sending: dict[str, Sending] = {}
+        self._sending: dict[str, SendState] = {}
         """Messages claimed here, by idempotency_key; their streams may be left without another step."""
-        self._opened: sqlite3.Connection | None = None
+        self._db: sqlite3.Connection | None = None
         self._process = 0
         self._file: tuple[int, int] | None = None
-        if opens:
+        if open_now:
             self.check()
 
     def check(self) -> None:
-        with self._using():
+        with self._connected():
             pass
 
-    def note(self, step: Record | Keep | Forget) -> None:
+    def carry_out(self, step: Record | Keep | Forget) -> None:
         """Carry out a step. If an answered message cannot be removed, its answer is returned anyway: sent
         again, it is carried out once."""
         if isinstance(step, Record):
@@ -113,87 +113,87 @@ class OutboxFile:
             if isinstance(step, Keep):
                 self.keep(step.idempotency_key, may_have_arrived=step.may_have_arrived)
             else:
-                self.done(step.idempotency_key)
+                self.remove(step.idempotency_key)
         except StoreError as problem:
             log.warning("the outbox could not be updated: %s", problem)
 
     def record(
-        self, idempotency_key: str, body: bytes, headers: Mapping[str, str], sending: Sending | None = None
+        self, idempotency_key: str, body: bytes, headers: Mapping[str, str], sending: SendState | None = None
     ) -> None:
         """Record a message that is about to be sent, and claim it. An existing one stays as it is. Raises
         StoreFull."""
-        now, key = self._now(), (*self._place, idempotency_key)
-        kept = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-        with self._writing() as db:
-            known = db.execute(f"SELECT first_tried_at FROM unsent {_ONE}", key).fetchone()  # noqa: S608
-            if known is None:
+        now, key = self._now(), (*self._key, idempotency_key)
+        stored_headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+        with self._transaction() as db:
+            existing = db.execute(f"SELECT first_tried_at FROM unsent {_WHERE_KEY}", key).fetchone()  # noqa: S608
+            if existing is None:
                 self._check_room(db, len(body))
                 db.execute(
                     "INSERT INTO unsent (base_url, sender, idempotency_key, place, body, headers,"
                     " recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (*key, place_of(body), body, msgspec.json.encode(kept), now),
+                    (*key, chat_of(body), body, msgspec.json.encode(stored_headers), now),
                 )
             db.execute(
                 "UPDATE unsent SET first_tried_at = coalesce(first_tried_at, ?), claimed_by = ?,"  # noqa: S608
-                f" claimed_until = ? {_ONE}",
+                f" claimed_until = ? {_WHERE_KEY}",
                 (now, self._claimant.name, now + CLAIM_MS, *key),
             )
         with self._lock:
-            self._sending[idempotency_key] = sending or Sending()
-            if known in (None, (None,)):
-                self._fresh.add(idempotency_key)
+            self._sending[idempotency_key] = sending or SendState()
+            if existing in (None, (None,)):
+                self._first_tries.add(idempotency_key)
             else:
-                self._fresh.discard(idempotency_key)
+                self._first_tries.discard(idempotency_key)
 
     def keep(self, idempotency_key: str, *, may_have_arrived: bool) -> None:
         """Release a message of unknown outcome. One that was tried for the first time, and cannot have
         arrived, counts as not tried."""
         with self._lock:
-            is_untried = idempotency_key in self._fresh and not may_have_arrived
-            self._fresh.discard(idempotency_key)
+            is_untried = idempotency_key in self._first_tries and not may_have_arrived
+            self._first_tries.discard(idempotency_key)
             self._sending.pop(idempotency_key, None)
-        with self._writing() as db:
+        with self._transaction() as db:
             db.execute(
                 "UPDATE unsent SET claimed_by = NULL, claimed_until = 0,"  # noqa: S608
-                f" first_tried_at = CASE WHEN ? THEN NULL ELSE first_tried_at END {_ONE}",
-                (is_untried, *self._place, idempotency_key),
+                f" first_tried_at = CASE WHEN ? THEN NULL ELSE first_tried_at END {_WHERE_KEY}",
+                (is_untried, *self._key, idempotency_key),
             )
 
-    def done(self, idempotency_key: str) -> None:
+    def remove(self, idempotency_key: str) -> None:
         with self._lock:
-            self._fresh.discard(idempotency_key)
+            self._first_tries.discard(idempotency_key)
             self._sending.pop(idempotency_key, None)
-        with self._writing() as db:
-            db.execute(f"DELETE FROM unsent {_ONE}", (*self._place, idempotency_key))  # noqa: S608
+        with self._transaction() as db:
+            db.execute(f"DELETE FROM unsent {_WHERE_KEY}", (*self._key, idempotency_key))  # noqa: S608
 
-    def pending(self) -> list[Unsent]:
+    def pending(self) -> list[UnsentMessage]:
         """Return the messages of this client without a known outcome, the oldest first, including those that
         are being sent."""
-        with self._using() as db:
+        with self._connected() as db:
             rows = db.execute(
                 f"SELECT {_COLUMNS} FROM unsent WHERE base_url = ? AND sender = ? ORDER BY id",  # noqa: S608
-                self._place,
+                self._key,
             ).fetchall()
         return [self._unsent(row) for row in rows]
 
-    def claim(self, after: int) -> Unsent | None:
+    def claim(self, after: int) -> UnsentMessage | None:
         """Claim and return the next message behind this id that no other program is sending, or None. Those
         of one chat are claimed in order: none while an earlier one is claimed elsewhere, or precedes that id
         and is still unsent. Uncertain ones are not claimed."""
-        now, held = self._now(), set[bytes]()
-        with self._writing() as db:
+        now, blocked = self._now(), set[bytes]()
+        with self._transaction() as db:
             rows = db.execute(
                 f"SELECT place, claimed_by, claimed_until, {_COLUMNS} FROM unsent"  # noqa: S608
                 " WHERE base_url = ? AND sender = ? ORDER BY id",
-                self._place,
+                self._key,
             )
-            for place, claimed_by, claimed_until, *row in rows:
+            for chat, claimed_by, claimed_until, *row in rows:
                 found = self._unsent(row)
                 if claimed_until > now and self._is_claimed(found.idempotency_key, claimed_by):
-                    held.add(place)
+                    blocked.add(chat)
                 elif found.id <= after:
-                    held |= set() if found.is_uncertain else {place}
-                elif place not in held:
+                    blocked |= set() if found.is_uncertain else {chat}
+                elif chat not in blocked:
                     if not found.is_uncertain:
                         claim = (self._claimant.name, now + CLAIM_MS, found.id)
                         db.execute("UPDATE unsent SET claimed_by = ?, claimed_until = ? WHERE id = ?", claim)
@@ -208,25 +208,25 @@ class OutboxFile:
 
     def forget(self, id: int) -> bool:
         """Remove a message, whatever its outcome; return whether it was there."""
-        with self._writing() as db:
-            gone = db.execute(
-                "DELETE FROM unsent WHERE base_url = ? AND sender = ? AND id = ?", (*self._place, id)
+        with self._transaction() as db:
+            deleted = db.execute(
+                "DELETE FROM unsent WHERE base_url = ? AND sender = ? AND id = ?", (*self._key, id)
             )
-            return gone.rowcount > 0
+            return deleted.rowcount > 0
 
     def close(self) -> None:
         """Close the file, and release all claims. It is opened again if needed."""
         self._claimant.retire()
         with self._lock:
             self._leave_to_parent()
-            opened, self._opened = self._opened, None
-            if opened is not None:
+            connection, self._db = self._db, None
+            if connection is not None:
                 with suppress(sqlite3.Error):
-                    opened.close()
+                    connection.close()
 
-    def _unsent(self, row: list[Any] | tuple[Any, ...]) -> Unsent:
+    def _unsent(self, row: list[Any] | tuple[Any, ...]) -> UnsentMessage:
         id, base_url, idempotency_key, body, headers, recorded_at, first_tried_at = row
-        return Unsent(
+        return UnsentMessage(
             id=id,
             base_url=base_url,
             idempotency_key=idempotency_key,
@@ -244,20 +244,20 @@ class OutboxFile:
 
     def _check_room(self, db: sqlite3.Connection, size: int) -> None:
         # Each sender has its own quota: it could not free space held by messages it does not see.
-        count, held = db.execute(
+        count, size_stored = db.execute(
             "SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent WHERE base_url = ? AND sender = ?",
-            self._place,
+            self._key,
         ).fetchone()
-        if count >= self._outbox.most_messages or held + size > self._outbox.most_bytes:
+        if count >= self._outbox.most_messages or size_stored + size > self._outbox.most_bytes:
             raise StoreFull(
-                f"The outbox {self._path.name} is full ({count} messages, {held} bytes). Call "
+                f"The outbox {self._path.name} is full ({count} messages, {size_stored} bytes). Call "
                 "client.outbox.send_all() or forget(). This message was not sent."
             )
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run one transaction, on disk when the block ends."""
-        with self._using() as db:
+        with self._connected() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
@@ -268,7 +268,7 @@ class OutboxFile:
                 raise
 
     @contextmanager
-    def _using(self) -> Iterator[sqlite3.Connection]:
+    def _connected(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             try:
                 yield self._connection()
@@ -279,29 +279,29 @@ class OutboxFile:
 
     def _connection(self) -> sqlite3.Connection:
         self._leave_to_parent()
-        if self._opened is not None and self._file != _identity(self._path):
-            self._opened.close()  # the file was removed: writes to it would be lost
-            self._opened = None
-        if self._opened is None:
-            self._opened, self._process = open_file(self._path), os.getpid()
+        if self._db is not None and self._file != _identity(self._path):
+            self._db.close()  # the file was removed: writes to it would be lost
+            self._db = None
+        if self._db is None:
+            self._db, self._process = open_file(self._path), os.getpid()
             self._file = _identity(self._path)
-        return self._opened
+        return self._db
 
     def _leave_to_parent(self) -> None:
         """Keep an inherited connection: a child must neither use nor close it."""
-        if self._opened is not None and self._process != os.getpid():
-            INHERITED.append(self._opened)
-            self._opened = None
+        if self._db is not None and self._process != os.getpid():
+            INHERITED.append(self._db)
+            self._db = None
 
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open the file, or create it, for its owner only. Raises StoreError, sqlite3.Error and OSError."""
-    with _MAKING:
-        _make(path)
+    with _CREATE_LOCK:
+        _create(path)
         db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         prepare(db, path)
-        _shut_off(path)
+        _restrict_permissions(path)
     except BaseException:
         db.close()
         raise
@@ -316,7 +316,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _make(path: Path) -> None:
+def _create(path: Path) -> None:
     """Create an empty file for its owner only, if there is none. An existing one is not opened: closing it
     would drop all locks of this process on it."""
     try:
@@ -333,7 +333,7 @@ def _make(path: Path) -> None:
             os.close(folder)
 
 
-def _shut_off(path: Path) -> None:
+def _restrict_permissions(path: Path) -> None:
     """Remove the permissions of others from an existing file, once it is known to be ours."""
     if os.name == "posix" and path.stat().st_mode & 0o077:
         path.chmod(0o600)
@@ -347,7 +347,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
     [tables] = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     db.execute("COMMIT")
     if application != APPLICATION and (application or tables):
-        raise NotAStore(f"{path} is a database of another program. Name another file for the outbox.")
+        raise NotAStore(f"{path} is a database of another program. Choose another file for the outbox.")
     if version > VERSION:
         raise StoreTooNew(f"The outbox {path} was made by a newer version. Update this program.")
     # No write-ahead log: older versions of SQLite, as bundled with Python, may damage a shared one.
@@ -364,7 +364,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         db.execute("COMMIT")
 
 
-_KINDS: Mapping[int, type[StoreError]] = {
+_ERRORS_BY_CODE: Mapping[int, type[StoreError]] = {
     sqlite3.SQLITE_FULL: StoreFull,
     sqlite3.SQLITE_READONLY: StoreReadOnly,
     sqlite3.SQLITE_NOTADB: NotAStore,
@@ -374,21 +374,21 @@ _KINDS: Mapping[int, type[StoreError]] = {
 
 def _store_error(path: Path, problem: sqlite3.Error) -> StoreError:
     code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-    return _KINDS.get(code, StoreUnavailable)(f"The outbox {path} cannot be used: {problem}.")
+    return _ERRORS_BY_CODE.get(code, StoreUnavailable)(f"The outbox {path} cannot be used: {problem}.")
 
 
-class _Place(Struct):
+class _ChatRef(Struct):
     chat: str | None = None
     conversation_key: str | None = None
     scope: str | None = None
 
 
-_places = msgspec.json.Decoder(_Place)
+_chat_refs = msgspec.json.Decoder(_ChatRef)
 
 
-def place_of(body: bytes) -> bytes:
+def chat_of(body: bytes) -> bytes:
     """Return the chat of a message, in canonical form."""
-    return msgspec.json.encode(_places.decode(body))
+    return msgspec.json.encode(_chat_refs.decode(body))
 
 
 def _digest(api_key: str | None) -> str:

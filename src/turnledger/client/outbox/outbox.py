@@ -13,7 +13,7 @@ from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.steps import Request
 from turnledger.client.core.turn_stream import FORBIDDEN, TurnFollower
-from turnledger.client.errors import is_of_a_stranger
+from turnledger.client.errors import is_foreign
 from turnledger.client.shapes import Answer
 from turnledger.errors import (
     InvalidInput,
@@ -52,7 +52,7 @@ class Outbox(Struct, frozen=True, kw_only=True):
             raise InvalidInput("sender must not be blank. Omit it to use the api_key.")
 
 
-class Unsent(Struct, frozen=True, kw_only=True):
+class UnsentMessage(Struct, frozen=True, kw_only=True):
     """A message whose outcome is unknown."""
 
     id: int
@@ -70,17 +70,17 @@ class Unsent(Struct, frozen=True, kw_only=True):
     may have forgotten it."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The fields of its request: `input`, `chat` or `conversation_key`, and so on."""
         return _fields.decode(self.body)
 
 
 OutboxLike: TypeAlias = Outbox | str | os.PathLike[str] | None
-Sent: TypeAlias = tuple[Unsent, Answer | TurnledgerError]
+Sent: TypeAlias = tuple[UnsentMessage, Answer | TurnledgerError]
 
 
-def recording(
-    outbox: OutboxLike, base_url: str, api_key: str | None, *, opens: bool = True
+def open_outbox(
+    outbox: OutboxLike, base_url: str, api_key: str | None, *, open_now: bool = True
 ) -> OutboxFile | None:
     """Return the file of a client; None without an outbox. Raises StoreError if it is opened here."""
     if outbox is None:
@@ -88,38 +88,38 @@ def recording(
     from turnledger.client.outbox.file import OutboxFile  # most need no SQLite
 
     outbox = outbox if isinstance(outbox, Outbox) else Outbox(path=outbox)
-    return OutboxFile(outbox, base_url, api_key, opens=opens)
+    return OutboxFile(outbox, base_url, api_key, open_now=open_now)
 
 
-def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, TurnFollower]:
+def resend(client: ClientCore, unsent: UnsentMessage) -> tuple[ChatCore, TurnFollower]:
     """Return the chat of a message, and a follower that sends it again."""
-    asked = unsent.asked
-    chat = ChatCore.opened(client, asked.get("chat"), asked.get("conversation_key"), asked.get("scope"))
+    fields = unsent.fields
+    chat = ChatCore.open(client, fields.get("chat"), fields.get("conversation_key"), fields.get("scope"))
     request = Request(method="POST", path="/api/turns", headers=unsent.headers, body=unsent.body)
-    return chat, chat.again(request, unsent.idempotency_key)
+    return chat, chat.resend(request, unsent.idempotency_key)
 
 
-def uncertain(unsent: Unsent) -> OutcomeUnknown:
+def uncertain_error(unsent: UnsentMessage) -> OutcomeUnknown:
     return OutcomeUnknown(
         "This message is too old to retry safely. Check its chat; then call "
         f"client.outbox.forget({unsent.id}), or send it again."
     )
 
 
-def is_end(problem: TurnledgerError) -> bool:
+def ends_sending(problem: TurnledgerError) -> bool:
     """Whether the other messages would fail with the same error. A refusal (403) may concern one chat or
     model only."""
     if isinstance(problem, NotAdmitted):
         return problem.status != FORBIDDEN
-    is_unheard = isinstance(problem, ServerUnavailable) or is_of_a_stranger(problem)
-    return is_unheard or problem.code == "client_closed"
+    is_unreached = isinstance(problem, ServerUnavailable) or is_foreign(problem)
+    return is_unreached or problem.code == "client_closed"
 
 
-def there_is_none() -> InvalidInput:
+def no_outbox_error() -> InvalidInput:
     return InvalidInput('This client has no outbox. Create it with outbox="unsent.db".')
 
 
-_HERE: set[str] = set()
+_LIVE_CLAIMANTS: set[str] = set()
 """The claimants of this process. Other names with its number are of an earlier process, as in a container,
 where every program is process 1."""
 
@@ -129,20 +129,20 @@ class Claimant:
 
     def __init__(self) -> None:
         self._suffix = os.urandom(8).hex()  # `secrets` would load `random`
-        _HERE.add(self._suffix)
+        _LIVE_CLAIMANTS.add(self._suffix)
 
     @property
     def name(self) -> str:
         return f"{os.getpid()}:{self._suffix}"
 
     def retire(self) -> None:
-        _HERE.discard(self._suffix)
+        _LIVE_CLAIMANTS.discard(self._suffix)
 
     def is_alive(self, name: str) -> bool:
         """Whether a claimant may still be alive. A wrong guess costs a request that the server recognises."""
         process, _, suffix = name.partition(":")
         if process == str(os.getpid()):
-            return suffix in _HERE
+            return suffix in _LIVE_CLAIMANTS
         return not process.isdigit() or _is_running(int(process))
 
 

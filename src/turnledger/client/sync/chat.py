@@ -9,13 +9,13 @@ from typing import Literal, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
-from turnledger.api.chats import ChatInfo, Deleted
+from turnledger.api.chats import ChatInfo, Deletion
 from turnledger.api.turns import Branch, Sibling, Turn
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
-from turnledger.client.core.turn_request import AskOptions, Said
+from turnledger.client.core.turn_request import Input, TurnOptions
 from turnledger.client.core.turn_stream import TurnFollower
-from turnledger.client.shapes import Answer, ChatPage, Ended, TurnEvent
+from turnledger.client.shapes import Answer, ChatPage, StopOutcome, TurnEvent
 from turnledger.client.sync.pages import Pages
 from turnledger.client.sync.wire import Stream, Wire
 from turnledger.model.ids import ConversationId, TurnId
@@ -25,27 +25,27 @@ class TurnStream(Stream[TurnEvent]):
     """The events of a turn as they arrive: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Then
     raises the error if the turn failed or was stopped."""
 
-    def __init__(self, wire: Wire, core: ChatCore, following: TurnFollower) -> None:
-        super().__init__(wire, following.steps())
+    def __init__(self, wire: Wire, core: ChatCore, follower: TurnFollower) -> None:
+        super().__init__(wire, follower.steps())
         self._core = core
-        self._following = following
+        self._follower = follower
 
     @property
     def turn_id(self) -> TurnId | None:
         """The id of the turn; another one after a TurnRestarted."""
-        return self._following.turn
+        return self._follower.turn
 
     @property
     def idempotency_key(self) -> str | None:
         """The same request under the same key is carried out once."""
-        return self._following.idempotency_key
+        return self._follower.idempotency_key
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return self._following.text
+        return self._follower.text
 
-    def stop(self, policy: str | None = None) -> Ended | None:
+    def stop(self, policy: str | None = None) -> StopOutcome | None:
         """Stop the turn, from any thread. Return the final outcome, whichever won; None if there was nothing
         left to stop."""
         return self._wire.run(self._core.stop(self.turn_id, policy))
@@ -55,7 +55,7 @@ class TurnStream(Stream[TurnEvent]):
         stopped."""
         for _ in self:
             pass
-        return self._wire.run(self._core.answer(self._following))
+        return self._wire.run(self._core.answer(self._follower))
 
 
 class Chat:
@@ -84,66 +84,66 @@ class Chat:
 
     @overload
     def send(
-        self, input: Said, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+        self, input: Input, *, stream: Literal[False] = False, **options: Unpack[TurnOptions]
     ) -> Answer: ...
     @overload
-    def send(self, input: Said, *, stream: Literal[True], **options: Unpack[AskOptions]) -> TurnStream: ...
+    def send(self, input: Input, *, stream: Literal[True], **options: Unpack[TurnOptions]) -> TurnStream: ...
     @overload
-    def send(self, input: Said, *, stream: bool, **options: Unpack[AskOptions]) -> Answer | TurnStream: ...
+    def send(self, input: Input, *, stream: bool, **options: Unpack[TurnOptions]) -> Answer | TurnStream: ...
     def send(
-        self, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
+        self, input: Input, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | TurnStream:
         """Request a turn; return its answer, or with `stream` its events as soon as it has begun.
 
         The turn happens once, whatever happens to the connection and the server. Raises the error of a turn
         that failed or was stopped, and ServerUnavailable if its end could not be learned.
         """
-        return self._asked(self._core.send(input, options), stream)
+        return self._run(self._core.send(input, options), stream)
 
     @overload
     def edit(
-        self, turn: str, input: Said, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: Literal[False] = False, **options: Unpack[TurnOptions]
     ) -> Answer: ...
     @overload
     def edit(
-        self, turn: str, input: Said, *, stream: Literal[True], **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: Literal[True], **options: Unpack[TurnOptions]
     ) -> TurnStream: ...
     @overload
     def edit(
-        self, turn: str, input: Said, *, stream: bool, **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: bool, **options: Unpack[TurnOptions]
     ) -> Answer | TurnStream: ...
     def edit(
-        self, turn: str, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
+        self, turn: str, input: Input, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | TurnStream:
         """Request a turn in place of another, on a new branch; see `send`."""
-        return self._asked(self._core.edit(turn, input, options), stream)
+        return self._run(self._core.edit(turn, input, options), stream)
 
     @overload
     def regenerate(
-        self, turn: str | None = None, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: Literal[False] = False, **options: Unpack[TurnOptions]
     ) -> Answer: ...
     @overload
     def regenerate(
-        self, turn: str | None = None, *, stream: Literal[True], **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: Literal[True], **options: Unpack[TurnOptions]
     ) -> TurnStream: ...
     @overload
     def regenerate(
-        self, turn: str | None = None, *, stream: bool, **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: bool, **options: Unpack[TurnOptions]
     ) -> Answer | TurnStream: ...
     def regenerate(
-        self, turn: str | None = None, *, stream: bool = False, **options: Unpack[AskOptions]
+        self, turn: str | None = None, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | TurnStream:
         """Request another answer to the input of a turn, or of the last one; see `send`."""
-        return self._asked(self._core.regenerate(turn, options), stream)
+        return self._run(self._core.regenerate(turn, options), stream)
 
-    def _asked(self, following: TurnFollower, stream: bool) -> Answer | TurnStream:
-        opened = TurnStream(self._wire, self._core, following)
+    def _run(self, follower: TurnFollower, stream: bool) -> Answer | TurnStream:
+        turn_stream = TurnStream(self._wire, self._core, follower)
         if stream:
-            return opened._begin()
-        with opened:
-            return opened.answer()
+            return turn_stream._begin()
+        with turn_stream:
+            return turn_stream.answer()
 
-    def stop(self, turn: str | None = None, *, policy: str | None = None) -> Ended | None:
+    def stop(self, turn: str | None = None, *, policy: str | None = None) -> StopOutcome | None:
         """Stop a turn, or the running one of this chat, from any thread. Return the final outcome, whichever
         won; None if there was nothing to stop."""
         return self._wire.run(self._core.stop(turn, policy))
@@ -217,15 +217,15 @@ class Chat:
     ) -> Chat:
         """Start a chat with the history of this one, up to a turn or to its end; once under the same
         idempotency_key."""
-        made = self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
-        return Chat(self._wire, ChatCore.told(self._client, made), self._client)
+        info = self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
+        return Chat(self._wire, ChatCore.from_info(self._client, info), self._client)
 
     def switch(
         self, branch: str, *, on_busy: str | None = None, idempotency_key: str | None = None
     ) -> ChatInfo:
         """Show another branch, and continue there. For `on_busy` see `send`."""
-        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
-        return self._wire.run(self._core.switch(branch, keyed))
+        options: TurnOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return self._wire.run(self._core.switch(branch, options))
 
     def undo(
         self,
@@ -237,10 +237,10 @@ class Chat:
     ) -> ChatInfo:
         """Take back the last turn; with `turn`, only if that is the last. With `forget`, the effects of its
         tools are dropped, too. For `on_busy` see `send`."""
-        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
-        return self._wire.run(self._core.undo(turn, forget, keyed))
+        options: TurnOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return self._wire.run(self._core.undo(turn, forget, options))
 
-    def delete(self, purge: bool = False) -> Deleted:
+    def delete(self, purge: bool = False) -> Deletion:
         """Delete it; it can be restored for a while. With `purge` it cannot."""
         return self._wire.run(self._core.delete(purge))
 

@@ -55,7 +55,7 @@ class Gate:
         return self.enter(blocking=False)
 
 
-class Abandoned:
+class AbandonedResponses:
     """Closes responses that were garbage-collected while open."""
 
     def __init__(self) -> None:
@@ -103,9 +103,9 @@ def hang_up(response: httpx2.Response | None) -> None:
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def body(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def send_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     return pieces
 
 
-def nothing() -> Iterator[bytes]:
+def no_chunks() -> Iterator[bytes]:
     return iter(())

@@ -6,7 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnledger.client.core.client import ClientCore
-from turnledger.client.outbox.outbox import Sent, Unsent, again, is_end, there_is_none, uncertain
+from turnledger.client.outbox.outbox import (
+    Sent,
+    UnsentMessage,
+    ends_sending,
+    no_outbox_error,
+    resend,
+    uncertain_error,
+)
 from turnledger.client.shapes import Answer
 from turnledger.client.sync import edge
 from turnledger.client.sync.chat import TurnStream
@@ -23,9 +30,9 @@ class UnsentMessages:
     def __init__(self, wire: Wire, core: ClientCore, file: OutboxFile | None) -> None:
         self._wire = wire
         self._core = core
-        self._opened = file
+        self._open_file = file
 
-    def pending(self) -> list[Unsent]:
+    def pending(self) -> list[UnsentMessage]:
         """Return all of them, the oldest first, including those that are being sent."""
         return edge.run_blocking(self._file.pending)
 
@@ -45,14 +52,14 @@ class UnsentMessages:
                 sent.append((unsent, self._send(unsent)))
             except TurnledgerError as problem:
                 sent.append((unsent, problem))
-                if is_end(problem):
+                if ends_sending(problem):
                     break
         return sent
 
-    def _send(self, unsent: Unsent) -> Answer:
+    def _send(self, unsent: UnsentMessage) -> Answer:
         if unsent.is_uncertain:
-            raise uncertain(unsent)
-        with TurnStream(self._wire, *again(self._core, unsent)) as stream:
+            raise uncertain_error(unsent)
+        with TurnStream(self._wire, *resend(self._core, unsent)) as stream:
             return stream.answer()
 
     def forget(self, id: int) -> bool:
@@ -61,6 +68,6 @@ class UnsentMessages:
 
     @property
     def _file(self) -> OutboxFile:
-        if self._opened is None:
-            raise there_is_none()
-        return self._opened
+        if self._open_file is None:
+            raise no_outbox_error()
+        return self._open_file

@@ -6,22 +6,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from turnledger.api.chats import Page
-from turnledger.client.core.pages import Entry, Paging
+from turnledger.client.core.pages import Entry, PageSource
 from turnledger.client.core.steps import Steps
 from turnledger.client.sync import edge
 
 
-class Pages(Paging[Entry]):
+class Pages(PageSource[Entry]):
     """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,
         run: edge.Run,
-        look: Callable[[str | None, int], Steps[Page[Entry]]],
+        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
         limit: int | None = None,
         cursor: str | None = None,
     ) -> None:
-        super().__init__(look, limit, cursor)
+        super().__init__(read_page, limit, cursor)
         self._run = run
 
     def __iter__(self) -> Iterator[Entry]:
@@ -30,6 +30,6 @@ class Pages(Paging[Entry]):
 
     def pages(self) -> Iterator[Page[Entry]]:
         """Iterate page by page."""
-        place = self._first()
-        while (page := self._run(place.next_page())) is not None:
+        reader = self._reader()
+        while (page := self._run(reader.next_page())) is not None:
             yield page

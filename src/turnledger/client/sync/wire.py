@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from turnledger.client.core.exchange import Pacing
-from turnledger.client.core.response import Whole, head_of, is_stream
+from turnledger.client.core.response import ResponseReader, head_of, is_stream
 from turnledger.client.core.steps import (
     READ,
-    Broken,
+    ConnectionFailure,
+    Emit,
     Exchange,
     Forget,
-    Give,
     Keep,
-    Note,
     Open,
     Pause,
     Read,
     Record,
+    Recorder,
     Reply,
     Request,
     Step,
     Steps,
 )
-from turnledger.client.errors import closed
+from turnledger.client.errors import closed_error
 from turnledger.client.sync import edge
 from turnledger.errors import TurnledgerError
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from turnledger.client.core.transport import Address
 
 Result = TypeVar("Result")
-Given = TypeVar("Given")
+Piece = TypeVar("Piece")
 
 
 class Wire:
@@ -48,26 +48,26 @@ class Wire:
         address: Address,
         pacing: Pacing,
         http: httpx2.Client | None = None,
-        note: Note | None = None,
+        record: Recorder | None = None,
     ) -> None:
-        """`note` records messages; it may block."""
+        """`record` records messages; it may block."""
         self.address = address
         self._sleep = pacing.sleep
-        self._note = note
+        self._record = record
         self._http = http or address.client()
         self._is_own = http is None
         self._closing = edge.Event()
         self._lock = edge.Lock()
         """Held while `_streams` is changed or listed."""
         self._streams: WeakSet[Stream[Any]] = WeakSet()
-        self._abandoned = edge.Abandoned()
+        self._abandoned = edge.AbandonedResponses()
 
-    def run(self, doing: Steps[Result]) -> Result:
+    def run(self, steps: Steps[Result]) -> Result:
         """Run steps that yield nothing to a reader."""
         outcome: Any = None
         while True:
             try:
-                step = doing.send(outcome)
+                step = steps.send(outcome)
             except StopIteration as end:
                 result: Result = end.value
                 return result
@@ -81,19 +81,19 @@ class Wire:
             case Pause():
                 return self.pause(step.seconds)
             case Record() | Keep() | Forget():
-                return None if self._note is None else edge.run_blocking(self._note, step)
+                return None if self._record is None else edge.run_blocking(self._record, step)
         raise AssertionError(step)
 
-    def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
+    def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | ConnectionFailure:
         """Send a request, without reading the body of a successful response."""
         try:
             response = self._send(request)
             if is_stream(response):
                 return head_of(response), response
-            outcome = _whole(response)
-            return outcome if isinstance(outcome, Broken) else (outcome, None)
+            outcome = _read_whole(response)
+            return outcome if isinstance(outcome, ConnectionFailure) else (outcome, None)
         except self.address.problems as problem:
-            return self._broken(problem)
+            return self._failure(problem)
         except RuntimeError:
             self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
@@ -120,19 +120,19 @@ class Wire:
         with self._lock:
             streams = list(self._streams)
         for stream in streams:
-            stream._fail(closed())
+            stream._fail(closed_error())
         if self._is_own:
             self._http.close()
 
     def _check_open(self) -> None:
         if self._closing.is_set():
-            raise closed()
+            raise closed_error()
 
-    def _exchange(self, request: Request) -> Reply | Broken:
+    def _exchange(self, request: Request) -> Reply | ConnectionFailure:
         try:
-            return _whole(self._send(request))
+            return _read_whole(self._send(request))
         except self.address.problems as problem:
-            return self._broken(problem)
+            return self._failure(problem)
         except RuntimeError:
             self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
@@ -146,15 +146,15 @@ class Wire:
         self._abandoned.sweep()
         arguments = self.address.arguments(request)
         if request.pieces is not None:
-            arguments["content"] = edge.body(request.pieces())
+            arguments["content"] = edge.send_pieces(request.pieces())
         return self._http.build_request(**arguments)
 
-    def _broken(self, problem: Exception) -> Broken:
+    def _failure(self, problem: Exception) -> ConnectionFailure:
         self._check_open()
-        return self.address.broken_by(problem)
+        return self.address.failure_of(problem)
 
 
-class Stream(Generic[Given]):
+class Stream(Generic[Piece]):
     """An iterable response that arrives in pieces. One thread reads at a time; each piece is returned once.
     Leave the block, or close it, to release its connection."""
 
@@ -164,8 +164,8 @@ class Stream(Generic[Given]):
     def __init__(self, wire: Wire, steps: Steps[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._chunks: Iterator[bytes] = edge.nothing()
-        self._given: deque[Given] = deque()
+        self._chunks: Iterator[bytes] = edge.no_chunks()
+        self._pieces: deque[Piece] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
         self._closing = edge.Event()
@@ -180,14 +180,14 @@ class Stream(Generic[Given]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Given:
+    def __next__(self) -> Piece:
         while True:
-            while not self._given:
+            while not self._pieces:
                 if self._step is None:
                     self._end()
-                self._go()
+                self._advance_once()
             try:
-                return self._given.popleft()
+                return self._pieces.popleft()
             except IndexError:  # another thread has closed it, or taken this piece
                 continue
 
@@ -205,7 +205,7 @@ class Stream(Generic[Given]):
             return
         try:
             self._step = None
-            self._given.clear()
+            self._pieces.clear()
             self._steps.close()
             self._release()
         finally:
@@ -219,18 +219,18 @@ class Stream(Generic[Given]):
 
     def _begin(self) -> Self:
         """Run until there is something to read. Raises what prevents that."""
-        while self._step is not None and not isinstance(self._step, Read | Give):
-            self._go()
+        while self._step is not None and not isinstance(self._step, Read | Emit):
+            self._advance_once()
         if self._error is not None:
             self._end()
         return self
 
-    def _go(self) -> None:
+    def _advance_once(self) -> None:
         self._gate.enter()
         try:
             step = self._step
-            if isinstance(step, Give):
-                self._given.extend(step.given)
+            if isinstance(step, Emit):
+                self._pieces.extend(step.items)
                 if step.then_read:
                     self._step = READ
                 else:
@@ -270,10 +270,10 @@ class Stream(Generic[Given]):
         error, self._error = self._error, None
         raise error if error is not None else StopIteration
 
-    def _open(self, request: Request) -> Reply | Broken:
+    def _open(self, request: Request) -> Reply | ConnectionFailure:
         self._release()
         opened = self._wire.open(request)
-        if isinstance(opened, Broken):
+        if isinstance(opened, ConnectionFailure):
             return opened
         reply, self._response = opened
         if self._response is not None:
@@ -282,26 +282,26 @@ class Stream(Generic[Given]):
             self._chunks = self._response.iter_raw() if is_plain else self._response.iter_bytes()
         return reply
 
-    def _read(self) -> bytes | Broken:
+    def _read(self) -> bytes | ConnectionFailure:
         try:
             return next(self._chunks, b"")
         except self._wire.address.problems as problem:
-            return self._wire.address.broken_by(problem)
+            return self._wire.address.failure_of(problem)
 
     def _release(self) -> None:
         response, self._response = self._response, None
         if response is not None:
-            self._chunks = edge.nothing()
+            self._chunks = edge.no_chunks()
             response.close()
 
 
-def _whole(response: httpx2.Response) -> Reply | Broken:
+def _read_whole(response: httpx2.Response) -> Reply | ConnectionFailure:
     """Read a complete response, and release its connection."""
-    whole = Whole(response)
+    reader = ResponseReader(response)
     try:
         for piece in response.iter_bytes():
-            if not whole.add(piece):
+            if not reader.add(piece):
                 break
     finally:
         response.close()
-    return whole.outcome
+    return reader.outcome

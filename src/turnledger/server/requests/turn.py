@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from turnledger.api.requests import Said, TurnBody
+from turnledger.api.requests import Input, TurnBody
 from turnledger.engine.limits import Limits
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
@@ -386,7 +386,7 @@ def turn_request(
     )
 
 
-def primer_of(primer: Said, max_items: int) -> tuple[Item, ...]:
+def primer_of(primer: Input, max_items: int) -> tuple[Item, ...]:
     """Return the client's own history as items; it may be chat messages with tool calls, items, or texts of
     the user. Raises MalformedItems."""
     items: list[Item] = []

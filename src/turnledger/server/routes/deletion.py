@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.chats import Deleted, RestoredChat
+from turnledger.api.chats import Deletion, RestoredChat
 from turnledger.api.views import show_chat, view
 from turnledger.model.access.token import TokenScope
 from turnledger.server.access.auth import Principal
@@ -23,7 +23,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         purge = flag_of(request.query_params.get("purge"), "purge", default=False)
         principal: Principal = request.state.principal
         deleted = await service.chats(principal).delete(request.path_params["chat"], purge=purge)
-        return json_response(view(Deleted, deleted))
+        return json_response(view(Deletion, deleted))
 
     async def restore(request: Request) -> Response:
         principal: Principal = request.state.principal
@@ -48,7 +48,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                     {"type": "string", "enum": ["true", "false"]},
                 )
             },
-            content={200: Deleted},
+            content={200: Deletion},
             responses={200: "The chat is deleted; until when it can be restored.", 404: "Chat not found."},
         ),
         Endpoint(

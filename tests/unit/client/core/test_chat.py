@@ -25,7 +25,7 @@ from tests.unit.client.script import (
 from turnledger import errors
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
-from turnledger.client.core.steps import Broken
+from turnledger.client.core.steps import ConnectionFailure
 
 ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "parent": None, "input": [], "output": [ITEM]}
@@ -37,7 +37,7 @@ OTHER_BRANCH = "branch_01890000000070008000000000000009"
 
 def chat(script: Script, id: str | None = CHAT, **named: Any) -> ChatCore:
     client = ClientCore("demo", script.retries, script.pacing)
-    return ChatCore.opened(client, id, named.get("conversation_key"), named.get("scope"))
+    return ChatCore.open(client, id, named.get("conversation_key"), named.get("scope"))
 
 
 def by_key(script: Script, scope: str | None = None) -> ChatCore:
@@ -59,9 +59,9 @@ def test_invalid_chat_id_is_refused_when_the_chat_is_opened(wrong: str) -> None:
 
 
 def test_chat_is_opened_by_either_id_or_conversation_key() -> None:
-    with pytest.raises(errors.InvalidInput, match="Name the chat"):
+    with pytest.raises(errors.InvalidInput, match="Give the id of the chat"):
         chat(Script(), None)
-    with pytest.raises(errors.InvalidInput, match="by its id alone"):
+    with pytest.raises(errors.InvalidInput, match="only the id of the chat"):
         chat(Script(), CHAT, conversation_key="key")
 
 
@@ -226,8 +226,8 @@ def test_chat_page_includes_failed_attempts() -> None:
 
 
 def conflict(**values: Any) -> Any:
-    reply = error_reply(412, "revision_conflict")
-    return reply({**msgspec.json.decode(reply.body), "chat": {**INFO, **values}}, 412)
+    error = error_reply(412, "revision_conflict")
+    return reply({**msgspec.json.decode(error.body), "chat": {**INFO, **values}}, 412)
 
 
 CHANGES: dict[str, Any] = {"title": "New", "tags": ["b", "a"], "pinned": True}
@@ -249,7 +249,9 @@ def test_update_whose_answer_was_lost_succeeds_if_the_conflict_shows_it_was_appl
         (CUT, {**AS_ASKED, "tags": ["a"], "revision": 4}),
     ],
 )
-def test_update_overtaken_by_another_change_raises(first: Broken | None, values: dict[str, Any]) -> None:
+def test_update_overtaken_by_another_change_raises(
+    first: ConnectionFailure | None, values: dict[str, Any]
+) -> None:
     script = Script(*([first] if first else []), conflict(**values))
     with pytest.raises(errors.RevisionConflict) as raised:
         script.play(chat(script).update(**CHANGES, revision=3))

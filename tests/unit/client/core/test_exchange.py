@@ -14,10 +14,10 @@ from turnledger import errors
 from turnledger.client import AsyncClient, ChatInfo, Client
 from turnledger.client.core import response
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount, Timeouts
-from turnledger.client.core.response import Whole
-from turnledger.client.core.steps import Broken, Reply, Request
+from turnledger.client.core.response import ResponseReader
+from turnledger.client.core.steps import ConnectionFailure, Reply, Request
 from turnledger.client.core.transport import PROBLEMS, Address
-from turnledger.client.shapes import decoded
+from turnledger.client.shapes import decode_shape
 from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
@@ -44,7 +44,7 @@ def test_connection_error_reports_whether_the_request_may_have_arrived(
     problem: Exception, may_have_arrived: bool
 ) -> None:
     assert isinstance(problem, PROBLEMS)
-    broken = Address.broken_by(problem)
+    broken = Address.failure_of(problem)
     assert (broken.may_have_arrived, broken.is_hopeless) == (may_have_arrived, False)
     assert broken.reason
     assert not broken.reason.endswith(".")
@@ -72,8 +72,8 @@ def test_untrusted_certificate_is_not_worth_a_retry() -> None:
     problem = httpx2.ConnectError("certificate verify failed")
     problem.__cause__ = OSError()
     problem.__cause__.__context__ = ssl.SSLCertVerificationError()
-    assert Address.broken_by(problem).is_hopeless
-    assert Address.broken_by(httpx2.UnsupportedProtocol("no")).is_hopeless
+    assert Address.failure_of(problem).is_hopeless
+    assert Address.failure_of(httpx2.UnsupportedProtocol("no")).is_hopeless
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ ROOM = 1000
 
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response, "MOST_BYTES", ROOM)
-    monkeypatch.setattr(response, "MOST_OF_A_REFUSAL", ROOM)
+    monkeypatch.setattr(response, "MAX_BYTES", ROOM)
+    monkeypatch.setattr(response, "MAX_ERROR_BYTES", ROOM)
 
 
 class Endless(httpx2.SyncByteStream, httpx2.AsyncByteStream):
@@ -203,18 +203,18 @@ def test_endless_error_body_of_a_stream_is_read_only_up_to_the_limit(little_room
 
 
 def test_answer_at_the_size_limit_is_read_whole(little_room: None) -> None:
-    whole = Whole(httpx2.Response(200))
+    whole = ResponseReader(httpx2.Response(200))
     assert whole.add(b"x" * ROOM)
     assert whole.outcome == Reply(200, httpx2.Headers(), b"x" * ROOM)
     assert not whole.add(b"x")
-    assert whole.outcome == Broken("the answer is without end", is_hopeless=True)
+    assert whole.outcome == ConnectionFailure("the response is endless", is_hopeless=True)
 
 
 ASKED = Request(method="POST", path="/api/tokens", body=b"{}")
 
 
 def exchanged(script: Script, **options: Any) -> Any:
-    return script.play(RepeatedExchange(script.trying(), **options).ask(ASKED)).body
+    return script.play(RepeatedExchange(script.new_retry_count(), **options).run(ASKED)).body
 
 
 def test_exchange_returns_the_body_of_a_successful_answer() -> None:
@@ -241,7 +241,7 @@ def test_exchange_retries_an_unrepeatable_request_that_was_not_executed(nothing_
 def test_exchange_does_not_retry_an_unrepeatable_request_that_may_have_been_executed() -> None:
     script = Script(CUT)
     with pytest.raises(errors.ServerUnavailable, match="Look at the list"):
-        exchanged(script, is_repeatable=False, once="Look at the list.")
+        exchanged(script, is_repeatable=False, hint="Look at the list.")
     with pytest.raises(errors.RequestFailed) as raised:
         exchanged(Script(error_reply(500, "internal_error")), is_repeatable=False)
     assert raised.value.code == "internal_error"
@@ -249,9 +249,9 @@ def test_exchange_does_not_retry_an_unrepeatable_request_that_may_have_been_exec
 
 def test_exchange_raises_a_permanent_error_and_keeps_its_answer() -> None:
     script = Script(CUT, error_reply(412, "revision_conflict"))
-    exchanging = RepeatedExchange(script.trying())
+    exchanging = RepeatedExchange(script.new_retry_count())
     with pytest.raises(errors.RevisionConflict):
-        script.play(exchanging.ask(ASKED))
+        script.play(exchanging.run(ASKED))
     assert exchanging.may_be_done
     assert exchanging.refusal is not None
     assert exchanging.refusal.status == 412
@@ -259,9 +259,9 @@ def test_exchange_raises_a_permanent_error_and_keeps_its_answer() -> None:
 
 def test_exchange_of_a_request_that_never_arrived_is_not_marked_as_possibly_done() -> None:
     script = Script(UNREACHED, error_reply(404, "conversation_not_found"))
-    exchanging = RepeatedExchange(script.trying())
+    exchanging = RepeatedExchange(script.new_retry_count())
     with pytest.raises(errors.ConversationNotFound):
-        script.play(exchanging.ask(ASKED))
+        script.play(exchanging.run(ASKED))
     assert not exchanging.may_be_done
 
 
@@ -275,7 +275,7 @@ def test_exchange_gives_up_after_the_last_retry_with_its_idempotency_key() -> No
 
 def test_exchange_gives_up_on_a_hopeless_failure_immediately() -> None:
     with pytest.raises(errors.ServerUnavailable):
-        exchanged(Script(Broken("no", may_have_arrived=False, is_hopeless=True)))
+        exchanged(Script(ConnectionFailure("no", may_have_arrived=False, is_hopeless=True)))
 
 
 class Now:
@@ -324,9 +324,9 @@ def test_retry_after_is_jittered_upwards() -> None:
 
 
 def test_endless_retry_waits_the_jittered_maximum_pause() -> None:
-    assert trying().longest() == 6.0
-    assert trying(chance=0.0).longest() == 3.0
-    assert trying().longest(40.0) == 40.0
+    assert trying().longest_pause() == 6.0
+    assert trying(chance=0.0).longest_pause() == 3.0
+    assert trying().longest_pause(40.0) == 40.0
 
 
 def test_retry_ends_before_a_pause_that_exceeds_the_patience() -> None:
@@ -367,4 +367,4 @@ def test_timeouts_that_are_not_positive_are_refused() -> None:
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b'{"id":5}', b'{"id":"conv_1"}', b"[" * 5000])
 def test_answer_that_cannot_be_decoded_raises_request_failed(raw: bytes) -> None:
     with pytest.raises(errors.RequestFailed, match="Unexpected answer"):
-        decoded(ChatInfo, raw)
+        decode_shape(ChatInfo, raw)

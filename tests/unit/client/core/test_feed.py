@@ -60,7 +60,7 @@ def test_event_parser_drops_an_incomplete_event() -> None:
 
 
 def test_event_parser_refuses_an_endless_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MOST_BYTES", 1000)
+    monkeypatch.setattr(sse, "MAX_BYTES", 1000)
     parser = EventParser()
     whole = b"data: " + b"x" * 90 + b"\n\n"
     assert (
@@ -84,8 +84,8 @@ def change(position: str, kind: str) -> bytes:
 def heard(script: Script, after: str | None = None) -> list[tuple[str, str]]:
     """What is heard until the server says that it is over, which it says for the sake of the test."""
     with pytest.raises(errors.RequestFailed):
-        script.play(FeedFollower(script.trying(), script.retries, after).steps())
-    return [(each.type, each.position) for each in script.given]
+        script.play(FeedFollower(script.new_retry_count(), script.retries, after).steps())
+    return [(each.type, each.position) for each in script.items]
 
 
 def positions(script: Script) -> list[str | None]:
@@ -129,7 +129,7 @@ def test_feed_waits_forever_for_a_server_it_has_reached_once() -> None:
 def test_feed_gives_up_on_a_server_it_never_reached() -> None:
     script = Script(*[UNREACHED] * 5)
     with pytest.raises(errors.ServerUnavailable, match="did not answer"):
-        script.play(FeedFollower(script.trying(), script.retries, None).steps())
+        script.play(FeedFollower(script.new_retry_count(), script.retries, None).steps())
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_feed_gives_up_on_a_server_it_never_reached() -> None:
 def test_feed_raises_permanent_errors(answer: Any) -> None:
     script = Script(answer)
     with pytest.raises(errors.TurnledgerError) as raised:
-        script.play(FeedFollower(script.trying(), script.retries, None).steps())
+        script.play(FeedFollower(script.new_retry_count(), script.retries, None).steps())
     assert raised.value.code in ("invalid_api_key", "token_ended")
 
 
 def test_feed_without_retries_raises_at_the_first_break() -> None:
     script = Script(event_stream(change("a", "start"), end=CUT), retries=Retries(times=0))
     with pytest.raises(errors.ServerUnavailable):
-        script.play(FeedFollower(script.trying(), script.retries, None).steps())
+        script.play(FeedFollower(script.new_retry_count(), script.retries, None).steps())
 
 
 def test_feed_reconnects_with_jitter() -> None:
@@ -172,4 +172,4 @@ def test_feed_ignores_a_position_that_no_header_can_carry() -> None:
 @pytest.mark.parametrize("after", ["ä", "a\nb"])
 def test_feed_refuses_to_start_after_a_position_that_no_header_can_carry(after: str) -> None:
     with pytest.raises(errors.InvalidInput, match="position"):
-        FeedFollower(Script().trying(), Retries(), after)
+        FeedFollower(Script().new_retry_count(), Retries(), after)

@@ -20,8 +20,8 @@ ASKED = Request(method="GET", path="/api/export")
 
 
 def lines(script: Script) -> list[bytes]:
-    script.play(download(script.trying(), ASKED))
-    return script.given
+    script.play(download(script.new_retry_count(), ASKED))
+    return script.items
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -47,7 +47,7 @@ def test_export_cut_off_after_a_line_raises() -> None:
     script = Script(file_stream(b"one\n", b"tw", end=CUT))
     with pytest.raises(errors.ServerUnavailable, match="broke off after 1 lines"):
         lines(script)
-    assert script.given == [b"one\n"]
+    assert script.items == [b"one\n"]
 
 
 @pytest.mark.parametrize("headers", [{"content-type": "text/html; charset=utf-8"}, {}])
@@ -55,7 +55,7 @@ def test_export_with_a_foreign_content_type_is_refused(headers: dict[str, str]) 
     script = Script(Streamed(headers, [b"<p>Log in</p>\n"], b""))
     with pytest.raises(errors.RequestFailed, match="not a Turnledger export"):
         lines(script)
-    assert script.given == []
+    assert script.items == []
 
 
 def test_export_raises_the_error_of_a_refused_request() -> None:
@@ -71,11 +71,11 @@ def test_export_gives_up_after_the_last_retry() -> None:
 
 
 def test_export_refuses_an_endless_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "MOST_BYTES", 1000)
+    monkeypatch.setattr(transfer, "MAX_BYTES", 1000)
     script = Script(file_stream(b"one\n", *[b"x" * 400] * 3))
     with pytest.raises(errors.RequestFailed, match="endless"):
         lines(script)
-    assert script.given == [b"one\n"]
+    assert script.items == [b"one\n"]
 
 
 FILE = b'{"type":"chat"}\n{"type":"turn"}\n'
@@ -104,7 +104,7 @@ def sent(script: Script) -> list[bytes]:
 
 
 def test_import_returns_one_report_per_line() -> None:
-    (report,) = (script := Script(DONE)).play(import_chats(script.trying(), FILE, "support"))
+    (report,) = (script := Script(DONE)).play(import_chats(script.new_retry_count(), FILE, "support"))
     assert (report.line, report.did, report.chat, report.turns) == (1, ImportOutcome.IMPORTED, "c", 1)
     assert script.asked[0].query == (("scope", "support"),)
 
@@ -112,7 +112,7 @@ def test_import_returns_one_report_per_line() -> None:
 @pytest.mark.parametrize("source", AGAIN)
 def test_import_of_a_rereadable_source_is_retried(source: Callable[[], Source]) -> None:
     script = Reading(CUT, DONE)
-    assert len(script.play(import_chats(script.trying(), source(), None))) == 1
+    assert len(script.play(import_chats(script.new_retry_count(), source(), None))) == 1
     assert script.bodies == [FILE, FILE]
 
 
@@ -120,22 +120,22 @@ def test_import_reads_a_file_from_its_current_position() -> None:
     file_stream = io.BytesIO(b"header\n" + FILE)
     file_stream.readline()
     script = Script(DONE)
-    script.play(import_chats(script.trying(), file_stream, None))
+    script.play(import_chats(script.new_retry_count(), file_stream, None))
     assert sent(script) == [FILE]
 
 
 def test_import_of_a_one_time_source_is_retried_only_if_it_never_arrived() -> None:
     script = Script(CUT)
     with pytest.raises(errors.ServerUnavailable, match="Import the same file again"):
-        script.play(import_chats(script.trying(), iter([FILE]), None))
+        script.play(import_chats(script.new_retry_count(), iter([FILE]), None))
     unreached = Script(UNREACHED, DONE)
-    assert len(unreached.play(import_chats(unreached.trying(), iter([FILE]), None))) == 1
+    assert len(unreached.play(import_chats(unreached.new_retry_count(), iter([FILE]), None))) == 1
 
 
 def test_import_never_sends_the_rest_of_a_half_read_source() -> None:
     script = Reading(error_reply(503, "shutting_down"), DONE)
     with pytest.raises(errors.ServerUnavailable, match="Import the same file again"):
-        script.play(import_chats(script.trying(), iter([FILE]), None))
+        script.play(import_chats(script.new_retry_count(), iter([FILE]), None))
     assert script.bodies == [FILE]
 
 
@@ -143,18 +143,18 @@ def test_import_raises_an_error_that_follows_reports() -> None:
     error = error_event("store_full").split(b"data: ")[1].strip()
     reply = Reply(200, {}, DONE.body.splitlines()[0] + b"\n" + error)
     with pytest.raises(errors.StoreFull):
-        (script := Script(reply)).play(import_chats(script.trying(), FILE, None))
+        (script := Script(reply)).play(import_chats(script.new_retry_count(), FILE, None))
 
 
 def test_import_report_without_its_end_raises() -> None:
     reply = Reply(200, {}, DONE.body.splitlines()[0])
     with pytest.raises(errors.ServerUnavailable, match="broke off"):
-        (script := Script(reply)).play(import_chats(script.trying(), FILE, None))
+        (script := Script(reply)).play(import_chats(script.new_retry_count(), FILE, None))
 
 
 @pytest.mark.parametrize("text", ["text", ["text"]])
 def test_import_of_text_instead_of_bytes_is_refused(text: Any) -> None:
     script = Script(DONE)
     with pytest.raises(TypeError, match="bytes"):
-        script.play(import_chats(script.trying(), text, None))
+        script.play(import_chats(script.new_retry_count(), text, None))
         sent(script)

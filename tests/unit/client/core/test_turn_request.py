@@ -8,18 +8,18 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from turnledger.client.core.turn_request import AskOptions, check, idempotency_key_of, turn_request
+from turnledger.client.core.turn_request import TurnOptions, check, idempotency_key_of, turn_request
 from turnledger.errors import InvalidInput
 from turnledger.model.item import Item
 from turnledger.server.requests.turn import turn_request as understood
 
 
-def request(options: AskOptions | None = None, key: str = "k", **said: Any) -> Any:
+def request(options: TurnOptions | None = None, key: str = "k", **said: Any) -> Any:
     return turn_request("demo", {"input": "Hello", **said}, {"chat": "c"}, options or {}, key)
 
 
 def test_turn_request_body_contains_all_options() -> None:
-    options: AskOptions = {"instructions": "Be kind.", "primer": ["Hi"], "settings": {"temperature": 0}}
+    options: TurnOptions = {"instructions": "Be kind.", "primer": ["Hi"], "settings": {"temperature": 0}}
     assert msgspec.json.decode(request(options).body) == {
         "model": "demo",
         "chat": "c",
@@ -37,7 +37,7 @@ def test_turn_request_body_contains_items_byte_for_byte() -> None:
 
 
 def test_turn_request_headers_carry_the_policies() -> None:
-    options: AskOptions = {
+    options: TurnOptions = {
         "on_busy": "reject",
         "on_stop": "discard",
         "on_failure": "keep",
@@ -55,7 +55,7 @@ def test_turn_request_headers_carry_the_policies() -> None:
 
 
 def test_turn_request_is_understood_by_the_server() -> None:
-    options: AskOptions = {"on_busy": "reject", "must_exist": True, "settings": {"temperature": 0}}
+    options: TurnOptions = {"on_busy": "reject", "must_exist": True, "settings": {"temperature": 0}}
     asked = request(options, "käse/1")
     headers = [(name.encode(), value.encode()) for name, value in asked.headers.items()]
     told = understood("/api/turns", headers, asked.body)

@@ -30,7 +30,7 @@ from tests.unit.client.script import (
 from tests.unit.model.shapes import EXAMPLES, repeatable
 from turnledger import errors
 from turnledger.client.core.exchange import Retries
-from turnledger.client.core.steps import Broken, Reply, Request, Steps
+from turnledger.client.core.steps import ConnectionFailure, Reply, Request, Steps
 from turnledger.client.core.turn_stream import TurnFollower
 from turnledger.client.shapes import TurnRestarted
 from turnledger.model.event import TextDelta, TurnFinished, TurnStarted
@@ -41,13 +41,15 @@ ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k
 WHOLE = (turn_started(), text(2, "Hello"), text(3, " there"), turn_finished(4))
 
 
-def ask() -> Steps[Request]:
+def make_request() -> Steps[Request]:
     yield from ()
     return ASKED
 
 
 def asked(script: Script) -> TurnFollower:
-    return TurnFollower(script.trying(), script.retries, ask=ask, idempotency_key="k")
+    return TurnFollower(
+        script.new_retry_count(), script.retries, make_request=make_request, idempotency_key="k"
+    )
 
 
 def followed(script: Script, following: TurnFollower | None = None) -> list[Any]:
@@ -69,7 +71,7 @@ def heard(script: Script) -> list[Any]:
                 return told.state.value
         return type(told).__name__
 
-    return [short(each) for each in script.given]
+    return [short(each) for each in script.items]
 
 
 def paths(script: Script) -> list[str]:
@@ -217,7 +219,11 @@ def test_turn_stream_without_retries_makes_one_try() -> None:
 
 def test_turn_stream_does_not_retry_a_hopeless_failure() -> None:
     with pytest.raises(errors.ServerUnavailable, match="certificate"):
-        followed(Script(Broken("the certificate is not trusted", may_have_arrived=False, is_hopeless=True)))
+        followed(
+            Script(
+                ConnectionFailure("the certificate is not trusted", may_have_arrived=False, is_hopeless=True)
+            )
+        )
 
 
 def test_turn_request_that_exhausts_its_retries_raises_the_last_server_error() -> None:
@@ -425,7 +431,13 @@ def test_turn_stream_of_a_replayed_turn_is_marked_as_replayed() -> None:
 
 def test_turn_stream_retried_under_a_generated_key_is_not_marked_as_replayed() -> None:
     script = Script(CUT, turn_stream(*WHOLE, replayed=True))
-    made = TurnFollower(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
+    made = TurnFollower(
+        script.new_retry_count(),
+        script.retries,
+        make_request=make_request,
+        idempotency_key="k",
+        may_be_replayed=False,
+    )
     followed(script, made)
     assert not made.is_replayed
 
@@ -476,7 +488,7 @@ LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
         ),
         ((error_reply(409, "conversation_busy"),), ["record k", "forget k"]),
         ((CUT,) * 5, ["record k", "keep k as tried"]),
-        ((Broken("nobody there", may_have_arrived=False),) * 5, ["record k", "keep k as untried"]),
+        ((ConnectionFailure("nobody there", may_have_arrived=False),) * 5, ["record k", "keep k as untried"]),
         ((error_reply(503, "shutting_down"),) * 5, ["record k", "keep k as tried"]),
         ((error_reply(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
         ((error_reply(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
@@ -544,7 +556,9 @@ def test_turn_stream_sends_a_pending_stop_once_the_turn_began() -> None:
 
 
 def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
-    return lambda script: TurnFollower(script.trying(), script.retries, turn=TurnId(TURN), after=after)
+    return lambda script: TurnFollower(
+        script.new_retry_count(), script.retries, turn=TurnId(TURN), after=after
+    )
 
 
 def test_turn_reader_resumes_where_it_was_cut_off() -> None:
@@ -672,12 +686,12 @@ def test_turn_stream_under_random_faults_yields_every_event_once(faults: list[tu
     script = Anything(faults)
     following = asked(script)
     script.play(following.steps())
-    since = max((at for at, told in enumerate(script.given) if isinstance(told, TurnRestarted)), default=-1)
-    told = script.given[since + 1 :]
+    since = max((at for at, told in enumerate(script.items) if isinstance(told, TurnRestarted)), default=-1)
+    told = script.items[since + 1 :]
     assert [event.number for event in told] == list(range(1, len(WORDS) + 3))
     assert isinstance(told[-1], TurnFinished)
     assert following.text == "".join(WORDS)
-    for part in _between_restarts(script.given):
+    for part in _between_restarts(script.items):
         assert [event.number for event in part] == list(range(1, len(part) + 1))
 
 
@@ -695,5 +709,5 @@ def test_random_fault_scenario_includes_restarts() -> None:
     script = Anything([("die", 1), ("cut", 40), ("lose", 0), ("none", 0)])
     following = asked(script)
     script.play(following.steps())
-    assert len(_between_restarts(script.given)) >= 2
+    assert len(_between_restarts(script.items)) >= 2
     assert following.text == "".join(WORDS)

@@ -19,8 +19,8 @@ from turnledger.client.outbox.file import (
     INHERITED,
     SKEW_MS,
     OutboxFile,
+    chat_of,
     open_file,
-    place_of,
     prepare,
 )
 from turnledger.client.outbox.outbox import Claimant, Outbox
@@ -144,7 +144,7 @@ def test_outbox_file_returns_recorded_messages_to_the_next_program(path: Path, c
     opened(path, clock).record("k", body(), HEADERS)
     [unsent] = opened(path, clock).pending()
     assert (unsent.idempotency_key, unsent.base_url, unsent.body) == ("k", URL, body())
-    assert (unsent.headers, unsent.asked["input"]) == (HEADERS, "Hello")
+    assert (unsent.headers, unsent.fields["input"]) == (HEADERS, "Hello")
     assert (unsent.recorded_at, unsent.first_tried_at, unsent.is_uncertain) == (clock.now, clock.now, False)
 
 
@@ -152,7 +152,7 @@ def test_outbox_file_removes_done_and_forgotten_messages(path: Path, clock: Cloc
     file = opened(path, clock)
     for key in "abc":
         file.record(key, body(), HEADERS)
-    file.done("a")
+    file.remove("a")
     assert (file.forget(2), file.forget(2)) == (True, False)
     assert keys(file) == ["c"]
 
@@ -238,7 +238,7 @@ def test_outbox_file_keeps_the_order_of_messages_to_one_chat(path: Path, clock: 
     assert first is not None
     assert first.idempotency_key == "a1"
     assert claimed(other) == ["b1"]
-    one.done("a1")
+    one.remove("a1")
     assert claimed(other) == ["a2"]
 
 
@@ -254,7 +254,7 @@ def test_outbox_file_holds_back_messages_behind_an_unsent_one_of_their_chat(path
         if unsent.idempotency_key == "a1":
             file.keep("a1", may_have_arrived=True)  # the server had no room for it
         else:
-            file.done(unsent.idempotency_key)
+            file.remove(unsent.idempotency_key)
     assert found == ["a1", "b1", "b2"]
 
 
@@ -266,7 +266,7 @@ def test_outbox_file_claim_does_not_overtake_a_skipped_message(path: Path, clock
     assert one.claim(0).idempotency_key == "a1"
     passed = other.claim(0)
     assert passed.idempotency_key == "b1"
-    one.done("a1")
+    one.remove("a1")
     assert other.claim(passed.id) is None
 
 
@@ -281,8 +281,8 @@ def test_outbox_file_does_not_hold_back_messages_behind_an_uncertain_one(path: P
 
 
 def test_outbox_place_depends_on_the_chat_and_not_on_the_encoding() -> None:
-    assert place_of(b'{"chat":"c","input":"a"}') == place_of(b'{"input":[1], "scope":null,"chat":"c"}')
-    assert place_of(b'{"conversation_key":"c"}') != place_of(b'{"chat":"c"}')
+    assert chat_of(b'{"chat":"c","input":"a"}') == chat_of(b'{"input":[1], "scope":null,"chat":"c"}')
+    assert chat_of(b'{"conversation_key":"c"}') != chat_of(b'{"chat":"c"}')
 
 
 def test_outbox_file_separates_senders_and_servers(path: Path, clock: Clock) -> None:
@@ -312,7 +312,7 @@ def test_outbox_file_contains_no_secret(path: Path, clock: Clock) -> None:
 def test_outbox_file_erases_the_text_of_sent_messages(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body("marzipan " * 1000), HEADERS)
-    file.done("k")
+    file.remove("k")
     assert b"marzipan" not in path.read_bytes()
     assert [each.name for each in path.parent.iterdir()] == ["unsent.db"]
 
@@ -332,7 +332,7 @@ def test_outbox_file_limits_messages_and_bytes_per_sender(path: Path, clock: Clo
     with pytest.raises(StoreFull, match="2 messages"):
         file.record("c", body(), HEADERS)
     file.record("a", body(), HEADERS)  # it is there already
-    file.done("a")
+    file.remove("a")
     file.record("c", body(), HEADERS)
     opened(path, clock, most_messages=2, sender="ada").record("e", body(), HEADERS)  # who has room of her own
     with pytest.raises(StoreFull):
@@ -398,7 +398,7 @@ except sqlite3.OperationalError as problem:
 def test_outbox_file_lock_survives_another_client_closing_the_file(path: Path, clock: Clock) -> None:
     """Whoever closes a file takes all locks from it that his process has there."""
     file = opened(path, clock)
-    with file._writing():
+    with file._transaction():
         open_file(path).close()
         command = [sys.executable, "-c", WRITING, str(path)]
         told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -418,10 +418,10 @@ def test_outbox_file_that_is_read_only_is_refused_on_open(
 def test_outbox_file_connection_inherited_by_a_child_is_left_open(path: Path, clock: Clock) -> None:
     file = opened(path, clock)
     file.record("k", body(), HEADERS)
-    first = file._opened
+    first = file._db
     file._process = -1  # as a child sees it: that of its parent
     file.record("child", body(), HEADERS)
-    second = file._opened
+    second = file._db
     assert (second is not first, keys(file)) == (True, ["k", "child"])
     file._process = -1
     file.close()
@@ -483,7 +483,7 @@ def test_outbox_file_can_be_used_by_several_threads(path: Path, clock: Clock) ->
         for number in range(3):
             file.record(f"{name}{number}", body(), HEADERS)
             if number != 2:
-                file.done(f"{name}{number}")
+                file.remove(f"{name}{number}")
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "abcdefgh"]
     for thread in threads:
@@ -504,7 +504,7 @@ sys.stdin.readline()
 while (unsent := file.claim(after)) is not None:
     after = unsent.id
     print(unsent.idempotency_key)
-    file.done(unsent.idempotency_key)
+    file.remove(unsent.idempotency_key)
 """
 
 

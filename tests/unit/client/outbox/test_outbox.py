@@ -55,7 +55,7 @@ def open_client(server: ScriptedServer, tmp_path: Path) -> Iterator[Callable[...
 
 
 def inputs(client: Client) -> list[object]:
-    return [each.asked["input"] for each in client.outbox.pending()]
+    return [each.fields["input"] for each in client.outbox.pending()]
 
 
 def test_outbox_records_a_message_before_sending_and_removes_it_after_the_answer(
@@ -64,11 +64,11 @@ def test_outbox_records_a_message_before_sending_and_removes_it_after_the_answer
     client, other = open_client(), open_client()
     seen: list[list[object]] = []
 
-    def look(request: httpx2.Request) -> httpx2.Response:
+    def read_page(request: httpx2.Request) -> httpx2.Response:
         seen.append(inputs(other))
         return server.answer(request)
 
-    server.troubles = [look]
+    server.troubles = [read_page]
     answer = client.chats.open(CHAT).send("Hello", idempotency_key="k")
     assert (answer.text, seen, inputs(client)) == ("Yes.", [["Hello"]], [])
 
@@ -99,7 +99,7 @@ def test_outbox_message_whose_answer_was_lost_gets_it_later_without_a_second_tur
         )
     [unsent] = client.outbox.pending()
     assert unsent.first_tried_at == unsent.recorded_at
-    assert {"conversation_key", "scope", "replaces", "primer"} < unsent.asked.keys()
+    assert {"conversation_key", "scope", "replaces", "primer"} < unsent.fields.keys()
     assert unsent.headers["x-turn-on-stop"] == "discard"
     [(_, answer)] = client.outbox.send_all()
     assert isinstance(answer, Answer)
@@ -156,7 +156,7 @@ def test_outbox_message_of_an_abandoned_stream_can_be_sent_again_at_once(
     for _ in chat.send("left alone", stream=True):
         break
     reading = chat.send("still read", stream=True)
-    assert [unsent.asked["input"] for unsent, _ in client.outbox.send_all()] == ["closed", "left alone"]
+    assert [unsent.fields["input"] for unsent, _ in client.outbox.send_all()] == ["closed", "left alone"]
     assert [type(event).__name__ for event in reading][-1] == "TurnFinished"
     assert inputs(client) == []
 
@@ -257,7 +257,7 @@ def test_outbox_update_failure_is_logged_and_the_answer_returned(
     def fail(*_: object) -> None:
         raise StoreFull("The disk is full.")
 
-    monkeypatch.setattr(OutboxFile, "done", fail)
+    monkeypatch.setattr(OutboxFile, "remove", fail)
     assert client.chats.open(CHAT).send("Hello").text == "Yes."
     assert "The disk is full." in caplog.text
 
@@ -308,7 +308,7 @@ async def test_async_outbox_sends_unanswered_messages_once(tmp_path: Path) -> No
             await chat.send("forgotten")
         assert await client.outbox.forget((await client.outbox.pending())[-1].id)
         await (await chat.send("closed", stream=True)).close()
-        kept = [(each.asked["input"], each.first_tried_at is None) for each in await client.outbox.pending()]
+        kept = [(each.fields["input"], each.first_tried_at is None) for each in await client.outbox.pending()]
         assert kept == [("never arrived", True), ("answered unheard", False), ("closed", False)]
     async with client_of(server, tmp_path) as client:
         told = await asyncio.gather(client.outbox.send_all(), client.outbox.send_all())
@@ -331,8 +331,8 @@ async def test_async_outbox_never_blocks_the_loop(tmp_path: Path, monkeypatch: p
         threads.add(threading.get_ident())
         closing(self)
 
-    whole, closing = OutboxFile._using, OutboxFile.close
-    monkeypatch.setattr(OutboxFile, "_using", using)
+    whole, closing = OutboxFile._connected, OutboxFile.close
+    monkeypatch.setattr(OutboxFile, "_connected", using)
     monkeypatch.setattr(OutboxFile, "close", close)
     async with client_of(ScriptedServer(), tmp_path) as client:
         assert (await client.chats.open(CHAT).send("Hello")).text == "Yes."

@@ -30,7 +30,7 @@ from tests.unit.client.script import (
 from tests.unit.client.scripted_transport import AT, ScriptedTransport
 from turnledger import errors
 from turnledger.client import Client, Retries, Stream, Timeouts, TurnStream
-from turnledger.client.core.steps import Give, Steps
+from turnledger.client.core.steps import Emit, Steps
 
 WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
@@ -271,10 +271,10 @@ def test_stream_closed_while_another_thread_computes_the_next_event_ends() -> No
     decides, is_closed = threading.Event(), threading.Event()
 
     def steps() -> Steps[None]:
-        yield Give((1,))
+        yield Emit((1,))
         decides.set()
         assert is_closed.wait(WAIT)
-        yield Give((2,))
+        yield Emit((2,))
 
     with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(1) as pool:
         stream = Stream[int](client._wire, steps())
@@ -296,14 +296,14 @@ def test_stream_closed_before_a_received_event_is_taken_ends() -> None:
             return is_full
 
     with Client("http://127.0.0.1:9") as client:
-        stream = Stream[int](client._wire, iter_of(Give((1, 2))))
-        stream._given = Emptied()
+        stream = Stream[int](client._wire, iter_of(Emit((1, 2))))
+        stream._pieces = Emptied()
         assert list(stream) == []
 
 
 def test_stream_read_by_several_threads_yields_each_event_once() -> None:
     with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(4) as pool:
-        stream = Stream[int](client._wire, iter_of(*(Give((number,)) for number in range(2000))))
+        stream = Stream[int](client._wire, iter_of(*(Emit((number,)) for number in range(2000))))
         heard = [
             each
             for event_stream in [pool.submit(list, stream) for _ in range(4)]
@@ -312,5 +312,5 @@ def test_stream_read_by_several_threads_yields_each_event_once() -> None:
         assert sorted(heard) == list(range(2000))
 
 
-def iter_of(*steps: Give) -> Steps[None]:
+def iter_of(*steps: Emit) -> Steps[None]:
     yield from steps
