@@ -299,7 +299,7 @@ def test_declarations_reads_exported_typescript_with_members_and_docs() -> None:
         ("next", "async next(): Promise<Thing>"),
         ("said", "readonly said: string"),
     ]
-    assert [(each.name, each.is_method, each.add_script) for each in found["Options"].members] == [
+    assert [(each.name, each.is_method, each.says) for each in found["Options"].members] == [
         ("twice", False, "Once more."),
         ("known", True, ""),
     ]
