@@ -75,7 +75,7 @@ class Host:
     async def recover(self) -> None:
         """End the turns of dead processes now. A timer does it anyway, as does a turn that needs the lane;
         call this after a process has died."""
-        await self.ledger._recovery.bury_dead()
+        await self.ledger._recovery.take_over_dead()
 
     async def probe(self) -> None:
         """Check that turns can run: write a sign of life of this process to disk, and read a few chats,

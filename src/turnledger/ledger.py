@@ -95,7 +95,7 @@ class Ledger(Chats):
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
             await ledger._recovery.compare_clocks()
             # Attempts that killed processes left behind must not make this one refuse its first turns.
-            await ledger._recovery.bury_dead()
+            await ledger._recovery.take_over_dead()
         except BaseException:
             await store.close()
             raise

@@ -75,7 +75,7 @@ class Outage:
         async with await Ledger.over(await SqliteStore.open(image, inline=True)) as ledger:
             for fact in self.facts.values():
                 await fact(ledger)
-            await ledger._recovery.bury_dead()
+            await ledger._recovery.take_over_dead()
             await _say(await ledger.conversation(conversation_key="probe"), "are you there?")
             assert await ledger.check() == []
 

@@ -406,8 +406,8 @@ class AddToken:
 
     async def take(self, tables: Tables) -> bool:
         digest = self.text.encode()
-        is_taken = await tables.token(None, self.id) or await tables.token_by_digest(digest)
-        if not is_taken:
+        is_id_taken = await tables.token(None, self.id) or await tables.token_by_digest(digest)
+        if not is_id_taken:
             token = Token(
                 id=self.id,
                 owner=self.owner,
@@ -421,7 +421,7 @@ class AddToken:
                 digest=digest,
             )
             await tables.add_token(token)
-        return not is_taken
+        return not is_id_taken
 
 
 @dataclass(frozen=True)

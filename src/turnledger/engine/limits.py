@@ -179,29 +179,29 @@ class Limits:
     clock_agreement: float = 3600.0
     """How long they must then agree before that resumes."""
 
-    def check_count(self, what: str, likes: ItemLike | Iterable[ItemLike]) -> None:
+    def check_count(self, label: str, likes: ItemLike | Iterable[ItemLike]) -> None:
         """Raise MalformedItems for more items than one turn can hold, before making any of them."""
         is_one = isinstance(likes, str | Mapping | Item)
         if not is_one and isinstance(likes, Sized) and len(likes) > self.input_items:
-            raise self._too_large(what)
+            raise self._too_large(label)
 
-    def check_messages(self, what: str, messages: Sequence[Mapping[str, Any]]) -> None:
+    def check_messages(self, label: str, messages: Sequence[Mapping[str, Any]]) -> None:
         """As check_count, for chat messages, each of which makes one item, or one per call."""
         calls = [message.get("tool_calls") for message in messages[: self.input_items + 1]]
         counts = [len(each) if isinstance(each, list | tuple) else 1 for each in calls]
         if len(messages) > self.input_items or sum(counts) > self.input_items:
-            raise self._too_large(what)
+            raise self._too_large(label)
 
     @property
     def quota(self) -> Quota:
         return Quota(self.owner_bytes, self.owner_chats)
 
-    def check_size(self, what: str, items: Sequence[Item]) -> None:
+    def check_size(self, label: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""
         if len(items) > self.input_items or sum([len(item.raw) for item in items]) > self.turn_bytes:
-            raise self._too_large(what)
+            raise self._too_large(label)
 
-    def _too_large(self, what: str) -> MalformedItems:
+    def _too_large(self, label: str) -> MalformedItems:
         return MalformedItems(
-            f"{what} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
+            f"{label} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
         )

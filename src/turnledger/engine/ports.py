@@ -116,7 +116,7 @@ class Tables(EndedTables, Protocol):
         this time and id."""
         ...
 
-    async def is_taken(self, id: ConversationId) -> bool:
+    async def is_id_taken(self, id: ConversationId) -> bool:
         """Whether a conversation of any owner has this id."""
         ...
 
@@ -405,7 +405,7 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def search(
-        self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
+        self, owner: str, scope: str | None, phrases: Sequence[Phrase], before: int | None, limit: int
     ) -> list[SearchMatch]:
         """Turns and titles of the owner, in one scope or all, that contain all words of these phrases, in
         descending order of place, below `before`; of conversations in any state, except internal ones. The

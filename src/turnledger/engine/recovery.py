@@ -84,7 +84,7 @@ class Recovery:
             self._finish_ends,
             self._end_unheld_turns,
             self._end_orphans,
-            self._bury_dead,
+            self._take_over_dead,
             self._check_stops,
             self._process.deliveries.flush,
             self._mark_clock,
@@ -94,9 +94,9 @@ class Recovery:
         ):
             await self._try(step())
 
-    async def bury_dead(self) -> None:
+    async def take_over_dead(self) -> None:
         """Take over from dead processes now. A failure is logged, and retried in the next round."""
-        await self._try(self._bury_dead())
+        await self._try(self._take_over_dead())
 
     async def _try(self, work: Coroutine[Any, Any, None]) -> bool:
         try:
@@ -165,15 +165,15 @@ class Recovery:
         """End this process's attempts without a responsible task: their begin returned late, or never."""
         await self._take_over_from(self._process.lease, None, spare=self._process.attempts)
 
-    async def _bury_dead(self) -> None:
+    async def _take_over_dead(self) -> None:
         process = self._process
         leases = await process.store.read(all_leases, None)
         process.watch.retain({lease.id for lease in leases})
         dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
         for lease in dead:
-            await self._try(self._bury(lease, dead))
+            await self._try(self._end_process(lease, dead))
 
-    async def _bury(self, lease: LeaseId, dead: Dead) -> None:
+    async def _end_process(self, lease: LeaseId, dead: Dead) -> None:
         await self._take_over_from(lease, dead, spare={})
         process = self._process
         now = process.clock.now_ms()
@@ -257,9 +257,9 @@ class Recovery:
         self._process.feed.wake()
         self._may_have_stops = True
         if self._process.attempts and (self._stop_check is None or self._stop_check.done()):
-            self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")
+            self._stop_check = asyncio.create_task(self._poll_stops(), name="turnledger stops")
 
-    async def _look_for_stops(self) -> None:
+    async def _poll_stops(self) -> None:
         # A hint during a check, or a failed check, asks for another one.
         while self._may_have_stops and not self._process.is_closed:
             self._may_have_stops = False

@@ -134,7 +134,7 @@ _PLACES = 0xF << 76 | 0b11 << 62
 _PART = b"\x00"
 
 
-def marked(raw: bytes) -> bytes:
+def mark_uuid7(raw: bytes) -> bytes:
     """Turn any 16 bytes into those of a UUIDv7."""
     return (int.from_bytes(raw) & ~_PLACES | _MARKS).to_bytes(16)
 
@@ -143,7 +143,7 @@ def derive_id(kind: type[AnyId], at: int, *parts: str) -> AnyId:
     """Derive an id from these texts; it sorts by `at`, in milliseconds since 1970."""
     joined = _PART.join(part.encode(errors="surrogatepass") for part in parts)
     random = hashlib.sha256(kind.prefix.encode() + _PART + joined).digest()
-    return kind.of_bytes(marked((at & 0xFFFF_FFFF_FFFF).to_bytes(6) + random[:10]))
+    return kind.of_bytes(mark_uuid7((at & 0xFFFF_FFFF_FFFF).to_bytes(6) + random[:10]))
 
 
 def time_of(id: Id) -> int:

@@ -47,7 +47,7 @@ class Item:
     def __init__(self, raw: bytes | msgspec.Raw) -> None:
         """Parse the JSON of one object. Raises MalformedItems when it is not an item."""
         self.raw = bytes(raw).strip()
-        self._fields = _decoded(self.raw)
+        self._fields = _decode(self.raw)
         self.type = self._fields["type"]
 
     @classmethod
@@ -188,7 +188,7 @@ def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
     return tuple(Item.of(each) for each in like)
 
 
-def _decoded(raw: bytes) -> dict[str, Any]:
+def _decode(raw: bytes) -> dict[str, Any]:
     try:
         fields = _objects.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:

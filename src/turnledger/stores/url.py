@@ -11,7 +11,7 @@ from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
 from turnledger.stores.sqlite.backup import Progress, back_up
 from turnledger.stores.sqlite.connections import deletes_securely
 
-KNOWN = (
+SCHEMES = (
     "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db, "
     "sqlite:///path.db?secure_delete=on"
 )
@@ -26,7 +26,7 @@ async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
             path_of(url), page_bytes=page_bytes, secure_delete=deletes_securely(url)
         )
     # Not echoed: the rest of the URL may hold a password.
-    raise NotAStore(f"This URL does not name a store. Known forms: {KNOWN}.")
+    raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 
 async def visit_store(url: str) -> StoreVisit:
@@ -35,7 +35,7 @@ async def visit_store(url: str) -> StoreVisit:
         raise NotAStore("A store in memory cannot be visited: it is gone with its process.")
     if url.startswith("sqlite:"):
         return await SqliteVisit.open(path_of(url))
-    raise NotAStore(f"This URL does not name a store. Known forms: {KNOWN}.")
+    raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 
 def back_up_store(url: str, file: str, progress: Progress) -> None:
@@ -44,7 +44,7 @@ def back_up_store(url: str, file: str, progress: Progress) -> None:
     if url.startswith("memory:"):
         raise NotAStore("A store in memory cannot be backed up: it is gone with its process.")
     if not url.startswith("sqlite:"):
-        raise NotAStore(f"This URL does not name a store. Known forms: {KNOWN}.")
+        raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
     back_up(path_of(url), file, progress)
 
 

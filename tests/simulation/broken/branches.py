@@ -237,7 +237,7 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
 
     async def undo(tables: Any, owner: str, lane: Any, undo: Any) -> Any:
         while await tables.branch(undo.branch) is not None:
-            other = effect_copies.derived(TurnId.trusted(undo.branch.raw), undo.branch)
+            other = effect_copies.derive_copy_id(TurnId.trusted(undo.branch.raw), undo.branch)
             undo = replace(undo, branch=BranchId.trusted(other.raw))
         return await true(tables, owner, lane, undo)
 

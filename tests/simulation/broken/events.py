@@ -48,7 +48,7 @@ def forgets_the_deltas_when_it_commits() -> list[Patch]:
 
 @broken
 def listens_from_now_on_only() -> list[Patch]:
-    true = EventReader._runs_here
+    true = EventReader._attach_here
 
     def runs_here(self: EventReader) -> bool:
         is_here = true(self)
@@ -56,7 +56,7 @@ def listens_from_now_on_only() -> list[Patch]:
             self._after = max(self._after, self._live.count)
         return is_here
 
-    return [(EventReader, "_runs_here", runs_here)]
+    return [(EventReader, "_attach_here", runs_here)]
 
 
 @broken

@@ -12,7 +12,7 @@ from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
 from turnledger.engine.attempt.divergence import Divergence, fork_at, open_branch, place_of, reuse_input
 from turnledger.engine.lifecycle.create import ResetRequest, reset
-from turnledger.engine.lifecycle.moves import KNOWN_SWITCHES, Switch, move
+from turnledger.engine.lifecycle.moves import SWITCHES_KEPT, Switch, move
 from turnledger.errors import IdempotencyMismatch, InvalidInput, Superseded
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -121,7 +121,7 @@ def test_open_branch_keeps_the_number_of_the_last_settled_turn() -> None:
 
 def test_switches_of_a_conversation_are_remembered_up_to_a_limit() -> None:
     tables, lane, _ = stored(PLAIN)
-    attempts = [some_id(TurnId, 50 + number) for number in range(KNOWN_SWITCHES + 1)]
+    attempts = [some_id(TurnId, 50 + number) for number in range(SWITCHES_KEPT + 1)]
     for attempt in attempts:
         drive(move(tables, "ann", lane, Switch(BRANCH), attempt))
     assert drive(tables.switches(CONVERSATION)) == tuple(attempts[1:])

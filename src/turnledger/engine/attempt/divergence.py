@@ -54,13 +54,13 @@ async def last_turn(tables: Tables, lane: Branch) -> Turn:
     raise TurnNotFound("This chat has no turns yet.")
 
 
-async def find_replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -> Turn | None:
+async def find_replaced(tables: Tables, owner: str, lane: Branch, divergence: Divergence) -> Turn | None:
     """Return the turn to replace, if any. Raises TurnNotFound if it is not on the line, and InvalidInput if
     it cannot be run again."""
-    if wish.replaces is None:
-        return await last_turn(tables, lane) if wish.regenerates else None
-    turn = await turn_on(tables, owner, lane, wish.replaces)
-    if wish.regenerates and turn.kind is TurnKind.SETTLED:
+    if divergence.replaces is None:
+        return await last_turn(tables, lane) if divergence.regenerates else None
+    turn = await turn_on(tables, owner, lane, divergence.replaces)
+    if divergence.regenerates and turn.kind is TurnKind.SETTLED:
         raise InvalidInput(
             "A settled turn records what tools did and cannot run again. Send a new message instead."
         )
@@ -106,23 +106,23 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
 
 
 async def fork_at(
-    tables: Tables, owner: str, lane: Branch, wish: Divergence, instead_of: Turn | None = None
+    tables: Tables, owner: str, lane: Branch, divergence: Divergence, replaced: Turn | None = None
 ) -> Fork:
     """Find the turn to fork from: the one before the replaced turn, or the requested one followed by any
     settled turns directly behind it. Raises TurnNotFound if it is not on the line."""
-    base, number = wish.after, 0
-    if instead_of is not None:
-        base, number = instead_of.parent, instead_of.number - 1
+    base, number = divergence.after, 0
+    if replaced is not None:
+        base, number = replaced.parent, replaced.number - 1
     elif base is not None:
         number = (await turn_on(tables, owner, lane, base)).number
-    if not wish.forget:
+    if not divergence.forget:
         while number < lane.settled:
             follower = await line.turn_at(tables, lane, number + 1)
             if follower is None or follower.kind is not TurnKind.SETTLED:
                 break
             base, number = follower.id, follower.number
-    repeats = instead_of.id if instead_of is not None and wish.regenerates else None
-    return Fork(branch=wish.branch, base=base, number=number, forget=wish.forget, repeats=repeats)
+    repeats = replaced.id if replaced is not None and divergence.regenerates else None
+    return Fork(branch=divergence.branch, base=base, number=number, forget=divergence.forget, repeats=repeats)
 
 
 async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> CommitPlace:

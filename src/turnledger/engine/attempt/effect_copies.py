@@ -23,7 +23,7 @@ from turnledger.model import codec, event_log
 from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, TurnId, marked
+from turnledger.model.ids import BranchId, TurnId, mark_uuid7
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import adapt_input
 from turnledger.model.transfer import one_line
@@ -50,7 +50,7 @@ async def make_copies(tables: Tables, owner: str, end: Branch, originals: Sequen
         input = adapt_input(() if made else end.pending, turn.input)
         output = unfinished.carried_output(turn)
         copy = Turn.of(
-            id=derived(turn.id, end.id),
+            id=derive_copy_id(turn.id, end.id),
             branch=end.id,
             number=number,
             parent=made[-1].turn.id if made else end.head,
@@ -103,31 +103,31 @@ async def _log(tables: Tables, original: Turn) -> bytes:
     return event_log.encode_whole(whole)
 
 
-async def missing_effects(tables: Tables, left: Branch, shown: Branch) -> list[Turn]:
+async def missing_effects(tables: Tables, source: Branch, target: Branch) -> list[Turn]:
     """Return the turns of a line whose effects another line of the conversation does not show. Effects that
     an undo was asked to forget are excluded: the user wants lines without them."""
-    if not left.settled:
+    if not source.settled:
         return []
-    shared = await line.last_shared(tables, left, shown)
-    there = await line.effects_of(tables, left, shared)
-    shown_there = Counter(map(_identity, await line.effects_of(tables, shown, shared) if there else ()))
+    shared = await line.last_shared(tables, source, target)
+    effects = await line.effects_of(tables, source, shared)
+    in_target = Counter(map(_identity, await line.effects_of(tables, target, shared) if effects else ()))
     missing: list[Turn] = []
-    for turn in there:
+    for turn in effects:
         name = _identity(turn)
-        if shown_there[name]:
-            shown_there[name] -= 1
+        if in_target[name]:
+            in_target[name] -= 1
         else:
             missing.append(turn)
-    forgotten = await tables.forgotten(left.conversation) if missing else ()
-    return [turn for turn in missing if _name(turn) not in forgotten] if forgotten else missing
+    forgotten = await tables.forgotten(source.conversation) if missing else ()
+    return [turn for turn in missing if _effect_id(turn) not in forgotten] if forgotten else missing
 
 
-async def forget_effects(tables: Tables, line_left: Branch, after: int) -> None:
+async def forget_effects(tables: Tables, branch: Branch, after: int) -> None:
     """Record that the effects of this line after this number are forgotten in the whole conversation."""
-    effects = [_name(turn) for turn in await line.effects_of(tables, line_left, after)]
+    effects = [_effect_id(turn) for turn in await line.effects_of(tables, branch, after)]
     if effects:
-        known = await tables.forgotten(line_left.conversation)
-        await tables.save_forgotten(line_left.conversation, tuple(dict.fromkeys((*known, *effects))))
+        forgotten = await tables.forgotten(branch.conversation)
+        await tables.save_forgotten(branch.conversation, tuple(dict.fromkeys((*forgotten, *effects))))
 
 
 _Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
@@ -138,7 +138,7 @@ def _identity(turn: Turn) -> _Identity:
     return turn.created_at, turn.committed_at, tuple(item.raw for item in unfinished.carried_output(turn))
 
 
-def _name(turn: Turn) -> bytes:
+def _effect_id(turn: Turn) -> bytes:
     """Return the identity of a turn and its copies as 16 bytes, stable across export and import."""
     created_at, committed_at, items = _identity(turn)
     hashed = hashlib.sha256(f"{created_at} {committed_at}".encode())
@@ -155,7 +155,7 @@ def move_flags(flags: Mapping[int, Flags], items: Sequence[Item], copied: Sequen
     }
 
 
-def derived(id: TurnId, branch: BranchId) -> TurnId:
+def derive_copy_id(id: TurnId, branch: BranchId) -> TurnId:
     """Derive an id from turn and branch, so that repeating makes the same copy. Keeps the turn's time."""
     random = hashlib.sha256(id.raw + branch.raw).digest()
-    return TurnId.trusted(marked(id.raw[:6] + random[:10]))
+    return TurnId.trusted(mark_uuid7(id.raw[:6] + random[:10]))

@@ -99,8 +99,8 @@ async def _outcome_without_lane(tables: Tables, request: EndRequest) -> Outcome:
     else:
         if ended.state is not AttemptState.FAILED or ended.failure != DIED:
             return ended
-    gone = await _removal_failure(tables, request)
-    return ended if gone is None else Outcome(AttemptState.FAILED, failure=gone)
+    removal = await _removal_failure(tables, request)
+    return ended if removal is None else Outcome(AttemptState.FAILED, failure=removal)
 
 
 async def _removal_failure(tables: Tables, request: EndRequest) -> Failure | None:

@@ -48,18 +48,18 @@ def kept_turn_log(sent: SentLog, journal: Journal, output: Sequence[Item], failu
     sent_items = journal.items[: sent.items]
     log = bytearray()
     waiting = iter(sent_items)
-    there = set(map(id, output))
+    output_ids = set(map(id, output))
     for code, _, _ in event_log.entries(sent.log):
         item = next(waiting) if code in (ITEM, EMITTED) else None
-        if item is not None and id(item) not in there:
+        if item is not None and id(item) not in output_ids:
             event_log.pack_inline(log, INLINE, item.raw)
         else:
             event_log.pack(log, code)
-    known = set(map(id, sent_items))
-    of_text = {id(journal.items[place]) for place in journal.emitted}
+    sent_ids = set(map(id, sent_items))
+    emitted_ids = {id(journal.items[place]) for place in journal.emitted}
     if unfinished_text(sent, journal):
-        of_text.add(id(output[-1]))
-    log += bytes(EMITTED if id(item) in of_text else ITEM for item in output if id(item) not in known)
+        emitted_ids.add(id(output[-1]))
+    log += bytes(EMITTED if id(item) in emitted_ids else ITEM for item in output if id(item) not in sent_ids)
     if failure is not None:
         event_log.pack_inline(log, FAILURE, msgspec.json.encode(failure))
     return bytes(log)

@@ -104,16 +104,16 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
 
 async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
     """Let a retry find that it was stopped, unless another attempt with its key runs or is committed."""
-    key = ticket.idempotency_key
-    if key is None:
+    idempotency_key = ticket.idempotency_key
+    if idempotency_key is None:
         return
-    known = await tables.claim(conversation.owner, key)
-    other = await tables.attempt(conversation.owner, known.attempt) if known else None
-    if known is not None and (other is None or other.state is not AttemptState.FAILED):
+    earlier = await tables.claim(conversation.owner, idempotency_key)
+    other = await tables.attempt(conversation.owner, earlier.attempt) if earlier else None
+    if earlier is not None and (other is None or other.state is not AttemptState.FAILED):
         return
     claim = Claim(
         owner=conversation.owner,
-        idempotency_key=key,
+        idempotency_key=idempotency_key,
         fingerprint=ticket.fingerprint,
         conversation=conversation.id,
         attempt=ticket.attempt,

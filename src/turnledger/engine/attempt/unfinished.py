@@ -59,10 +59,10 @@ def carried_output(turn: Turn) -> tuple[Item, ...]:
     results, and a note. Depends on the turn alone, so all copies are equal."""
     if turn.kind is TurnKind.SETTLED:
         return turn.output
-    return settled_output(Journal(list(turn.output), dict.fromkeys(turn.effects, False)), TAKEN_BACK)
+    return settled_output(Journal(list(turn.output), dict.fromkeys(turn.effects, False)), CARRIED_OVER)
 
 
-TAKEN_BACK = Failure("interrupted", "it was interrupted, and taken back later")
+CARRIED_OVER = Failure("interrupted", "it was interrupted, and taken back later")
 
 
 def resume_results(journal: Journal) -> tuple[Item, ...]:

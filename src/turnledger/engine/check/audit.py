@@ -65,11 +65,11 @@ class Audit:
         try:
             yield
         except UNREADABLE as problem:
-            self.note_unreadable(place, "It", problem)
+            self.report_unreadable(place, "It", problem)
 
-    def note_unreadable(self, place: Location, what: str, problem: BaseException) -> None:
+    def report_unreadable(self, place: Location, part: str, problem: BaseException) -> None:
         reason = str(problem) if isinstance(problem, TurnledgerError) else repr(problem)
-        self.report(Rule.DOCUMENT, place, f"{what} cannot be read: {reason}")
+        self.report(Rule.DOCUMENT, place, f"{part} cannot be read: {reason}")
 
     def skipping_unreadable(self, *more: type[Exception]) -> suppress:
         """Leave a block at a row that cannot be read: the check of that row itself records it."""

@@ -123,9 +123,9 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
     with audit.skipping_unreadable():
         branch = await audit.tables.branch(found.branch)
         if branch is None or branch.conversation != id:
-            what = "is not there" if branch is None else "is not one of its own"
+            problem = "is not there" if branch is None else "is not one of its own"
             audit.report(
-                Rule.ORPHAN, place, f"It shows {found.branch}, which {what}: it cannot be continued."
+                Rule.ORPHAN, place, f"It shows {found.branch}, which {problem}: it cannot be continued."
             )
     _check_state(audit, place, found)
     with audit.skipping_unreadable():

@@ -116,7 +116,7 @@ async def _check_journal(
     try:
         has_effects = Journal.of(records).has_effects
     except UNREADABLE as problem:
-        audit.note_unreadable(place, "Its journal", problem)
+        audit.report_unreadable(place, "Its journal", problem)
         return
     is_waiting = branch.unsettled == attempt.id or not is_whole(conversation)
     if attempt.state in SET_ASIDE and has_effects and not is_waiting:
@@ -143,14 +143,14 @@ async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversati
     await _check_lease(audit, place, ticket.lease, "ticket waits")
 
 
-async def _check_lease(audit: Audit, place: Location, lease: LeaseId, what: str) -> None:
+async def _check_lease(audit: Audit, place: Location, lease: LeaseId, action: str) -> None:
     if await audit.tables.lease(lease) is None:
         audit.report(
-            Rule.LANE, place, f"This {what} under {lease}, which is not there: nobody finds it and ends it."
+            Rule.LANE, place, f"This {action} under {lease}, which is not there: nobody finds it and ends it."
         )
     elif audit.at_rest:
         audit.report(
-            Rule.NOT_AT_REST, place, f"This {what} under {lease}: a process is at work, or has died."
+            Rule.NOT_AT_REST, place, f"This {action} under {lease}: a process is at work, or has died."
         )
 
 
@@ -159,7 +159,7 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
     try:
         token = await audit.tables.token(owner, id)
     except UNREADABLE as problem:
-        audit.note_unreadable(place, id, problem)
+        audit.report_unreadable(place, id, problem)
         return
     if token is None:
         return

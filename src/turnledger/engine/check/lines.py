@@ -37,11 +37,11 @@ async def check_log_and_flags(audit: Audit, place: Location, turn: Turn) -> None
             if event_log.decode_whole(kept) is None:
                 _check_item_count(turn, kept)
     except UNREADABLE as problem:
-        audit.note_unreadable(place, "Its event log", problem)
+        audit.report_unreadable(place, "Its event log", problem)
     try:
         flags = (await audit.tables.flags(place.owner or "", (turn.id,))).get(turn.id, {})
     except UNREADABLE as problem:
-        audit.note_unreadable(place, "Its flags", problem)
+        audit.report_unreadable(place, "Its flags", problem)
         return
     astray = [at for at in flags if not 0 <= at < len(turn.items)]
     if astray:
@@ -59,7 +59,7 @@ async def check_set_aside(audit: Audit, place: Location, attempt: Attempt) -> No
     try:
         _rebuild(EndedTurnLog.of(await load_attempt_log(audit.tables, attempt)))
     except UNREADABLE as problem:
-        audit.note_unreadable(place, "Its event log", problem)
+        audit.report_unreadable(place, "Its event log", problem)
 
 
 def _rebuild(over: EndedTurnLog) -> None:
@@ -120,7 +120,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
     try:
         origin = await audit.tables.origin(branch.id)
     except UNREADABLE as problem:
-        audit.note_unreadable(place, "Its origin", problem)
+        audit.report_unreadable(place, "Its origin", problem)
         return unknown
     if origin is None and branch.start and whole:
         audit.report(
@@ -148,7 +148,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
         audit.report(Rule.CHAIN, place, wrong)
     if base is None:
         return unknown if origin.base is not None else _Walk(place, 0)
-    return await _behind(audit, place, base)
+    return await _start_after(audit, place, base)
 
 
 async def _origin_problem(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
@@ -174,7 +174,7 @@ async def _origin_problem(audit: Audit, branch: Branch, origin: Origin, base: Tu
     return None
 
 
-async def _behind(audit: Audit, place: Location, base: Turn) -> _Walk:
+async def _start_after(audit: Audit, place: Location, base: Turn) -> _Walk:
     """Start the walk behind a base, with the calls that it leaves open and the settled turns up to it."""
     walk = _Walk(place, base.number, base.id, pending=None, instructed=None)
     with audit.skipping_unreadable():
@@ -213,14 +213,14 @@ async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, wh
                 continue
             if turn.number > through:
                 if whole:
-                    _note_beyond(audit, walk, branch, turn)
+                    _report_beyond(audit, walk, branch, turn)
                 return
             if _check_turn(audit, walk, turn):
                 await check_log_and_flags(audit, walk.place, turn)
         if walk.number >= through and len(page) < PAGE:
             return
         if not page:
-            _note_gap(audit, walk, through + 1)
+            _report_gap(audit, walk, through + 1)
             return
 
 
@@ -235,7 +235,7 @@ async def _page(audit: Audit, walk: _Walk, branch: Branch) -> Sequence[Turn | No
         try:
             found += await audit.tables.turns(branch.id, number - 1, number, 1)
         except UNREADABLE as problem:
-            audit.note_unreadable(walk.place, f"Turn {number}", problem)
+            audit.report_unreadable(walk.place, f"Turn {number}", problem)
             found.append(None)
     return found
 
@@ -245,7 +245,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
     audit.turns += 1
     place = replace(walk.place, turn=turn.id)
     if turn.number != walk.number + 1:
-        _note_gap(audit, walk, turn.number)
+        _report_gap(audit, walk, turn.number)
     elif walk.is_sure and turn.parent != walk.before:
         audit.report(
             Rule.CHAIN,
@@ -257,7 +257,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
     try:
         items = items_of(turn)
     except UNREADABLE as problem:
-        audit.note_unreadable(place, "It", problem)
+        audit.report_unreadable(place, "It", problem)
         walk.pending = walk.instructed = None
         return False
     if turn.is_carried:
@@ -270,13 +270,13 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
 
 def _check_instructed(audit: Audit, place: Location, before: int | None, turn: Turn) -> None:
     """Check that the instructions in force behind a turn were so before it, or came with it."""
-    given, says = turn.instructions, turn.instructed
-    came_with_it = given is not None and says == (turn.number if given else 0)
-    if before is not None and says != before and not came_with_it:
+    given, stated = turn.instructions, turn.instructed
+    is_new = given is not None and stated == (turn.number if given else 0)
+    if before is not None and stated != before and not is_new:
         audit.report(
             Rule.INSTRUCTIONS,
             place,
-            f"It leaves the instructions of turn {says} in force, but found those of turn {before} so (0 "
+            f"It leaves the instructions of turn {stated} in force, but found those of turn {before} so (0 "
             "stands for none), and did not bring these: the model sees others.",
         )
 
@@ -315,14 +315,14 @@ def _check_pairs(
             )
 
 
-def _note_gap(audit: Audit, walk: _Walk, until: int) -> None:
+def _report_gap(audit: Audit, walk: _Walk, until: int) -> None:
     first, last = walk.number + 1, until - 1
     which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
     audit.report(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")
     walk.is_sure, walk.pending, walk.instructed = False, None, None
 
 
-def _note_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> None:
+def _report_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> None:
     audit.report(
         Rule.CHAIN,
         replace(walk.place, turn=turn.id),

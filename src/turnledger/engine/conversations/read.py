@@ -241,8 +241,10 @@ async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) 
         hidden |= hidden_from_user(await store.read(flags_of_read, read))
     if not hidden:
         return [()] * len(turns)
-    gone = hidden_in_parts([turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns])
-    return [tuple(sorted(places)) for places in gone]
+    hidden_places = hidden_in_parts(
+        [turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns]
+    )
+    return [tuple(sorted(places)) for places in hidden_places]
 
 
 async def whole_history(store: Store, page_before: Callable[[int | None], TurnPageRequest]) -> list[Item]:

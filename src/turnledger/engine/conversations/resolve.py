@@ -39,7 +39,7 @@ from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.text.plain import first_words, preview_of
 from turnledger.model.turn import Turn
 
-LOOKED_AT = 16
+PREVIEW_TURNS = 16
 """Turns searched for a preview text, if the last ones are all calls, results or hidden."""
 ENDS = 1_000
 """The most branches ending with one turn whose preview is updated when its items are hidden."""
@@ -120,7 +120,7 @@ async def rename_by_words(
 async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
     """Return the preview of a branch that ends with this turn: the beginning of its last visible text, or
     that of an earlier turn."""
-    for _ in range(LOOKED_AT):
+    for _ in range(PREVIEW_TURNS):
         if turn is None:
             break
         if preview := preview_of(turn, await hidden_of(tables, owner, turn)):

@@ -68,7 +68,7 @@ class SearchPage(Struct, frozen=True):
 class SearchRequest(Struct, frozen=True):
     owner: str
     scope: str | None
-    sought: tuple[Phrase, ...]
+    phrases: tuple[Phrase, ...]
     before: int | None
     limit: int
     now: int
@@ -95,7 +95,7 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     effort = passed = 0
     count = request.limit + 1  # one more shows whether another page follows
     while not is_last and len(hits) < request.limit and effort < MOST_EFFORT and passed < MOST_PASSED:
-        found = await tables.search(request.owner, request.scope, request.sought, before, count)
+        found = await tables.search(request.owner, request.scope, request.phrases, before, count)
         for each in found:
             before = each.place
             if homes is not None and each.conversation not in homes:
@@ -165,7 +165,7 @@ async def _hit(
 async def _title_hit(tables: Tables, home: Conversation, request: SearchRequest) -> Hit | None:
     if not await request.shows(tables, home) or not home.title or home.named_by is TitleSource.WORDS:
         return None
-    snippet = snippet_of([home.title], request.sought)
+    snippet = snippet_of([home.title], request.phrases)
     return _hit_of(home, None, home.branch, snippet) if snippet is not None else None
 
 
@@ -206,7 +206,7 @@ async def _branch_showing(
 async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
     flags = await tables.flags(request.owner, (turn.id,))
     hidden = hidden_from_user(flags).get(turn.id, ())
-    return snippet_of(visible_texts(turn, hidden), request.sought)
+    return snippet_of(visible_texts(turn, hidden), request.phrases)
 
 
 def cursor_at(place: int) -> str:
@@ -257,7 +257,7 @@ async def index_own_texts(store: Store, owner: str) -> None:
 
 async def search_all(store: Store, request: SearchRequest) -> SearchPage:
     """Index what is missing, then search. A store that cannot be written to is searched as it is."""
-    if not request.sought:
+    if not request.phrases:
         return SearchPage((), None, is_complete=True)
     with suppress(StoreError):  # an incomplete page is worth more than none
         await index_own_texts(store, request.owner)

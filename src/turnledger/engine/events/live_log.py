@@ -267,8 +267,8 @@ class LiveLog:
         if self._marks is None:
             self._marks = [(0, 0, 0)]
         marks = self._marks
-        wanted = (number - 1) // STRIDE
-        while len(marks) <= wanted:
+        mark = (number - 1) // STRIDE
+        while len(marks) <= mark:
             start, at, item = marks[-1]
             steps = islice(event_log.entries(self.packed, start), STRIDE)
             walked = 0
@@ -279,7 +279,7 @@ class LiveLog:
             if walked < STRIDE:
                 break
             marks.append((start, at, item))
-        place = min(wanted, len(marks) - 1)
+        place = min(mark, len(marks) - 1)
         return place * STRIDE + 1, marks[place]
 
     # Waking.

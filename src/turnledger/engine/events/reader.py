@@ -52,7 +52,7 @@ class EventReader:
         self._turn = turn
         self._after = after
         self._is_over = False
-        self._is_known = False
+        self._has_found_turn = False
         self._leaving = ExitStack()
         self._live: LiveLog | None = None
         self._has_more = False
@@ -77,15 +77,15 @@ class EventReader:
         while not self._is_over:
             if self._process.is_closed:
                 raise LedgerClosed
-            batch = await self._look_around()
+            batch = await self._next_events()
             if batch:
                 self._after = batch[-1].number
                 self._is_over = isinstance(batch[-1], TurnFinished)
                 return batch
         return ()
 
-    async def _look_around(self) -> Sequence[Event]:
-        if self._live is not None or self._runs_here():
+    async def _next_events(self) -> Sequence[Event]:
+        if self._live is not None or self._attach_here():
             assert self._live is not None  # noqa: S101 - for the type checker
             return await self._from_live(self._live)
         if self._rest is not None:
@@ -94,22 +94,22 @@ class EventReader:
 
     # A turn that runs in this process.
 
-    def _runs_here(self) -> bool:
+    def _attach_here(self) -> bool:
         """Attach to the turn if it runs in this process."""
         running = self._process.running.get(self._turn)
         if running is None or running.state is not AttemptState.RUNNING:
             return False
-        of = running.conversation
-        if of.id != self._conversation or of.owner != self._owner:
+        conversation = running.conversation
+        if conversation.id != self._conversation or conversation.owner != self._owner:
             return False
         self._live = running.live
         self._live.attach()
-        listened = self._process.live_readers
-        listened[self._live] = listened.get(self._live, 0) + 1
-        self._leaving.callback(self._stop_listening, self._live)
+        readers = self._process.live_readers
+        readers[self._live] = readers.get(self._live, 0) + 1
+        self._leaving.callback(self._detach, self._live)
         return True
 
-    def _stop_listening(self, live: LiveLog) -> None:
+    def _detach(self, live: LiveLog) -> None:
         live.detach()
         self._process.live_readers[live] -= 1
         if not self._process.live_readers[live]:
@@ -150,11 +150,11 @@ class EventReader:
             process.store.read(read_turn_log, request) if is_alone else process.log_reads.take(request)
         )
         if found is None:
-            if not self._is_known:
+            if not self._has_found_turn:
                 raise TurnNotFound
             self._is_over = True  # withdrawn from the queue
             return ()
-        self._is_known = True
+        self._has_found_turn = True
         if isinstance(found, EndedTurnLog):
             self._rest = self._unread(found)
             return ()
@@ -195,10 +195,10 @@ class EventReader:
         process = self._process
         waiter = self._leaving.enter_context(process.waiters.enlist(self._conversation))
         process.begin_waiters.setdefault(self._turn, []).append(waiter)
-        self._leaving.callback(self._stop_awaiting, waiter)
+        self._leaving.callback(self._remove_waiter, waiter)
         return waiter
 
-    def _stop_awaiting(self, waiter: Waiter) -> None:
+    def _remove_waiter(self, waiter: Waiter) -> None:
         waiters = self._process.begin_waiters[self._turn]
         waiters.remove(waiter)
         if not waiters:

@@ -274,7 +274,7 @@ class ShownTurns:
         return tuple(self._with_hidden.get(index, turn) for index, turn in enumerate(turns))
 
 
-LOOK_BACK = 4
+CACHE_LOOKBACK = 4
 """Turns before the end searched for cached JSON: for a retry, an edit, or a turn of another process."""
 
 LONG = 500
@@ -496,7 +496,7 @@ class BranchCache:
     def _nearest(self, history: History) -> tuple[int, bytes]:
         """Return how many turns of a history are cached as chat JSON, and that JSON."""
         length = len(history)
-        for end in range(length, max(length - LOOK_BACK, 0), -1):
+        for end in range(length, max(length - CACHE_LOOKBACK, 0), -1):
             chat_json = self._chat_json_until(history.raw_id(end - 1))
             if chat_json is not None and not (end < length and begins_with_output(history[end])):
                 return end, chat_json

@@ -60,7 +60,7 @@ class Switch(Struct, frozen=True):
 
 Move: TypeAlias = Undo | Switch
 
-KNOWN_SWITCHES = 8
+SWITCHES_KEPT = 8
 """Switches remembered per conversation, to recognize one that is repeated because its result was lost."""
 
 
@@ -121,7 +121,7 @@ async def move(
     target = await _target(tables, lane, move)
     await tables.save_branch(lane)
     made_before = await tables.switches(lane.conversation)
-    await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
+    await tables.save_switches(lane.conversation, (*made_before, attempt)[-SWITCHES_KEPT:])
     if target.id == lane.id:
         return MoveResult(lane)
     missing = await missing_effects(tables, lane, target)
@@ -149,8 +149,8 @@ async def _target(tables: Tables, lane: Branch, move: Switch) -> Branch:
 async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> MoveResult:
     undone = await last_turn(tables, lane)
     _check_last(undo, undone.id)
-    wish = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
-    fork = await fork_at(tables, owner, lane, wish, undone)
+    divergence = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
+    fork = await fork_at(tables, owner, lane, divergence, undone)
     if undo.forget:
         await forget_effects(tables, lane, fork.number)
     await tables.save_branch(lane)
@@ -208,8 +208,8 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
 
 
 async def _copy_beginning(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
-    wish = Divergence(branch=fresh.branch, after=request.turn or lane.head)
-    fork = await fork_at(tables, request.owner, lane, wish)
+    divergence = Divergence(branch=fresh.branch, after=request.turn or lane.head)
+    fork = await fork_at(tables, request.owner, lane, divergence)
     place = await place_of(tables, request.owner, lane, fork)
     await tables.add_conversation(fresh)
     await make_branch(tables, request.owner, lane, place, fresh.id)

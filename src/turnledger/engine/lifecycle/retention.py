@@ -33,9 +33,9 @@ class RetentionBounds:
         return None if self.age_ms is None else self.due - self.age_ms
 
 
-async def owners_beyond(tables: Tables, asked: tuple[Sequence[str], RetentionBounds]) -> list[str]:
+async def owners_beyond(tables: Tables, request: tuple[Sequence[str], RetentionBounds]) -> list[str]:
     """Return the owners that have something old, or too much."""
-    owners, bounds = asked
+    owners, bounds = request
     return [owner for owner in owners if await _exceeds_bounds(tables, owner, bounds)]
 
 
@@ -133,7 +133,7 @@ class RetentionTimer:
         bounds = RetentionBounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)
         if bounds.age_ms is None and bounds.bytes is None:
             return RetentionReport()
-        gone: list[RetiredConversation] = []
+        retired: list[RetiredConversation] = []
         full: list[str] = []
         after: str | None = None
         while owners := await process.store.read(_owners, after):
@@ -141,33 +141,33 @@ class RetentionTimer:
                 request = RetireRequest(
                     owner, bounds, purge_time(process, bounds.now), process.limits.purge_rows
                 )
-                gone += await self._retire_old(request)
-                gone += await self._shed(request)
+                retired += await self._retire_old(request)
+                retired += await self._shed(request)
                 if bounds.bytes is not None and await process.store.read(_stored, owner) > bounds.bytes:
                     full.append(owner)
             after = owners[-1]
-        return RetentionReport(retired=tuple(gone), full=tuple(full))
+        return RetentionReport(retired=tuple(retired), full=tuple(full))
 
     async def _retire_old(self, request: RetireRequest) -> list[RetiredConversation]:
-        gone: list[RetiredConversation] = []
+        retired: list[RetiredConversation] = []
         while True:
             batch = await self._process.store.transact(retire_old, request)
-            gone += [self._removed(each, RetentionReason.AGE) for each in batch]
+            retired += [self._report_removal(each, RetentionReason.AGE) for each in batch]
             if len(batch) < request.limit:
-                return gone
+                return retired
 
     async def _shed(self, request: RetireRequest) -> list[RetiredConversation]:
-        gone: list[RetiredConversation] = []
+        retired: list[RetiredConversation] = []
         step = ShedResult([], is_done=request.bounds.bytes is None)
         while not step.is_done:
             step = await self._process.store.transact(shed_excess, request)
-            gone += [self._removed(each, RetentionReason.SIZE) for each in step.purged]
-        return gone
+            retired += [self._report_removal(each, RetentionReason.SIZE) for each in step.purged]
+        return retired
 
-    def _removed(self, conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
+    def _report_removal(self, conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
         self._process.forget_deleted(conversation)
-        what = "deleted" if reason is RetentionReason.AGE else "purged"
-        log.info("retention: %s was %s by %s", conversation.id, what, reason)
+        details = "deleted" if reason is RetentionReason.AGE else "purged"
+        log.info("retention: %s was %s by %s", conversation.id, details, reason)
         return report_retired(conversation, reason)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import failure_of
-from turnledger.engine.conversations.resolve import LOOKED_AT
+from turnledger.engine.conversations.resolve import PREVIEW_TURNS
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
 from turnledger.engine.history.line import STRETCHES_KEPT
@@ -214,7 +214,7 @@ class _Drafter:
 
     def _preview(self, head: TurnId | None) -> str:
         """Return the beginning of the last visible text, of the head or a turn before it."""
-        for _ in range(LOOKED_AT):
+        for _ in range(PREVIEW_TURNS):
             if head is None:
                 break
             turn: PlannedTurn = self.plan.turns[head]
@@ -264,13 +264,13 @@ async def import_chat(tables: Tables, request: ImportRequest) -> ImportResult | 
 
 async def find_place(tables: Tables, request: ImportRequest) -> ConversationId | Conversation | ImportResult:
     """Return the id for a chat, the existing one to compare with, or the final result."""
-    plan, wanted = request.plan, request.plan.conversation
+    plan, planned = request.plan, request.plan.conversation
     for tried in range(TRIES):
-        id = _name(wanted, tried)
-        found = await tables.conversation(wanted.owner, id)
+        id = _name(planned, tried)
+        found = await tables.conversation(planned.owner, id)
         if found is not None and not request.within.sees(found):
             continue  # looks to the caller like another owner's conversation
-        if found is None and ((not tried and not request.keeps_ids) or await tables.is_taken(id)):
+        if found is None and ((not tried and not request.keeps_ids) or await tables.is_id_taken(id)):
             continue
         if found is None:
             return id
@@ -281,16 +281,16 @@ async def find_place(tables: Tables, request: ImportRequest) -> ConversationId |
             return _end(plan, found, ImportOutcome.CONFLICT, why)
     return _end(
         plan,
-        wanted,
+        planned,
         ImportOutcome.REFUSED,
         "No id could be found for it. Give it another id, and import again.",
     )
 
 
-def _name(wanted: Conversation, tried: int) -> ConversationId:
+def _name(planned: Conversation, tried: int) -> ConversationId:
     if not tried:
-        return wanted.id
-    return derive_id(ConversationId, wanted.created_at, wanted.owner, str(wanted.id), str(tried))
+        return planned.id
+    return derive_id(ConversationId, planned.created_at, planned.owner, str(planned.id), str(tried))
 
 
 def _end(plan: Plan, found: Conversation, did: ImportOutcome, why: str) -> ImportResult:
@@ -303,16 +303,16 @@ def compare(plan: Plan, outline: Outline, lines: Sequence[bytes]) -> ImportResul
     """Compare an existing chat, whose lines are `lines`, with the plan, but for a conversation_key and ids
     that it could not keep."""
     found = outline.conversation
-    wanted = replace(plan.conversation, id=found.id)
+    expected = replace(plan.conversation, id=found.id)
     if found.conversation_key is None:
-        wanted = replace(wanted, conversation_key=None)
+        expected = replace(expected, conversation_key=None)
     ids = _derived_turn_ids(plan, found.id, lines)
     branches = {
         id: made
         for (id, _), made in zip(plan.branches, outline.branches, strict=False)
         if made == derive_branch_id(found.id, id)
     }
-    if lines_of(plan, wanted, ids, branches) == lines:
+    if lines_of(plan, expected, ids, branches) == lines:
         return _end(plan, found, ImportOutcome.UNCHANGED, "It is here already.")
     why = "Another chat of this id is here, or this one was changed since. It is left as it is."
     return _end(plan, found, ImportOutcome.CONFLICT, why)

@@ -209,13 +209,13 @@ def _checked_call(place: str, call: Any) -> dict[str, Any]:
         raise MalformedItems(f"{place}.type must be one of {', '.join(CALL_BODIES)}.")
     if not isinstance(checked.get("id"), str) or not checked["id"]:
         raise MalformedItems(f"{place}.id must be a text: the result names the call by it.")
-    body, wanted = checked.get(kind), CALL_BODIES[kind]
+    body, expected = checked.get(kind), CALL_BODIES[kind]
     if not isinstance(body, Mapping):
-        raise MalformedItems(f"{place}.{kind} must be an object with `name` and `{wanted}`.")
+        raise MalformedItems(f"{place}.{kind} must be an object with `name` and `{expected}`.")
     if not isinstance(body.get("name"), str) or not body["name"]:
         raise MalformedItems(f"{place}.{kind}.name must be a text: the name of the tool.")
-    if not isinstance(body.get(wanted), str):
-        raise MalformedItems(f"{place}.{kind}.{wanted} must be a text: encode an object as JSON.")
+    if not isinstance(body.get(expected), str):
+        raise MalformedItems(f"{place}.{kind}.{expected} must be a text: encode an object as JSON.")
     return checked
 
 
@@ -458,15 +458,15 @@ def _form_of(parts: list[dict[str, Any]]) -> Literal["parts"] | None:
 
 def _call_item(place: str, call: dict[str, Any], first: ChatOnly) -> Item:
     kind = call["type"]
-    body, wanted = call[kind], CALL_BODIES[kind]
+    body, expected = call[kind], CALL_BODIES[kind]
     fields = {
         "type": _CALL_TYPES[kind],
         "call_id": call["id"],
         "name": body["name"],
-        wanted: body[wanted],
+        expected: body[expected],
     }
     others = _without(call, {"id", "type", kind})
-    only = msgspec.structs.replace(first, call=others, body=_without(body, {"name", wanted}))
+    only = msgspec.structs.replace(first, call=others, body=_without(body, {"name", expected}))
     return _item(place, fields, only)
 
 

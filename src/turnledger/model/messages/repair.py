@@ -126,12 +126,12 @@ class _Repair:
 
     def _drop_unanswered(self, pending: Pending) -> None:
         later: set[str | None] = set()  # the ids of the calls that stay
-        went_on = pending is Pending.DROP
+        has_moved_on = pending is Pending.DROP
         for place, item in self._backwards():
-            went_on = went_on or _is_from_others(item)
+            has_moved_on = has_moved_on or _is_from_others(item)
             if not item.is_call:
                 continue
-            if place in self._answers or not (went_on or item.call_id in later):
+            if place in self._answers or not (has_moved_on or item.call_id in later):
                 later.add(item.call_id)
             else:
                 self._drop(place, f"This {item.type} of the id {item.call_id} has no result.")
@@ -223,8 +223,8 @@ def fit_turn(pending: Sequence[Item], input: Sequence[Item], output: Sequence[It
         items = tuple(item for item in repaired.items if id(item) not in before)
     if not fits(pending, items):
         return FittedTurn((), (), (*changes, "It does not fit behind the turn before."))
-    asked = {id(item) for item in (*filled, *input)}
-    count = max((place + 1 for place, item in enumerate(items) if id(item) in asked), default=0)
+    input_ids = {id(item) for item in (*filled, *input)}
+    count = max((place + 1 for place, item in enumerate(items) if id(item) in input_ids), default=0)
     return FittedTurn(items[:count], items[count:], tuple(changes))
 
 

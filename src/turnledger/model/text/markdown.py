@@ -33,14 +33,14 @@ _KINDS = {
 
 def markdown_head(conversation: Conversation) -> str:
     title = escape(conversation.title or NO_TITLE) or escape(NO_TITLE)
-    began, last = _day(conversation.created_at), _day(conversation.touched_at)
+    began, last = _format_day(conversation.created_at), _format_day(conversation.touched_at)
     return f"# {title}\n\nBegun {began}, last used {last}.\n"
 
 
 def markdown_turn(turn: Turn, hidden: Collection[int] = ()) -> str:
     """Return a turn without the hidden items and their counterparts."""
-    gone = with_counterparts(turn.items, hidden)
-    parts = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
+    hidden_places = with_counterparts(turn.items, hidden)
+    parts = [_item(item) for place, item in enumerate(turn.items) if place not in hidden_places]
     if turn.kind in _KINDS:
         parts.append(f"_{_KINDS[turn.kind]}_\n")
     return "".join(f"\n{part}" for part in parts if part)
@@ -91,5 +91,5 @@ def _text_of(output: object) -> str:
     return str(output)
 
 
-def _day(at: int) -> str:
+def _format_day(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -79,9 +79,9 @@ _BODILESS = frozenset({204, 304})
 def _is_readable(descriptor: int) -> bool:
     if not hasattr(select, "poll"):  # Windows, where `select` takes any descriptor
         return bool(select.select([descriptor], [], [], 0)[0])
-    look = select.poll()
-    look.register(descriptor, select.POLLIN)
-    return bool(look.poll(0))
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class PhaseTimeouts:
@@ -203,10 +203,10 @@ class Connection(asyncio.Protocol):
             self._deadlines.watch(self)
 
     def close(self) -> None:
-        self._break_off(cut_off())
+        self._fail(cut_off())
 
     def expire(self) -> None:
-        self._break_off(too_slow())
+        self._fail(too_slow())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
             if not response.is_whole:
                 self._deliver(response)
-                self._break_off(not_http(), problem)
+                self._fail(not_http(), problem)
                 return
             self._is_over = True
         if response.is_whole:
@@ -245,12 +245,12 @@ class Connection(asyncio.Protocol):
             self._is_over = True
             self._finish(response)
         else:
-            self._break_off(cut_off() if self._has_received else no_response())
+            self._fail(cut_off() if self._has_received else no_response())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
         if self._response is not None:
-            self._break_off(cut_off() if self._has_received else no_response(), exc)
+            self._fail(cut_off() if self._has_received else no_response(), exc)
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
     def _count_bodiless(self, size: int, response: Response) -> None:
         self._bodiless_bytes += size
         if self._bodiless_bytes > HEAD_BYTES:
-            self._break_off(not_http())
+            self._fail(not_http())
         else:
             response.wake_if_due()
 
@@ -339,7 +339,7 @@ class Connection(asyncio.Protocol):
         if not self.is_closing:
             self._on_free(self)
 
-    def _break_off(self, failure: UpstreamFailure, cause: BaseException | None = None) -> None:
+    def _fail(self, failure: UpstreamFailure, cause: BaseException | None = None) -> None:
         response, self._response = self._response, None
         self._deadlines.forget(self)
         self._transport.abort()

@@ -123,7 +123,9 @@ class Upstream:
 
     async def complete(self, request: ModelRequest) -> bytes:
         """Return a complete answer as it was sent; see ChatModel."""
-        response = await self._ask(self._post_request(request, stream=False), self._limits, is_streamed=False)
+        response = await self._send_request(
+            self._post_request(request, stream=False), self._limits, is_streamed=False
+        )
         body = await read_whole(response)
         if not response.has_marked_end:
             completion_of(body)  # nothing else shows whether it is complete
@@ -131,12 +133,14 @@ class Upstream:
 
     def stream(self, request: ModelRequest) -> StreamedAnswer:
         """Stream an answer; see ChatModel."""
-        ask = partial(self._ask, self._post_request(request, stream=True), self._limits, is_streamed=True)
-        return StreamedAnswer(ask, self._lingers)
+        open_answer = partial(
+            self._send_request, self._post_request(request, stream=True), self._limits, is_streamed=True
+        )
+        return StreamedAnswer(open_answer, self._lingers)
 
     async def models(self) -> list[dict[str, Any]]:
         """List the upstream's models; see ChatModel."""
-        body = await read_whole(await self._ask(self._models, _LISTING, is_streamed=False))
+        body = await read_whole(await self._send_request(self._models, _LISTING, is_streamed=False))
         try:
             return msgspec.json.decode(body, type=_Models).data
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -153,7 +157,7 @@ class Upstream:
         body = request.body(stream=stream)
         return b"%bContent-Length: %d\r\n\r\n%b" % (self._completions, len(body), body)
 
-    async def _ask(self, request: bytes, limits: PhaseTimeouts, *, is_streamed: bool) -> Response:
+    async def _send_request(self, request: bytes, limits: PhaseTimeouts, *, is_streamed: bool) -> Response:
         """Return an unread answer of status 200. Raises a ModelError."""
         tries = 0
         while True:

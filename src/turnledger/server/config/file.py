@@ -27,7 +27,7 @@ from turnledger.server.config.settings import (
     is_host_name,
     is_origin,
 )
-from turnledger.stores.url import KNOWN
+from turnledger.stores.url import SCHEMES
 
 FILE_NAME = "turnledger.toml"
 STORE_NAME = "chats.db"
@@ -76,7 +76,7 @@ def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, c
     if not isinstance(store, str):
         at = file.line_of(("server", "store"))
         raise InvalidSettings(
-            plain(f"{file.path}, line {at}: `store` must be a URL in quotes. Known: {KNOWN}.")
+            plain(f"{file.path}, line {at}: `store` must be a URL in quotes. Known: {SCHEMES}.")
         )
     if not store and not create and not (data_folder / STORE_NAME).exists():
         raise NotAStore(
@@ -271,7 +271,7 @@ class _SettingsReader:
 
     def _check(self, settings: Settings) -> None:
         if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
-            raise self._error(("server", "store"), f"unknown kind of store URL. Known: {KNOWN}.")
+            raise self._error(("server", "store"), f"unknown kind of store URL. Known: {SCHEMES}.")
         if settings.workers > 1:
             self._check_workers(settings)
         for host in settings.hosts:

@@ -62,8 +62,10 @@ class MemoryAccessRows(UndoLog):
         return sorted({each.owner for each in fresh})
 
     async def count_visitors(self, share: ShareId, since: int, limit: int) -> int:
-        came = [each for each in self._db.tokens.values() if each.share == share and each.created_at > since]
-        return min(len(came), limit)
+        visitors = [
+            each for each in self._db.tokens.values() if each.share == share and each.created_at > since
+        ]
+        return min(len(visitors), limit)
 
     async def purge_shares(self, ended_before: int, limit: int) -> int:
         old = [each for each in self._db.shares.values() if _ended_before(each, ended_before)][:limit]

@@ -32,7 +32,7 @@ class MemorySearchRows(UndoLog):
         return True
 
     async def search(
-        self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
+        self, owner: str, scope: str | None, phrases: Sequence[Phrase], before: int | None, limit: int
     ) -> list[SearchMatch]:
         db = self._db
         searched = {
@@ -40,10 +40,12 @@ class MemorySearchRows(UndoLog):
             for each in db.conversations.values()
             if each.owner == owner and not each.internal and scope in (None, each.scope)
         }
-        if not sought:
+        if not phrases:
             return []
         last = 2 * TITLES if before is None else before
-        found = (each for each in self._texts(searched) if each[0].place < last and _occur(sought, each[1]))
+        found = (
+            each for each in self._texts(searched) if each[0].place < last and _all_occur(phrases, each[1])
+        )
         return sorted((place for place, _ in found), key=lambda each: -each.place)[:limit]
 
     def _texts(self, searched: dict[ConversationId, Conversation]) -> Iterator[tuple[SearchMatch, list[str]]]:
@@ -83,9 +85,9 @@ class MemorySearchRows(UndoLog):
         return made
 
 
-def _occur(sought: Sequence[Phrase], texts: Sequence[str]) -> bool:
+def _all_occur(phrases: Sequence[Phrase], texts: Sequence[str]) -> bool:
     words = {word for text in texts for word in words_of(text)}
-    for phrase in sought:
+    for phrase in phrases:
         last = phrase.words[-1]
         if not words.issuperset(phrase.words[:-1]):
             return False

@@ -93,9 +93,9 @@ class MemoryTables(
         ]
         deleted = [each for each in self._db.conversations.values() if is_restorable(each)]
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:
-            gone = ConversationState.PURGED if is_restorable(each) else ConversationState.EXPIRED
-            self._end(replace(each, state=gone, title=None, metadata={}, tags=(), purge_at=None))
-            await self._record_removal(each, gone.value, newest.created_at)
+            state = ConversationState.PURGED if is_restorable(each) else ConversationState.EXPIRED
+            self._end(replace(each, state=state, title=None, metadata={}, tags=(), purge_at=None))
+            await self._record_removal(each, state.value, newest.created_at)
 
     async def save_conversation(self, conversation: Conversation) -> None:
         before = self._db.conversations.get(conversation.id, conversation)
@@ -361,11 +361,11 @@ class MemoryTables(
         return {turn: self._db.flags[owner, turn] for turn in turns if (owner, turn) in self._db.flags}
 
     async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsByTurn:
-        asked = {each.branch: each for each in stretches}
+        by_branch = {each.branch: each for each in stretches}
         found: dict[TurnId, Mapping[int, Flags]] = {}
         for (of, id), flags in self._db.flags.items():
             turn = self._db.turns.get(id)
-            part = asked.get(turn.branch) if turn is not None and of == owner else None
+            part = by_branch.get(turn.branch) if turn is not None and of == owner else None
             if turn is not None and part is not None and part.after < turn.number <= part.through:
                 found[id] = flags
         return found
@@ -553,7 +553,7 @@ class MemoryTables(
         )
         return [self._db.conversations[id] for at, id in found if after is None or (at, id) > after][:limit]
 
-    async def is_taken(self, id: ConversationId) -> bool:
+    async def is_id_taken(self, id: ConversationId) -> bool:
         return id in self._db.conversations
 
     async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:

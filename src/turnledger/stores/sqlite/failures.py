@@ -39,7 +39,7 @@ UNREADABLE = (
 )
 """The errors of a row with values that no version writes: damage that SQLite cannot see."""
 
-MEANING: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
+ERROR_CLASSES: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
     {
         # Another process is in the way, or the machine is out of a resource: a retry may succeed.
         apsw.BusyError: StoreUnavailable,
@@ -88,7 +88,7 @@ MEANING: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
     }
 )
 
-MEANING_OF_CODE: Mapping[int, type[TurnledgerError]] = MappingProxyType(
+ERROR_CLASSES_BY_CODE: Mapping[int, type[TurnledgerError]] = MappingProxyType(
     {
         apsw.SQLITE_IOERR_CORRUPTFS: StoreCorrupt,
         apsw.SQLITE_IOERR_DATA: StoreCorrupt,
@@ -128,10 +128,10 @@ _AFTER_UNKNOWN: Mapping[type[TurnledgerError], str] = MappingProxyType(
 )
 
 
-def meaning_of(error: apsw.Error) -> type[TurnledgerError]:
+def error_class_of(error: apsw.Error) -> type[TurnledgerError]:
     """Return the class of errors.py that fits this error."""
-    special = MEANING_OF_CODE.get(getattr(error, "extendedresult", 0))
-    return special or MEANING.get(type(error), StoreError)
+    special = ERROR_CLASSES_BY_CODE.get(getattr(error, "extendedresult", 0))
+    return special or ERROR_CLASSES.get(type(error), StoreError)
 
 
 def translate(error: BaseException, path: str) -> BaseException:
@@ -140,7 +140,7 @@ def translate(error: BaseException, path: str) -> BaseException:
     if isinstance(error, UNSTORABLE):
         failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
     elif isinstance(error, apsw.Error):
-        kind = meaning_of(error)
+        kind = error_class_of(error)
         failure = kind(f"{path}: {reason(error)}. {_REMEDY_OF.get(type(error)) or _REMEDY[kind]}")
     elif isinstance(error, UNREADABLE) and is_from_decoder(error):
         failure = StoreCorrupt(f"{path}: a row cannot be read: {error!r}. {_REMEDY[StoreCorrupt]}")
@@ -154,14 +154,14 @@ def commit_failure(error: apsw.Error, path: str) -> BaseException:
     """Return the error for a failed COMMIT. Its outcome is unknown, since parts may have reached the disk;
     but not if the disk is full, which SQLite reports only for writes: the commit record is then
     incomplete."""
-    meaning = meaning_of(error)
-    if meaning is StoreFull:
+    error_class = error_class_of(error)
+    if error_class is StoreFull:
         return translate(error, path)
-    remedy = _AFTER_UNKNOWN.get(meaning, "")
+    remedy = _AFTER_UNKNOWN.get(error_class, "")
     failure = OutcomeUnknown(
         f"{path}: {reason(error)}, while finishing a write: it may be there or not.{remedy}"
     )
-    failure.because = meaning
+    failure.because = error_class
     failure.__cause__ = error
     return failure
 

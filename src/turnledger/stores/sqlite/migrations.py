@@ -40,8 +40,8 @@ def turn_title(body: bytes, hidden: str | None) -> str | None:
 
 
 def _turn(body: bytes) -> Turn:
-    nobody = bytes(16)
-    return Turn(TurnId.trusted(nobody), BranchId.trusted(nobody), 1, None, TurnKind.COMPLETED, 0, 0, body)
+    owner = bytes(16)
+    return Turn(TurnId.trusted(owner), BranchId.trusted(owner), 1, None, TurnKind.COMPLETED, 0, 0, body)
 
 
 def _places(hidden: str | None) -> Collection[int]:

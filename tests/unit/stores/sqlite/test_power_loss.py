@@ -23,7 +23,13 @@ from turnledger.ledger import Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.failures import _REMEDY, MEANING, commit_failure, meaning_of, translate
+from turnledger.stores.sqlite.failures import (
+    _REMEDY,
+    ERROR_CLASSES,
+    commit_failure,
+    error_class_of,
+    translate,
+)
 from turnledger.stores.sqlite.threads import Job
 from turnledger.testing.faulty_disk import FaultyDisk
 
@@ -185,30 +191,30 @@ def error(kind: type[apsw.Error], code: int) -> apsw.Error:
 
 
 def test_error_map_names_every_error_class_of_apsw() -> None:
-    assert set(MEANING) == CLASSES
+    assert set(ERROR_CLASSES) == CLASSES
 
 
 def test_error_map_has_a_remedy_for_every_meaning() -> None:
-    assert set(MEANING.values()) <= set(_REMEDY)
+    assert set(ERROR_CLASSES.values()) <= set(_REMEDY)
 
 
 @pytest.mark.parametrize("kind", sorted(CLASSES, key=str))
 def test_translated_error_names_the_file_and_keeps_the_cause(kind: type[apsw.Error]) -> None:
     problem = kind("why")
     failure = translate(problem, "chats.db")
-    assert type(failure) is MEANING[kind]
+    assert type(failure) is ERROR_CLASSES[kind]
     assert str(failure).startswith("chats.db: why. ")
     assert failure.__cause__ is problem
 
 
 def test_extended_error_code_overrides_the_error_class() -> None:
-    assert meaning_of(error(apsw.IOError, apsw.SQLITE_IOERR_CORRUPTFS)) is StoreCorrupt
-    assert meaning_of(error(apsw.IOError, apsw.SQLITE_IOERR_READ)) is StoreUnavailable
-    assert meaning_of(error(apsw.FullError, apsw.SQLITE_FULL)) is StoreFull
+    assert error_class_of(error(apsw.IOError, apsw.SQLITE_IOERR_CORRUPTFS)) is StoreCorrupt
+    assert error_class_of(error(apsw.IOError, apsw.SQLITE_IOERR_READ)) is StoreUnavailable
+    assert error_class_of(error(apsw.FullError, apsw.SQLITE_FULL)) is StoreFull
 
 
 def test_not_a_database_error_of_an_open_store_is_corrupt() -> None:
-    assert meaning_of(apsw.NotADBError("not a database")) is StoreCorrupt
+    assert error_class_of(apsw.NotADBError("not a database")) is StoreCorrupt
 
 
 def test_cannot_open_error_carries_a_remedy() -> None:
@@ -247,4 +253,4 @@ async def test_bug_in_the_tables_is_not_reported_as_damage(path: Path) -> None:
 def test_error_of_another_kind_is_returned_unchanged() -> None:
     refusal = Superseded()
     assert translate(refusal, "chats.db") is refusal
-    assert issubclass(MEANING[apsw.Error], StoreError)
+    assert issubclass(ERROR_CLASSES[apsw.Error], StoreError)

@@ -36,38 +36,38 @@ class SqliteCatalogueRows(NamedQueries):
         self, chat_filter: ChatFilter, after: ListPosition | None, limit: int
     ) -> list[ChatEntry]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
-        asked = (chat_filter.owner, *place, limit, chat_filter.scope)
+        arguments = (chat_filter.owner, *place, limit, chat_filter.scope)
         rest = (chat_filter.pinned, chat_filter.tag)
         state = ConversationState.DELETED if chat_filter.deleted else ConversationState.LIVE
         if chat_filter.tag is not None and self._is_rare(chat_filter.owner, chat_filter.tag):
-            rows = self._rows("listed_by_tag", *asked, chat_filter.archived, *rest, state.value)
+            rows = self._rows("listed_by_tag", *arguments, chat_filter.archived, *rest, state.value)
         elif chat_filter.deleted:
-            rows = self._rows("listed_deleted", *asked, chat_filter.archived, *rest)
+            rows = self._rows("listed_deleted", *arguments, chat_filter.archived, *rest)
         elif chat_filter.pinned:
-            rows = self._rows("listed_pinned", *asked, chat_filter.archived, *rest)
+            rows = self._rows("listed_pinned", *arguments, chat_filter.archived, *rest)
         else:
-            rows = self._in_order(asked, chat_filter, rest)
+            rows = self._in_order(arguments, chat_filter, rest)
         return [_listed(row) for row in rows[:limit]]
 
     @decoder
-    def _in_order(self, asked: Row, chat_filter: ChatFilter, rest: Row) -> list[Row]:
+    def _in_order(self, arguments: Row, chat_filter: ChatFilter, rest: Row) -> list[Row]:
         """Scan all chats from a place on; archived ones are separate in the index, and need a second scan."""
-        *place, limit, scope = asked
+        *place, limit, scope = arguments
         rows: list[Row] = []
         for half in (False, True) if chat_filter.archived is None else (chat_filter.archived,):
             end = self._end(place, half, scope) if chat_filter.tag is not None else None
-            found = self._half(*asked, half, *rest, end or 0)
+            found = self._half(*arguments, half, *rest, end or 0)
             if end is not None and len(found) < limit:
                 live = ConversationState.LIVE.value
-                return self._rows("listed_by_tag", *asked, chat_filter.archived, *rest, live)
+                return self._rows("listed_by_tag", *arguments, chat_filter.archived, *rest, live)
             rows += found
         return sorted(rows, key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
 
-    def _half(self, *asked: Any) -> list[Row]:
+    def _half(self, *arguments: Any) -> list[Row]:
         """Use the index of the scope, if there is one."""
-        if asked[_SCOPE]:
-            return self._rows("listed_in_scope", *asked)
-        return self._rows("listed", *asked)
+        if arguments[_SCOPE]:
+            return self._rows("listed_in_scope", *arguments)
+        return self._rows("listed", *arguments)
 
     def _end(self, place: Sequence[Any], archived: bool, scope: str | None) -> int | None:
         """Return the time down to which chats are scanned from a place on; None if there are no more."""
@@ -134,7 +134,7 @@ class SqliteCatalogueRows(NamedQueries):
         rows.sort(key=itemgetter(TOUCHED_AT, ID))
         return [records.conversation_of(row) for row in rows[:limit]]
 
-    async def is_taken(self, id: ConversationId) -> bool:
+    async def is_id_taken(self, id: ConversationId) -> bool:
         return bool(self._rows("conversation_is_taken", id.raw))
 
     async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:

@@ -428,8 +428,8 @@ def columns_of_claim(claim: Claim) -> Row:
 
 @decoder
 def ticket_of(row: Row) -> Ticket:
-    attempt, conversation, branch, number, front, lease, deadline, *asked, interaction = row
-    idempotency_key, fingerprint, claimed = asked
+    attempt, conversation, branch, number, front, lease, deadline, *claim, interaction = row
+    idempotency_key, fingerprint, claimed = claim
     return Ticket(
         attempt=TurnId.trusted(attempt),
         conversation=ConversationId.trusted(conversation),

@@ -41,11 +41,11 @@ def terms_of(owner: str, scope: str, block: int, texts: Iterable[str]) -> str:
     return f" {mark}w".join([f"{mark}s{_mark(scope)}", *found]) if found else ""
 
 
-def match_query(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -> str:
+def match_query(owner: str, scope: str | None, block: int, phrases: Sequence[Phrase]) -> str:
     """Return the query for all words of these phrases, in one scope or in all."""
     mark = _block_mark(owner, block)
     terms = [] if scope is None else [f"{mark}s{_mark(scope)}"]
-    for phrase in sought:
+    for phrase in phrases:
         terms += [f'"{mark}w{word}"' for word in phrase.words]
         terms[-1] += " *" if phrase.is_open else ""
     return " AND ".join(terms)
@@ -64,12 +64,12 @@ MOST_MADE = 1_000
 class SqliteSearchRows(NamedQueries):
     @decoder
     async def search(
-        self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
+        self, owner: str, scope: str | None, phrases: Sequence[Phrase], before: int | None, limit: int
     ) -> list[SearchMatch]:
-        if not sought:
+        if not phrases:
             return []
         found: list[SearchMatch] = []
-        whole = _whole_words(sought)
+        whole = _whole_words(phrases)
         if before is None or before > TITLES:
             last = TITLES if before is None else before - TITLES
             for (block,) in self._rows("title_blocks_before", owner, last):
@@ -77,7 +77,7 @@ class SqliteSearchRows(NamedQueries):
                     break
                 if whole and not self._rows("has_titles", match_query(owner, scope, block, whole), last):
                     continue
-                query = match_query(owner, scope, block, sought)
+                query = match_query(owner, scope, block, phrases)
                 rows = self._rows("found_titles", query, last, owner, limit - len(found))
                 found += [SearchMatch(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
             before = TITLES
@@ -87,7 +87,7 @@ class SqliteSearchRows(NamedQueries):
             # A prefix collects all its matches first: skip blocks without the whole words.
             if whole and not self._rows("has_turns", match_query(owner, scope, block, whole), before):
                 continue
-            query = match_query(owner, scope, block, sought)
+            query = match_query(owner, scope, block, phrases)
             rows = self._rows("found_turns", query, before, owner, limit - len(found))
             found += [
                 SearchMatch(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows
@@ -197,12 +197,12 @@ class SqliteSearchRows(NamedQueries):
         return int(first)
 
 
-def _whole_words(sought: Sequence[Phrase]) -> list[Phrase]:
+def _whole_words(phrases: Sequence[Phrase]) -> list[Phrase]:
     """Return the phrases without a final prefix; empty if there is no prefix."""
-    last = sought[-1]
+    last = phrases[-1]
     if not last.is_open:
         return []
-    return [*sought[:-1], *([Phrase(last.words[:-1])] if last.words[1:] else [])]
+    return [*phrases[:-1], *([Phrase(last.words[:-1])] if last.words[1:] else [])]
 
 
 def _some_of(rows: Sequence[Row]) -> list[int]:

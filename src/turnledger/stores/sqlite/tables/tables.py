@@ -324,8 +324,8 @@ class SqliteTables(
 
     async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
         branches = {self._ref(each.branch): each.branch for each in stretches}
-        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
-        rows = self._rows("turns_with_effects", msgspec.json.encode(asked).decode())
+        ranges = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        rows = self._rows("turns_with_effects", msgspec.json.encode(ranges).decode())
         rows.sort(key=itemgetter(1))
         found = [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
         return [turn for turn in found if turn.is_carried]
@@ -371,9 +371,9 @@ class SqliteTables(
         return {turn: records.flags_of(rows) for turn, rows in found.items() if rows}
 
     async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsByTurn:
-        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        ranges = [(self._ref(each.branch), each.after, each.through) for each in stretches]
         found: dict[TurnId, list[Row]] = {}
-        for turn, *flags in self._rows("flags_in", msgspec.json.encode(asked).decode(), owner):
+        for turn, *flags in self._rows("flags_in", msgspec.json.encode(ranges).decode(), owner):
             found.setdefault(TurnId.trusted(turn), []).append(tuple(flags))
         return {turn: records.flags_of(rows) for turn, rows in found.items()}
 
