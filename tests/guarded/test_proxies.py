@@ -104,7 +104,7 @@ def test_tokenless_server_prints_at_start_that_a_proxy_needs_a_token(tmp_path: P
     with started(*serve, **home) as server:
         assert "Behind any proxy, create one first: turnledger tokens create." in server.wait_ready
     with started(*serve, "--workers", "2", "--insecure", **home) as server:
-        assert "Everyone who can reach it may use it, without a token." in server.wait_ready
+        assert "Everyone who can reach the server may use it without a token." in server.wait_ready
     asyncio.run(make_token(store))
     with started(*serve, **home) as server:
         assert "proxy" not in server.wait_ready

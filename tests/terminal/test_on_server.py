@@ -152,4 +152,4 @@ def test_chat_without_a_token_names_the_variable_for_it(home: Home, stage: Stage
     with Window("chat", "--server", stage.server.url, home=home.path) as window:
         assert window.ended() == 2
         assert window.one_line.startswith("missing_token: ")
-        assert window.one_line.endswith("The token that is shown is the one in TURNLEDGER_API_KEY.")
+        assert window.one_line.endswith("The token is read from TURNLEDGER_API_KEY.")
