@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import apsw
+import msgspec
+
 from bench.floor import Floor
 from turnledger import Chat, Ledger
 
@@ -113,17 +116,49 @@ async def growth(folder: Path, length: int, rounds: int) -> list[Line]:
     (short_turn, short_commit), (long_turn, long_commit) = (
         [median(took) for took in zip(*side, strict=True)] for side in zip(*turns, strict=True)
     )
-    pages: tuple[list[float], list[float]] = ([], [])
+    pages: tuple[list[float], list[float], list[float]] = ([], [], [])
+    whole: tuple[list[float], list[float]] = ([], [])
+    bare = BareReader(path, long)
     for _ in range(rounds * 3):
         pages[0].append(await _read_page(page))
         pages[1].append(await _read_page(long))
+        pages[2].append(bare.read(50))
+    for _ in range(max(rounds // 20, 3)):
+        started = time.perf_counter()
+        assert len(await long.history()) > length
+        whole[0].append(time.perf_counter() - started)
+        whole[1].append(bare.read(2 * length))
+    bare.close()
     await ledger.close()
     return [
         Line(f"commit at {length} turns, p50, of one at 10", long_commit / short_commit, 1.2),
         Line(f"whole turn at {length} turns, p50, of one at 10", long_turn / short_turn, 1.2),
         Line(f"last 50 at {length} turns, p50, of 50 at 50", median(pages[1]) / median(pages[0]), 1.2),
+        Line(f"last 50 at {length} turns, p50, of a bare read", median(pages[1]) / median(pages[2]), 1.8),
+        Line(f"whole history of {length} turns, of a bare read", median(whole[0]) / median(whole[1]), 2.0),
         Line(f"file at {length} turns of {payload} bytes, of these", stored / (length * payload), 1.4),
     ]
+
+
+class BareReader:
+    """Reads the last turns of a chat with one query, and decodes their items."""
+
+    def __init__(self, path: Path, chat: Chat) -> None:
+        self._connection = apsw.Connection(str(path))
+        query = "SELECT ref FROM branch WHERE id = ?"
+        [(self._branch,)] = self._connection.execute(query, (chat.as_opened.branch.raw,)).fetchall()
+
+    def read(self, count: int) -> float:
+        query = "SELECT body FROM turn WHERE branch = ? ORDER BY number DESC LIMIT ?"
+        started = time.perf_counter()
+        rows = self._connection.execute(query, (self._branch, count)).fetchall()
+        items = [item for (body,) in reversed(rows) for item in msgspec.json.decode(body)["items"]]
+        took = time.perf_counter() - started
+        assert len(items) >= count
+        return took
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 async def _read_page(chat: Chat) -> float:

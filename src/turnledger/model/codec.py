@@ -10,12 +10,12 @@ passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from turnledger.errors import InvalidId, InvalidInput, MalformedItems, StoreCorrupt, StoreTooNew
+from turnledger.errors import InvalidId, InvalidInput, StoreCorrupt, StoreTooNew
 from turnledger.model.ids import Id
 from turnledger.model.item import DEEPEST, Item, check_plain
 
@@ -33,6 +33,7 @@ class _Version(msgspec.Struct):
 
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
+Value = TypeVar("Value")
 
 
 def _to_json(value: Any) -> Any:
@@ -92,15 +93,36 @@ def _version_of(raw: bytes) -> int:
         return 0
 
 
+class computed_once(Generic[Value]):
+    """`functools.cached_property` without its lock, which until Python 3.12 costs more than decoding."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Value:
+        value: Value = self._compute(instance)
+        instance.__dict__[self._name] = value
+        return value
+
+
 def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
     return tuple([msgspec.Raw(item.raw) for item in items])
 
 
 def items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
-    try:
-        return tuple(Item(raw) for raw in raw_items)
-    except MalformedItems as problem:
-        raise StoreCorrupt(f"A stored item cannot be read: {problem}") from None
+    """Return stored items, each decoded on first use."""
+    return tuple([Item.stored(raw) for raw in raw_items])
+
+
+def checked_items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
+    """Return stored items, all decoded now. Raises StoreCorrupt for a damaged one."""
+    found = items(raw_items)
+    for item in found:
+        _ = item.type
+    return found
 
 
 def raw_object(name: str, values: dict[str, Any]) -> bytes:

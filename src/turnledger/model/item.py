@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from turnledger.errors import MalformedItems
+from turnledger.errors import MalformedItems, StoreCorrupt
 
 _CALL, _RESULT = "_call", "_call_output"
 # Hosted calls carry their result in themselves, so no result item ever follows.
@@ -49,6 +49,27 @@ class Item:
         self.raw = bytes(raw).strip()
         self._fields = _decode(self.raw)
         self.type = self._fields["type"]
+
+    @classmethod
+    def stored(cls, raw: bytes | msgspec.Raw) -> Item:
+        """Make an item of a store's JSON, decoded on first use: most items of a history are only passed on.
+        Using one that is damaged raises StoreCorrupt."""
+        item = cls.__new__(cls)
+        item.raw = bytes(raw)
+        return item
+
+    if not TYPE_CHECKING:  # the slots are declared above
+
+        def __getattr__(self, name: str) -> Any:
+            # Called only for a slot that is not set yet.
+            if name not in ("_fields", "type"):
+                raise AttributeError(name)
+            try:
+                self._fields = _decoded(self.raw)
+            except MalformedItems as problem:
+                raise StoreCorrupt(f"A stored item cannot be read: {problem}") from None
+            self.type = self._fields["type"]
+            return getattr(self, name)
 
     @classmethod
     def _made(cls, fields: dict[str, Any]) -> Item:

@@ -44,7 +44,7 @@ class Journal:
             if isinstance(record.item, msgspec.Raw):
                 if record.emitted is True:
                     journal.emitted |= {len(journal.items)}
-                journal.items += codec.items((record.item,))
+                journal.items += codec.checked_items((record.item,))
             elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
             else:

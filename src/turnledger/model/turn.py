@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -94,17 +93,17 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     def __repr__(self) -> str:
         return f"<Turn {self.id}, number {self.number}, {self.kind}>"
 
-    @cached_property
+    @codec.computed_once
     def _body(self) -> TurnBody:
         return codec.decode(TurnBody, self.body)
 
-    @cached_property
+    @codec.computed_once
     def _decoded(self) -> tuple[int, tuple[Item, ...]]:
         # Decoded on first use: most turns of a long history are only counted.
         body = self._body
         return body.input, codec.items(body.items)
 
-    @cached_property
+    @codec.computed_once
     def shown(self) -> projection.ShownTurn:
         """The turn as chat clients see it, projected on first use."""
         return projection.project_turn(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
@@ -137,7 +136,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         number = self._body.instructed
         return 0 if isinstance(number, msgspec.UnsetType) else number
 
-    @cached_property
+    @codec.computed_once
     def details(self) -> Mapping[str, Any]:
         """Data that its runner stored with it; see RunningTurn.details."""
         kept = self._body.details
@@ -149,7 +148,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         kept = self._body.details
         return b"" if isinstance(kept, msgspec.UnsetType) else bytes(kept)
 
-    @cached_property
+    @codec.computed_once
     def effects(self) -> tuple[int, ...]:
         """Places in the output of the calls that may have acted, of a turn that did not complete.
 

@@ -159,8 +159,14 @@ def test_document_nested_too_deeply_is_corrupt() -> None:
 
 
 def test_stored_item_that_is_invalid_is_corrupt() -> None:
+    raws = codec.decode(TurnBody, b'{"v":1,"input":0,"items":[5]}').items
     with pytest.raises(StoreCorrupt):
-        codec.items(codec.decode(TurnBody, b'{"v":1,"input":0,"items":[5]}').items)
+        codec.checked_items(raws)
+    [item] = codec.items(raws)
+    with pytest.raises(StoreCorrupt):
+        _ = item.role
+    with pytest.raises(AttributeError):
+        _ = item.rule
 
 
 def test_unknown_fields_of_a_document_are_ignored() -> None:

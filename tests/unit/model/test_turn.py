@@ -105,7 +105,7 @@ def with_body(body: bytes) -> Turn:
 def test_turn_with_a_damaged_body_raises_store_corrupt_on_access(body: bytes) -> None:
     damaged = with_body(body)
     with pytest.raises(StoreCorrupt):
-        _ = damaged.items
+        _ = damaged.items[0].type
 
 
 def test_turn_with_a_body_of_a_newer_version_is_refused() -> None:

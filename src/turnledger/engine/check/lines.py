@@ -68,7 +68,7 @@ def _rebuild(over: EndedTurnLog) -> None:
         continue
     for code, raw, _ in event_log.entries(over.log):
         if code == event_log.INLINE:
-            codec.items((msgspec.Raw(raw),))
+            codec.checked_items((msgspec.Raw(raw),))
 
 
 def _check_item_count(turn: Turn, kept: bytes) -> None:
@@ -287,8 +287,8 @@ NO_DETAILS = msgspec.Raw(b"{}")
 def items_of(turn: Turn) -> tuple[Item, ...]:
     """Decode the items of a turn, with all parts that a reader would defer or trust."""
     body = codec.decode(TurnBody, turn.body)
-    items = codec.items(body.items)
-    codec.items(body.instructions or ())
+    items = codec.checked_items(body.items)
+    codec.checked_items(body.instructions or ())
     codec.object_of(body.details or NO_DETAILS)
     if not 0 <= body.input <= len(items):
         raise StoreCorrupt(f"It counts {body.input} of its {len(items)} items as input.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from struct import Struct
@@ -294,12 +294,47 @@ def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
     parent = id_or_none(TurnId, before)
     if checksum is not None:
         fixed = _FIXED.pack(id.raw, number, kind, created_at, committed_at)
-        place = _place_of(branch, parent) if checksum < 0 else b""
-        # A turn stored without a parent is read with the one before it: tried only if needed.
-        places = (place,) if number == 1 or checksum >= 0 else (place, branch.raw)
-        if all(crc32(body, crc32(fixed + each)) != checksum & _ROW for each in places):
-            raise _damaged(id)
+        _check(id, branch, number, parent, fixed, body, checksum)
     return Turn(id, branch, number, parent, KINDS[kind], created_at, committed_at, body)
+
+
+@decoder
+def line_of_turns(
+    rows: Iterable[Row], branches: Mapping[int, BranchId], find: Callable[[int, int], Row | None]
+) -> list[Turn]:
+    """Return turns in order. A row has a parent only if that is not the previous turn on its branch: mostly
+    the row before; otherwise `find` it."""
+    turns: list[Turn] = []
+    before: TurnId | None = None
+    last = (0, 0)
+    for raw, number, parent_raw, kind, created_at, committed_at, body, checksum, ref in rows:
+        id, branch = TurnId.trusted(raw), branches[ref]
+        parent: TurnId | None
+        if parent_raw is not None:
+            parent = TurnId.trusted(parent_raw)
+        elif last == (ref, number - 1):
+            parent = before
+        else:
+            found = find(ref, number - 1) if number > 1 else None
+            parent = TurnId.trusted(found[0]) if found else None
+        if checksum is not None:
+            fixed = _FIXED.pack(raw, number, kind, created_at, committed_at)
+            _check(id, branch, number, parent, fixed, body, checksum)
+        turns.append(Turn(id, branch, number, parent, KINDS[kind], created_at, committed_at, body))
+        before, last = id, (ref, number)
+    return turns
+
+
+def _check(
+    id: TurnId, branch: BranchId, number: int, parent: TurnId | None, fixed: bytes, body: bytes, checksum: int
+) -> None:
+    expected = checksum & _ROW
+    place = _place_of(branch, parent) if checksum < 0 else b""
+    if crc32(body, crc32(fixed + place)) == expected:
+        return
+    # A turn stored without a parent is read with the one before it.
+    if number == 1 or checksum >= 0 or crc32(body, crc32(fixed + branch.raw)) != expected:
+        raise _damaged(id)
 
 
 @decoder

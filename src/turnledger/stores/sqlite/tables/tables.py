@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 import apsw
 import msgspec
@@ -300,35 +300,36 @@ class SqliteTables(
 
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         rows = self._rows("turns", branch.raw, after, through, limit)
-        return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
+        rows.reverse()
+        return self._turns_of(rows, {rows[0][-1]: branch} if rows else {})
+
+    def _turns_of(self, rows: Sequence[Row], branches: Mapping[int, BranchId]) -> list[Turn]:
+        return records.line_of_turns(rows, branches, lambda ref, number: self._row("turn_at", ref, number))
 
     async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
         # After many edits, a page is many stretches of a turn or two: one query for all of them.
         singles: list[int] = []
         branches: dict[int, BranchId] = {}
-        found: list[Turn] = []
+        rows: list[Row] = []
         for stretch in stretches:
             branch, after, through = stretch.branch, stretch.after, stretch.through
-            if through - after > LONG_STRETCH:
-                found += await self.turns(branch, after, through, through)
-                continue
             ref = self._ref(branch)
             branches[ref] = branch
-            for number in range(after + 1, through + 1):
-                singles.append(ref << 32 | number)
+            if through - after > LONG_STRETCH:
+                rows += self._rows("turns", branch.raw, after, through, through)
+            else:
+                singles += range((ref << 32) + after + 1, (ref << 32) + through + 1)
         if singles:
-            rows = self._rows("single_turns", msgspec.json.encode(singles).decode())
-            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
-        found.sort(key=attrgetter("number"))
-        return found
+            rows += self._rows("single_turns", msgspec.json.encode(singles).decode())
+        rows.sort(key=itemgetter(1))
+        return self._turns_of(rows, branches)
 
     async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
         branches = {self._ref(each.branch): each.branch for each in stretches}
         ranges = [(self._ref(each.branch), each.after, each.through) for each in stretches]
         rows = self._rows("turns_with_effects", msgspec.json.encode(ranges).decode())
         rows.sort(key=itemgetter(1))
-        found = [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
-        return [turn for turn in found if turn.is_carried]
+        return [turn for turn in self._turns_of(rows, branches) if turn.is_carried]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         parent = records.raw_or_none(turn.parent)

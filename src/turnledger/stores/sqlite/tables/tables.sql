@@ -223,34 +223,28 @@ WHERE turn.id = ? AND conversation.owner = ?;
 
 -- name: turns
 -- A stretch of a branch, last turn first.
-SELECT turn.id, turn.number,
-       coalesce(turn.parent, (
-           SELECT before.id FROM turn AS before
-           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum
+SELECT id, number, parent, kind, created_at, committed_at, body, checksum, branch
 FROM turn
-WHERE turn.branch = (SELECT ref FROM branch WHERE id = ?) AND turn.number > ? AND turn.number <= ?
-ORDER BY turn.number DESC
+WHERE branch = (SELECT ref FROM branch WHERE id = ?) AND number > ? AND number <= ?
+ORDER BY number DESC
 LIMIT ?;
+
+-- name: turn_at
+-- By its number on a branch.
+SELECT id FROM turn WHERE branch = ? AND number = ?;
 
 -- name: single_turns
 -- Turns of several branches, given as a JSON list of integers: the ref of the branch above 32 bits, the number of the turn
 -- below. Faster to parse than pairs.
-SELECT turn.id, turn.number,
-       coalesce(turn.parent, (
-           SELECT before.id FROM turn AS before
-           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
+SELECT turn.id, turn.number, turn.parent, turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum,
+       turn.branch
 FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
 
 -- name: turns_with_effects
 -- Those with effects (kinds 2 and 3), of several stretches, given as JSON: [[ref, after, through], …].
-SELECT turn.id, turn.number,
-       coalesce(turn.parent, (
-           SELECT before.id FROM turn AS before
-           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
+SELECT turn.id, turn.number, turn.parent, turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum,
+       turn.branch
 FROM json_each(?) AS stretch
 CROSS JOIN turn INDEXED BY turn_settled ON turn.kind >= 2 AND turn.branch = stretch.value ->> 0
     AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
