@@ -65,7 +65,7 @@ class Item:
             if name not in ("_fields", "type"):
                 raise AttributeError(name)
             try:
-                self._fields = _decoded(self.raw)
+                self._fields = _decode(self.raw)
             except MalformedItems as problem:
                 raise StoreCorrupt(f"A stored item cannot be read: {problem}") from None
             self.type = self._fields["type"]
