@@ -1,1 +1,1 @@
-"""A package, so that its fixtures end with it: no test can run a loop while a browser is driven."""
+"""A package, so that its fixtures end with it: Playwright blocks event loops of other tests."""

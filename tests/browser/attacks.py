@@ -1,7 +1,6 @@
-"""What a page can try, in its own language. Each attack takes a URL and returns what the page was shown of
-the answer; `read` and the others below stand on every page.
+"""Attacks of a page, in JavaScript. Each takes a URL and returns what the page could read of the answer.
 
-The browser runs them as it runs any page's script: nothing here knows that it is a test.
+The browser runs them as the script of any page; `read` and the other tools below are on every page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The browser of the machine. None is ever downloaded: without one there is nothing to prove."""
+"""The browser of the machine; none is downloaded."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 SHELL = "chromium-headless-shell"
-"""The same without windows and menus around a page, which take most of its time where nobody sees them."""
+"""Without windows and menus, which take most of the time."""
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 MISSING = "There is no Chromium here. Install it (Debian: apt-get install chromium), or name one in CHROMIUM."
 FOUND = [f"EXCLUDE {name}" for name in ("127.0.0.1", "0.0.0.0", "[::ffff:7f00:1]", "localhost", "localhost.")]
-"""What leads to this machine by itself."""
+"""Names of this machine."""
 
 
 def installed(*, is_light: bool = False) -> str:
-    """The path of the browser, or of what there is of it that only shows pages. Without one the test is
-    skipped, but where changes are judged it fails."""
+    """Return the path of the browser or its headless shell. Without it tests are skipped, or fail in CI."""
     names = (SHELL, *NAMES) if is_light else NAMES
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if found is None:
@@ -32,13 +31,13 @@ def installed(*, is_light: bool = False) -> str:
 
 @contextmanager
 def browsing(*rules: str, public: int | None = None, is_light: bool = False) -> Iterator[Browser]:
-    """A browser that finds the names of these rules (`MAP name address`) and no others. It takes a `public`
-    port of the machine for a place in the internet, and does not keep pages of such places from the machine's
-    own: browsers of all kinds and ages come by."""
+    """Start a browser that resolves only these rules (`MAP name address`). It treats the port `public` as a
+    public address, and does not block requests from public pages to private ones, as older browsers do
+    not."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=installed(is_light=is_light),
-            # Its own sandbox does not work for root, and protects from pages that are not ours.
+            # The sandbox does not work for root; all pages are ours.
             chromium_sandbox=False,
             args=[
                 f"--host-resolver-rules={', '.join((*rules, 'MAP * ~NOTFOUND', *FOUND))}",

@@ -1,4 +1,4 @@
-"""A browser, a server that is attacked, and sites for pages, for all tests here that a process runs."""
+"""A browser, an attacked server and sites, shared by the tests of a process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ Open: TypeAlias = Callable[[str], Page]
 
 
 class Sites(NamedTuple):
-    """Pages by who serves them."""
-
     port: int
     rebinding: Rebinding
 
     def of(self, name: str) -> str:
-        """The origin of the pages that are served under this name."""
+        """Return the origin of this name."""
         return f"http://{name}:{self.port}"
 
 
@@ -51,7 +49,7 @@ def victim(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
 
 
 class Guarded(NamedTuple):
-    """A server that has a token, and what its owner can ask."""
+    """A server with a token, and requests of its owner."""
 
     victim: Victim
     token: str
@@ -71,7 +69,7 @@ class Guarded(NamedTuple):
 
 @pytest.fixture(scope="package")
 def guarded(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A server with the chat page and a token. Pages of a friend are let in, and may frame it."""
+    """A server with the chat page and a token. Pages of a trusted origin may call and frame it."""
     built(PAGE)
     friend, folder = sites.of("friend.test"), tmp_path_factory.mktemp("guarded")
     with run_victim(folder, friend, frames=(friend,)) as victim:
@@ -93,15 +91,15 @@ def browser(sites: Sites) -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Open]:
-    """Open the page of a URL, in a profile that nobody has used."""
+    """Open a URL in a fresh profile."""
     with _profile(browser) as visit:
         yield visit
 
 
 @pytest.fixture(scope="package")
 def page_of(browser: Browser, sites: Sites) -> Iterator[Open]:
-    """The page that is open under a name: one for all attacks that stay where they are. Each is in a window
-    of its own, for pages in the background are slow."""
+    """Return the open page of a name, shared by attacks that do not navigate. Each has its own window, since
+    background pages are slow."""
     with ExitStack() as profiles:
         yield cache(lambda name: profiles.enter_context(_profile(browser))(sites.of(name)))
 

@@ -1,5 +1,5 @@
-"""Web sites that are not ours: one port that serves pages under whatever name it is asked for, and one whose
-name can be made to lead elsewhere while a page of it is open."""
+"""Foreign web sites: a port that serves pages under any name, and one whose name can be rebound while its
+page is open."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody wants to know."""
+        """Log nothing."""
 
 
 @contextmanager
 def site() -> Iterator[int]:
-    """Serve pages; the port. `?html=` says what is on a page, `/redirect?to=` sends elsewhere."""
+    """Serve pages and yield the port. `?html=` sets the content, `/redirect?to=` redirects."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -79,8 +79,7 @@ def site() -> Iterator[int]:
 
 
 class Rebinding:
-    """A port that leads to another, until it leads to a third: what a name does whose owner changes where it
-    points. Bytes pass as they are."""
+    """A port that forwards to another, and after `rebind` to a third, as a name does under DNS rebinding."""
 
     def __init__(self, leads_to: int) -> None:
         self._leads_to = leads_to
@@ -90,7 +89,7 @@ class Rebinding:
         Thread(target=self._listen, daemon=True).start()
 
     def rebind(self, port: int) -> None:
-        """Lead there from now on; what is open ends, so that nobody is served by the old place any more."""
+        """Forward to another port, and close open connections to the old one."""
         self._leads_to = port
         for each in list(self._open):
             with suppress(OSError):

@@ -1,5 +1,4 @@
-"""The server that is attacked: a process on loopback, with a chat that nobody else may read, and a model that
-knows whether it was asked."""
+"""The attacked server: a process on loopback with a private chat and a model that counts its requests."""
 
 from __future__ import annotations
 
@@ -19,21 +18,21 @@ from tests.unit.server.processes import ServerProcess, started
 from turnledger.testing.upstream import ScriptedUpstream
 
 PATIENCE = 20.0
-"""Seconds after which a test that waits has failed."""
+"""Seconds after which a wait fails."""
 BY_ITSELF = ("lease", "turn_words", "title_words", "search_block", "title_block", "search_mark", "turn_due")
-"""Tables, and how some begin, that a server writes when nobody asks for anything: it beats, and indexes."""
+"""Tables, or their prefixes, that a server writes without a request: leases and search index."""
 SECRET = "Nightingale marmalade, told in confidence"
-"""What the private chat holds."""
+"""Text of the private chat."""
 COMPLETIONS = "/v1/chat/completions"
 NAMED = "chat.test"
-"""A name of the server's own, from its configuration."""
+"""A configured name of the server."""
 BARRIER = "seen-so-far-"
 
 Line = dict[str, Any]
 
 
 class Model:
-    """A real upstream, in a loop and thread of its own, that notes what it was asked."""
+    """A ScriptedUpstream on a loop in another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -45,7 +44,7 @@ class Model:
 
     @property
     def asked(self) -> int:
-        """How often it was asked for an answer."""
+        """Number of requests."""
         return sum(request.method == "POST" for request in self._upstream.received)
 
     def close(self) -> None:
@@ -59,7 +58,7 @@ class Model:
 
 
 class Victim:
-    """The server as its owner sees it: its log, its store, its model, and the requests of a program."""
+    """The server with its log, store and model, and requests of a program."""
 
     def __init__(self, server: ServerProcess, model: Model, store: Path) -> None:
         self._model = model
@@ -73,24 +72,24 @@ class Victim:
         answer = self.ask("POST", COMPLETIONS, question(SECRET), **{"X-Conversation-Id": "private"})
         assert answer.status == 200
         self.chat, self.turn = answer.headers["X-Conversation-Id"], answer.headers["X-Turn-Id"]
-        # Who searches writes down what there is to find, which would else be done some seconds later.
+        # A search writes the index now, instead of some seconds later.
         assert self.ask("GET", "/api/search?q=confidence").status == 200
 
     @property
     def private(self) -> tuple[str, ...]:
-        """Paths whose answers are nobody else's business."""
+        """Paths with private answers."""
         return (f"/api/chats/{self.chat}", f"/api/turns/{self.turn}/events", "/v1/models", "/metrics")
 
     @property
     def not_there(self) -> str:
-        """A path like the first of these, of a chat that there is not."""
+        """A path like the first of these, for a chat that does not exist."""
         return f"/api/chats/{self.chat[:-1]}{'1' if self.chat[-1] == '0' else '0'}"
 
     def url(self, path: str = "", *, host: str | None = None) -> str:
         return f"http://{host or self.address}:{self.port}{path}"
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
-        """Ask as a program does; the answer is read."""
+        """Send a request as a program does, and read the answer."""
         connection = http.client.HTTPConnection(self.address, self.port, timeout=PATIENCE)
         try:
             if body is not None:
@@ -103,7 +102,7 @@ class Victim:
             connection.close()
 
     def everything(self) -> tuple[int, dict[str, list[Any]]]:
-        """How often the model was asked, and every row of every table that is not written by itself."""
+        """Return the number of model requests, and every row except those of BY_ITSELF."""
         connection = apsw.Connection(str(self._store), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             tables = [
@@ -120,8 +119,8 @@ class Victim:
 
     @contextmanager
     def unharmed(self, *paths: str) -> Iterator[list[Line]]:
-        """Fail unless each of the paths was asked for in the block, every request was refused, the model was
-        not asked, and nothing was written. What was logged is complete when the block is left."""
+        """Expect that in the block each path was requested, every request refused, the model not asked and
+        nothing written. The yielded log lines are complete after the block."""
         before = self.everything()
         with self.watched(*paths) as seen:
             yield seen
@@ -130,9 +129,8 @@ class Victim:
 
     @contextmanager
     def watched(self, *paths: str) -> Iterator[list[Line]]:
-        """What the server logs of the requests in the block, complete when it is left, but no sooner than
-        each of the paths was asked for. The icon is left out that browsers ask for by themselves, sooner or
-        later, when they show what a server says."""
+        """Collect the logged requests of the block, complete after it; waits until each path was requested.
+        Omits the icon, which browsers request by themselves."""
         seen: list[Line] = []
         begin = self._barrier()
         yield seen
@@ -144,7 +142,7 @@ class Victim:
         ]
 
     def _barrier(self) -> int:
-        """How many lines there are once a request of our own, sent now, has been logged."""
+        """Return the number of lines once a request sent now has been logged."""
         request_id = f"{BARRIER}{next(self._barriers)}"
         self.ask("GET", "/healthz", **{"X-Request-Id": request_id})
         return self._wait_for(lambda line: line.get("request_id") == request_id, 0)
@@ -159,7 +157,7 @@ class Victim:
             return found
 
     def hear_the_end(self) -> None:
-        """Wait until the log of a server that was killed is read: nobody may close it before."""
+        """Wait until the log of a killed server is read to its end."""
         self._listener.join(PATIENCE)
 
     def _listen(self, server: ServerProcess) -> None:
@@ -173,7 +171,7 @@ class Victim:
 
 
 def learned_values(told: Any) -> list[Any]:
-    """What a page knows after an attack: everything but which event or error ended it."""
+    """Return the values a page read, without the event or error that ended the attack."""
     match told:
         case dict():
             rest = [value for name, value in told.items() if name not in {"event", "error"}]
@@ -191,7 +189,7 @@ def question(text: str, **others: Any) -> dict[str, Any]:
 def run_victim(
     folder: Path, *origins: str, program: str = "turnledger", frames: tuple[str, ...] = ()
 ) -> Iterator[Victim]:
-    """Start the server, with pages of these origins let in, and its own shown in frames of those."""
+    """Start the server; pages of these origins may call it, and `frames` may frame it."""
     model = Model()
     store, config = folder / "chats.db", folder / "turnledger.toml"
     config.write_text(

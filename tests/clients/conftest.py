@@ -1,4 +1,4 @@
-"""What the tests of clients share: the places, and a driver for each client."""
+"""Servers, and a driver for each client."""
 
 from collections.abc import AsyncIterator
 
@@ -29,20 +29,19 @@ async def served() -> AsyncIterator[ServedPlace]:
 
 @pytest.fixture(scope="module")
 async def guarded() -> AsyncIterator[ServedPlace]:
-    """One that asks for tokens."""
+    """A server that requires tokens."""
     async with guarded_place() as place:
         yield place
 
 
 @pytest.fixture(scope="module")
 async def killable(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ProcessPlace]:
-    """One that can be killed."""
+    """A server that can be killed."""
     async with process_place(tmp_path_factory.mktemp("server")) as place:
         yield place
 
 
 @pytest.fixture(scope="module", params=["python", "async", "typescript"])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    """The driver of each client."""
     async with start_driver(request.param) as driver:
         yield driver

@@ -1,8 +1,7 @@
 """Every byte: `python -m tests.clients.every_byte [--client python|async|typescript|browser] …`
 
-Short exchanges between a client and a server are broken at every boundary between two of their bytes, in
-every way: cut, reset, stalled, delayed, doubled. Whatever happens, the client must come to the same result
-and tell each event once, and the server must have done once what was asked for.
+Short exchanges are broken between every two bytes: cut, reset, stalled, delayed, doubled. The client must
+return the same result and each event once, and the server must have done the request once.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from turnledger.testing.fault_proxy import Fault, FaultProxy
 KINDS = ("cut", "reset", "stall", "delay", "double")
 WAYS = ("sent", "received")
 SILENCE = 0.25
-"""Seconds after which a client takes a silent server for dead: each stall costs it as much."""
+"""Seconds after which a client gives up a silent connection; each stall takes as long."""
 CLIENT = {
     "model": "demo",
     "timeouts": {"connect": 5, "silence": SILENCE, "write": SILENCE},
@@ -47,13 +46,13 @@ CLIENT = {
 }
 PATIENCE = 120.0
 BATCH = 2000
-"""Cases that one server is tried with."""
+"""Cases per server."""
 SCOPE = re.compile(r"scope-\d+")
 _numbers = count(1)
 
 
 class CountingModel(DemoModel):
-    """The demo model, which notes how often it was asked."""
+    """The demo model, counting its requests."""
 
     def __init__(self) -> None:
         super().__init__(pace=0)
@@ -67,7 +66,7 @@ class CountingModel(DemoModel):
 
 @dataclass(frozen=True)
 class Case:
-    """One operation, broken at one place in one way."""
+    """One operation, broken at one byte in one way."""
 
     operation: str
     exchange: int
@@ -96,7 +95,7 @@ class Case:
 
 
 class Lane:
-    """A client with a wire of its own, so that many cases can be tried at once."""
+    """A client with its own proxy, so that cases run concurrently."""
 
     def __init__(self, number: int, driver: Driver, serving: TcpServer, proxy: FaultProxy) -> None:
         self.client = f"client-{number}"
@@ -106,7 +105,6 @@ class Lane:
         self.proxy = proxy
 
     async def do(self, verb: str, on: str | None = None, named: str | None = None, **arguments: Any) -> Any:
-        """Have the client do something."""
         command = Command(next(_numbers), verb, arguments, on or self.client, named)
         return await self.driver.do(command, lambda _: None)
 
@@ -114,7 +112,7 @@ class Lane:
         await self.do("client", named=self.client, base_url=f"http://127.0.0.1:{self.proxy.port}", **CLIENT)
 
     async def make_chat(self, scope: str, turns: int) -> Chat:
-        """A chat with so many turns, made behind the client's back, and opened by it."""
+        """Create a chat with this many turns directly in the ledger, and open it with the client."""
         chat = await self.ledger.for_owner("local", scope=scope).conversation()
         for number in range(turns):
             await chat.run(ChatRunner(DemoModel(pace=0), {"model": "demo"}), f"earlier {number}")
@@ -124,7 +122,7 @@ class Lane:
 
 @dataclass
 class Trial:
-    """One operation from its beginning to the look at what came of it."""
+    """One operation: prepared, run and checked."""
 
     lane: Lane
     model: CountingModel
@@ -137,8 +135,6 @@ class Trial:
             for each in (await self.lane.ledger.for_owner("local", scope=self.scope).list()).chats
         ]
 
-    # Sending.
-
     async def prepare_send(self) -> None:
         self.chat = await self.lane.make_chat(self.scope, 0)
 
@@ -146,7 +142,6 @@ class Trial:
         request = f"Grüße 東京 🙂 {self.scope}"
         told = await self.lane.do("chat.send", self.lane.chat, input=request, stream=True)
         check_numbers(told["events"])
-        # What differs from trial to trial is not what is looked at.
         shown = repr((told["events"], told["answer"]["text"], told["answer"]["turn"]["number"]))
         return shown.replace(self.scope, "")
 
@@ -159,8 +154,6 @@ class Trial:
         request = self.model.request.pop(self.scope)
         assert request == 1, f"the model was asked {request} times"
 
-    # Forking.
-
     async def prepare_fork(self) -> None:
         self.chat = await self.lane.make_chat(self.scope, 1)
 
@@ -170,8 +163,6 @@ class Trial:
 
     async def check_fork(self) -> None:
         assert sorted(each.title for each in await self.scoped()) == ["Forked", "earlier 0"]
-
-    # Renaming.
 
     async def prepare_rename(self) -> None:
         self.chat = await self.lane.make_chat(self.scope, 0)
@@ -185,8 +176,6 @@ class Trial:
         info = await self.chat.info()
         assert (info.title, info.revision) == ("Mine", 2)
 
-    # Making.
-
     async def prepare_create(self) -> None:
         pass
 
@@ -197,8 +186,6 @@ class Trial:
     async def check_create(self) -> None:
         assert [each.title for each in await self.scoped()] == ["New"]
 
-    # Taking back.
-
     async def prepare_undo(self) -> None:
         self.chat = await self.lane.make_chat(self.scope, 3)
 
@@ -208,8 +195,6 @@ class Trial:
     async def check_undo(self) -> None:
         assert self.chat is not None
         assert len(await self.chat.turns()) == 2
-
-    # Following.
 
     async def prepare_events(self) -> None:
         self.chat = await self.lane.make_chat(self.scope, 1)
@@ -223,8 +208,6 @@ class Trial:
 
     async def check_events(self) -> None:
         pass
-
-    # Deleting.
 
     async def prepare_delete(self) -> None:
         self.chat = await self.lane.make_chat(self.scope, 1)
@@ -254,10 +237,10 @@ class EveryByte:
         self._expected: dict[str, Any] = {}
         self._sizes: dict[str, list[tuple[int, int]]] = {}
         self.happened: Counter[str] = Counter()
-        """Faults that really came, by their kind."""
+        """Faults that happened, by kind."""
 
     async def measure(self, operation: str) -> list[tuple[int, int]]:
-        """How many bytes go each way in each exchange of an operation that nothing happens to."""
+        """Count the bytes each way in each exchange of an unbroken operation."""
         if operation not in self._sizes:
             lane = self._lanes[0]
             before = len(lane.proxy.exchanges)
@@ -267,7 +250,7 @@ class EveryByte:
         return self._sizes[operation]
 
     async def cases(self, operations: Sequence[str], kinds: Sequence[str]) -> list[Case]:
-        """All cases there are. Behind the last byte of a request nothing is cut but its answer."""
+        """List all cases. After the last byte of a request only its answer can be cut."""
         found = []
         for operation in operations:
             for exchange, sizes in enumerate(await self.measure(operation)):
@@ -277,7 +260,7 @@ class EveryByte:
         return found
 
     async def run(self, cases: Sequence[Case]) -> list[str]:
-        """Try the cases, in all lanes; return what went wrong."""
+        """Try the cases in all lanes; return the problems."""
         waiting: Iterator[Case] = iter(cases)
         problems: list[str] = []
         for operation in {case.operation for case in cases}:
@@ -302,7 +285,7 @@ class EveryByte:
         return None if told == expected else f"it came to {told!r}, not to {expected!r}"
 
     async def _try(self, lane: Lane, operation: str, case: Case | None) -> Any:
-        # As long as any other: the place of each byte stays the same.
+        # Of constant length, so that byte positions stay the same.
         trial = Trial(lane, self._model, f"scope-{next(_numbers):07}")
         async with asyncio.timeout(PATIENCE):
             await getattr(trial, f"prepare_{operation}")()
@@ -322,7 +305,6 @@ class EveryByte:
 
 @asynccontextmanager
 async def every_byte(client: str, lanes: int) -> AsyncIterator[EveryByte]:
-    """A server, and a client with so many lanes."""
     model = CountingModel()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -340,7 +322,7 @@ async def every_byte(client: str, lanes: int) -> AsyncIterator[EveryByte]:
 
 
 async def run_sample(client: str, cases: int, seed: int, lanes: int = 4) -> tuple[list[str], Counter[str]]:
-    """Try some cases of all operations, chosen by a seed; return what went wrong, and what happened."""
+    """Try a sample of all cases; return the problems and the faults that happened."""
     async with every_byte(client, lanes) as trying:
         found = await trying.cases(OPERATIONS, KINDS)
         chosen = Random(seed).sample(found, cases)
@@ -365,7 +347,7 @@ async def _main(given: argparse.Namespace) -> int:
         cases = await _chosen(client, given)
         happened: Counter[str] = Counter()
         begun, wrong = time.monotonic(), 0
-        for start in range(0, len(cases), BATCH):  # a server whose store grows for ever gets slower
+        for start in range(0, len(cases), BATCH):  # a server slows down as its store grows
             async with every_byte(client, given.lanes) as trying:
                 problems = await trying.run(cases[start : start + BATCH])
             happened += trying.happened
@@ -391,7 +373,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=16)
     parser.add_argument("--sample", type=int, help="so many cases, chosen by the seed; all if it is left out")
     parser.add_argument("--seed", type=int, default=0)
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # that the server writes to who has left is no news
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # writes to disconnected clients are expected
     sys.exit(asyncio.run(_main(parser.parse_args())))
 
 

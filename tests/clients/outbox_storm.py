@@ -1,8 +1,8 @@
 """kill -9 of programs that send: `python -m tests.clients.outbox_storm --kills 100 --seed 7`.
 
-Two programs with one outbox number their messages and send them, in two chats each, as fast as they are
-answered. Each is killed at moments that the seed chooses, and started again: it sends what it had left, and
-goes on. At the end every message that was recorded is in its chat once, and all are in their order.
+Two programs with one outbox send numbered messages in two chats each. Each is killed at moments chosen by the
+seed and restarted: it sends the messages left over and goes on. At the end every recorded message is in its
+chat once, in order.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def client_of(url: str, folder: Path, program: int) -> Client:
 
 
 def numbers_in(path: Path) -> list[int]:
-    """The messages that a program was about to send. A line without an end is none."""
+    """Read the messages that a program was about to send; an incomplete line does not count."""
     text = path.read_text() if path.exists() else ""
     return [int(line) for line in text.split("\n")[:-1]]
 
 
 def send_for_ever(url: str, folder: Path, program: int) -> None:
-    """What a program does until it is killed. It tells of each answer."""
+    """Send messages until killed; print each answer."""
     client = client_of(url, folder, program)
     for unsent, answer in client.outbox.send_all():
         assert isinstance(answer, Answer), (unsent, answer)
@@ -62,15 +62,13 @@ def send_for_ever(url: str, folder: Path, program: int) -> None:
 
 
 class Storm:
-    """The programs, and who kills them."""
-
     def __init__(self, url: str, folder: Path, seed: int) -> None:
         self._url, self._folder, self._random = url, folder, Random(seed)
         self._recorded: set[str] = set()
-        """What was left of them when they were killed."""
+        """Messages left over by killed programs."""
 
     def kill_one(self, program: int) -> None:
-        """Start it, and kill it when it has had some answers, or soon behind that."""
+        """Start a program and kill it after some answers, or shortly later."""
         options = ("--send", self._url, "--folder", str(self._folder), "--program", str(program))
         env = environment(self._folder)
         with ForkedProcess("tests.clients.outbox_storm", *options, env=env) as process:
@@ -81,7 +79,7 @@ class Storm:
             self._recorded |= {each.fields["input"] for each in client.outbox.pending()}
 
     def run(self, kills: int) -> None:
-        """Kill each of them so often, at once."""
+        """Kill the programs this often, concurrently."""
 
         def keep_killing(program: int) -> None:
             try:
@@ -100,8 +98,8 @@ class Storm:
             raise problems[0]
 
     def check(self) -> tuple[int, int]:
-        """Send what is left, and hold what is there against what was to be said; return how many messages
-        there are, and how many were left behind by those that were killed."""
+        """Send the remaining messages and check all; return the number of messages, and of those left over by
+        killed programs."""
         there: list[str] = []
         for program in range(PROGRAMS):
             with client_of(self._url, self._folder, program) as client:
@@ -121,7 +119,6 @@ class Storm:
 
 
 def storm(kills: int, seed: int) -> tuple[int, int]:
-    """Run one; see Storm.check."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(started(*SERVE, f"sqlite:///{folder / 'chats.db'}"))

@@ -1,4 +1,4 @@
-"""Patterns and references of scenarios: what `expect` means, and what `$name.field` stands for."""
+"""Patterns (`expect`) and references (`$name.field`) of scenarios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MATCHERS = frozenset({"any", "contains", "has", "length", "not", "at_least"})
 
 
 def resolve(value: Any, remembered: Mapping[str, Any]) -> Any:
-    """The value with what its references stand for. Raises KeyError for what nobody remembers."""
+    """Replace the references in a value. Raises KeyError for an unknown one."""
     if isinstance(value, dict):
         return {name: resolve(each, remembered) for name, each in value.items()}
     if isinstance(value, list):
@@ -28,7 +28,7 @@ def _look_up(path: str, remembered: Mapping[str, Any]) -> Any:
 
 
 def mismatch(pattern: Any, value: Any, at: str = "it") -> str | None:
-    """What keeps the value from matching the pattern, in a sentence; None if it does."""
+    """Describe why the value does not match the pattern; None if it does."""
     if isinstance(pattern, dict):
         if len(pattern) == 1 and pattern.keys() <= MATCHERS:
             return _mismatch_of_matcher(*next(iter(pattern.items())), value, at)

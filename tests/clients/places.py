@@ -1,4 +1,4 @@
-"""Where scenarios are played: on a ledger itself, or on a server behind a wire that breaks on command."""
+"""Where scenarios run: on a ledger, or on a server behind a proxy that breaks connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUICK = ("tests.tuned_cli", "pace=0.005")
 
 
 class MovingClock(SystemClock):
-    """The time, by a clock that moves on with each look: what came later also says so."""
+    """A clock that advances with each read, so that times are unique and ordered."""
 
     _last_ms = 0
 
@@ -39,39 +39,39 @@ class MovingClock(SystemClock):
 
 
 class Place(ABC):
-    """What stands between the client and the ledger, and can be broken."""
+    """A ledger or server, and the connection to it."""
 
     base_url = ""
     knows: Mapping[str, Any] = {}
-    """What scenarios are told of it, by name."""
+    """Values for scenarios, by name."""
 
     @abstractmethod
     async def begin(self) -> None:
-        """Everything is whole again: another scenario begins."""
+        """Repair everything before the next scenario."""
 
     @abstractmethod
     async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
-        """Wait until so many turns run, or wait for others."""
+        """Wait until this many turns run or wait."""
 
     async def faults(self, faults: list[dict[str, Any] | None]) -> None:
-        """Plan what happens to the next requests."""
+        """Plan faults of the next requests."""
         raise AssertionError("there is no wire here")
 
     async def wire(self, what: str) -> None:
-        """Do something to all connections."""
+        """Break or repair all connections."""
         raise AssertionError("there is no wire here")
 
     async def wait_for_faults(self, count: int) -> None:
-        """Wait until so many requests were broken."""
+        """Wait until this many faults have happened."""
         raise AssertionError("there is no wire here")
 
     async def server(self, what: str) -> None:
-        """Do something to the server."""
+        """Kill or restart the server."""
         raise AssertionError("there is no server here that can be killed")
 
 
 class EmbeddedPlace(Place):
-    """A ledger in this process. There is nothing in between that could break."""
+    """A ledger in this process."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -84,7 +84,7 @@ class EmbeddedPlace(Place):
 
 
 class ProxiedPlace(Place):
-    """A server behind a fault proxy, whose plans are for requests, whichever connection they come by."""
+    """A server behind a fault proxy, with one planned fault per request."""
 
     def __init__(self, proxy: FaultProxy) -> None:
         self.proxy = proxy
@@ -127,7 +127,7 @@ class ServedPlace(ProxiedPlace):
 
 
 class ProcessPlace(ProxiedPlace):
-    """A server that is a process, and can be killed. It comes back on its file, behind the same proxy."""
+    """A server process that can be killed, and restarts on its file behind the same proxy."""
 
     def __init__(self, proxy: FaultProxy, folder: Path) -> None:
         super().__init__(proxy)
@@ -156,17 +156,17 @@ class ProcessPlace(ProxiedPlace):
         assert code == (0 if what == "end" else -signal.SIGKILL), process.errors.read_text()
 
     async def lose(self) -> None:
-        """Have it killed, and another one in its place."""
+        """Kill and restart it."""
         await self.server("kill")
         await self.server("start")
 
     async def replace(self) -> None:
-        """Have it told to end, and another one in its place."""
+        """Shut it down and restart it."""
         await self.server("end")
         await self.server("start")
 
     async def rest(self) -> None:
-        """Have it told to end for good."""
+        """Shut it down."""
         await self.server("end")
 
     async def close(self) -> None:
@@ -175,7 +175,7 @@ class ProcessPlace(ProxiedPlace):
 
 
 class WorkersPlace(ProxiedPlace):
-    """A server of several workers, of which one is killed at a time, or all are replaced one by one."""
+    """A server with several workers: one is killed at a time, or all are replaced one by one."""
 
     def __init__(self, proxy: FaultProxy, workers: SeveralWorkers) -> None:
         super().__init__(proxy)
@@ -186,36 +186,36 @@ class WorkersPlace(ProxiedPlace):
         raise AssertionError("nobody looks inside a process")
 
     async def lose(self) -> None:
-        """Have a worker killed, and wait until another has its place."""
+        """Kill a worker and wait for its replacement."""
         seen, pids = len(self._workers.events), self._workers.pids()
-        worker = min(pids, key=lambda each: pids[each])  # the oldest: each has its turn
+        worker = min(pids, key=lambda each: pids[each])  # the oldest, so that all are killed in turn
         os.kill(pids[worker], signal.SIGKILL)
         await self._workers.event("worker_started", seen, worker=worker)
 
     async def replace(self) -> None:
-        """Have all workers replaced, and wait for it."""
+        """Replace all workers."""
         seen = len(self._workers.events)
         self._workers.signal(signal.SIGHUP)
         await self._workers.event("workers_replaced", seen)
 
     async def rest(self) -> None:
-        """Have it told to end for good."""
+        """Shut it down."""
         self._workers.signal(signal.SIGTERM)
         assert await self._workers.wait_ended() == 0
 
 
 async def at_work(ledger: Ledger, running: int | None, waiting: int | None) -> None:
-    """Wait until so many turns run in a ledger, and wait there."""
+    """Wait until this many turns of a ledger run, and wait."""
     while True:
         now = Host(ledger).at_work()
         if running in (None, now.running) and waiting in (None, now.waiting):
             return
-        await asyncio.sleep(0.001)  # clients have threads and processes of their own
+        await asyncio.sleep(0.001)  # clients run in other threads and processes
 
 
 @asynccontextmanager
 async def served_place(settings: Settings | None = None) -> AsyncIterator[ServedPlace]:
-    """A server with the demo model, in this loop."""
+    """Run a server with the demo model in this loop."""
     async with (
         run_tcp_server(DemoModel(pace=0), settings, store=MemoryStore(), clock=MovingClock()) as serving,
         FaultProxy(serving.port, by_exchange=True, spared=b"OPTIONS ") as proxy,
@@ -229,7 +229,7 @@ async def served_place(settings: Settings | None = None) -> AsyncIterator[Served
 
 @asynccontextmanager
 async def guarded_place(settings: Settings | None = None) -> AsyncIterator[ServedPlace]:
-    """A server that asks for tokens, and looks often whether they are still valid."""
+    """Run a server that requires tokens, and rechecks them often."""
     async with served_place(settings) as place:
         _, text = await Host(place.serving.ledger).tokens.create(scopes=list(TokenScope), name="admin")
         place.knows = {"admin": text}
@@ -239,7 +239,6 @@ async def guarded_place(settings: Settings | None = None) -> AsyncIterator[Serve
 
 @asynccontextmanager
 async def process_place(folder: Path) -> AsyncIterator[ProcessPlace]:
-    """A server that can be killed."""
     async with FaultProxy(0, by_exchange=True) as proxy:
         place = ProcessPlace(proxy, folder)
         try:
@@ -250,7 +249,6 @@ async def process_place(folder: Path) -> AsyncIterator[ProcessPlace]:
 
 @asynccontextmanager
 async def workers_place(folder: Path, workers: int) -> AsyncIterator[WorkersPlace]:
-    """A server of several workers."""
     async with (
         several_workers(folder, None, "--grace", "0.2", workers=workers) as server,
         FaultProxy(server.port, by_exchange=True) as proxy,
@@ -260,6 +258,5 @@ async def workers_place(folder: Path, workers: int) -> AsyncIterator[WorkersPlac
 
 @asynccontextmanager
 async def embedded_place() -> AsyncIterator[tuple[Ledger, EmbeddedPlace]]:
-    """A ledger in this loop."""
     async with await Ledger.over(MemoryStore(), clock=MovingClock()) as ledger:
         yield ledger, EmbeddedPlace(ledger)

@@ -1,6 +1,6 @@
 """Play scenarios: `python -m tests.clients.play [--client embedded|python|async|typescript|browser] [WORDS]`
 
-Those whose names have all the words, or all there are, on every driver that can play them.
+Runs the scenarios whose names contain all the words, on every driver that can run them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRIVERS = ("embedded", *CLIENTS, "browser")
 
 @asynccontextmanager
 async def stage(driver: str, folder: Path) -> AsyncIterator[tuple[Driver, dict[str | None, Place]]]:
-    """A driver, and the places for it, by the server that a scenario needs."""
+    """Yield a driver, and its places by the server that a scenario needs."""
     if driver == "embedded":
         async with embedded_place() as (ledger, embedded):
             yield EmbeddedDriver(ledger, DemoModel(pace=0)), {None: embedded}
@@ -52,7 +52,7 @@ async def stage(driver: str, folder: Path) -> AsyncIterator[tuple[Driver, dict[s
 
 
 def can_play(driver: str, scenario: Scenario) -> bool:
-    """Whether a driver can play a scenario: not each has a wire, or a server that can be killed."""
+    """Return whether a driver can run a scenario: not each has a connection or a killable server."""
     if driver == "embedded":
         return scenario.is_contract
     return driver != "browser" or scenario.server != "process"
@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.clients.play", description=__doc__)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--client", action="append", choices=DRIVERS)
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # that the server writes to who has left is no news
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # writes to disconnected clients are expected
     sys.exit(asyncio.run(_main(parser.parse_args())))
 
 

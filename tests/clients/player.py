@@ -1,4 +1,4 @@
-"""The runner: plays a scenario on a driver, and looks whether everything was as it says."""
+"""The player: runs a scenario on a driver and checks its expectations."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from tests.clients.places import Place
 from tests.clients.scenario import Scenario, Step
 
 PATIENCE = 60.0
-"""Seconds after which a step that waits has failed."""
+"""Seconds after which a waiting step fails."""
 CLIENT: dict[str, Any] = {
     "model": "demo",
     "timeouts": {"connect": 5, "silence": 10, "write": 10},
     "retries": {"times": 10, "first": 0.002, "most": 0.05, "patience": 20},
 }
-"""What scenarios find, unless they say otherwise: nobody wants to wait in a test."""
+"""Default client options of scenarios, with short waits."""
 _numbers = count(1)
 
 
 class ScenarioFailed(AssertionError):
-    """Something came other than the scenario says."""
+    pass
 
 
 @dataclass
 class PendingCommand:
-    """A command whose reply may still be on its way."""
-
     command: Command
     events: list[Any] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,7 +40,7 @@ class PendingCommand:
         self.changed.set()
 
     async def until(self, is_so: Callable[[list[Any]], bool]) -> None:
-        """Wait until what was heard makes it true; raises what the command does if it ends before."""
+        """Wait until the events meet a condition; raise the error of the command if it ends before."""
         assert self.task is not None
         self.task.add_done_callback(lambda _: self.changed.set())
         while not is_so(self.events):
@@ -53,8 +51,6 @@ class PendingCommand:
 
 
 class Play:
-    """One scenario on one driver."""
-
     def __init__(self, scenario: Scenario, driver: Driver, place: Place) -> None:
         self._scenario = scenario
         self._driver = driver
@@ -72,7 +68,7 @@ class Play:
         self._step: Any = None
 
     async def run(self) -> None:
-        """Play it, unless its driver cannot. Raises NotAsWritten with the step at which it went wrong."""
+        """Run it, unless its driver cannot. Raises ScenarioFailed with the failing step."""
         if self._driver.name in self._scenario.exceptions:
             return
         try:
@@ -97,7 +93,7 @@ class Play:
             await self._command({"do": "chats.create", "with": details, "as": "chat"})
 
     async def _rest(self) -> None:
-        """What must be so whatever the steps were."""
+        """Check what must hold after any steps."""
         for pending in self._all:
             assert pending.task is not None
             assert pending.task.done(), f"nobody waited for {pending.command}"
@@ -155,7 +151,7 @@ class Play:
     async def _start(self, step: Step) -> None:
         asked = step["start"]
         pending = self._started[asked["as"]] = self._begin(asked)
-        await asyncio.sleep(0)  # commands are begun in the order of their steps
+        await asyncio.sleep(0)  # commands begin in the order of their steps
         changed = step.get("heard")
         if isinstance(changed, int):
             await pending.until(lambda events: len(events) >= changed)
@@ -167,7 +163,7 @@ class Play:
         await self._reply(pending, {"as": step["await"], **step})
 
     async def _reply(self, pending: PendingCommand, step: Step) -> None:
-        """Wait for what comes of a command, and hold it against what is written."""
+        """Wait for the result of a command and compare it with the expectation."""
         assert pending.task is not None
         wanted = resolve(step.get("error"), self.remembered)
         try:
@@ -222,7 +218,7 @@ class Play:
 
 
 def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
-    """Whether each event of a stream came once and in order, up to the last."""
+    """Check that each event of a stream came once and in order, up to the last."""
     problem = task.exception()
     if problem is None:
         result = task.result()
@@ -240,7 +236,7 @@ def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
     if problem is not None:
         return
     if after and not events:
-        return  # it was heard before
+        return  # received before
     if not part or part[-1][0] != "turn.finished":
         raise ScenarioFailed(f"the stream has no end: {events}")
     answer = task.result().get("answer")
@@ -250,8 +246,7 @@ def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
 
 
 def check_numbers(events: list[Any], after: int = 0) -> list[Any]:
-    """The events since the last restart, if their numbers are those that they must have. Raises
-    NotAsWritten."""
+    """Return the events since the last restart; raises ScenarioFailed for wrong numbers."""
     part: list[Any] = []
     for event in events:
         if event[0] == "turn.restarted":

@@ -1,4 +1,4 @@
-"""Scenarios: what clients do, as data. The README beside this says what the files hold."""
+"""Scenarios: actions of clients as data. The README describes the files."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ Step = dict[str, Any]
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of them."""
-
     name: str
     steps: list[Step]
     needs: str | None = None
-    """`wire`: connections and servers are its subject."""
+    """`wire`: it needs a connection that breaks."""
     exceptions: dict[str, str] = msgspec.field(default_factory=dict, name="except")
-    """Drivers that cannot play it, and why."""
+    """Drivers that cannot run it, with the reason."""
     server: str | None = None
-    """`process`: it needs a server that can be killed; `guarded`: one that asks for tokens."""
+    """`process`: a server that can be killed; `guarded`: one that requires tokens."""
     client: dict[str, Any] = {}
     chat: dict[str, Any] | None = {}
-    """What its chat is made with; None: there is none."""
+    """Options of its chat; None for no chat."""
 
     @property
     def is_contract(self) -> bool:
-        """Whether an embedded ledger can play it, too."""
+        """Whether an embedded ledger can run it, too."""
         return self.needs is None and self.server is None
 
 
@@ -40,7 +38,7 @@ class ScenarioFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def all_scenarios() -> dict[str, Scenario]:
-    """All there are, by the names of their file and of themselves."""
+    """Load all scenarios, by file and name."""
     found = {}
     for path in sorted(FOLDER.glob("*.json")):
         for scenario in msgspec.json.decode(path.read_bytes(), type=ScenarioFile).scenarios:

@@ -1,8 +1,8 @@
 """A storm: `python -m tests.clients.storm [--client python|async|typescript|mixed] --seconds 60 --seed 7`
 
-Long answers are streamed over a wire that breaks at random, from a server that is killed -9, told to end
-and started again meanwhile, on one SQLite file. Every stream must tell each event once and come to its end,
-and at last everything that was sent must be in the history once, as it was told.
+Long answers are streamed over connections that break at random, from a server that is killed, shut down and
+restarted on one SQLite file. Every stream must return each event once and reach its end; at last every
+message must be in the history once, as answered.
 """
 
 from __future__ import annotations
@@ -30,47 +30,43 @@ from turnledger.testing.fault_proxy import Fault
 CHATS = 3
 RETRIES = {"times": 10_000, "first": 0.01, "most": 0.2, "patience": 300}
 PATIENCE = 120.0
-"""Seconds after which something that was sent should long have been answered."""
+"""Seconds after which an unanswered request fails the storm."""
 
 
 @dataclass(frozen=True)
 class Weather:
-    """How much is at stake at a time."""
-
     workers: int = 6
     words: tuple[int, ...] = (3, 30, 150)
-    """How long answers are."""
+    """Lengths of answers."""
     silence: float = 1.0
-    """Seconds after which a client takes a silent server for dead."""
+    """Seconds after which a client gives up a silent connection."""
     strikes: tuple[str, ...] = (*("break",) * 12, *("cut", "reset", "stall", "kill") * 2, "refuse", "end")
-    """What happens, in whichever order, over and over."""
+    """Faults, drawn again and again."""
     processes: int = 1
-    """Of the server; of several, one is killed at a time, and they are replaced one by one."""
+    """Workers of the server; one is killed at a time."""
 
 
 @dataclass
 class Notes:
-    """What clients were told."""
+    """Answers that clients received."""
 
     sent: dict[str, str] = field(default_factory=dict)
     """By word, the chat."""
     answered: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By word, the turn and its text."""
     discarded: set[str] = field(default_factory=set)
-    """Words of turns that others rolled back."""
+    """Words of turns that other requests rolled back."""
     edits: dict[str, list[str]] = field(default_factory=dict)
-    """By chat, the words that were put in the place of its first turn, and those of that."""
+    """By chat, the words of its first turn and its edits."""
     forked: set[str] = field(default_factory=set)
     changes: list[dict[str, Any]] = field(default_factory=list)
-    """What a follower was told, whatever became of its connection."""
+    """Changes that a follower received."""
     events: int = 0
     restarts: int = 0
     strikes: Counter[str] = field(default_factory=Counter)
 
 
 class Storm:
-    """One client, one file, one seed."""
-
     def __init__(
         self, driver: Driver, place: ProcessPlace | WorkersPlace, seed: int, weather: Weather
     ) -> None:
@@ -87,10 +83,10 @@ class Storm:
         self._following: Command
         self._told = asyncio.Event()
         self._edited: dict[str, tuple[str, str | None]] = {}
-        """By name, the chat and its only turn."""
+        """Chat and its only turn, by name."""
 
     async def run(self, is_over: Callable[[Notes], bool]) -> None:
-        """Let it rage until it is over, then look at what is there. Raises where a promise was broken."""
+        """Run until it is over, then check the store. Raises AssertionError for a broken promise."""
         await self._place.begin()
         silence = self._weather.silence
         timeouts = {"connect": 5, "silence": silence, "write": silence}
@@ -104,7 +100,7 @@ class Storm:
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(self._follow())
                 async with asyncio.timeout(PATIENCE):
-                    # A follower is told of what happens after it came.
+                    # A follower receives changes after its connection only.
                     await self._told.wait()
                 talking = [
                     group.create_task(self._talk(number, ids, is_over))
@@ -118,8 +114,6 @@ class Storm:
         await self._place.begin()
         await self._place.rest()
         await self._check(ids)
-
-    # What clients do.
 
     async def _do(self, verb: str, on: str = "client", named: str | None = None, **arguments: Any) -> Any:
         self._commands += 1
@@ -165,7 +159,7 @@ class Storm:
         await self._outcome(word, sending, " ".join(map(str, range(1, length + 1))))
 
     async def _outcome(self, word: str, sending: Awaitable[Any], whole: str | None) -> str | None:
-        """Note what comes of a turn: all of it, a part that was kept, or nothing."""
+        """Record the outcome of a turn: whole, partly kept, or nothing."""
         try:
             told = await sending
         except ClientError as problem:
@@ -184,7 +178,7 @@ class Storm:
         return str(turn["id"])
 
     async def _follow(self) -> None:
-        """Hear of everything that happens, until somebody says that it is over."""
+        """Follow all changes until the storm is over."""
         self._commands += 1
         self._following = Command(self._commands, "client.events", {"count": 1_000_000_000}, "one")
 
@@ -199,7 +193,7 @@ class Storm:
                 raise
 
     async def _leave(self, following: asyncio.Task[None]) -> None:
-        """Have the follower hear all that happened, and leave."""
+        """Wait until the follower received all changes, then stop it."""
         last = await self._do("chats.create", "two", "last", scope="last")
         async with asyncio.timeout(PATIENCE):
             while not any(change["chat"] == last["id"] for change in self.notes.changes):
@@ -209,7 +203,7 @@ class Storm:
         await following
 
     async def _edit(self, client: str, number: int) -> None:
-        """Put something in the place of the only turn of a chat that nobody else uses."""
+        """Edit the only turn of a chat that no other client uses."""
         name, word = f"edited-{number}", self._word()
         if name not in self._edited:
             made = await self._do("chats.create", client, name, scope="edited")
@@ -233,7 +227,7 @@ class Storm:
         self.notes.forked.add(word)
 
     async def _stop(self, name: str, id: str, number: int) -> None:
-        """Have an answer that never ends, and stop it: by its stream, so that no other turn is meant."""
+        """Start an endless answer and stop it by its stream, so that no other turn is meant."""
         word = self._word()
         self.notes.sent[word] = id
         begun = asyncio.Event()
@@ -253,13 +247,11 @@ class Storm:
                 await begun.wait()
                 begun.clear()
                 if not sending.done():
-                    # Who runs it may die before it hears of the stop: then another attempt runs.
+                    # The process may die before it receives the stop; then another attempt runs.
                     await self._do("stream.stop", stream)
                     await asyncio.wait([sending], timeout=0.5)
                     begun.set()
             await self._outcome(word, sending, None)
-
-    # What happens to them.
 
     async def _strike_on(self) -> None:
         coming: list[str] = []
@@ -296,8 +288,6 @@ class Storm:
             return Fault(**place, resets=kind == "reset")
         return Fault(**place, pause=0.01) if kind == "pause" else Fault(**place, **{kind: True})
 
-    # What is there.
-
     async def _check(self, ids: list[str]) -> None:
         notes = self.notes
         check_file(Path(self._place.store.removeprefix("sqlite:///")).parent)
@@ -326,7 +316,7 @@ class Storm:
         assert len(page.chats) == CHATS + len(notes.forked)
 
     def _check_changes(self) -> None:
-        """Each thing that happened was told once, and nothing is missing."""
+        """Check that the follower received each change once."""
         changes = self.notes.changes
         assert [change["type"] for change in changes[:1]] == ["start"]
         assert "gap" not in {change["type"] for change in changes}
@@ -347,7 +337,7 @@ class Storm:
 async def storm(
     client: str, folder: Path, seed: int, is_over: Callable[[Notes], bool], weather: Weather | None = None
 ) -> Notes:
-    """Let a storm rage over a client; return what it was told."""
+    """Run a storm with a client; return its notes."""
     weather = weather or Weather()
     where: AbstractAsyncContextManager[ProcessPlace | WorkersPlace] = (
         process_place(folder) if weather.processes == 1 else workers_place(folder, weather.processes)
@@ -359,7 +349,7 @@ async def storm(
 
 
 def _lasts(seconds: float) -> Callable[[Notes], bool]:
-    """Over so long after it was first asked: a server takes its time to start."""
+    """Return a function that is true this long after its first call, since servers start slowly."""
     ends: list[float] = []
 
     def is_over(_: Notes) -> bool:

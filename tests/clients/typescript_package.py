@@ -1,4 +1,4 @@
-"""The TypeScript client as it is tested: installed and built, when its sources were changed."""
+"""The TypeScript client, rebuilt when its sources changed."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ PACKAGE = CLIENT.folder
 
 
 def built() -> Path:
-    """Where it is. Skips the test where there is no Node, see `node_packages`."""
+    """Return its folder. Skips the test without Node, see `node_packages`."""
     return node_packages.built(CLIENT)

@@ -59,7 +59,7 @@ def test_unkept_turn_does_not_write_to_the_store(serve: Serve) -> None:
     writes = {"begin", "commit"}
     assert writes & unkept == set()
     assert writes <= set(served.store.operations)
-    assert unkept - LIFE == {"named_by"}  # a look whether the key names a chat that is kept
+    assert unkept - LIFE == {"find_by_key"}  # a look whether the key names a chat that is kept
 
 
 @both_ways

@@ -1,4 +1,4 @@
-"""The drivers of the clients, by their names."""
+"""The drivers of the clients, by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENTS = ("python", "async", "typescript")
 
 @asynccontextmanager
 async def start_driver(name: str) -> AsyncIterator[Driver]:
-    """The driver of a client, until it is not needed any more; `mixed`: of one in each language."""
+    """Run the driver of a client; `mixed`: one in each language."""
     if name == "mixed":
         async with start_driver("python") as python, start_driver("typescript") as typescript:
             yield MixedDriver((python, typescript))
@@ -28,5 +28,5 @@ async def start_driver(name: str) -> AsyncIterator[Driver]:
 
 
 def make_driver(name: str) -> Driver:
-    """The driver of a client that runs in this process."""
+    """Create a driver that runs in this process."""
     return {"python": SyncDriver, "async": AsyncDriver}[name]()

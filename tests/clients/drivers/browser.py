@@ -1,5 +1,4 @@
-"""The driver of the TypeScript client in a browser: a page from elsewhere, which the server lets in by its
-origin."""
+"""The driver of the TypeScript client in a browser: a page of an origin that the server allows."""
 
 from __future__ import annotations
 
@@ -18,8 +17,6 @@ PAGE = b"<!doctype html><title>driver</title><script type=module src=/test/page.
 
 
 class BrowserDriver(RemoteDriver):
-    """A page, as whoever opened it sees it."""
-
     name = "browser"
 
     def __init__(self, page: Page) -> None:
@@ -39,7 +36,7 @@ class BrowserDriver(RemoteDriver):
 
 
 class Site:
-    """Serves the page and what it loads, at an origin of its own."""
+    """Serves the page and its scripts at an origin of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,7 +57,7 @@ class Site:
 
 @asynccontextmanager
 async def page_site() -> AsyncIterator[Site]:
-    """The site of the page, before anybody has opened it: a server has to know its origin."""
+    """Serve the site before it is opened: the server needs its origin."""
     installed()
     site = Site(await asyncio.to_thread(built) / "dist")
     serving = await asyncio.start_server(site.answer, "127.0.0.1", 0)
@@ -73,11 +70,10 @@ async def page_site() -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def browser_driver(site: Site) -> AsyncIterator[BrowserDriver]:
-    """The driver in a page of the site."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=installed(),
-            chromium_sandbox=False,  # it does not work for root, and protects from pages that are not ours
+            chromium_sandbox=False,  # does not work for root; all pages are ours
             args=["--no-proxy-server", "--disable-dev-shm-usage"],
         )
         try:

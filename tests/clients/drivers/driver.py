@@ -1,4 +1,4 @@
-"""A driver: does what the steps of a scenario say with one client, and tells what came of it."""
+"""A driver runs the commands of a scenario with one client and reports results and events."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 OnEvent = Callable[[Any], None]
-"""Called with each event as it comes."""
+"""Receives each event on arrival."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One thing to do; see the README."""
+    """See the README."""
 
     id: int
     do: str
@@ -26,8 +26,6 @@ class Command:
 
 
 class ClientError(Exception):
-    """The client raised an error."""
-
     def __init__(self, error: dict[str, Any], events: list[Any] | None = None) -> None:
         super().__init__(f"{error.get('code')} ({error.get('status')}): {error.get('message')}")
         self.error = error
@@ -39,29 +37,28 @@ class ClientError(Exception):
 
 
 class Driver(ABC):
-    """One client, or many of its kind. Commands run at the same time."""
+    """Clients of one kind. Commands run concurrently."""
 
     name: str
     is_embedded = False
 
     @abstractmethod
     async def do(self, command: Command, on_event: OnEvent) -> Any:
-        """Carry out a command, and return what it came to. Raises Refused."""
+        """Run a command and return its result. Raises ClientError."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Close everything that was made."""
+        """Close all clients."""
 
 
 class RemoteDriver(Driver):
-    """A driver that is elsewhere, and speaks the protocol of the README."""
+    """A driver in another process or page, with the protocol of the README."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[asyncio.Future[Any], OnEvent]] = {}
 
     @abstractmethod
-    async def _send(self, line: bytes) -> None:
-        """Have it carry out a command."""
+    async def _send(self, line: bytes) -> None: ...
 
     async def do(self, command: Command, on_event: OnEvent) -> Any:
         message = {"id": command.id, "do": command.do, "on": command.on, "with": command.arguments}
@@ -76,7 +73,6 @@ class RemoteDriver(Driver):
             del self._waiting[command.id]
 
     def _receive(self, line: bytes | str) -> None:
-        """Take a line that it said."""
         message = msgspec.json.decode(line)
         reply, on_event = self._waiting.get(message["id"], (None, None))
         if reply is None or on_event is None or reply.done():
@@ -89,7 +85,7 @@ class RemoteDriver(Driver):
             reply.set_result(message.get("ok"))
 
     def _lost(self) -> None:
-        """It will say nothing more."""
+        """Fail all commands: the driver has ended."""
         for reply, _ in self._waiting.values():
             if not reply.done():
                 reply.set_exception(ClientError({"code": "driver_broke", "message": "the driver has ended"}))

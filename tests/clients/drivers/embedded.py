@@ -1,4 +1,4 @@
-"""The driver without a wire: a ledger in the process of the test, with the demo model."""
+"""The driver of a ledger in the test process, with the demo model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TURN_HEADER_NAMES = ("instructions", "idempotency_key", "on_busy", "on_stop", "o
 
 @dataclass
 class NamedChat:
-    """A chat that a scenario named: by an id, or by a conversation_key until that is known."""
+    """A chat that a scenario named, by id or by conversation_key."""
 
     ledger: Ledger
     id: str | None = None
@@ -48,16 +48,12 @@ class NamedChat:
 
 @dataclass
 class Stream:
-    """A turn that is followed."""
-
     chat: NamedChat
     turn: str
 
 
 @dataclass
 class Run:
-    """A turn that a command asks for."""
-
     on_event: OnEvent
     named: str | None
     events: list[Any] = field(default_factory=list)
@@ -70,8 +66,6 @@ class Run:
 
 
 class EmbeddedDriver(Driver):
-    """Plays what needs no wire."""
-
     name = "embedded"
     is_embedded = True
 
@@ -115,8 +109,6 @@ class EmbeddedDriver(Driver):
 
     async def close(self) -> None:
         pass
-
-    # Chats.
 
     async def _client(self, **_: Any) -> None:
         pass
@@ -294,8 +286,6 @@ class EmbeddedDriver(Driver):
         events = (await chat.opened()).events(turn, after=after)
         return {"events": [event_shown(event) async for event in events]}
 
-    # One chat.
-
     async def _chat_id(self, chat: NamedChat) -> Any:
         return {"id": chat.id}
 
@@ -388,12 +378,10 @@ class EmbeddedDriver(Driver):
 
 
 async def info(chat: Chat) -> Any:
-    """A chat as a list shows it."""
     return plain(show_listed(await chat.summary()))
 
 
 def turn_shown(turn: Turn) -> dict[str, Any]:
-    """A turn as scenarios see it."""
     said = [item.text for item in turn.input if item.role == "user"]
     return {
         "id": turn.id,
@@ -405,7 +393,6 @@ def turn_shown(turn: Turn) -> dict[str, Any]:
 
 
 def event_shown(event: Event) -> list[Any]:
-    """An event as scenarios see it."""
     shown: list[Any] = [str(event.__struct_config__.tag), event.number]
     if isinstance(event, TextDelta):
         shown.append(event.text)
@@ -415,12 +402,11 @@ def event_shown(event: Event) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """The same as what JSON makes of it."""
+    """Convert to plain JSON values."""
     return msgspec.json.decode(encode(value))
 
 
 def error_of(problem: TurnledgerError, events: list[Any] | None = None) -> ClientError:
-    """An error as scenarios see it."""
     error = {
         "code": problem.code,
         "status": getattr(problem, "status", None),
@@ -431,6 +417,6 @@ def error_of(problem: TurnledgerError, events: list[Any] | None = None) -> Clien
 
 
 def driver_failure(problem: BaseException) -> ClientError:
-    """What is wrong with the driver, not with what it drives."""
+    """Report an error of the driver itself."""
     told = "".join(traceback.format_exception(problem))
     return ClientError({"code": "driver_broke", "status": None, "message": told, "request_id": None})

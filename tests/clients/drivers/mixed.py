@@ -1,4 +1,4 @@
-"""Several drivers at once, as one: clients of different languages on the same chats."""
+"""Several drivers as one: clients of different languages on the same chats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.clients.drivers.driver import Command, Driver, OnEvent
 
 
 class MixedDriver(Driver):
-    """Each client that is made is of the next kind. What is made with it stays with it."""
+    """Gives each new client the next driver."""
 
     name = "mixed"
 
@@ -32,4 +32,4 @@ class MixedDriver(Driver):
         return await home.do(command, on_event)
 
     async def close(self) -> None:
-        """Whoever made the drivers closes them."""
+        """Do nothing: the creator of the drivers closes them."""

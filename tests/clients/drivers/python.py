@@ -1,4 +1,4 @@
-"""The drivers of the Python client: one for each of its edges, whose methods have the same names."""
+"""The drivers of the Python client, sync and async."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS = frozenset({"chats", "tokens", "shares"})
 
 
 class PythonDriver(Driver):
-    """What both edges have in common: everything but how a method is called."""
+    """Everything but how a method is called."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -37,11 +37,11 @@ class PythonDriver(Driver):
 
     @abstractmethod
     async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a method of a client's that asks a server."""
+        """Call a client method that sends a request."""
 
     @abstractmethod
     async def _each(self, iterable: Any, take: Callable[[Any], bool | None]) -> None:
-        """Take all that there is, or until it is enough."""
+        """Pass each element to `take` until it returns True."""
 
     @abstractmethod
     def _canceller(self, command: Command) -> Callable[[], None]: ...
@@ -277,7 +277,6 @@ def error(code: str, message: str) -> dict[str, Any]:
 
 
 def turn(value: Any) -> dict[str, Any]:
-    """A turn as scenarios see it."""
     return {
         "id": str(value.id),
         "number": value.number,
@@ -299,7 +298,6 @@ def answer(value: Any) -> dict[str, Any]:
 
 
 def event_shown(event: Any) -> list[Any]:
-    """An event as scenarios see it."""
     kind = str(event.__struct_config__.tag)
     if kind == "turn.restarted":
         return [kind, 0]
@@ -351,5 +349,5 @@ SHOWN: dict[str, Callable[[Any], Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """The same as what JSON makes of it."""
+    """Convert to plain JSON values."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))

@@ -1,4 +1,4 @@
-"""The driver of the TypeScript client: a process of Node that is told what to do, a line each."""
+"""The driver of the TypeScript client: a Node process, commanded by lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_LINE = 64 * 1024 * 1024
 
 
 class ProcessDriver(RemoteDriver):
-    """A driver that is a program of its own: a line each, on its standard input and output."""
+    """A driver program with one message per line on standard input and output."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         super().__init__()
@@ -21,7 +21,6 @@ class ProcessDriver(RemoteDriver):
 
     @classmethod
     async def started(cls, name: str, *command: str) -> ProcessDriver:
-        """Start the program."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE)
         return cls(name, process)
@@ -53,6 +52,5 @@ class ProcessDriver(RemoteDriver):
 
 
 async def typescript_driver() -> ProcessDriver:
-    """The driver in the package, built."""
     package = await asyncio.to_thread(built)
     return await ProcessDriver.started("typescript", "node", str(package / "dist" / "test" / "driver.js"))
