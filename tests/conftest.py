@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and folders of every test run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# All of them here: some are used from elsewhere, and imported there before the conftest beside them is.
+# All here: some are imported by other folders before their own conftest.
 pytest.register_assert_rewrite(
     "tests.browser.victim",
     "tests.clients.player",
@@ -43,7 +43,7 @@ settings.load_profile("repeatable")
 SHARED_MEMORY = Path("/dev/shm")
 RUN_FOLDER = pytest.StashKey[Path]()
 ROOM = 2 << 30
-"""Bytes that must be free there: far more than a run needs."""
+"""Bytes that must be free there."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
             (folder / name).mkdir()
             os.environ.update(dict.fromkeys(variables, str(folder / name)))
         tempfile.tempdir = None
-        # What one process of the run has compiled, the next one loads.
+        # Processes of the run share compiled code.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
         for variable in [name for name in os.environ if name.startswith(("XDG_", "TURNLEDGER_"))]:
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
-    """Remove the folder of the run, unless something failed: tests keep there what explains it."""
+    """Remove the folder of the run, unless a test failed: it has files that explain why."""
     yield
     folder = session.config.stash.get(RUN_FOLDER, None)
     if folder is not None and session.exitstatus == pytest.ExitCode.OK:
@@ -88,8 +88,7 @@ def own_home() -> Iterator[Path]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Half as many again as there are processors: some tests wait, for a browser, a disk or a lease that is
-    to lapse."""
+    """Return half as many again as there are processors: some tests wait for a browser, a disk or a lease."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -97,7 +96,6 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_collection_finish() -> None:
-    """Have the collector pass by everything that is imported: the simulator collects after each of its
-    deaths, and would walk over all modules of all tests each time."""
+    """Exclude imported modules from garbage collection, which the simulator runs after each death."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Talking with the official client in either way, whole or streamed, with everything that it was told."""
+"""Chat completions of the official client, whole or streamed, with all parts of the answer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ CREATED, CONTINUED, BRANCHED = "created", "continued", "branched"
 
 @dataclass
 class Answer:
-    """What a client was told in answer to one request."""
-
     id: str = ""
     text: str = ""
     refusal: str = ""
     finish_reason: str | None = None
     calls: list[tuple[str, str, str]] = field(default_factory=list)
-    """id, name and arguments of each"""
+    """Id, name and arguments of each."""
     usage: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -35,7 +33,7 @@ class Answer:
 
     @property
     def state(self) -> str:
-        """Whether the conversation was created, continued or branched."""
+        """CREATED, CONTINUED or BRANCHED."""
         return self.headers["x-conversation-state"]
 
     @property
@@ -48,7 +46,7 @@ class Answer:
 
     @property
     def message(self) -> dict[str, Any]:
-        """The answer, as a client sends it back."""
+        """The answer as a message of the next request."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
         if self.calls:
             message["tool_calls"] = [
@@ -78,7 +76,6 @@ def result(call_id: str, text: str) -> dict[str, str]:
 
 
 def ask_whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
-    """Ask for an answer in one piece."""
     response = client.chat.completions.with_raw_response.create(
         model=model, messages=_listed(messages), **options
     )
@@ -97,7 +94,6 @@ def ask_whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **optio
 
 
 def ask_streamed(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
-    """Ask for a stream, and hear all of it."""
     response = client.chat.completions.with_raw_response.create(
         model=model, messages=_listed(messages), stream=True, **options
     )
@@ -108,7 +104,7 @@ def ask_streamed(client: OpenAI, messages: Messages, *, model: str = MODEL, **op
 
 
 def collect(chunks: Iterable[ChatCompletionChunk]) -> Answer:
-    """What the chunks say together. Role, ids and names must be said once, and the end must be last."""
+    """Join the chunks. Role, ids and names must occur once, and the end must be last."""
     told, roles = Answer(), 0
     calls: list[list[str]] = []
     for chunk in chunks:
@@ -137,4 +133,4 @@ def _listed(messages: Messages) -> Any:
 
 
 both_ways = pytest.mark.parametrize("way", [ask_whole, ask_streamed])
-"""The test is run with whole answers, and again with streamed ones."""
+"""Runs the test with whole and with streamed answers."""

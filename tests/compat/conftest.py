@@ -20,13 +20,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def store_url(tmp_path: Path) -> str:
-    """A store in a file, for tests in which that may matter; others have one in memory."""
+    """A store in a file; other tests have one in memory."""
     return f"sqlite:///{tmp_path / 'chats.db'}"
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start servers that end with the test; see `serving`."""
+    """Start servers that end with the test; see `run_server`."""
     with ExitStack() as running:
 
         def start(*scripts: Any, **options: Any) -> LiveServer:
@@ -37,6 +37,5 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """Threads, for as many clients as a test has at once."""
     with ThreadPoolExecutor(16) as threads:
         yield threads

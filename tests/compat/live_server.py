@@ -1,7 +1,7 @@
-"""A real server for a test: uvicorn in a thread and a loop of its own, over a store that can be gated, with
-the demo model as `demo` and a scripted upstream under every other name.
+"""A server for a test: uvicorn on a loop in another thread, over a gated store, with the demo model as `demo`
+and a scripted upstream under every other name.
 
-with serving(["Hel", "lo"]) as served:
+with run_server(["Hel", "lo"]) as served:
     client = served.client("some-key")
     client.chat.completions.create(model="scripted", messages=[{"role": "user", "content": "Hi"}])
 """
@@ -44,15 +44,14 @@ T = TypeVar("T")
 Raw: TypeAlias = AbstractContextManager[httpx2.Response]
 
 PATIENCE = 20.0
-"""Seconds after which a test that waits has failed."""
+"""Seconds after which a wait fails."""
 MODEL = "scripted"
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For clients, which would read the certificates of all authorities before they ask for `http://`: that takes
-them longer than most tests."""
+"""For clients: loading all certificates takes longer than most tests."""
 
 
 class MovableClock(SystemClock):
-    """The time, or a later one."""
+    """The system time plus an offset."""
 
     ahead_ms = 0
 
@@ -64,7 +63,7 @@ class MovableClock(SystemClock):
 
 
 class LiveServer:
-    """One running server, as a test sees it: over HTTP by its clients, and inside by `do`."""
+    """A running server: tests reach it over HTTP, and its loop with `do`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, upstream: ScriptedUpstream) -> None:
         self._loop = loop
@@ -77,16 +76,14 @@ class LiveServer:
         self.app: App
         self.server: uvicorn.Server
 
-    # From outside.
-
     def client(self, conversation: str | None = None, **headers: str) -> OpenAI:
-        """The official client, without retries of its own. Headers are named with underscores."""
+        """Create the official client, without retries. Headers are named with underscores."""
         client = OpenAI(http_client=DefaultHttpxClient(verify=NO_TLS), **self._options(conversation, headers))
         self._closing.callback(client.close)
         return client
 
     def async_client(self, conversation: str | None = None, **headers: str) -> AsyncOpenAI:
-        """The asynchronous official client, to be closed by its test: `async with`."""
+        """Create the asynchronous official client; use it with `async with`."""
         http_client = DefaultAsyncHttpxClient(verify=NO_TLS)
         return AsyncOpenAI(http_client=http_client, **self._options(conversation, headers))
 
@@ -104,7 +101,7 @@ class LiveServer:
 
     @cached_property
     def http(self) -> httpx2.Client:
-        """A plain HTTP client, for what the official one has no method. It leaves no connections open."""
+        """Create a plain HTTP client that leaves no connections open."""
         limits = httpx2.Limits(max_keepalive_connections=0)
         client = httpx2.Client(
             base_url=self.url, timeout=PATIENCE, trust_env=False, limits=limits, verify=NO_TLS
@@ -113,16 +110,16 @@ class LiveServer:
         return client
 
     def chat_json(self, conversation_key: str) -> dict[str, Any]:
-        """The conversation of a key, as `/api/chats/{id}` shows it."""
+        """Return the conversation of a key from `/api/chats/{id}`."""
         shown: dict[str, Any] = msgspec.json.decode(self._shown(conversation_key))
         return shown
 
     def turns(self, conversation_key: str) -> bytes:
-        """Its turns, as the bytes that are shown of them."""
+        """Return its turns as JSON bytes."""
         return bytes(msgspec.json.decode(self._shown(conversation_key), type=dict[str, msgspec.Raw])["turns"])
 
     def messages(self, conversation_key: str) -> list[tuple[str, str]]:
-        """What was said in its turns: role and text."""
+        """Return role and text of the messages in its turns."""
         items = [
             item
             for turn in self.chat_json(conversation_key)["turns"]
@@ -135,7 +132,7 @@ class LiveServer:
         ]
 
     def attempts(self, conversation_key: str) -> list[str]:
-        """How its attempts stand that are not in the history, newest first."""
+        """Return the states of attempts outside the history, newest first."""
         return [attempt["state"] for attempt in self.chat_json(conversation_key)["attempts"]]
 
     def _shown(self, conversation_key: str) -> bytes:
@@ -144,22 +141,18 @@ class LiveServer:
         return answer.content
 
     def raw_completion(self, body: dict[str, Any], conversation: str | None = None, **headers: str) -> Raw:
-        """A chat completion as bytes on the wire: a context manager around the response."""
+        """Send a chat completion; a context manager around the raw response."""
         named = self._options(conversation, headers)["default_headers"]
         return self.http.stream("POST", "/v1/chat/completions", json={"model": MODEL, **body}, headers=named)
 
-    # From inside.
-
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the server's loop, and wait for it."""
+        """Run a coroutine in the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def wait_arrived(self, gate: Gate, count: int = 1) -> None:
-        """Wait until the gate was reached."""
         self.do(gate.arrived(count))
 
     def release(self, gate: Gate) -> None:
-        """Let everybody through the gate."""
 
         async def release() -> None:
             gate.release()
@@ -167,19 +160,17 @@ class LiveServer:
         self.do(release())
 
     def tend(self) -> None:
-        """Do what the ledger does on its timer."""
+        """Run the periodic maintenance once."""
         self.do(self.ledger._recovery.run_round())
 
     def chat(self, conversation_key: str) -> Chat:
-        """The conversation of a key that has one."""
         return self.do(self.ledger.conversation(conversation_key=conversation_key, create=False))
 
     def id_of(self, conversation_key: str) -> str:
-        """The id of the conversation that a key has."""
         return self.chat(conversation_key).id
 
     def wait_queued(self, conversation_key: str, count: int = 1) -> None:
-        """Wait until just so many requests wait for the turn that runs there."""
+        """Wait until exactly this many requests wait for the running turn."""
         chat = self.chat(conversation_key)
 
         async def look() -> None:
@@ -190,11 +181,11 @@ class LiveServer:
         self.do(look())
 
     def wait_attached(self) -> None:
-        """Wait until a request is answered by a turn that another one began, or reads its events."""
+        """Wait until a request is attached to the turn of another, or reads its events."""
         self.wait_until(lambda: self.app.service.audience.turns)
 
     def wait_until(self, is_so: Callable[[], object]) -> None:
-        """Look after each step of the server's loop, until it is so."""
+        """Wait until a condition holds, checked after each step of the server's loop."""
 
         async def look() -> None:
             while not is_so():
@@ -203,7 +194,7 @@ class LiveServer:
         self.do(look())
 
     def wait_alone(self) -> None:
-        """Wait until the server has seen all its clients leave."""
+        """Wait until the server has noticed that all clients left."""
         self.wait_until(lambda: not self.server.server_state.connections)
 
     def close_clients(self) -> None:
@@ -224,8 +215,8 @@ def run_server(
     limits: Limits | None = None,
     has_upstream: bool = True,
 ) -> Iterator[LiveServer]:
-    """Start a server, and end it. The upstream is asked once for each request: nothing is retried behind the
-    scenes. Without one, there is the demo model alone, at its own pace."""
+    """Run a server. The upstream receives each request once, without retries. Without an upstream there is
+    only the demo model, at its normal pace."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="served", daemon=True)
     thread.start()
@@ -280,8 +271,7 @@ async def _serve(
 async def _answer_requests(
     served: LiveServer, listening: Any, started: Callable[[], None], ended: asyncio.Event
 ) -> None:
-    """What uvicorn does between its signals, without its ten looks a second at whether there was one, and the
-    tenth of a second that it takes to end."""
+    """Run uvicorn without signal handling, whose polling delays the end by a tenth of a second."""
     config = uvicorn.Config(
         served.app,
         loop="none",
@@ -298,7 +288,7 @@ async def _answer_requests(
     await server.startup(sockets=[listening])
     started()
     await ended.wait()
-    # Whoever still waits for a gate that nobody releases would hold up the end of the test.
+    # Requests at a gate that is never released would delay the end of the test.
     await served.app.drain(0.0)
     for listener in server.servers:
         listener.close()

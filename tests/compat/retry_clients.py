@@ -1,5 +1,4 @@
-"""The official client with its own retries, on a line that fails where a test says, and with no time between
-the tries but what the test takes."""
+"""The official client with its own retries, on a faulty line and without waits between tries."""
 
 from __future__ import annotations
 
@@ -14,29 +13,26 @@ from openai import AsyncOpenAI, OpenAI
 from tests.compat.live_server import NO_TLS, PATIENCE, LiveServer
 
 MOMENT = 0.25
-"""Seconds after which a client gives up that is to give up, long enough for its request to have arrived on a
-busy machine. The upstream is held until then."""
+"""Seconds after which a client times out: long enough for its request to arrive on a busy machine. The
+upstream is held until then."""
 
 
 class Fault(Enum):
-    """What goes wrong with one try."""
-
     NOTHING = "nothing"
-    NEVER_SENT = "never sent"  # the connection breaks before the request has left
-    TIMES_OUT = "times out"  # the client waits a moment, and gives up
-    DROPPED = "dropped"  # the connection breaks while the answer is waited for
+    NEVER_SENT = "never sent"  # the connection breaks before the request is sent
+    TIMES_OUT = "times out"  # the client times out
+    DROPPED = "dropped"  # the connection breaks before the answer
 
 
 class FaultyLine:
-    """What happens to each try, in order; nothing to those that come after. `tries` are the counts that the
-    client sent."""
+    """One fault per try, in order; later tries succeed. `tries` are the retry counts that the client sent."""
 
     def __init__(self, *faults: Fault) -> None:
         self._faults = deque(faults)
         self.tries: list[str] = []
 
     def plan(self, request: httpx2.Request) -> Fault:
-        """Take note of a try, and make it fail as it should."""
+        """Record a try, and return its fault."""
         self.tries.append(request.headers["x-stainless-retry-count"])
         fault = self._faults.popleft() if self._faults else Fault.NOTHING
         if fault is Fault.NEVER_SENT:
@@ -77,8 +73,6 @@ def _as_seen(fault: Fault, problem: httpx2.ReadTimeout) -> Exception:
 
 
 class RetryingClient(OpenAI):
-    """Retries twice, as by default."""
-
     def __init__(
         self, served: LiveServer, conversation: str, line: FaultyLine, between: Callable[[], object]
     ) -> None:
@@ -92,8 +86,6 @@ class RetryingClient(OpenAI):
 
 
 class AsyncRetryingClient(AsyncOpenAI):
-    """The same, asynchronously."""
-
     def __init__(
         self, served: LiveServer, conversation: str, line: FaultyLine, between: Callable[[], object]
     ) -> None:

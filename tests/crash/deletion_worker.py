@@ -1,7 +1,7 @@
 """A process that deletes, restores and purges: `python -m tests.crash.deletion_worker FOLDER SEED`.
 
-It says what it is about to do, and what was done: `will WHAT ID`, then `did WHAT ID`. `made ID` tells of a
-chat, `forked ID` of a fork that must stay whole, whatever becomes of the rest.
+It prints `will WHAT ID` before an action and `did WHAT ID` after it. `made ID` is a new chat, `forked ID` a
+fork that must stay whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def say(line: str) -> None:
 
 
 async def made(ledger: Ledger, number: int) -> Chat:
-    """A chat with a title, an edit, and a fork at its second turn."""
+    """Create a chat with a title, an edit, and a fork at its second turn."""
     chat = await ledger.conversation(title=f"chat {number}", metadata={"number": str(number)})
     for count in range(TURNS):
         async with chat.turn(f"q{count}") as turn:
@@ -38,7 +38,7 @@ async def made(ledger: Ledger, number: int) -> Chat:
 
 
 async def step(ledger: Ledger, clock: FakeClock, random: Random, id: str) -> None:
-    """Do something with a chat, or let time pass for all."""
+    """Act on a chat, or advance the clock."""
     what = random.choice(("delete", "delete", "restore", "restore", "purge", "tend", "tend"))
     say(f"will {what} {id}")
     try:

@@ -1,7 +1,7 @@
 """kill -9 of processes that share a store: `python -m tests.crash.killed_processes --kills 100 --seed 7`.
 
-Three processes run turns with tools. Each is killed again and again, at moments that the seed chooses, and
-started anew. What they acknowledged is there, what their tools did is told once, and every lane is open.
+Three processes run turns with tools. Each is killed repeatedly, at moments chosen by the seed, and restarted.
+Acknowledged turns exist, effects are recorded once, and every lane is free.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEASE_TIME = 1.2
 
 
 class ProcessStorm:
-    """One folder, one seed: so many kills, then the truth."""
+    """Kills on one folder with one seed, then the checks."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class ProcessStorm:
         self.said: list[str] = []
 
     def run(self, kills: int) -> None:
-        """Raises AssertionError for a promise that is broken."""
+        """Raise AssertionError for a broken promise."""
         try:
             self._workers = [self._begin(slot) for slot in range(SLOTS)]
             for _ in range(kills):
@@ -58,7 +58,7 @@ class ProcessStorm:
         worker.wait_for(moment, self._dice.randint(1, 9))
         worker.kill()
         self.said += worker.said
-        # Its next life begins with the ask that this one did not finish: a keyed one is then a retry.
+        # The next process begins with the unfinished request; a keyed one is then a retry.
         self._firsts[slot] += sum(line.split()[0] in LAST_WORDS for line in worker.said)
         self._lives[slot] += 1
 

@@ -1,7 +1,7 @@
 """kill -9 of the server under load: `python -m tests.crash.killed_server --rounds 100 --seed 7`.
 
-Several clients talk in several conversations over HTTP while the server is killed at moments that the seed
-chooses, and started again on the same file. What clients were told is held against what is there at the end.
+Several clients run turns over HTTP while the server is killed at moments chosen by the seed and restarted on
+the same file. At the end the store is compared with the answers that clients received.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ LANES = ("lane-a", "lane-b", "lane-c")
 CLIENTS = 6
 DIED = b"the process that ran it died"
 MOMENTS = ("sent", "streaming", "answered")
-"""A request was sent, a part of an answer has come, a whole one has."""
+"""When a request was sent, part of an answer arrived, or all of it."""
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's configuration, temporary files in the folder, and our sources."""
+    """Return an environment with our sources, temporary files in the folder and no user configuration."""
     sources = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
     places = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR"), str(folder))
     return {**os.environ, **places, "PYTHONPATH": sources}
 
 
 class ServerProcess:
-    """`turnledger serve` as a process, on a file in a folder."""
+    """`turnledger serve` on a file in a folder."""
 
     def __init__(
         self, folder: Path, upstream: str | None, *flags: str, command: Sequence[str] = ("turnledger",)
@@ -59,7 +59,7 @@ class ServerProcess:
         self.url = ""
 
     async def wait_ready(self) -> str:
-        """Wait until it can be asked; return its URL."""
+        """Wait until it serves; return its URL."""
         line = await asyncio.to_thread(self.process.stdout.readline)
         found = re.search(r"http://[\d.]+:\d+", line)
         assert found is not None, self.errors.read_text()
@@ -67,12 +67,12 @@ class ServerProcess:
         return self.url
 
     def kill(self) -> None:
-        """Have all its processes die now."""
+        """Kill all its processes."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def end(self, number: signal.Signals | None = None) -> int:
-        """Tell it to end, if so asked, and wait for it."""
+        """Send the signal, if any, and wait for the end."""
         if number is not None:
             self.process.send_signal(number)
         code = await asyncio.to_thread(self.process.wait)
@@ -82,18 +82,18 @@ class ServerProcess:
 
 @dataclass
 class Notes:
-    """What clients were told."""
+    """Answers that clients received."""
 
     acknowledged: dict[str, str] = field(default_factory=dict)
-    """By token, the turn."""
+    """Turns by token."""
     asked: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
-    """Answers that a client must not get."""
+    """Forbidden answers."""
 
 
 class Client:
-    """Asks in one conversation after the other. Every second request has a key, and is sent again with it,
-    after a kill, until it is answered; the others are sent once."""
+    """Sends requests to changing conversations. Every second one has a key and is repeated after a kill until
+    it is answered; the others are sent once."""
 
     def __init__(self, seed: int, number: int, notes: Notes, lanes: Sequence[str] = LANES) -> None:
         self._dice = Random(f"{seed}/{number}")
@@ -105,11 +105,11 @@ class Client:
 
     @property
     def is_owed(self) -> bool:
-        """Whether it has asked with a key, and was not answered."""
+        """Whether a request with a key is unanswered."""
         return self._again is not None
 
     async def ask(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
-        """Ask once. Raises what aiohttp does when the server is killed."""
+        """Send a request once. Raises errors of aiohttp when the server is killed."""
         keyed, (token, lane, stream) = True, self._again or ("", "", False)
         is_retry = self._again is not None
         if not is_retry:
@@ -127,7 +127,7 @@ class Client:
                 told += piece
                 moment("streaming")
             if is_retry and DIED in told:
-                return  # it was taken for the attempt that just died, and shares its end
+                return  # attached to the attempt that just died, with its end
             self._note(token, answer, told, stream=stream)
         self._again = None
         moment("answered")
@@ -142,7 +142,7 @@ class Client:
 
 
 class Storm:
-    """One file, one seed: rounds that end with a kill, then one that does not, then the truth."""
+    """Rounds that end with a kill, a last one that does not, then the checks."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -151,7 +151,7 @@ class Storm:
         self._clients = [Client(seed, number, self.notes) for number in range(CLIENTS)]
 
     async def run(self, rounds: int) -> dict[str, list[Turn]]:
-        """Return the histories, which keep all promises; raises AssertionError for one that is broken."""
+        """Return the checked histories; raises AssertionError for a broken promise."""
         async with ScriptedUpstream(otherwise=WORDS, max_received=0) as upstream:
             for _ in range(rounds):
                 await self._round(upstream.url)
@@ -182,10 +182,10 @@ class Storm:
             while True:
                 await client.ask(session, url, moment)
         except aiohttp.ClientError:
-            return  # it was killed
+            return  # killed
 
     async def _last_round(self, upstream: str) -> None:
-        """Conversations go on: what was not answered is asked again, and more."""
+        """Repeat unanswered requests, and send more."""
         server = ServerProcess(self._folder, upstream)
         url = await server.wait_ready()
         async with aiohttp.ClientSession() as session:

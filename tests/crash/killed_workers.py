@@ -1,7 +1,7 @@
 """kill -9 of workers under load: `python -m tests.crash.killed_workers --kills 50 --workers 4 --seed 7`.
 
-Clients talk in a few hot conversations and many cold ones while workers are killed at moments that the seed
-chooses; the server stays up. What clients were told is held against what is there at the end.
+Clients use a few hot conversations and many cold ones while workers are killed at moments chosen by the seed;
+the server stays up. At the end the store is compared with the answers that clients received.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from turnledger import Turn
 from turnledger.testing.upstream import ScriptedUpstream
 
 COLD = 40
-"""Conversations that are seldom spoken in."""
+"""Conversations that are rarely used."""
 SPARE = 30
-"""Further kills, in case none of the first ones cuts a request off."""
+"""Further kills, if none of the first interrupts a request."""
 
 
 class WorkerStorm(Storm):
-    """One server, one seed: so many kills, each of one worker, and until one has cut a request off; then some
-    peace, then the truth."""
+    """Kills of single workers, until one has interrupted a request; then a calm phase, then the checks."""
 
     def __init__(self, folder: Path, seed: int, workers: int, cold: int) -> None:
         super().__init__(folder, seed)
         names = [f"cold-{number}" for number in range(cold)]
         self._lanes = {*LANES, *names}
-        # Every hot conversation is as likely as a third of the cold ones together.
+        # Each hot conversation is as likely as a third of all cold ones.
         likely = [*LANES * (cold // 3 or 1), *names]
         self._clients = [Client(seed, number, self.notes, likely) for number in range(CLIENTS)]
         self._workers = workers
@@ -42,7 +41,7 @@ class WorkerStorm(Storm):
         self.cut = 0
 
     async def run(self, rounds: int) -> dict[str, list[Turn]]:
-        """Return the histories, which keep all promises; raises AssertionError for one that is broken."""
+        """Return the checked histories; raises AssertionError for a broken promise."""
         async with ScriptedUpstream(otherwise=WORDS, max_received=0) as upstream:
             server = ServerProcess(self._folder, upstream.url, "--workers", str(self._workers))
             try:
@@ -82,7 +81,7 @@ class WorkerStorm(Storm):
     ) -> None:
         while not self._is_over(kills):
             await self._ask(client, session, url, moment)
-        # In peace, what was cut off is asked for again, until it is answered.
+        # In the calm phase, interrupted requests are repeated until answered.
         is_answered = False
         while client.is_owed or not is_answered:
             is_answered = await self._ask(client, session, url, lambda _: None)
@@ -102,10 +101,10 @@ class WorkerStorm(Storm):
 
     def _kill_one(self, server: ServerProcess) -> bool:
         pid = server.process.pid
-        # The supervisor may be about to start or to bury one: what it has at this moment is what there is.
+        # The supervisor may be starting or reaping one: only its current children count.
         workers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         if len(workers) < 2:
-            return False  # the last one is spared: clients shall meet the living
+            return False  # keep one, so that clients are served
         try:
             os.kill(int(self._dice.choice(workers)), signal.SIGKILL)
         except ProcessLookupError:

@@ -1,9 +1,9 @@
 """Live updates against the truth: `python -m tests.crash.live_updates --seconds 60 --workers 4 --seed 7`.
 
-Clients talk, stop, give up, rename, edit, fork, undo, switch and delete at random while workers are killed. A
-few follow the stream of events over HTTP, leave when they like, are cut off by the kills, and go on from the
-last id. At the end what each of them was told is held against the changes that are stored, and these against
-the conversations, turns and attempts themselves."""
+Clients run, stop, abandon, rename, edit, fork, undo, switch and delete at random while workers are killed.
+Followers read the event stream over HTTP, disconnect at random or by the kills, and resume from the last id.
+At the end the events of each are compared with the stored changes, and these with conversations, turns and
+attempts."""
 
 from __future__ import annotations
 
@@ -39,21 +39,19 @@ INPUTS = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two
 BUSY = ("queue", "queue", "interrupt", "rollback", "reject")
 CLIENTS, FOLLOWERS = 8, 3
 PATIENCE = 60.0
-"""Seconds until everything must have come to rest, and must have been told."""
+"""Seconds until all turns have ended and all changes arrived."""
 USUAL = {"chat.created", "turn.running", "turn.committed", "turn.failed"}
-"""Changes that every follower must have heard of."""
+"""Changes that every follower must receive."""
 
 
 class ReceivedEvent(NamedTuple):
-    """One event as it was heard."""
-
     id: str
     kind: str
     data: dict[str, Any]
 
 
 class Follower:
-    """One who follows over HTTP, and leaves now and then."""
+    """Follows over HTTP, and disconnects at random."""
 
     def __init__(self, url: str, dice: Random, seal: Seal) -> None:
         self._url = url
@@ -91,7 +89,7 @@ class Follower:
     def _receive(self, event: bytes) -> None:
         fields = dict(line.split(b": ", 1) for line in event.split(b"\n"))
         if fields.get(b"event") == b"error":
-            return  # it is the last one, and has no id
+            return  # the last event, without an id
         self.last = fields[b"id"].decode()
         kind = fields.get(b"event", b"").decode()
         self.began.set()
@@ -102,7 +100,7 @@ class Follower:
 
     @property
     def _opened(self) -> str:
-        """The position that is sealed in the last id."""
+        """Return the position sealed in the last id."""
         opened = self._seal.unseal(POSITION, self.last)
         assert opened is not None, self.last
         return opened
@@ -114,8 +112,7 @@ class Follower:
 
 
 class LiveStorm:
-    """One server, one seed: so many seconds of everything, and more until enough has happened, then rest,
-    then the truth."""
+    """Random actions for some seconds, and longer until enough has happened; then rest, then the checks."""
 
     def __init__(self, folder: Path, seed: int, workers: int, kill_every: float) -> None:
         self._folder = folder
@@ -128,7 +125,7 @@ class LiveStorm:
         self._deleted: list[str] = []
 
     async def run(self, seconds: float) -> Counter[str]:
-        """Return how often which kind was told; raises AssertionError for what was told wrongly or not."""
+        """Return the number of events by kind; raises AssertionError for a wrong or missing one."""
         async with several_workers(self._folder, None, workers=self._workers) as server:
             url = f"http://127.0.0.1:{server.port}"
             ledger = await Ledger.open(server.store, limits=Limits(lease_time=3.0))
@@ -173,7 +170,7 @@ class LiveStorm:
         )
 
     def _has_seen_enough(self) -> bool:
-        """Whether a kill cut a follower off, and all came back and heard of the usual changes."""
+        """Return whether a kill disconnected a follower, and all resumed and received the usual changes."""
         return (
             self.kills > 0
             and any(each.cut for each in self.followers)
@@ -187,12 +184,10 @@ class LiveStorm:
 
     def _kill_one(self, supervisor: int) -> None:
         workers = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-        if len(workers) > 1:  # the last one is spared: clients shall meet the living
+        if len(workers) > 1:  # keep one, so that clients are served
             with suppress(ProcessLookupError):
                 os.kill(int(self._dice.choice(workers)), signal.SIGKILL)
                 self.kills += 1
-
-    # What is done.
 
     async def _over_http(self, session: aiohttp.ClientSession, url: str) -> None:
         dice = self._dice
@@ -224,7 +219,7 @@ class LiveStorm:
             self.done["cut off"] += 1
 
     async def _act_here(self, ledger: Ledger) -> None:
-        """Something that a process does which is not killed."""
+        """Act in a process that is not killed."""
         acts: list[Callable[[Chat], Awaitable[Any]]] = [
             self._rename,
             self._rename,
@@ -282,8 +277,6 @@ class LiveStorm:
             siblings = await chat.siblings(turns[-1].id)
             await chat.switch(self._dice.choice(siblings).branch)
 
-    # Rest.
-
     async def _come_to_rest(self, ledger: Ledger) -> str:
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -304,8 +297,8 @@ class LiveStorm:
 
 
 async def _at_work(tables: Tables, _: None) -> bool:
-    """Whether turns run or wait: some go on though their clients have left. Read with the SQLite that has the
-    file open: when another one in the same process closes it, all locks on it are gone."""
+    """Return whether turns run or wait; some continue after their clients left. Reads with the SQLite library
+    that has the file open: if another one in the process closed the file, all its locks would be lost."""
     leases = [lease.id for lease in await tables.leases()]
     return any([await tables.running_attempts(id) or await tables.tickets_of(id) for id in leases])
 
@@ -315,7 +308,7 @@ async def _answer(turn: RunningTurn) -> None:
 
 
 async def check_received(ledger: Ledger, received: Sequence[Sequence[ReceivedEvent]]) -> Counter[str]:
-    """Raise AssertionError for what was told wrongly, twice or not; return how often which kind was told."""
+    """Raise AssertionError for wrong, repeated or missing events; return their number by kind."""
     stored = await ledger._process.store.read(load_all, OWNER)
     problems = list(find_mismatches(stored))
     assert problems == [], problems
@@ -335,7 +328,7 @@ async def check_received(ledger: Ledger, received: Sequence[Sequence[ReceivedEve
 
 
 def _check_chats(received: Sequence[ReceivedEvent], stored: StoredState) -> None:
-    """Who goes by the last that he was told of each chat knows how it is."""
+    """Check that the last event of each chat matches its state."""
     shown: dict[str, dict[str, Any]] = {}
     for told in received:
         if "revision" in told.data:

@@ -1,4 +1,4 @@
-"""Processes for the crash tests: started on one folder, listened to, and killed."""
+"""Worker processes of the crash tests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ PATIENCE = 60.0
 
 
 class Worker:
-    """A worker process, as its parent sees it. What it says is read by a thread, so that it never waits
-    for its parent while it holds a lane."""
+    """A worker process. A thread reads its output, so that it never blocks while it holds a lane."""
 
     def __init__(self, errors: Path, *command: str) -> None:
         self.errors = errors
@@ -36,7 +35,7 @@ class Worker:
         self._lines.put(None)
 
     def wait_for(self, word: str, times: int = 1) -> str:
-        """Wait until it has said a line that begins with this word so many times; return the last."""
+        """Wait until it has printed this many lines that begin with this word; return the last."""
         while (line := self._lines.get()) is not None:
             self.said.append(line)
             if line.split()[0] == word:
@@ -54,8 +53,7 @@ class Worker:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Wait for its end, take in its last words, and return its exit code. One that does not end is
-        killed."""
+        """Wait for its end, read its last lines, and return its exit code. Kills it if it does not end."""
         with suppress(TimeoutExpired):
             self.process.wait(PATIENCE)
         self.process.kill()
@@ -72,7 +70,7 @@ class Worker:
 
 
 def suspend(process: ForkedProcess, database: Path) -> None:
-    """Stop it while it waits for a write lock at most: stopped with one, it would stop everyone."""
+    """Suspend it while it holds no write lock, which would block all others."""
     connection = apsw.Connection(str(database))
     connection.set_busy_timeout(10_000)
     try:

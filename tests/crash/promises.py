@@ -1,4 +1,4 @@
-"""What must hold on a store that processes were killed on, whatever they were doing."""
+"""Checks of a store whose processes were killed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PROBE = "are you there?"
 
 
 async def recovered(folder: Path, lanes: Sequence[str] = LANES) -> dict[str, list[Turn]]:
-    """Open what the dead left behind, run one more turn on each lane, and return all histories."""
+    """Open the store of killed processes, run another turn on each lane, and return all histories."""
     async with await Ledger.open(f"sqlite:///{folder / 'chats.db'}", limits=Limits(lease_time=1.0)) as ledger:
         histories = {}
         for lane in lanes:
             chat = await ledger.conversation(conversation_key=lane)
             await _takes_a_turn(chat)
-            # Once the dead are buried, which their lock files show to be dead, nobody waits before us.
+            # Lock files show that the processes are dead; once they are buried, no ticket is before ours.
             await ledger._recovery.run_round()
             await _takes_a_turn(chat, on_busy="reject")
             histories[lane] = await _whole_history(chat)
@@ -57,7 +57,7 @@ def check_file(folder: Path) -> None:
 
 
 def check_promises(histories: dict[str, list[Turn]], reported: Iterable[str], effects: Path) -> None:
-    """Hold the histories against what workers said and what their tools did."""
+    """Compare the histories with the output of workers and the effects of tools."""
     turns = [turn for history in histories.values() for turn in history]
     for history in histories.values():
         check_chain(history)
@@ -77,13 +77,13 @@ def token_of(turn: Turn) -> str:
 
 
 def check_chain(history: list[Turn]) -> None:
-    """Each turn follows the one before it."""
+    """Check that each turn follows the one before it."""
     assert [turn.number for turn in history] == list(range(1, len(history) + 1))
     assert [turn.parent for turn in history] == [None, *(turn.id for turn in history)][: len(history)]
 
 
 def check_acknowledged(turns: list[Turn], reported: list[str], acted: set[str]) -> None:
-    """What was acknowledged is there as it was told; what was told as failed is there only as policy says."""
+    """Check that acknowledged turns are unchanged, and failed ones kept only by policy."""
     there = {str(turn.id): (token_of(turn), hashlib.sha256(turn.body).hexdigest()) for turn in turns}
     kinds = {token_of(turn): turn.kind for turn in turns}
     for line in reported:
@@ -95,12 +95,12 @@ def check_acknowledged(turns: list[Turn], reported: list[str], acted: set[str]) 
             left = TurnKind.INTERRUPTED if is_kept else TurnKind.SETTLED if token in acted else None
             assert kinds.get(token) == left, f"{line}, but it is {kinds.get(token)}"
         else:
-            # On a machine so slow that a living process seems dead, superseding it is right.
+            # On a slow machine a living process may be judged dead and superseded.
             assert word in ("queued", "begun", "acted") or more[0] == "Superseded", line
 
 
 def check_turn(turn: Turn) -> None:
-    """A turn is whole, or is told in the way that its end demands."""
+    """Check that a turn is whole, or has the form of its end."""
     token = token_of(turn)
     if token == PROBE:
         return
@@ -119,7 +119,7 @@ def check_turn(turn: Turn) -> None:
 
 
 def check_effects(turns: list[Turn], effects: list[str]) -> None:
-    """What tools did was done once and is told once, and what is told about it is true."""
+    """Check that each effect happened once and is recorded once, correctly."""
     assert effects, "no tool ever acted: the test proves nothing"
     assert [name for name, times in Counter(effects).items() if times > 1] == []
     items = [item for turn in turns for item in turn.output]

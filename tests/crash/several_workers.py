@@ -1,4 +1,4 @@
-"""`turnledger serve --workers` as processes, and connections of which one knows which worker has them."""
+"""`turnledger serve --workers`, and connections to known workers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Line:
         self.worker = -1
 
     async def greet(self, name: str) -> None:
-        """Ask something under this name that leaves the connection open."""
+        """Send a request under this name that leaves the connection open."""
         self._writer.write(
             f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {name}\r\n\r\n".encode()
         )
         await self._reader.readuntil(b"}")
 
     async def ask(self, asked: bytes, heard: PartialResponse | None = None) -> PartialResponse:
-        """Send a request, and hear what comes until the connection is closed."""
+        """Send a request and receive until the connection closes."""
         heard = heard or PartialResponse()
         try:
             self._writer.write(asked)
@@ -49,12 +49,11 @@ class Line:
         return heard
 
     def close(self) -> None:
-        """Leave, whatever is yet to come."""
         self._writer.transport.abort()
 
 
 class SeveralWorkers:
-    """A running server, as it shows itself: its socket, its processes and its log."""
+    """A running server: its socket, processes and log."""
 
     def __init__(self, process: ForkedProcess, store: str) -> None:
         self.process = process
@@ -82,7 +81,7 @@ class SeveralWorkers:
         pipe.close()
 
     async def wait_ready(self, workers: int) -> None:
-        """Wait until it can be asked, and has logged so many workers."""
+        """Wait until it serves and has logged this many workers."""
         line = await asyncio.to_thread(self.process.stdout.readline)
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         assert found is not None, (line, self.events, self.other_lines)
@@ -90,7 +89,7 @@ class SeveralWorkers:
         await self.wait_logged(lambda _: len(self.pids()) == workers)
 
     async def wait_logged(self, is_so: Callable[[list[Event]], Any]) -> Any:
-        """Wait until the log makes it so; return what."""
+        """Wait until a function of the log returns a value; return it."""
         while not (found := is_so(self.events)):
             self._logged.clear()
             assert not self._reading.done(), (self.events, self.other_lines)
@@ -98,7 +97,7 @@ class SeveralWorkers:
         return found
 
     async def event(self, name: str, after: int = 0, **fields: Any) -> Event:
-        """Wait for the first event of this name with these fields, after so many."""
+        """Wait for the first event with this name and these fields, after `after` events."""
 
         def look(events: list[Event]) -> Event | None:
             wanted = {"event": name, **fields}.items()
@@ -108,7 +107,7 @@ class SeveralWorkers:
         return found
 
     async def line(self, to: Callable[[int], bool] = lambda _: True) -> Line:
-        """A connection to a worker of which this is true."""
+        """Connect to a worker that meets a condition."""
         while True:
             line = Line(*await asyncio.open_connection("127.0.0.1", self.port))
             self._lines.append(line)
@@ -119,16 +118,14 @@ class SeveralWorkers:
                 return line
 
     async def two_lines(self) -> tuple[Line, Line]:
-        """Connections to two workers."""
         one = await self.line()
         return one, await self.line(lambda worker: worker != one.worker)
 
     async def get(self, path: str) -> PartialResponse:
-        """The answer of any worker."""
         return await exchange(self.port, request(path, method="GET"))
 
     def pids(self) -> dict[int, int]:
-        """The processes of the workers by their part, as far as the log tells."""
+        """Return the process ids of the workers, by number, from the log."""
         living = {}
         for event in self.events:
             if event["event"] == "worker_started":
@@ -138,15 +135,15 @@ class SeveralWorkers:
         return living
 
     def signal(self, number: signal.Signals) -> None:
-        """To the supervisor alone."""
+        """Send it to the supervisor only."""
         self.process.send_signal(number)
 
     def signal_all(self, number: signal.Signals) -> None:
-        """To all processes at once, as terminals and service managers do."""
+        """Send it to all processes, as terminals and service managers do."""
         os.killpg(self.process.pid, number)
 
     async def wait_ended(self) -> int:
-        """Wait until no process is left, supervisor or worker: none has the log open. The exit code."""
+        """Wait until no process is left, that is, none has the log open; return the exit code."""
         await self._reading
         return await asyncio.to_thread(self.process.wait)
 
@@ -161,7 +158,7 @@ class SeveralWorkers:
 async def several_workers(
     folder: Path, upstream: str | None, *flags: str, workers: int = 2
 ) -> AsyncIterator[SeveralWorkers]:
-    """Start a server with several workers, and leave nothing of it behind."""
+    """Run a server with several workers."""
     store = f"sqlite:///{folder / 'chats.db'}"
     command = ["turnledger", "serve", "--port", "0", "--workers", str(workers), "--store", store]
     if upstream is not None:

@@ -1,4 +1,4 @@
-"""The server in the loop of the test, on a real socket, and a client that counts every byte."""
+"""The server in the loop of the test, on a real socket, and a raw client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from turnledger.stores.memory import MemoryStore
 
 
 class TcpServer:
-    """A server that is asked over TCP, and knows when it has come to rest."""
+    """A server over TCP, with waits for the states of its connections and turns."""
 
     def __init__(self, ledger: Ledger, app: App) -> None:
         self.ledger = ledger
@@ -54,33 +54,28 @@ class TcpServer:
         self._changed.set()
 
     async def wait_at_rest(self, connections: int) -> None:
-        """Wait until so many connections were lost, and no request is answered any more."""
+        """Wait until this many connections were lost and no request is open."""
         await self._until(lambda: self.lost >= connections and not self._open_requests)
 
     async def wait_all_lost(self, connections: int) -> None:
-        """Wait until so many connections were lost."""
         await self._until(lambda: self.lost >= connections)
 
     async def wait_connected(self, connections: int) -> None:
-        """Wait until so many connections have come."""
         await self._until(lambda: len(self.connections) >= connections)
 
     async def wait_running(self) -> None:
-        """Wait until a turn runs."""
         while not Host(self.ledger).at_work().running:
             await asyncio.sleep(0)
 
     async def wait_queued(self, turns: int) -> None:
-        """Wait until so many turns wait for others."""
         while Host(self.ledger).at_work().waiting != turns:
             await asyncio.sleep(0)
 
     async def wait_answered(self, requests: int = 0) -> None:
-        """Wait until no more requests are open than these."""
+        """Wait until at most this many requests are open."""
         await self._until(lambda: self._open_requests <= requests)
 
     async def stop_everything(self) -> None:
-        """Let nothing that runs outlast the test."""
         await self.app.drain(0.0)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -100,7 +95,7 @@ async def run_tcp_server(
     send_buffer: int | None = None,
     listening: socket.socket | None = None,
 ) -> AsyncIterator[TcpServer]:
-    """Serve a model, under the name `demo`, over an empty ledger; at a bound socket, if there is one."""
+    """Serve a model as `demo` over an empty ledger, on the given socket or a new one."""
     async with await Ledger.over(store or MemoryStore(), clock=clock, limits=limits) as ledger:
         settings = settings or Settings()
         app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
@@ -143,7 +138,7 @@ async def run_tcp_server(
 def request(
     path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", **headers: str
 ) -> bytes:
-    """The bytes of a request; `x_turn_on_stop` is the header X-Turn-On-Stop."""
+    """Return the bytes of a request; `x_turn_on_stop` is the header X-Turn-On-Stop."""
     raw = b"" if body is None else msgspec.json.encode(body)
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -153,13 +148,13 @@ def request(
 
 
 def completion(text: str, *, stream: bool = True, **headers: str) -> bytes:
-    """The bytes of a question."""
+    """Return the bytes of a chat completion."""
     body = {"model": "demo", "messages": [{"role": "user", "content": text}], "stream": stream}
     return request("/v1/chat/completions", body, **headers)
 
 
 class PartialResponse:
-    """What a client has received so far."""
+    """The part of a response received so far."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -173,7 +168,7 @@ class PartialResponse:
         self._changed.set()
 
     async def until(self, condition: Callable[[PartialResponse], bool]) -> None:
-        """Wait until what was heard makes it true."""
+        """Wait until the received part meets a condition."""
         while not condition(self):
             self._changed.clear()
             await self._changed.wait()
@@ -195,7 +190,6 @@ class PartialResponse:
 
     @property
     def body(self) -> bytes:
-        """The body as far as it came."""
         rest = self.raw.partition(b"\r\n\r\n")[2]
         if "content-length" in self.headers:
             return rest
@@ -207,27 +201,26 @@ class PartialResponse:
 
     @property
     def payloads(self) -> list[bytes]:
-        """The payloads of the server-sent events that came whole."""
+        """Payloads of complete server-sent events."""
         events = self.body.split(b"\n\n")[:-1]
         return [line[6:] for event in events for line in event.split(b"\n") if line.startswith(b"data: ")]
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the answer came."""
         if "content-length" in self.headers:
             return len(self.body) == int(self.headers["content-length"])
         return self.raw.endswith(b"\r\n0\r\n\r\n")
 
     @property
     def text(self) -> str:
-        """What the model said."""
+        """Text of the model."""
         chunks = [msgspec.json.decode(each) for each in self.payloads if each != b"[DONE]"]
         deltas = [choice["delta"] for chunk in chunks for choice in chunk.get("choices", ())]
         return "".join(delta.get("content") or "" for delta in deltas)
 
 
 async def exchange(port: int, sent: bytes, response: PartialResponse | None = None) -> PartialResponse:
-    """Send a request, and hear what comes until the connection is closed."""
+    """Send a request and receive until the connection closes."""
     response = response or PartialResponse()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,8 +1,7 @@
 """kill -9 of servers with unkept turns: `python -m tests.crash.unkept_storm --rounds 50 --seed 7`.
 
-Several clients talk over HTTP with two workers, which are killed at moments that the seed chooses, and
-started again on the same files. Of what was not to be kept no byte may be in any file; of what was kept and
-acknowledged, all is there.
+Several clients use two workers, which are killed at moments chosen by the seed and restarted on the same
+files. No byte of an unkept turn may be in any file; acknowledged kept turns are complete.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from turnledger.testing.upstream import ScriptedUpstream
 
 CLIENTS = 6
 SPARE = 30
-"""Further rounds, in case no kill of the first ones cuts a request off."""
+"""Further rounds, if no kill of the first interrupts a request."""
 
 
 class Markers:
-    """Texts that are nowhere else in the world."""
+    """Unique texts."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -37,15 +36,15 @@ class Markers:
         return self.made[-1]
 
     def found_in(self, folder: Path) -> set[str]:
-        """The files of a folder in which one of them stands, in one of the ways in which a text is stored."""
+        """Return the files of a folder that contain one of them, in any stored form."""
         forms = [form for text in self.made for form in (text.encode(), text.encode("utf-16-le"))]
         files = [path for path in folder.rglob("*") if path.is_file()]
-        assert any(path.name == "chats.db-wal" for path in files)  # else the search sees less than there is
+        assert any(path.name == "chats.db-wal" for path in files)  # otherwise the search misses the log
         return {path.name for path in files if any(form in path.read_bytes() for form in forms)}
 
 
 class Server(ServerProcess):
-    """`turnledger serve` with two workers, all of whose files are in one folder."""
+    """`turnledger serve` with two workers and all files in one folder."""
 
     def __init__(self, folder: Path, upstream: str) -> None:
         config = folder / "turnledger.toml"
@@ -64,20 +63,19 @@ def body(mark: str, *, stream: bool) -> dict[str, Any]:
 
 
 class Storm:
-    """One folder, one seed: rounds that end with a kill, so many and until one has cut off a turn that is not
-    kept; the files are searched after each."""
+    """Rounds that end with a kill, until one interrupts an unkept turn; files are searched after each."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
         self._dice = Random(seed)
         self.unkept = Markers()
         self.kept = Markers()
-        """Of turns that were acknowledged."""
+        """Markers of acknowledged turns."""
         self.told = 0
-        """Answers of turns that are not kept, which came whole."""
+        """Unkept turns whose answers arrived whole."""
 
     async def run(self, rounds: int) -> None:
-        """Raises AssertionError for a byte that should not be there, or for a turn that should."""
+        """Raise AssertionError for a byte of an unkept turn, or a missing kept one."""
         async with ScriptedUpstream(otherwise=["word "] * 6, max_received=0) as upstream:
             for number in range(1, rounds + SPARE + 1):
                 await self._round(upstream.url)
@@ -110,7 +108,7 @@ class Storm:
             while True:
                 await self._ask(session, url, moment)
         except aiohttp.ClientError:
-            return  # it was killed
+            return  # killed
 
     async def _ask(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
         no = self._dice.choice([{}, {"X-Conversation-Keep": "no"}, {"X-Conversation-Scope": "desk"}])

@@ -1,8 +1,7 @@
 """A process that runs turns: `python -m tests.crash.worker WHAT FOLDER LEASE_TIME …`.
 
-It tells its parent what happened, one line each, and only after it has happened:
-`acked TOKEN ID DIGEST` for a turn that was acknowledged; `failed`, `stopped` or `refused TOKEN WHY` for one
-that was not; `begun` and `acted` on the way there.
+It reports to its parent, one line per event, after the event: `acked TOKEN ID DIGEST` for an acknowledged
+turn; `failed`, `stopped` or `refused TOKEN WHY` for others; `begun` and `acted` before.
 """
 
 import asyncio
@@ -33,13 +32,12 @@ def acknowledge(token: str, turn: Turn) -> None:
     say(f"acked {token} {turn.id} {digest(turn)}")
 
 
-async def heard() -> str:
-    """The next line from the parent."""
+async def read_line() -> str:
     return (await asyncio.to_thread(sys.stdin.readline)).strip()
 
 
 async def ask_for(ledger: Ledger, effects: Path, ask: WorkerRequest) -> None:
-    """Run one ask to its end; a keyed one is tried again when it failed, on purpose or with its process."""
+    """Run one request to its end; a keyed one is retried after a failure."""
     for may_fail in (True, False, False) if ask.idempotency_key else (True,):
         try:
             turn = await ledger.run(
@@ -60,14 +58,13 @@ async def ask_for(ledger: Ledger, effects: Path, ask: WorkerRequest) -> None:
 
 
 async def loop(ledger: Ledger, effects: Path, seed: str, slot: str, first: str, incarnation: str) -> None:
-    """Ask for ever."""
     for number in count(int(first)):
         token = token_of(int(seed), int(slot), number, int(incarnation))
         await ask_for(ledger, effects, WorkerRequest.of(token))
 
 
 async def a_few(ledger: Ledger, effects: Path, seed: str, how_many: str) -> None:
-    """Ask a few times, and return without closing anything, in the middle of a turn."""
+    """Run a few requests, and return in the middle of a turn without closing the ledger."""
     for number in range(int(how_many)):
         await ask_for(ledger, effects, WorkerRequest.of(token_of(int(seed), 0, number, 0)))
     chat = await ledger.conversation(conversation_key="lane-a")
@@ -75,7 +72,7 @@ async def a_few(ledger: Ledger, effects: Path, seed: str, how_many: str) -> None
 
 
 async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
-    """Hold a lane, having acted, until the parent says go; then commit, or act once more."""
+    """Hold a lane after an effect until the parent sends `go`; then commit, or act once more."""
 
     async def run(turn: RunningTurn) -> None:
         async def tool(name: str) -> str:
@@ -85,7 +82,7 @@ async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
         first, second = call(f"{key}/0"), call(f"{key}/1")
         await turn.call(first, lambda: tool(name_of(first)))
         say("holding")
-        assert await heard() == "go"
+        assert await read_line() == "go"
         if then == "act":
             await turn.call(second, lambda: tool(name_of(second)))
         turn.emit("too late")
@@ -97,7 +94,7 @@ async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
 
 
 async def wait(ledger: Ledger, effects: Path, key: str) -> None:
-    """Run one turn on a lane, whoever holds it."""
+    """Run a turn on a lane that may be held."""
 
     async def run(turn: RunningTurn) -> None:
         turn.emit("my turn")
@@ -106,9 +103,9 @@ async def wait(ledger: Ledger, effects: Path, key: str) -> None:
 
 
 async def obey(ledger: Ledger, effects: Path) -> None:
-    """Do as told: `hold LANE TOKEN` and `ask LANE TOKEN` start a turn, `stop LANE ID` stops one."""
+    """Run commands: `hold LANE TOKEN` and `ask LANE TOKEN` start a turn, `stop LANE ID` stops one."""
     tasks = []
-    while (line := await heard()) != "end":
+    while (line := await read_line()) != "end":
         word, lane, name = line.split()
         chat = await ledger.conversation(conversation_key=lane)
         if word == "stop":
@@ -141,18 +138,18 @@ async def _take_turn(chat: Chat, token: str, *, holds: bool) -> None:
 
 
 async def hold_deaf(ledger: Ledger, effects: Path, key: str, then: str) -> None:
-    """Hold a lane, and learn of nothing that others do: only the fence is left to refuse a late write."""
+    """Hold a lane without hints: only the fence refuses a late write."""
     await ledger._recovery.close()
     await hold(ledger, effects, key, then)
 
 
-class TellingStore(SqliteStore):
-    """Says when a turn had to queue."""
+class ReportingStore(SqliteStore):
+    """Reports when a turn has to queue."""
 
-    hears = True
+    receives_hints = True
 
     def watch(self, changed: Callable[[], None]) -> None:
-        if self.hears:
+        if self.receives_hints:
             super().watch(changed)
 
     async def transact(self, *arguments: Any, **options: Any) -> Any:
@@ -174,9 +171,9 @@ WHAT = {
 
 
 async def main(what: str, folder: str, lease_time: str, *more: str) -> None:
-    store = await TellingStore.open(Path(folder) / "chats.db")
-    store.hears = what != "hold-deaf"
-    # With a clock that stands still no lease ever lapses: only its lock file shows that a process is dead.
+    store = await ReportingStore.open(Path(folder) / "chats.db")
+    store.receives_hints = what != "hold-deaf"
+    # With a stopped clock no lease expires: only lock files show that a process is dead.
     clock = FakeClock() if what == "wait-without-time" else None
     ledger = await Ledger.over(store, limits=Limits(lease_time=float(lease_time)), clock=clock)
     await WHAT[what](ledger, Path(folder) / "effects", *more)

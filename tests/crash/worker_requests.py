@@ -1,5 +1,5 @@
-"""What the workers ask for: each ask follows from its token alone, so that whoever finds a token in a history
-knows what the turn had to look like."""
+"""Requests of workers. Each follows from its token, so that a check knows the expected turn from the token in
+a history."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ ENDINGS = ("answer", "answer", "answer", "fail", "fail-kept", "stop", "stop-disc
 
 
 class Deliberate(Exception):
-    """The runner failed because its ask says so."""
+    pass
 
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """One request of a worker. A keyed one has the same token each time; others never repeat a token."""
+    """One request of a worker. A keyed one repeats its token; others have a new one each time."""
 
     token: str
     conversation_key: str
     idempotency_key: str | None
     acts: tuple[bool, ...]
-    """Its tool calls: whether each changes the world."""
+    """For each tool call, whether it has an effect."""
     words: int
     ending: str
 
     @classmethod
     def of(cls, token: str) -> WorkerRequest:
-        """The ask of a token `seed.slot.number` (keyed) or `seed.slot.number.incarnation`."""
+        """Return the request of a token `seed.slot.number` (keyed) or `seed.slot.number.incarnation`."""
         seed, slot, number, *incarnation = token.split(".")
         dice = Random(f"{seed}.{slot}.{number}")
         is_keyed = is_keyed_number(int(number))
@@ -50,7 +50,7 @@ class WorkerRequest:
 
     @property
     def policy(self) -> str:
-        """What becomes of it if it fails or its process dies."""
+        """Policy for a failure or the death of the process."""
         return "keep" if self.ending == "fail-kept" else "settle"
 
     @property
@@ -59,7 +59,7 @@ class WorkerRequest:
 
     @property
     def reads(self) -> list[Item]:
-        """The calls that change nothing."""
+        """Calls without effect."""
         return [item for item, acts in zip(self.calls, self.acts, strict=True) if not acts]
 
 
@@ -73,7 +73,6 @@ def token_of(seed: int, slot: int, number: int, incarnation: int) -> str:
 
 
 def call(name: str) -> Item:
-    """A call whose tool does the thing of this name."""
     return Item.of({"type": "function_call", "call_id": name, "name": "act", "arguments": f'"{name}"'})
 
 
@@ -82,12 +81,12 @@ def name_of(item: Item) -> str:
 
 
 def last_words(token: str, parent: str | None) -> str:
-    """What a completed answer ends with: it says which head it ran on."""
+    """Return the end of a completed answer, which names the head it ran on."""
     return f"{token} is done after {parent}"
 
 
 def act(effects: Path, name: str) -> None:
-    """Change the world: it is on disk when this returns."""
+    """Record an effect, on disk when this returns."""
     file = os.open(effects, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(file, f"{name}\n".encode())
@@ -99,13 +98,13 @@ def act(effects: Path, name: str) -> None:
 def runner_of(
     ask: WorkerRequest, effects: Path, say: Callable[[str], None], *, may_fail: bool
 ) -> Callable[[RunningTurn], Awaitable[None]]:
-    """The runner of an ask: its calls, those left by an earlier attempt, and the answer."""
+    """Return the runner of a request: its calls, those left by an earlier attempt, and the answer."""
 
     async def run(turn: RunningTurn) -> None:
         say(f"begun {ask.token}")
         for item, changes_world in zip(ask.calls, ask.acts, strict=True):
             if item in turn.steps and item not in turn.open_calls:
-                continue  # an earlier attempt started it
+                continue  # started by an earlier attempt
             turn.emit("Let me see. ")
 
             async def tool(name: str = name_of(item), changes_world: bool = changes_world) -> str:
