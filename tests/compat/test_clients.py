@@ -183,7 +183,9 @@ def process(folder: Path, *flags: str) -> Iterator[OpenAI]:
     running = Popen([*COMMAND, *flags], env={**os.environ, **folders}, stdout=PIPE, stderr=PIPE, text=True)
     try:
         assert running.stdout is not None
-        url = next(word for word in running.stdout.readline().split() if word.startswith("http://"))
+        url = next(word for word in running.stdout.readline().split() if word.startswith("http://")).rstrip(
+            "."
+        )
         key = {"X-Conversation-Id": "k"}
         with OpenAI(
             base_url=f"{url}/v1", api_key="-", max_retries=0, timeout=PATIENCE, default_headers=key

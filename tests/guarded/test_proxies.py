@@ -102,12 +102,12 @@ def test_tokenless_server_prints_at_start_that_a_proxy_needs_a_token(tmp_path: P
     serve = ("turnledger", "serve", "--port", "0", "--store", store)
     home = {name: str(tmp_path) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
     with started(*serve, **home) as server:
-        assert "Behind any proxy, create one first: turnledger tokens create." in server.wait_ready
+        assert "Behind any proxy, create one first: turnledger tokens create\n" in server.announcement
     with started(*serve, "--workers", "2", "--insecure", **home) as server:
-        assert "Everyone who can reach the server may use it without a token." in server.wait_ready
+        assert "Access: Everyone who can reach the server may use it without" in server.announcement
     asyncio.run(make_token(store))
     with started(*serve, **home) as server:
-        assert "proxy" not in server.wait_ready
+        assert server.announcement.endswith("\nAccess: Only with a token.\n")
 
 
 async def make_token(store: str) -> None:

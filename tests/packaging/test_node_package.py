@@ -268,7 +268,7 @@ def test_wheel_serves_the_page_without_node(wheel: Path, tmp_path: Path) -> None
     assert {Path(name).suffix for name in assets} == {".js", ".css"}
     environ = {"PYTHONPATH": str(wheel), "PATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     with started("turnledger", "serve", "--port", "0", "--store", "memory:", **environ) as server:
-        assert server.announced.endswith("Open it in a browser.\n")
+        assert "Open it in a browser.\n" in server.announcement
         for name in ("", *assets):
             with urlopen(f"{server.url}/{name}", timeout=60) as answer:
                 assert answer.read() == (wheel / IN_WHEEL / (name or "index.html")).read_bytes()

@@ -29,13 +29,15 @@ class ServerProcess:
 
     def __init__(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
         self.process = process
-        self.wait_logged = ""
+        self.log = ""
         assert process.stdout is not None
-        self.wait_ready = process.stdout.readline()
-        found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.wait_ready)
+        self.announcement = process.stdout.readline()
+        found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.announcement)
         if found is None:
             raise AssertionError(process.communicate())
         self.url, self.address = found[0], (found[1].strip("[]"), int(found[2]))
+        if self.announcement.startswith("Turnledger is at"):  # the lines after it: store, models, access
+            self.announcement += "".join(process.stdout.readline() for _ in range(3))
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=60)
@@ -50,14 +52,14 @@ class ServerProcess:
         """Tell it to end; its exit code, and what it has printed since."""
         self.process.send_signal(signal)
         out, err = self.process.communicate(timeout=60)
-        self.wait_logged += err
+        self.log += err
         return self.process.returncode, out, err
 
     def wait_for(self, text: str) -> str:
         """Read the log up to the line that has the text."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.wait_logged += line
+            self.log += line
             if text in line:
                 return line
         raise AssertionError(f"{text} was not logged")

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _WITHOUT_TOKEN = {
     False: "Programs on this machine need no token. Behind any proxy, create one first: "
-    "turnledger tokens create. ",
-    True: "Everyone who can reach the server may use it without a token. ",
+    "turnledger tokens create",
+    True: "Everyone who can reach the server may use it without a token.",
 }
-"""The part of the startup message about access without tokens, by `insecure`."""
+"""The access to a server without tokens, by `insecure`."""
 
 
 def limit_option(noun: str) -> Any:
@@ -101,11 +101,15 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
 
     def announce(url: str, ready: ReadyReport) -> None:
         models = ", ".join(ready.models) if settings.upstream is None else "all of the upstream"
-        access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else ""
+        access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else "Only with a token."
         page = "Open it in a browser." if is_built() else "The chat page is not built: run make page."
-        typer.echo(
-            plain(f"Turnledger is at {url} (store: {settings.store}; models: {models}). {access}{page}")
+        lines = (
+            f"Turnledger is at {url}. {page}",
+            f"Store: {settings.store}",
+            f"Models: {models}",
+            f"Access: {access}",
         )
+        typer.echo("\n".join(map(plain, lines)))
 
     if settings.workers == 1:
         raise typer.Exit(serve(settings, os.environ, announce))

@@ -16,13 +16,19 @@ from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.main import app
 
 run = CliRunner().invoke
+PAGE = ("Open it in a browser.", "The chat page is not built: run make page.")
+"""What follows the address: tests may run before the page is built."""
 pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def test_serve_without_flags_serves_the_demo_model_from_the_data_folder(tmp_path: Path) -> None:
     with started("turnledger", "serve", "--port", "0") as server:
         assert server.url.startswith("http://127.0.0.1:")
-        assert "models: demo" in server.announced
+        address, store, models, access = server.announcement.splitlines()
+        assert address in (f"Turnledger is at {server.url}. {page}" for page in PAGE)
+        assert store.startswith("Store: sqlite:///")
+        assert models == "Models: demo"
+        assert access.startswith("Access: Programs on this machine need no token.")
         assert '{"status":"ready"}' in server.get("/readyz")
         assert "turnledger_turns" in server.get("/metrics")
         assert '"/openapi.json"' in server.get("/openapi.json")
@@ -38,7 +44,7 @@ def test_serve_reads_the_settings_file_and_flags(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text('[server]\nport = 0\nstore = "memory:"\nlog_format = "console"\n')
     with started("turnledger", "serve", "--config", str(config), "--log-level", "warning") as server:
-        assert "store: memory:" in server.announced
+        assert "\nStore: memory:\n" in server.announcement
         assert server.end(signal.SIGINT) == (0, "", "")
 
 

@@ -30,7 +30,7 @@ def server() -> Iterator[ServerProcess]:
     with started(STREAMING, "0") as server:
         yield server
         assert server.end(signal.SIGTERM)[0] == 0
-        assert "secret" not in server.wait_logged
+        assert "secret" not in server.log
 
 
 @pytest.mark.parametrize("begin", [b"GET /", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "])
