@@ -26,6 +26,7 @@ def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> Non
         Window("chat", "--upstream", model.url, home=home.path) as window,
     ):
         window.ready()
+        window.see("/help lists the commands, Ctrl-D quits.")
         window.say("What now?")
         window.see("Some bold words")
         window.see("Ctrl-C stops")

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from turnledger.cli import INTERRUPTED, NEEDS_SERVER
 from turnledger.cli.output.streams import print_message
-from turnledger.errors import TurnledgerError
+from turnledger.errors import ConversationNotFound, TurnledgerError
 
 FAILED = 2
 """Exit code: failed, at least in part. 0: success."""
@@ -38,10 +38,16 @@ class CommandGroup(TyperGroup):
         return result
 
 
+def describe(problem: TurnledgerError, name: str | None = None) -> str:
+    """Return the code and the message, with the command that finds a chat if none has the given name."""
+    remedy = " `turnledger chats list` shows them." if isinstance(problem, ConversationNotFound) else ""
+    return ": ".join(filter(None, (problem.code, name, f"{problem}{remedy}")))
+
+
 def report_failure(problem: BaseException) -> int:
     """Print the problem, and return the exit code. Raises it again if it is a bug of ours."""
     if isinstance(problem, TurnledgerError):
-        print_message(f"{problem.code}: {problem}")
+        print_message(describe(problem))
         return FAILED
     if isinstance(problem, KeyboardInterrupt):
         return INTERRUPTED

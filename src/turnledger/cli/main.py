@@ -38,7 +38,7 @@ def _version(is_set: bool) -> None:
 @app.callback()
 def turnledger(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Keeps conversations for chat apps and agents, and makes every turn a transaction."""

@@ -68,6 +68,7 @@ def test_help_describes_each_command(command: tuple[str, ...]) -> None:
 
 def test_version_option_prints_the_version() -> None:
     assert invoke(app, ["--version"]).stdout.startswith("turnledger 0.")
+    assert "Show the version." in invoke(app, ["--help"]).stdout
 
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="needs bash")

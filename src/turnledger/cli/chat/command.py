@@ -69,7 +69,7 @@ def chat(
 ) -> None:
     """Chat with a model, on a server or directly on a store.
 
-    Ctrl-C stops an answer and keeps what there is of it, Ctrl-D leaves, /help explains the rest. Piped input
+    Ctrl-C stops an answer and keeps what there is of it, Ctrl-D quits, /help explains the rest. Piped input
     is sent as one message, and the answer is printed as plain text.
     """
     from turnledger.cli.chat.connect import Options
@@ -155,7 +155,7 @@ async def _interact(
     theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
     screen = Screen(console_for(sys.stdout), theme)
     screen.print(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {backend.name}", DIM)))
-    screen.print(Text("/help lists the commands, Ctrl-D leaves.", DIM))
+    screen.print(Text("/help lists the commands, Ctrl-D quits.", DIM))
     with catch_interrupts() as interrupts, hold_keys():
         session = Session(backend, screen, models, interrupts)
         if handle is not None:

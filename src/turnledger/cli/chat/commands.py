@@ -53,12 +53,12 @@ COMMANDS = (
     Command("archive", "archive the chat: it leaves the list"),
     Command("delete", "delete the chat; it can be restored for a while"),
     Command("export", "write the chat to a file: .md for reading, .jsonl for import", "FILE"),
-    Command("quit", "leave, like Ctrl-D", aliases=("exit", "q")),
+    Command("quit", "quit, like Ctrl-D", aliases=("exit", "q")),
 )
 KEYS = (
     ("Enter", "send"),
     ("Alt-Enter, Ctrl-J", "new line"),
-    ("Ctrl-C", "stop the answer and keep it; at the prompt: clear the line, or leave"),
+    ("Ctrl-C", "stop the answer and keep it; at the prompt: clear the line, or quit"),
     ("Ctrl-O", "pick a chat"),
     ("Ctrl-R", "search your earlier input"),
     ("Ctrl-X Ctrl-E", "open your editor"),

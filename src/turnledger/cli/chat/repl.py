@@ -51,7 +51,7 @@ class ChatLoop:
                     if is_leaving:
                         return
                     is_leaving = True
-                    self._session.screen.print(Text("Press Ctrl-C again or Ctrl-D to leave.", DIM))
+                    self._session.screen.print(Text("Press Ctrl-C again or Ctrl-D to quit.", DIM))
                     continue
                 is_leaving = False
                 if not await self._run_interruptibly(typed):

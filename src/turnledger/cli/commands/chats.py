@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnledger.cli.backend.backend import Backend, BackendSelector
-from turnledger.cli.failures import FAILED
+from turnledger.cli.failures import FAILED, describe
 from turnledger.cli.options import (
     PAGE,
     AsJson,
@@ -313,7 +313,7 @@ def _run_each(
                 try:
                     progress.print_line(plain(await change(backend, name)))
                 except (ConversationUnavailable, InvalidInput) as problem:
-                    problems.append(f"{problem.code}: {name}: {problem}")
+                    problems.append(describe(problem, name))
                 progress.advance(1)
 
     try:

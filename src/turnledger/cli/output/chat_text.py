@@ -65,6 +65,9 @@ def lines_of(chat: ChatHistory) -> Iterator[TextLine]:
     for turn in chat.turns:
         yield TextLine("")
         yield from _lines_of_turn(turn)
+    if chat.is_running:
+        yield TextLine("")
+        yield TextLine("[running] The next turn is not complete yet.", style="dim")
 
 
 def _lines_of_turn(turn: Turn) -> Iterator[TextLine]:
@@ -72,6 +75,8 @@ def _lines_of_turn(turn: Turn) -> Iterator[TextLine]:
     yield TextLine(plain(f"[{turn.number}] {date_of(turn.committed_at)} {turn.id}{kind}"), style="dim")
     for item in (*turn.input, *turn.output):
         yield from _lines_of_item(item)
+    if turn.kind == TurnKind.INTERRUPTED and not turn.output:
+        yield from _labelled_lines("assistant", "(stopped before any text)")
 
 
 def _facts(chat: ChatInfo) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +16,9 @@ from typer.testing import CliRunner
 from turnledger import Chat, Ledger
 from turnledger.chats import Chats
 from turnledger.cli.main import app
-from turnledger.errors import StoreFull
+from turnledger.errors import StoreFull, TurnStopped
 from turnledger.model.item import Item
+from turnledger.model.turn import OnStop
 
 Answer = TypeVar("Answer")
 UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
@@ -65,6 +67,41 @@ def test_show_prints_the_messages_of_a_chat(url: str) -> None:
     last = run("show", id, "--turns", "1", "--store", url).stdout
     assert "Well" in last
     assert "Hello" not in last.split("\n\n", 1)[1]
+
+
+def test_show_marks_a_running_turn(url: str) -> None:
+    async def show_while_running(ledger: Ledger) -> Result:
+        chat = await ledger.conversation(conversation_key="k")
+        async with chat.turn("Hello") as turn:
+            turn.emit("Hi.")
+        async with chat.turn("Well?") as turn:
+            shown = await asyncio.to_thread(run, "show", "k", "--store", url)
+            turn.emit("Good.")
+        return shown
+
+    shown = asked(url, show_while_running)
+    assert shown.stdout.endswith("\n  assistant: Hi.\n\n[running] The next turn is not complete yet.\n")
+    assert "[running]" not in run("show", "k", "--store", url).stdout
+
+
+def test_show_reports_a_turn_that_was_stopped_before_any_text(url: str) -> None:
+    async def stop(ledger: Ledger) -> None:
+        chat = await ledger.conversation(conversation_key="k")
+        with suppress(TurnStopped):
+            async with chat.turn("Hello") as turn:
+                turn.stop(OnStop.KEEP)
+
+    asked(url, stop)
+    shown = run("show", "k", "--store", url).stdout
+    assert shown.splitlines()[-2:] == ["  user: Hello", "  assistant: (stopped before any text)"]
+
+
+def test_unknown_chat_is_reported_with_the_command_that_lists_chats(url: str) -> None:
+    say(url, "k", ("Hello", "Hi."))
+    for arguments in (("show", "nobody"), ("delete", "nobody")):
+        problem = run(*arguments, "--store", url).stderr
+        assert problem.startswith("conversation_not_found: ")
+        assert problem.endswith(" `turnledger chats list` shows them.\n")
 
 
 def test_show_as_json_contains_the_stored_items(url: str) -> None:
