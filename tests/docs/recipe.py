@@ -1,7 +1,7 @@
 """A recipe as its reader uses it: the files that it shows, and its commands in the order in which they stand.
 
-A block of `py` that begins with a comment such as `# app.py` is that file. Of a `console` block, lines that
-begin with `$` are commands, and what follows is what they print, where `…` may be anything.
+A block that begins with a comment such as `# app.py` or `<!-- page.html -->` is that file. Of a `console`
+block, lines that begin with `$` are commands, and what follows is what they print, where `…` may be anything.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from tests.docs.scripts import run_script
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "recipes"
-FILE = re.compile(r"```py\n# (\S+\.py)\n(.*?)```", re.DOTALL)
+FILE = re.compile(r"```(?:py|toml|html)\n(?:#|<!--) (\S+\.(?:py|toml|html))(?: -->)?\n(.*?)```", re.DOTALL)
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 SETTINGS = re.compile(r"```toml\n(.*?)```", re.DOTALL)
@@ -91,6 +92,13 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": str(ROOT / "src"),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        return port
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from tests.docs.recipe import COMMAND, CONSOLE, ROOT, environment
+from tests.docs.recipe import COMMAND, CONSOLE, ROOT, environment, free_port
 from tests.terminal.window import Window
 from tests.unit.server.processes import started
 from turnledger import Ledger
@@ -159,13 +158,6 @@ def test_sharing_commands_create_use_and_revoke_a_link_as_their_page_shows(tmp_p
         assert revoked["revoked_at"] is not None
         [refused] = printed_by(follow, shell)
         assert refused["error"]["code"] == "link_not_valid"
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 class Shell:

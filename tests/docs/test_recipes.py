@@ -21,10 +21,13 @@ from typing import Any
 import httpx2
 import pytest
 from openai import APIError
+from playwright.sync_api import expect
 
+from tests.browser.chromium import browsing, installed
+from tests.clients.typescript_package import built
 from tests.compat.completions import ask_whole, user
 from tests.compat.live_server import MODEL, LiveServer, run_server
-from tests.docs.recipe import FOLDER, Recipe, at_work, environment
+from tests.docs.recipe import FOLDER, Recipe, at_work, environment, free_port
 from tests.terminal.upstream import run_scripted_model
 from tests.unit.server.processes import ServerProcess, started
 from turnledger.testing.upstream import CUT, Data, End, Status, Step
@@ -97,6 +100,46 @@ def test_flask_recipe_works_and_stops_a_running_turn(server: ServerProcess, tmp_
                 assert grace.post("/chats/long/stop").json() == {"state": "kept"}
                 assert next(told).startswith('{"turn": "turn_')
             assert grace.get("/chats/long").json() == [["/stall after 2", "You said"]]
+
+
+def test_reload_recipe_shows_a_running_answer_again_after_a_reload(tmp_path: Path) -> None:
+    installed(is_light=True)
+    package = built()
+    subprocess.run(["npm", "--silent", "run", "size"], cwd=package, check=True, capture_output=True)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "turnledger").symlink_to(package)
+    port = free_port()
+    moved = {"http://127.0.0.1:5000": f"http://127.0.0.1:{port}"}
+    recipe = Recipe("reload", tmp_path, moved)
+    assert "flask --app app run\n" in recipe.page
+    assert recipe.check() == 1  # creates the token
+    with ExitStack() as running:
+        flags = ("--port", "0", "--store", f"sqlite:///{tmp_path / 'chats.db'}", "--log-level", "error")
+        config = str(tmp_path / "turnledger.toml")
+        server = running.enter_context(started("turnledger", "serve", "--config", config, *flags))
+        Recipe("reload", tmp_path, {**moved, TURNLEDGER: server.url}).write()
+        environ = {"OPERATOR_TOKEN": (tmp_path / "operator.token").read_text().strip()}
+        command = ("flask", "--app", "app", "run", "--port", str(port))
+        url = running.enter_context(at_work(tmp_path, *command, **environ))
+        browser = running.enter_context(browsing(is_light=True))
+        page = browser.new_page()
+        page.goto(f"{url}/login/ada")
+        lines, field = page.locator("p"), page.locator("input")
+        field.fill("/slow One two")
+        field.press("Enter")
+        expect(lines.last).to_contain_text("You said")
+        page.reload()
+        expect(field).to_be_disabled()  # the answer still runs
+        shown = ["/slow One two", 'You said "/slow One two". I remember nothing before that.']
+        expect(lines).to_have_text(shown, timeout=PATIENCE * 1000)
+        expect(field).to_be_enabled()
+        page.reload()
+        expect(lines).to_have_text(shown)
+        page.goto(f"{url}/login/mallory")
+        expect(lines).to_have_count(0)
+        field.fill("/fail")
+        field.press("Enter")
+        expect(lines).to_have_text(["/fail", "The demo model failed, as requested."])
 
 
 def test_background_worker_recipe_answers_each_job_once_after_a_kill(
