@@ -152,11 +152,11 @@ def checks(rounds: int) -> list[str]:
     """Measure the checks that admit a turn, begin it and release it."""
     lines = []
     shared = SharedCounters.create(parts=4)
-    boards: dict[str, Counters] = {
+    both: dict[str, Counters] = {
         "one worker": LocalCounters(),
         "several": SharedCounters(shared.descriptor, 0),
     }
-    for name, counters in boards.items():
+    for name, counters in both.items():
         quotas = Quotas(ServerLimits(), counters, Metrics(), SystemClock())
         began = time.process_time()
         for number in range(rounds):

@@ -25,7 +25,7 @@ LOAD = """async (text) => {
     globalThis.turnledger = await import(url);
 }"""
 SEND = """async ([url, conversationKey]) => {
-    const client = new turnledger.Client(url, {model: "demo", retries: {first: 1, most: 10}});
+    const client = new turnledger.Client(url, {model: "demo", retries: {firstPause: 1, maxPause: 10}});
     const chat = client.chats.open({conversationKey});
     const stream = chat.send("Hello", {stream: true});
     const told = [];

@@ -38,7 +38,7 @@ export interface TurnOptions extends CallOptions {
   onStop?: OnStop;
   /** When it fails. */
   onFailure?: OnFailure;
-  /** When no client reads it any more. */
+  /** When no client reads it. */
   onDisconnect?: OnDisconnect;
   /** Throw an error instead of creating a chat for an unknown conversationKey. */
   mustExist?: boolean;
@@ -94,7 +94,7 @@ export class Chat {
     return this.#id;
   }
 
-  /** Request a turn behind the last one. It happens once, whatever happens to connections. */
+  /** Request a turn after the last one. It happens once, whatever happens to connections. */
   send(input: Input, options: StreamOptions): TurnStream;
   send(input: Input, options?: AnswerOptions): Promise<Answer>;
   send(input: Input, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;

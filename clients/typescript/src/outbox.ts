@@ -9,7 +9,7 @@ import type { Recorder, UnsentMessage } from "./wire.js";
 /** Storage such as `localStorage`: values must survive the end of the program. */
 export interface OutboxStorage {
   readonly length: number;
-  key(place: number): string | null;
+  key(index: number): string | null;
   getItem(name: string): string | null;
   setItem(name: string, value: string): void;
   removeItem(name: string): void;
@@ -29,7 +29,7 @@ export interface OutboxOptions {
   /** Milliseconds in which it is safe to send a recorded message again: servers remember it for a day. */
   safeFor?: number;
   /** Maximum number of messages. */
-  most?: number;
+  maxMessages?: number;
   now?: () => number;
 }
 
@@ -45,7 +45,7 @@ export class Outbox implements Recorder {
   constructor(storage: OutboxStorage, sender: string, options: OutboxOptions = {}) {
     this.#storage = storage;
     this.#prefix = `turnledger:${encodeURIComponent(sender)}:`;
-    this.#options = { safeFor: 23 * 3_600_000, most: 1_000, now: Date.now, ...options };
+    this.#options = { safeFor: 23 * 3_600_000, maxMessages: 1_000, now: Date.now, ...options };
   }
 
   /** Record a message. An existing one stays as it is. Throws StoreFull: then it is not sent. */
@@ -53,7 +53,7 @@ export class Outbox implements Recorder {
     const name = this.#prefix + unsent.idempotencyKey;
     try {
       if (this.#storage.getItem(name) !== null) return;
-      if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
+      if (this.#names().length >= this.#options.maxMessages) throw new Error(`there are ${this.#options.maxMessages}`);
       // Unique times: messages are sent in this order.
       this.#last = Math.max(this.#options.now(), this.#last + 1);
       this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#last }));
@@ -109,7 +109,7 @@ export class Outbox implements Recorder {
   }
 
   #names(): string[] {
-    const names = Array.from({ length: this.#storage.length }, (_, place) => this.#storage.key(place) ?? "");
+    const names = Array.from({ length: this.#storage.length }, (_, index) => this.#storage.key(index) ?? "");
     return names.filter((name) => name.startsWith(this.#prefix));
   }
 }

@@ -3,7 +3,7 @@
 /** Some entries, and the cursor of the next ones. */
 export interface Page<Entry> {
   readonly data: readonly Entry[];
-  /** Null behind the last page. */
+  /** Null on the last page. */
   readonly next: string | null;
   /** For a list of chats: `client.events({ after })` continues from here without a gap. */
   readonly asOf?: string;

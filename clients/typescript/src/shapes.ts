@@ -170,7 +170,7 @@ export type TurnEvent =
   | { readonly type: "turn.restarted"; readonly turn: string; readonly attempt: number };
 
 interface ChangeFacts {
-  /** Continue behind it: `client.events({ after })`. */
+  /** Continue after it: `client.events({ after })`. */
   readonly position: string;
   readonly at: number;
 }

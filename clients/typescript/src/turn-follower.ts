@@ -215,7 +215,7 @@ export function withRemedy(problem: unknown, followed: FollowedTurn): unknown {
     const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;
     if (isRetryable && !followed.isFinished) {
-      problem.message += " The turn may still run: send it again with the same idempotencyKey.";
+      problem.message += " The turn may still run: send it again under its idempotencyKey.";
     }
     // A final refusal is an outcome, too, if it refuses the turn and not the caller.
     const isRefused = !isRetryable && problem.details.error && /^(4(?!0[13])|5)/.test(`${status}`);

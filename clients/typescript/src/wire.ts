@@ -17,9 +17,9 @@ export interface Retries {
    * process each time is requested at most ten times. */
   times: number;
   /** Milliseconds before the first retry, doubled for each further one. */
-  first: number;
+  firstPause: number;
   /** Maximum milliseconds before a retry. */
-  most: number;
+  maxPause: number;
   /** Milliseconds from the first failure after which no retry begins. */
   patience: number;
 }
@@ -116,9 +116,9 @@ export class Wire {
       throw errorOf("invalid_input", "baseUrl must be an address, as in http://127.0.0.1:8383.");
     }
     const { random = Math.random, timer = after, now = () => performance.now(), retries = {} } = options;
-    const { times = 10, first = 100, most = 5_000, patience = 60_000 } = retries;
+    const { times = 10, firstPause = 100, maxPause = 5_000, patience = 60_000 } = retries;
     this.options = { ...options, fetch: options.fetch ?? ((...given) => fetch(...given)), random, timer, now };
-    this.retries = { times, first, most, patience };
+    this.retries = { times, firstPause, maxPause, patience };
   }
 
   /** Return the default model. Throws InvalidInput if there are several. */
@@ -155,7 +155,7 @@ export class Wire {
       close();
       if (aborted) problem = reason;
       else if (!(problem instanceof TurnledgerError)) {
-        problem = noAnswerError(`The server cannot be reached: ${problem}.`, problem);
+        problem = noAnswerError(`No connection: ${problem}.`, problem);
       }
       if (problem instanceof ServerUnavailable) this.#connection(true);
       return problem;
@@ -268,13 +268,14 @@ export class RetryCount {
   /** Wait before the next try. Throws the problem if there is none, and the reason of the signal. */
   async again(problem: unknown): Promise<void> {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
-    const { times, first, most, patience } = this.#wire.retries;
+    const { times, firstPause, maxPause, patience } = this.#wire.retries;
     const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
     // Clients that lost one server together must not reconnect together, nor sooner than the server asks.
     const spread = 0.5 + this.#wire.options.random() / 2;
-    const pause = Math.max((problem.retryAfter ?? 0) * (0.5 + spread), Math.min(most, first * 2 ** count) * spread);
+    const ownPause = Math.min(maxPause, firstPause * 2 ** count) * spread;
+    const pause = Math.max((problem.retryAfter ?? 0) * (0.5 + spread), ownPause);
     if (!this.isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }
@@ -295,15 +296,15 @@ export class RetryCount {
 }
 
 /** The error for a missing or incomplete response. */
-export function noAnswerError(why = "The response was incomplete.", cause?: unknown): TurnledgerError {
-  return errorOf("server_unavailable", why, { isRetryable: true, cause });
+export function noAnswerError(message = "The response was incomplete.", cause?: unknown): TurnledgerError {
+  return errorOf("server_unavailable", message, { isRetryable: true, cause });
 }
 
 /** The error for another server's response, such as a login page. Or the connection broke within the head: browsers
  * take that for a complete one. */
 export function foreignServerError(headers: Headers): TurnledgerError {
   const isRetryable = !headers.get("content-type")?.includes("html");
-  return errorOf("request_failed", "This is not a Turnledger server. Check baseUrl.", { isRetryable });
+  return errorOf("request_failed", "Not a Turnledger server: check baseUrl.", { isRetryable });
 }
 
 /** Whether it may have been carried out, its response lost. Some statuses exclude that. */
@@ -341,7 +342,7 @@ export function errorIn(body: string, facts: ErrorFacts, fallback?: ErrorName): 
   const errorCode = String(code ?? `status_${status}`);
   return errorOf(
     errorCode,
-    message ?? `Unexpected response with status ${status}.`,
+    message ?? `The response has status ${status}.`,
     { ...facts, isRetryable: isRetryable && !PERMANENT.test(errorCode), details },
     fallback,
   );

@@ -185,7 +185,7 @@ test("what cannot be written down is not sent", async () => {
   const server = new ScriptedServer();
   const chat = server.client({ outbox: new Outbox(full, "ann") }).chats.open(CHAT);
   await assert.rejects(chat.send("Hi"), errors.StoreFull);
-  const none = server.client({ outbox: new Outbox(new Memory(), "ann", { most: 0 }) }).chats.open(CHAT);
+  const none = server.client({ outbox: new Outbox(new Memory(), "ann", { maxMessages: 0 }) }).chats.open(CHAT);
   await assert.rejects(none.send("Hi"), errors.StoreFull);
   assert.deepEqual(server.heard, []);
 });

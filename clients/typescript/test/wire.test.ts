@@ -24,7 +24,7 @@ test("pauses double up to the longest, each a random part shorter", async () => 
   const refused = Array.from({ length: 8 }, () => REFUSED) as (typeof REFUSED)[];
   const server = new ScriptedServer(...refused, info);
   await server
-    .client({ retries: { times: 8, most: 1_000 } })
+    .client({ retries: { times: 8, maxPause: 1_000 } })
     .chats.open(CHAT)
     .info();
   assert.deepEqual(server.pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
@@ -242,7 +242,7 @@ test("a server that says that it did nothing is asked again for what is told onc
 
 test("options that are undefined are left out, and a silence may be endless", async () => {
   const server = new ScriptedServer(REFUSED, info);
-  const options = { random: undefined, retries: { times: undefined, first: undefined } } as unknown as ClientOptions;
+  const options = { random: undefined, retries: { times: undefined, firstPause: undefined } } as unknown as ClientOptions;
   await server.client(options).chats.open(CHAT).info();
   assert.deepEqual(server.pauses.length, 1);
   assert(server.pauses[0]! >= 50);

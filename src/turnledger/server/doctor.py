@@ -140,20 +140,20 @@ def check_versions() -> list[Diagnosis]:
 
 
 def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
-    where = f"{settings.host}:{settings.port}"
+    address = f"{settings.host}:{settings.port}"
     if any_tokens:
-        return [ok("access", f"{where} requires a token")]
+        return [ok("access", f"{address} requires a token")]
     if not settings.insecure and not is_loopback(settings.host):
-        message = f"{where} is reachable from other machines, and no token exists"
+        message = f"{address} is reachable from other machines, and no token exists"
         return [fail("access", message, "Create one: turnledger tokens create. Or listen on 127.0.0.1.")]
     if settings.insecure:
         remedy = "Create a token, or make sure that your proxy authenticates its callers."
         if is_loopback(settings.host):
-            message = f"{where} is open to everyone on this machine and to all requests through a proxy"
+            message = f"{address} is open to everyone on this machine and to all requests through a proxy"
         else:
-            message = f"{where} is open without a token to everyone who can reach this machine"
+            message = f"{address} is open without a token to everyone who can reach this machine"
         return [warn("access", message, remedy)]
-    message = f"{where} is open to programs on this machine; before using a proxy, create a token"
+    message = f"{address} is open to programs on this machine; before using a proxy, create a token"
     return [ok("access", message)]
 
 
@@ -318,12 +318,12 @@ def check_permissions(file: Path) -> list[Diagnosis]:
 
 
 def _open_to(file: Path) -> str:
-    for who, reads, traverses in (
+    for readers, reads, traverses in (
         ("everyone", stat.S_IROTH, stat.S_IXOTH),
         ("the group", stat.S_IRGRP, stat.S_IXGRP),
     ):
         if file.stat().st_mode & reads and all(each.stat().st_mode & traverses for each in file.parents):
-            return who
+            return readers
     return ""
 
 

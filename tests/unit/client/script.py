@@ -108,7 +108,7 @@ class Script:
         self._answers = list(answers)
         self._open: Iterator[bytes | ConnectionFailure] = iter(())
         self._time = 0.0
-        self.retries = retries or Retries(times=4, first=1.0, most=8.0, patience=100.0)
+        self.retries = retries or Retries(times=4, first_pause=1.0, max_pause=8.0, patience=100.0)
         self.pacing = Pacing(now=lambda: self._time, chance=lambda: 1.0)
         self.asked: list[Request] = []
         self.pauses: list[float] = []

@@ -47,7 +47,7 @@ class ScriptedTransport:
         self.bodies: list[_Pieces] = []
         self.pauses: list[float] = []
         self.pacing = Pacing(now=lambda: 0.0, chance=lambda: 1.0, sleep=self.pauses.append)
-        self.retries = Retries(times=4, first=1.0, most=8.0, patience=100.0)
+        self.retries = Retries(times=4, first_pause=1.0, max_pause=8.0, patience=100.0)
         self.http = httpx2.Client(transport=httpx2.MockTransport(self._answer))
         self.async_http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
 

@@ -219,14 +219,14 @@ class StoreChat:
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         chat = self._existing
         turns = await chat.turns(before=before, limit=limit)
-        shown = await displayed_turns(chat, turns)
+        displayed = await displayed_turns(chat, turns)
         summary = await chat.summary()
         aside = await chat.attempts(limit=10) if before is None else []
         attempts = [each.attempt for each in aside]
         return ChatState(
             summarize_chat(summary),
             summary.conversation.branch,
-            shown,
+            displayed,
             find_running(attempts),
             find_died(attempts, summary.conversation.touched_at),
         )

@@ -80,7 +80,7 @@ def serve(
 
     Without options: the demo model, a SQLite file in your data folder, on this machine only. SIGTERM or
     Ctrl-C stops it once running turns have ended, or after the grace time; a second one stops it at once.
-    With several workers, SIGHUP replaces them one by one, with settings read anew.
+    With several workers, SIGHUP replaces them one by one, and reads the settings again.
     """
     flags = {name: value for name, value in locals().items() if name != "config"}
     _run(flags, config)

@@ -180,8 +180,8 @@ async def _revoke(
         try:
             revoked.append(await backend.revoke_token(id))
         except TokenRefused as problem:
-            shown = "a text" if is_token_text(id) else id
-            problems.append(f"{problem.code}: {shown}: {problem}")
+            name = "a text" if is_token_text(id) else id
+            problems.append(f"{problem.code}: {name}: {problem}")
 
 
 def record_of(token: Token, now: int) -> Record:

@@ -32,15 +32,15 @@ class Retries(Struct, frozen=True, kw_only=True):
 
     times: int = 10
     """Maximum number without progress; a new event is progress. 0: never."""
-    first: float = 0.1
+    first_pause: float = 0.1
     """Seconds before the first repetition; each later pause is twice as long, less a random part."""
-    most: float = 5.0
+    max_pause: float = 5.0
     """Maximum seconds of a pause, unless the server asks for more."""
     patience: float = 60.0
     """Seconds from the first failure after which no repetition begins."""
 
     def __post_init__(self) -> None:
-        if not all(each >= 0 for each in (self.times, self.first, self.most, self.patience)):
+        if not all(each >= 0 for each in (self.times, self.first_pause, self.max_pause, self.patience)):
             raise InvalidInput("Retry counts and seconds must not be negative.")
 
 
@@ -75,13 +75,13 @@ class RetryCount:
         self.failed += 1
         if self.failed > self._retries.times:
             return None
-        ceiling = min(self._retries.most, self._retries.first * 2.0 ** min(self.failed - 1, 30))
+        ceiling = min(self._retries.max_pause, self._retries.first_pause * 2.0 ** min(self.failed - 1, 30))
         seconds = self._jitter(ceiling, requested)
         return None if now - self._since + seconds > self._retries.patience else seconds
 
     def longest_pause(self, requested: float | None = None) -> float:
         """Return the seconds between tries, for a caller that does not give up."""
-        return self._jitter(self._retries.most, requested)
+        return self._jitter(self._retries.max_pause, requested)
 
     def _jitter(self, seconds: float, requested: float | None) -> float:
         """Randomly shorten the pause, or lengthen the requested one. Otherwise clients that lost one server
@@ -90,7 +90,7 @@ class RetryCount:
         seconds *= 0.5 + chance / 2
         if requested is None:
             return seconds
-        return max(seconds, requested + min(requested / 2, self._retries.most) * (1 - chance))
+        return max(seconds, requested + min(requested / 2, self._retries.max_pause) * (1 - chance))
 
 
 _UNTOUCHED_STATUSES = frozenset({408, 425, 429, 503})

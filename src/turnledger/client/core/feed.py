@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
 class FeedFollower:
-    """Follows the changes for one reader. Reconnects behind the last change."""
+    """Follows the changes for one reader. Reconnects after the last change."""
 
     def __init__(self, retry_count: RetryCount, retries: Retries, after: str | None) -> None:
         if after is not None and not _is_header(after):

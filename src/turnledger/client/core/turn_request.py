@@ -36,7 +36,7 @@ class TurnOptions(TypedDict, total=False):
     on_failure: str | None
     """When it fails: `settle`, `keep` or `forget`."""
     on_disconnect: str | None
-    """When no client follows it any more: `continue`, `keep` or `discard`."""
+    """When no client follows it: `continue`, `keep` or `discard`."""
     must_exist: bool
     """Raise an error instead of creating a chat for an unknown conversation_key."""
     idempotency_key: str | None

@@ -248,7 +248,7 @@ class OutboxFile:
             "SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent WHERE base_url = ? AND sender = ?",
             self._key,
         ).fetchone()
-        if count >= self._outbox.most_messages or size_stored + size > self._outbox.most_bytes:
+        if count >= self._outbox.max_messages or size_stored + size > self._outbox.max_bytes:
             raise StoreFull(
                 f"The outbox {self._path.name} is full ({count} messages, {size_stored} bytes). Call "
                 "client.outbox.send_all() or forget(). This message was not sent."

@@ -41,12 +41,12 @@ class Outbox(Struct, frozen=True, kw_only=True):
     safe_for: float = 23 * 3600.0
     """Seconds after the first try in which it is safe to send a message again. The server remembers its
     idempotency_key for a day after its end."""
-    most_messages: int = 1_000
+    max_messages: int = 1_000
     """Of this sender."""
-    most_bytes: int = 64 * 1024 * 1024
+    max_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if min(self.safe_for, self.most_messages, self.most_bytes) <= 0:
+        if min(self.safe_for, self.max_messages, self.max_bytes) <= 0:
             raise InvalidInput("The limits of an outbox must be above zero.")
         if self.sender is not None and not self.sender.strip():
             raise InvalidInput("sender must not be blank. Omit it to use the api_key.")

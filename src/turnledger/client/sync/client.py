@@ -85,7 +85,7 @@ class Client:
             edge.run_blocking(self._file.close)
 
     def events(self, *, after: str | None = None) -> Stream[Change]:
-        """Follow changes to the caller's chats until closed. Reconnects by itself, and continues behind the
+        """Follow changes to the caller's chats until closed. Reconnects by itself, and continues after the
         last change. `after` is the `position` of a change, or `as_of` of a page of chats. After a `gap`, read
         everything again."""
         return Stream[Change](self._wire, self._core.follow_feed(after).steps())._begin()

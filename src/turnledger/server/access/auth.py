@@ -98,9 +98,9 @@ class Principal(msgspec.Struct, frozen=True):
             message += f" This one has {', '.join(sorted(self.scopes)) or 'none'}."
         raise RequestRefused(403, "insufficient_scope", message)
 
-    def check_chat_scope(self, named: str | None) -> None:
+    def check_chat_scope(self, scope: str | None) -> None:
         """Raise RequestRefused (403) if a request names a scope of chats that the caller does not see."""
-        if named is not None and self.within.scope not in (None, named):
+        if scope is not None and self.within.scope not in (None, scope):
             message = "This token is restricted to another scope. Omit the scope."
             raise RequestRefused(403, "outside_chat_scope", message)
 

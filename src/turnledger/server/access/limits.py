@@ -1,13 +1,13 @@
 """Quotas: how much may be open at once, in total and per owner, in all workers of a server.
 
-Requests are refused before their body is read, and without the store: by counts on the board alone. Admitted
+Requests are refused before their body is read, and without the store: by shared counters alone. Admitted
 requests are never ended for the sake of others.
 
 One rule divides the room: an owner may have four times what is left free. A single owner can take four
 fifths, several that want more get equal shares, and a new owner always finds room. The number of owners need
 not be known.
 
-The pace is the number of turns of an owner within a minute. It is estimated from two counts: all of this
+The rate is the number of turns of an owner within a minute. It is estimated from two counts: all of this
 minute, and the part of the last one that is within sixty seconds. After a quiet minute an owner has the full
 quota again, and the quotas of all owners never restart at the same moment.
 """
@@ -33,8 +33,8 @@ REMOVED_AT_ONCE = 2
 
 
 class RateLimit:
-    """Counts by owner and minute, on the board. A worker removes its own old counts; the rest is cleared when
-    it ends."""
+    """Counts by owner and minute, in the shared counters. A worker removes its own old counts; the rest is
+    cleared when it ends."""
 
     def __init__(self, counters: Counters, clock: Clock, limit: int, kind: str = STARTED_TURNS) -> None:
         self._counters = counters
@@ -154,7 +154,7 @@ class Slot:
 
 
 def link_kind(kind: str) -> str:
-    """Return the kind under which the board counts for links: separate, since the sum of a kind counts each
+    """Return the kind under which links are counted: separate, since the sum of a kind counts each
     request once."""
     return f"link_{kind}"
 
@@ -196,13 +196,13 @@ class Quotas:
     def admit_turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
         """Admit a turn. It counts until it leaves, and as waiting until it begins. Raises RequestRefused."""
         rates = [] if is_tokenless else self._rates(owner, link)
-        for rate, name, most in rates:
-            self._check_rate(rate, name, most, 1, link)
+        for rate, name, limit in rates:
+            self._check_rate(rate, name, limit, 1, link)
         slot = self._admit(self._turns, owner, is_tokenless, link)
         counted = [(rate, name, rate.count(name)) for rate, name, _ in rates]
         try:
-            for rate, name, most in rates:
-                self._check_rate(rate, name, most, 0, link)
+            for rate, name, limit in rates:
+                self._check_rate(rate, name, limit, 0, link)
         except RequestRefused:
             for rate, name, minute in counted:
                 rate.uncount(name, minute)
@@ -213,9 +213,9 @@ class Quotas:
     def _rates(self, owner: str, link: Link | None) -> list[tuple[RateLimit, str, int]]:
         rates = [] if self._per_minute is None else [(self._rate, owner, self._per_minute)]
         if link is not None:
-            most = link.bounds.turns_per_minute or self._per_minute
-            if most is not None:
-                rates.append((self._link_rate, link.name, most))
+            limit = link.bounds.turns_per_minute or self._per_minute
+            if limit is not None:
+                rates.append((self._link_rate, link.name, limit))
         return rates
 
     def admit_stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:

@@ -20,17 +20,17 @@ from turnledger.model.text.plain import first_words
 ROLES = ("user", "assistant")
 
 
-async def show_to_reader(chat: Chat, shown: ShownChat) -> ShownChat:
+async def show_to_reader(chat: Chat, view: ShownChat) -> ShownChat:
     title: dict[str, Any] = (
-        {"title": await _title_for_reader(chat)} if shown.named_by == TitleSource.WORDS else {}
+        {"title": await _title_for_reader(chat)} if view.named_by == TitleSource.WORDS else {}
     )
     return replace(
-        shown,
+        view,
         conversation_key=None,
         metadata={},
         tags=(),
         attempts=(),
-        turns=tuple(map(_show_turn, shown.turns)),
+        turns=tuple(map(_show_turn, view.turns)),
         **title,
     )
 

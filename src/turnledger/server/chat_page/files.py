@@ -56,13 +56,13 @@ class PageFile:
 
 class BuiltPage:
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        known = {name: PageFile(name, content) for name, content in files.items()}
-        self.index = known.get(INDEX)
+        page_files = {name: PageFile(name, content) for name, content in files.items()}
+        self.index = page_files.get(INDEX)
         """None: the page was not built."""
-        self.icon = known.get(ICON)
+        self.icon = page_files.get(ICON)
         self.assets = {
             name.removeprefix(f"{ASSETS}/"): file
-            for name, file in known.items()
+            for name, file in page_files.items()
             if name.startswith(f"{ASSETS}/")
         }
 
@@ -95,11 +95,11 @@ def inline_page(name: str, *more: str) -> InlinePage:
     and style, `more`, and nothing else."""
     text, allowed = _read(f"{name}.html"), ["default-src 'none'"]
     for kind, ending in (("script", "js"), ("style", "css")):
-        place = f"/*{kind}*/"
-        if place in text:
-            inside = _read(f"{name}.{ending}")
-            text = text.replace(place, inside)
-            allowed.append(f"{kind}-src {_source(inside)}")
+        placeholder = f"/*{kind}*/"
+        if placeholder in text:
+            content = _read(f"{name}.{ending}")
+            text = text.replace(placeholder, content)
+            allowed.append(f"{kind}-src {_source(content)}")
     return InlinePage(text, "; ".join([*allowed, *more, *ALWAYS]).encode())
 
 

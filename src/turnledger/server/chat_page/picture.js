@@ -1,7 +1,7 @@
 
 "use strict";
 // The framing page gave the address, and learns only the size of the image.
-const tell = size => parent.postMessage({turnledgerPicture: size}, "*");
+const postSize = size => parent.postMessage({turnledgerPicture: size}, "*");
 
 function addressed() {
   try {
@@ -16,8 +16,8 @@ function show(url) {
   const image = new Image();
   image.alt = "";
   image.referrerPolicy = "no-referrer";
-  image.onload = () => tell({width: image.naturalWidth, height: image.naturalHeight});
-  image.onerror = () => tell(null);
+  image.onload = () => postSize({width: image.naturalWidth, height: image.naturalHeight});
+  image.onerror = () => postSize(null);
   image.src = url;
   document.body.append(image);
 }
@@ -25,6 +25,6 @@ function show(url) {
 // In a window of its own, any image could appear under the address of this server.
 if (parent !== window) {
   const url = addressed();
-  if (url === null) tell(null);
+  if (url === null) postSize(null);
   else show(url);
 }

@@ -116,8 +116,8 @@ class SettingsFile:
         try:
             self.tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
-            reason, _, place = str(problem).partition(" (at ")
-            line = re.match(r"line (\d+)", place)
+            reason, _, location = str(problem).partition(" (at ")
+            line = re.match(r"line (\d+)", location)
             at = line[1] if line else str(text.count("\n") + 1)
             remedy = 'Quote text, as in store = "memory:".'
             raise InvalidSettings(plain(f"{path}, line {at}: invalid TOML: {reason}. {remedy}")) from None

@@ -26,7 +26,7 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
 
     settings: Settings
     part: int
-    """Its part of the board and the metrics, and its name in the log."""
+    """Its part of the shared counters and the metrics, and its name in the log."""
     listening: int
     board: int
     metrics_folder: str

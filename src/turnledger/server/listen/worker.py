@@ -1,7 +1,7 @@
 """One worker of several: a process that a supervisor started, and that ends with it.
 
-It inherits the listening socket, the board, and one end of a channel for everything else: no settings are on
-the command line or in a file.
+It inherits the listening socket, the shared counters, and one end of a channel for everything else: no
+settings are on the command line or in a file.
 """
 
 from __future__ import annotations

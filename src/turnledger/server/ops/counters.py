@@ -53,7 +53,7 @@ class Counters(ABC):
 
 
 class LocalCounters(Counters):
-    """The board of a server with one worker, in plain memory."""
+    """The counters of a server with one worker, in plain memory."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -110,7 +110,7 @@ class SharedCounters(Counters):
 
     @classmethod
     def create(cls, parts: int, cells: int = CELLS) -> SharedCounters:
-        """Create a board; its descriptor is for the workers. `cells` is a power of two."""
+        """Create the counters; their descriptor is for the workers. `cells` is a power of two."""
         size = _WORD * (_HEAD_WORDS + parts * (_PART_HEAD_WORDS + _CELL_WORDS * cells))
         descriptor = _anonymous_file()
         try:
@@ -152,7 +152,7 @@ class SharedCounters(Counters):
             pass
 
     def total(self, kind: str, name: str) -> int:
-        """See Board. The spilled count of a full part is added to every name of its kind."""
+        """See Counters. The spilled count of a full part is added to every name of its kind."""
         name_hash, words = self._name_hash(kind, name), self._words
         total = 0
         for start in self._starts:
@@ -274,7 +274,7 @@ class SharedCounters(Counters):
 def _anonymous_file() -> int:
     """Open a file without a name; it disappears with the last process that has it open."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("turnledger-board")
+        return os.memfd_create("turnledger-counters")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
@@ -295,7 +295,7 @@ POLL_EVERY = 0.2
 
 class Audience:
     """The readers of running turns: of their events, and requests answered by another request's turn. They
-    are counted on the board, so that it does not matter which worker serves them."""
+    are counted in the shared counters, so that it does not matter which worker serves them."""
 
     def __init__(self, counters: Counters | None = None, *, poll_every: float = POLL_EVERY) -> None:
         self._counters = counters or LocalCounters()

@@ -98,9 +98,9 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], field: str 
     except msgspec.ValidationError as problem:
         reason, _, path = str(problem).partition(" - at `")
         param = f"{field}{path.removeprefix('$').rstrip('`')}".strip(".") or None
-        where = f"`{param}`: " if param else ""
+        prefix = f"`{param}`: " if param else ""
         raise RequestRefused(
-            400, "invalid_body", f"The body is not valid: {where}{reason}.", param=param
+            400, "invalid_body", f"The body is not valid: {prefix}{reason}.", param=param
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise RequestRefused(400, "malformed_json", _malformed(body, problem)) from None

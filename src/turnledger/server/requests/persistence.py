@@ -55,13 +55,13 @@ class PersistencePolicy:
         is_allowed = self.keeps(scope)
         if is_allowed and not request.opts_out:
             return True
-        why = "X-Conversation-Keep is no" if is_allowed else self._reason(scope)
+        reason = "X-Conversation-Keep is no" if is_allowed else self._reason(scope)
         for header, remedy in _needs_store(request):
-            raise RequestRefused(400, NOT_KEPT, f"{header}: {why}. {remedy}", param=header)
+            raise RequestRefused(400, NOT_KEPT, f"{header}: {reason}. {remedy}", param=header)
         if request.conversation is not None or await self._is_named(request, scope, owner):
             alternative = "the whole history with X-Conversation-Messages: full and a conversation_key"
             remedy = f"Omit X-Conversation-Id and send all messages of the chat, or send {alternative}."
-            message = f"{why}, but this conversation is stored: it cannot be extended. {remedy}"
+            message = f"{reason}, but this conversation is stored: it cannot be extended. {remedy}"
             raise RequestRefused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
         return False
 

@@ -34,7 +34,7 @@ Headers: TypeAlias = Mapping[bytes, bytes]
 class OnDisconnect(StrEnum):
     """What to do with a turn whose client disconnects."""
 
-    CONTINUE = "continue"  # it goes on, and can be read later
+    CONTINUE = "continue"  # it continues, and can be read later
     KEEP = "keep"  # stop it, and keep it as an interrupted turn
     DISCARD = "discard"  # stop and discard it
 
@@ -79,40 +79,40 @@ def read_headers(headers: RawHeaders) -> dict[bytes, bytes]:
     """Return the headers of interest. Raises InvalidInput for a repeated one: its values could contradict
     each other."""
     found = [each for each in headers if each[0] in _READ_HEADERS]
-    named = dict(found)
-    if len(named) != len(found):
+    values = dict(found)
+    if len(values) != len(found):
         repeated = sorted({name.decode() for name, _ in found if [each for each, _ in found].count(name) > 1})
         raise InvalidInput(f"{', '.join(repeated)}: repeated. Send it once.")
-    return named
+    return values
 
 
 def read_supported_headers(headers: RawHeaders, supported: frozenset[bytes]) -> dict[bytes, bytes]:
     """Return the headers of interest. Raises InvalidInput for one that this request would ignore."""
-    named = read_headers(headers)
-    if others := named.keys() - supported - {RETRY_COUNT}:
-        raise unsupported_headers_error(others)
-    return named
+    values = read_headers(headers)
+    if unsupported := values.keys() - supported - {RETRY_COUNT}:
+        raise unsupported_headers_error(unsupported)
+    return values
 
 
 def unsupported_headers_error(names: Set[bytes]) -> InvalidInput:
-    listed = ", ".join(sorted(name.decode() for name in names))
+    names_text = ", ".join(sorted(name.decode() for name in names))
     remedy = "Omit it, and use the body instead."
     if KEEP in names:
         remedy = "This request is stored. To run a turn without storing it, use /v1/chat/completions."
-    return InvalidInput(f"{listed}: not valid for this request. {remedy}")
+    return InvalidInput(f"{names_text}: not valid for this request. {remedy}")
 
 
-def header_names(named: Headers) -> str:
+def header_names(headers: Headers) -> str:
     """Name the headers that a person has set."""
-    return ", ".join(sorted(name.decode() for name in named if name != RETRY_COUNT))
+    return ", ".join(sorted(name.decode() for name in headers if name != RETRY_COUNT))
 
 
-def text_of(named: Headers, name: bytes) -> str | None:
+def text_of(headers: Headers, name: bytes) -> str | None:
     """Return the text of a header: UTF-8, percent-encoded where necessary. Raises InvalidInput."""
-    if name not in named:
+    if name not in headers:
         return None
     try:
-        text = unquote_to_bytes(named[name]).decode().strip()
+        text = unquote_to_bytes(headers[name]).decode().strip()
     except UnicodeDecodeError:
         text = ""
     if not text:
@@ -120,29 +120,29 @@ def text_of(named: Headers, name: bytes) -> str | None:
     return text
 
 
-def must_exist(named: Headers) -> bool:
-    expected = named.get(EXPECT)
+def must_exist(headers: Headers) -> bool:
+    expected = headers.get(EXPECT)
     if expected not in (None, b"continued"):
         raise InvalidInput("x-conversation-expect must be continued.")
     return expected is not None
 
 
-def opts_out_of_storage(named: Headers) -> bool:
-    value = named.get(KEEP)
+def opts_out_of_storage(headers: Headers) -> bool:
+    value = headers.get(KEEP)
     if value not in (None, b"no"):
         # The server decides whether chats are stored; a request can only opt out.
         raise InvalidInput("x-conversation-keep must be no.")
     return value is not None
 
 
-def policies_of(named: Headers) -> Policies:
+def policies_of(headers: Headers) -> Policies:
     """Parse the policies. Raises InvalidInput with the known values."""
-    if named.keys().isdisjoint(_POLICIES):
+    if headers.keys().isdisjoint(_POLICIES):
         return NO_POLICIES
     chosen: dict[str, Any] = {}
     for header, (name, kind) in _POLICIES.items():
-        if header in named:
-            value = named[header].decode("latin-1").strip()
+        if header in headers:
+            value = headers[header].decode("latin-1").strip()
             try:
                 chosen[name] = kind(value)
             except ValueError:
@@ -153,9 +153,9 @@ def policies_of(named: Headers) -> Policies:
     return Policies(**chosen)
 
 
-def retry_count_of(named: Headers) -> int | None:
+def retry_count_of(headers: Headers) -> int | None:
     """Return how often the client has tried before, if it sends that."""
-    value = named.get(RETRY_COUNT, b"")
+    value = headers.get(RETRY_COUNT, b"")
     return int(value) if value.isdigit() and len(value) < 6 else None
 
 

@@ -45,7 +45,7 @@ from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import without_content
 
-GONE = {404: "There is no such chat, turn or branch.", 410: "The chat was deleted or has expired."}
+GONE = {404: "Chat, turn or branch not found.", 410: "The chat was deleted or has expired."}
 NO_STATUSES: Mapping[int, str] = {}
 IDEMPOTENCY_KEY = Parameter(
     "Identifies the request: repeats return the same result, and run nothing again.",
@@ -142,10 +142,10 @@ class BranchRoutes:
 
 
 def _options(request: Request) -> MoveOptions:
-    named = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
+    headers = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
     return {
-        "on_busy": policies_of(named).on_busy or OnBusy.QUEUE,
-        "idempotency_key": text_of(named, KEY),
+        "on_busy": policies_of(headers).on_busy or OnBusy.QUEUE,
+        "idempotency_key": text_of(headers, KEY),
     }
 
 

@@ -65,7 +65,7 @@ async def test_async_send_raises_the_error_of_a_refused_request() -> None:
 
 async def test_async_send_cancelled_between_retries_closes_its_response() -> None:
     served = ScriptedTransport(turn_stream(*WHOLE[:1], end=CUT))
-    retries = Retries(first=3600, most=3600, patience=9999)
+    retries = Retries(first_pause=3600, max_pause=3600, patience=9999)
     client = client_of(served, retries=retries, pacing=type(served.pacing)())
     sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
     while not served.bodies or not served.bodies[0].is_closed:
@@ -77,7 +77,7 @@ async def test_async_send_cancelled_between_retries_closes_its_response() -> Non
 
 async def test_async_client_close_ends_a_waiting_retry() -> None:
     served = ScriptedTransport(UNREACHED)
-    retries = Retries(first=3600, most=3600, patience=9999)
+    retries = Retries(first_pause=3600, max_pause=3600, patience=9999)
     client = client_of(served, retries=retries, pacing=type(served.pacing)())
     sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
     while not served.asked:

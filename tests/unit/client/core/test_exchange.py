@@ -291,7 +291,7 @@ class Now:
 def trying(chance: float = 1.0, now: Now | None = None, **retries: float) -> RetryCount:
     pacing = Pacing(now=now or Now(), chance=lambda: chance)
     return RetryCount(
-        Retries(**{"times": 5, "first": 1.0, "most": 6.0, "patience": 100.0, **retries}), pacing
+        Retries(**{"times": 5, "first_pause": 1.0, "max_pause": 6.0, "patience": 100.0, **retries}), pacing
     )
 
 
@@ -351,7 +351,9 @@ def test_retry_with_zero_times_gives_no_pause() -> None:
     assert trying(times=0).pause() is None
 
 
-@pytest.mark.parametrize("wrong", [{"times": -1}, {"first": -0.1}, {"patience": -1.0}, {"most": nan}])
+@pytest.mark.parametrize(
+    "wrong", [{"times": -1}, {"first_pause": -0.1}, {"patience": -1.0}, {"max_pause": nan}]
+)
 def test_retries_with_negative_or_nan_values_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         Retries(**wrong)  # type: ignore[arg-type]

@@ -183,7 +183,7 @@ def test_turn_stream_progress_resets_the_retry_count() -> None:
         turn_stream(turn_started(), end=CUT),
         *cut,
         event_stream(turn_finished(12)),
-        retries=Retries(times=1, first=1.0),
+        retries=Retries(times=1, first_pause=1.0),
     )
     assert followed(script) == ["started", *(str(number) for number in range(2, 12)), "completed"]
     assert set(script.pauses) == {1.0}
@@ -631,7 +631,7 @@ class Anything(Script):
     written down; one that is lost with its store is not known any more."""
 
     def __init__(self, faults: list[tuple[str, int]]) -> None:
-        super().__init__(retries=Retries(times=50, first=0.0, most=0.0))
+        super().__init__(retries=Retries(times=50, first_pause=0.0, max_pause=0.0))
         self._faults = list(faults)
         self._turns = 0
         self._log: list[bytes] | None = None

@@ -326,7 +326,7 @@ def test_outbox_file_is_private_to_its_owner(path: Path, clock: Clock) -> None:
 
 
 def test_outbox_file_limits_messages_and_bytes_per_sender(path: Path, clock: Clock) -> None:
-    file = opened(path, clock, most_messages=2)
+    file = opened(path, clock, max_messages=2)
     file.record("a", body(), HEADERS)
     file.record("b", body(), HEADERS)
     with pytest.raises(StoreFull, match="2 messages"):
@@ -334,9 +334,9 @@ def test_outbox_file_limits_messages_and_bytes_per_sender(path: Path, clock: Clo
     file.record("a", body(), HEADERS)  # it is there already
     file.remove("a")
     file.record("c", body(), HEADERS)
-    opened(path, clock, most_messages=2, sender="ada").record("e", body(), HEADERS)  # who has room of her own
+    opened(path, clock, max_messages=2, sender="ada").record("e", body(), HEADERS)  # who has room of her own
     with pytest.raises(StoreFull):
-        opened(path, clock, most_bytes=200).record("d", body("x" * 200), HEADERS)
+        opened(path, clock, max_bytes=200).record("d", body("x" * 200), HEADERS)
     assert keys(file) == ["b", "c"]
 
 
@@ -444,7 +444,7 @@ def test_outbox_file_in_a_missing_folder_is_refused(tmp_path: Path, clock: Clock
 
 
 def test_outbox_with_invalid_options_is_refused() -> None:
-    for options in ({"most_messages": 0}, {"most_bytes": 0}, {"safe_for": 0}, {"sender": " "}):
+    for options in ({"max_messages": 0}, {"max_bytes": 0}, {"safe_for": 0}, {"sender": " "}):
         with pytest.raises(InvalidInput):
             Outbox(path="unsent.db", **options)  # type: ignore[arg-type]
 

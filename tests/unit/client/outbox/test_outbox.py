@@ -243,7 +243,7 @@ def test_outbox_reports_an_uncertain_message_without_sending_it(
 def test_outbox_message_that_cannot_be_recorded_is_not_sent(
     server: ScriptedServer, open_client: Callable[..., Client], tmp_path: Path
 ) -> None:
-    client = open_client(outbox=Outbox(path=tmp_path / "small.db", most_bytes=100))
+    client = open_client(outbox=Outbox(path=tmp_path / "small.db", max_bytes=100))
     with pytest.raises(StoreFull):
         client.chats.open(CHAT).send("Hello" * 100)
     assert server.heard == []

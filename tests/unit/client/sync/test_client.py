@@ -122,7 +122,9 @@ def test_client_close_ends_a_waiting_retry() -> None:
         waits.set()
 
     served.http.event_hooks = {"request": [noting]}
-    client = Client(AT, http=served.http, model="demo", retries=Retries(first=3600, most=3600, patience=9999))
+    client = Client(
+        AT, http=served.http, model="demo", retries=Retries(first_pause=3600, max_pause=3600, patience=9999)
+    )
     outcome: list[BaseException] = []
 
     def send() -> None:
