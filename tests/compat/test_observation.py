@@ -200,17 +200,17 @@ def test_request_answered_by_an_earlier_one_is_logged_and_counted_as_joined_or_r
     served = serve(["Hel", gate, "lo."])
     client = served.client("k", Idempotency_Key="i")
     first = threads.submit(way, client, SAID)
-    served.arrived(gate)
+    served.wait_arrived(gate)
     joined = threads.submit(way, client, SAID)
     outcomes = ("completed", "joined", "replayed")
-    served.until(lambda: counts(served).get('turns_total{outcome="joined"}'))
+    served.wait_until(lambda: counts(served).get('turns_total{outcome="joined"}'))
     served.release(gate)
     assert (first.result().text, joined.result().text) == ("Hello.", "Hello.")
     assert way(client, SAID).is_replayed
     told = counts(served)
     assert [told[f'turns_total{{outcome="{each}"}}'] for each in outcomes] == [1, 1, 1]
     served.close_clients()
-    served.alone()
+    served.wait_alone()
     events = [json.loads(line) for line in lines.getvalue().splitlines()]
     assert sorted(each.get("retry", "") for each in events) == ["", "joined", "replayed"]
     assert len({each["turn"] for each in events}) == 1
