@@ -42,7 +42,7 @@ SILENCE = 0.25
 CLIENT = {
     "model": "demo",
     "timeouts": {"connect": 5, "silence": SILENCE, "write": SILENCE},
-    "retries": {"times": 1000, "first": 0.001, "most": 0.05, "patience": 100},
+    "retries": {"times": 1000, "first_pause": 0.001, "max_pause": 0.05, "patience": 100},
 }
 PATIENCE = 120.0
 BATCH = 2000

@@ -18,7 +18,7 @@ PATIENCE = 60.0
 CLIENT: dict[str, Any] = {
     "model": "demo",
     "timeouts": {"connect": 5, "silence": 10, "write": 10},
-    "retries": {"times": 10, "first": 0.002, "most": 0.05, "patience": 20},
+    "retries": {"times": 10, "first_pause": 0.002, "max_pause": 0.05, "patience": 20},
 }
 """Default client options of scenarios, with short waits."""
 _numbers = count(1)

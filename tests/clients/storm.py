@@ -28,7 +28,7 @@ from turnledger import Ledger, Turn
 from turnledger.testing.fault_proxy import Fault
 
 CHATS = 3
-RETRIES = {"times": 10_000, "first": 0.01, "most": 0.2, "patience": 300}
+RETRIES = {"times": 10_000, "first_pause": 0.01, "max_pause": 0.2, "patience": 300}
 PATIENCE = 120.0
 """Seconds after which an unanswered request fails the storm."""
 

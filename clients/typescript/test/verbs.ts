@@ -95,7 +95,7 @@ const camelled = (given: Fields): Fields =>
 const VERBS: Record<string, (call: Call) => unknown> = {
   client: ({ given, make }) => {
     const { baseUrl, timeouts, retries, ...options } = given;
-    const more = { timeouts: milliseconds(timeouts), retries: milliseconds(retries) };
+    const more = { timeouts: milliseconds(timeouts), retries: milliseconds(camelled(retries ?? {})) };
     make(new Client(baseUrl, { ...options, ...more }));
     return null;
   },
