@@ -1,4 +1,4 @@
-"""A folder for a test that is about what is left on the disk when a process dies."""
+"""A folder on the disk, for tests of what a dead process leaves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """On the disk, as a store is: most of a write is waiting for that, and most kills shall hit there. Kept
-    if the test fails."""
+    """A folder on the real disk, since most of a write is waiting for it, and most kills should hit there.
+    Kept if the test fails."""
     folder = Path(tempfile.mkdtemp(prefix=f"{request.node.originalname}-"))
     failed = request.session.testsfailed
     yield folder

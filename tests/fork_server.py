@@ -1,8 +1,8 @@
-"""Processes that begin at once: `Forked("turnledger", "serve", …)` is `python -m turnledger serve …` without
-the half second that its imports take.
+"""Processes that start at once: `ForkedProcess("turnledger", "serve", …)` is `python -m turnledger serve …`
+without the half second of its imports.
 
-One process imports them once, and every other is a fork of it. Between the two is a keeper, which waits for
-the fork and tells what became of it.
+One process imports the modules; every other is a fork of it. A keeper process waits for each fork and reports
+its end.
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ IMPORTED = (
     "uvicorn.lifespan.off",
     "uvloop",
 )
-"""What processes of tests import."""
 NUMBER = struct.Struct("i")
 
 
 class ForkedProcess:
-    """A process that runs a module, with as much of `subprocess.Popen` as tests need. It leads a session of
-    its own. Its standard input and output are pipes, and so is its standard error unless a file is given."""
+    """A process that runs a module, with the parts of `subprocess.Popen` that tests need. It leads its own
+    session. Standard input and output are pipes, and standard error unless a file is given."""
 
     def __init__(
         self,
@@ -112,7 +111,7 @@ class ForkedProcess:
         return code
 
     def wait_until_stopped(self) -> None:
-        """Wait until a signal to stop has had its effect."""
+        """Wait until SIGSTOP took effect."""
         select.select([self._status], [], [])
         assert os.WIFSTOPPED(self._read())
 
@@ -125,27 +124,26 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # its keeper is about to tell
+            with suppress(ProcessLookupError):  # its keeper is about to report
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Wait for its end; what it has printed that was not read."""
+        """Wait for its end; return the unread output."""
         assert self.stderr is not None
         with ThreadPoolExecutor(2) as pool:
             reading = pool.map(lambda file: file.read(), (self.stdout, self.stderr))
             try:
                 self.wait(timeout)
             except subprocess.TimeoutExpired:
-                self.kill()  # or the readers would wait for ever
+                self.kill()  # or the readers would never end
                 raise
             out, err = reading
         return out, err
 
     def close(self) -> None:
-        """Close the pipes."""
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
                 pipe.close()
@@ -163,7 +161,7 @@ _lock = threading.Lock()
 
 @cache
 def _fork_server() -> socket.socket:
-    """The connection to the process that forks; it ends with this one."""
+    """Return the connection to the forking process, which ends with this one."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -184,7 +182,7 @@ def _fork_server() -> socket.socket:
 
 
 def main(connection: socket.socket) -> list[str]:
-    """Fork for each order; return in each of the forks, with what it is to run."""
+    """Fork for each order; return in each fork, with its arguments."""
     sys.path.insert(0, str(ROOT / "src"))
     for name in IMPORTED:
         import_module(name)
@@ -194,7 +192,7 @@ def main(connection: socket.socket) -> list[str]:
         head, descriptors, *_ = socket.recv_fds(connection, NUMBER.size, 4)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                pass  # a keeper that has done its work
+                pass  # a finished keeper
         if not head:
             os._exit(0)
         order = connection.recv(NUMBER.unpack(head)[0], socket.MSG_WAITALL)
@@ -206,7 +204,7 @@ def main(connection: socket.socket) -> list[str]:
 
 
 def become(descriptors: list[int], argv: list[str], folder: str, env: dict[str, str]) -> list[str]:
-    """Be the keeper, and never return; or be what is kept."""
+    """Fork again: the keeper never returns, the process does."""
     status = descriptors.pop()
     child = os.fork()
     for number, each in enumerate(descriptors):
@@ -225,7 +223,7 @@ def become(descriptors: list[int], argv: list[str], folder: str, env: dict[str, 
         os._exit(0)
     os.close(status)
     os.setsid()
-    # Whatever the run of the tests ignores: that it was started in the background, or with nohup.
+    # Undo signals ignored by the test run, as in the background or with nohup.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
@@ -234,7 +232,7 @@ def become(descriptors: list[int], argv: list[str], folder: str, env: dict[str, 
     os.environ.clear()
     os.environ.update(env)
     tempfile.tempdir = None
-    # As every process does that begins with this environment.
+    # As in every process that starts with this environment.
     sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     sys.modules.pop("sitecustomize", None)
     with suppress(ModuleNotFoundError):

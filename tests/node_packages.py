@@ -1,4 +1,4 @@
-"""What tests need of Node: packages that are built anew when their sources were changed."""
+"""Node packages, rebuilt when their sources changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.node_package import CannotBuild, NodePackage
 
 
 def skip_or_fail(problem: str) -> NoReturn:
-    """Skip the test for what is not installed here; fail it where everything has to be proven."""
+    """Skip the test for a missing tool, or fail it in CI."""
     if os.environ.get("CI") == "true":
         pytest.fail(problem)
     pytest.skip(problem)
@@ -21,8 +21,7 @@ def skip_or_fail(problem: str) -> NoReturn:
 
 @cache
 def built(package: NodePackage) -> Path:
-    """Build the package unless it is fresh, and return its folder. Where there is no Node that could, see
-    `lacks`."""
+    """Build the package unless it is fresh, and return its folder. Without Node, see `skip_or_fail`."""
     if not package.is_fresh and (problem := package.missing) is not None:
         skip_or_fail(problem)
     try:

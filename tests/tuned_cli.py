@@ -1,6 +1,6 @@
 """The command line with times that have no settings: `python -m tests.tuned_cli lease_time=1.2 serve …`.
 
-They hold for one process: workers of a server start by themselves, and have the usual times.
+They apply to one process only: workers of a server have the usual times.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from turnledger.server.ops import readiness
 
 
 def lease_time(seconds: float) -> None:
-    """How long a process may be silent before it counts as dead."""
+    """Set the lease time."""
     usual = serve.engine_limits
     serve.engine_limits = lambda settings: replace(usual(settings), lease_time=seconds)
 
 
 def pace(seconds: float) -> None:
-    """How long the demo model takes for a word."""
+    """Set the time of the demo model per word."""
     assert DemoModel.__init__.__kwdefaults__ is not None
     DemoModel.__init__.__kwdefaults__["pace"] = seconds
 
 
 def fresh(seconds: float) -> None:
-    """How long it is known whether the store can be written to."""
+    """Set how long the readiness of the store is cached."""
     readiness.FRESH = seconds
 
 

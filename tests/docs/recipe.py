@@ -32,7 +32,7 @@ AT_WORK = re.compile(r"http://127\.0\.0\.1:\d+")
 
 @dataclass(frozen=True)
 class Recipe:
-    """One page, written out into a folder. `moved` says where its addresses are, in a test."""
+    """One page, written into a folder. `moved` maps its addresses to those of the test."""
 
     name: str
     folder: Path
@@ -54,7 +54,6 @@ class Recipe:
         return "".join(SETTINGS.findall(self.page))
 
     def write(self) -> None:
-        """Save its files, as the reader does."""
         for name, code in FILE.findall(self.page):
             (self.folder / name).write_text(code)
 
@@ -73,7 +72,7 @@ class Recipe:
         )
 
     def check(self) -> int:
-        """Save its files, run its commands, and compare what they print; how many there were."""
+        """Save its files, run its commands and compare their output; return the number of commands."""
         self.write()
         for command, printed in self.commands:
             done = self.run(command)
@@ -84,7 +83,7 @@ class Recipe:
 
 
 def environment() -> dict[str, str]:
-    """The one in which `python` and its programs are those of the tests."""
+    """Return an environment in which `python` is the one of the tests."""
     tools = Path(sys.executable).parent
     return {
         **os.environ,
@@ -103,8 +102,7 @@ def free_port() -> int:
 
 @contextmanager
 def at_work(folder: Path, *command: str, is_killed: bool = False, **environ: str) -> Iterator[str]:
-    """Run a web application with `python -m`; where it says that it is. When the block is left it is told to
-    end, or killed."""
+    """Run a web application with `python -m` and yield its address; at the end it is terminated or killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=folder,
@@ -131,6 +129,8 @@ def _address(process: subprocess.Popen[str]) -> str:
         told += line
         found = AT_WORK.search(line)
         if found is not None:
-            threading.Thread(target=process.stderr.read, daemon=True).start()  # so that it never blocks
+            threading.Thread(
+                target=process.stderr.read, daemon=True
+            ).start()  # so that it never blocks on output
             return found[0]
     raise AssertionError(told)

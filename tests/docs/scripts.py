@@ -1,7 +1,7 @@
-"""Scripts of pages, each in a process of its own: a fork of one that has imported what others have written.
+"""Scripts of pages, each in a fork of a process that has imported the packages.
 
-The packages that pages use take longer to import than most examples run. A script still has only what it
-imports itself: packages do not show their modules that were imported beforehand.
+Imports take longer than most examples run. A script still has only its own imports: packages do not show
+modules that were imported beforehand.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src"
 ALWAYS = ("asyncio", "turnledger.ledger", "turnledger.testing.scripted_model")
 IF_NAMED = {"openai": "openai", "turnledger.client": "turnledger.client"}
-"""What is imported beforehand, too, for scripts that import something."""
+"""Further imports, for scripts that import these."""
 
 
 def run_script(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script in a folder. Every warning is an error."""
+    """Run a script in a folder, with warnings as errors."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("out", "err")]
         code = _forking().run([str(script), *arguments], cwd, files)
@@ -42,7 +42,7 @@ def _forking() -> Forking:
 
 
 class Forking:
-    """The process whose forks run scripts, one at a time, as its parent sees it."""
+    """The forking process, which runs one script at a time."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -53,7 +53,7 @@ class Forking:
         )
 
     def run(self, command: list[str], cwd: Path, files: list[Path]) -> int:
-        """Run one to its end, with what it prints in these files; its exit code."""
+        """Run a script with its output in these files; return its exit code."""
         asked = {"command": command, "cwd": str(cwd), "files": list(map(str, files))}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -64,25 +64,24 @@ class Forking:
         return int(told)
 
     def close(self) -> None:
-        """Let it end."""
         with self._process as process:
             assert process.stdin is not None
             process.stdin.close()
 
 
 def main() -> None:
-    """Run scripts as told by lines on standard input, until it ends."""
+    """Run the scripts named on standard input, until it closes."""
     for name in ALWAYS:
         _import_unseen(name)
     line = b""
-    while byte := os.read(0, 1):  # no more than one line: a fork has no part in the next
+    while byte := os.read(0, 1):  # one byte at a time, so that a fork does not read the next line
         line += byte
         if byte != b"\n":
             continue
         asked, line = json.loads(line), b""
         _import_beforehand(Path(asked["command"][0]).read_text("utf-8"))
         gc.collect()
-        gc.freeze()  # so that a fork leaves the pages of its parent alone
+        gc.freeze()  # so that forks copy fewer pages
         child = os.fork()
         if child == 0:
             return _become(**asked)
@@ -98,7 +97,7 @@ def _import_beforehand(code: str) -> None:
 
 
 def _import_unseen(name: str) -> None:
-    """Import a module, and have no package of ours show it or what it imports."""
+    """Import a module without making it visible in our packages."""
     importlib.import_module(name)
     for loaded, module in list(sys.modules.items()):
         package, _, last = loaded.rpartition(".")
@@ -107,7 +106,7 @@ def _import_unseen(name: str) -> None:
 
 
 def _become(command: list[str], cwd: str, files: list[str]) -> None:
-    """Be the process of this script, to the end of the interpreter."""
+    """Become the process of this script, up to the end of the interpreter."""
     os.chdir(cwd)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, source in enumerate([nothing, *(os.open(name, os.O_WRONLY | os.O_CREAT) for name in files)]):

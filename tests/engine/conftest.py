@@ -17,7 +17,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again soon."""
+    """Shorten the delays of retries."""
     monkeypatch.setattr("turnledger.engine.process.FIRST_DELAY", 0.001)
 
 

@@ -32,7 +32,7 @@ SMALL = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0, reader
 
 
 class Reading:
-    """Somebody who reads a turn, and notes what comes."""
+    """Reads a turn in a task, and collects its events."""
 
     def __init__(self, stage: Stage, chat: Chat, turn: TurnId, after: int = 0) -> None:
         self.heard: list[Event] = []
@@ -46,7 +46,6 @@ class Reading:
         return self.heard
 
     async def until(self, number: int) -> list[Event]:
-        """Wait until the event of this number has come."""
         while not self.heard or self.heard[-1].number < number:
             self._came.clear()
             came = asyncio.ensure_future(self._came.wait())
@@ -59,7 +58,6 @@ class Reading:
 
 
 async def running(chat: Chat) -> TurnId:
-    """The turn that runs."""
     attempts = [each.attempt for each in await chat.attempts()]
     return next(each.id for each in attempts if each.state is AttemptState.RUNNING)
 
@@ -72,13 +70,12 @@ async def read_all(chat: Chat, turn: TurnId, after: int = 0) -> list[Event]:
 
 
 async def resumed_at_every_number(stage: Stage, chat: Chat, turn: TurnId, whole: Sequence[Event]) -> None:
-    """Reading from any number on is reading the rest, and in any case the end."""
+    """Check that reading from any number returns the rest, and always the end."""
     for after in range(len(whole) + 3):
         assert wire(await read_all(chat, turn, after)) == wire(whole[after:] or whole[-1:])
 
 
 def wire(events: Sequence[Event]) -> list[bytes]:
-    """The events as bytes."""
     return [codec.encode(event) for event in events]
 
 
@@ -106,7 +103,7 @@ async def hold(stage: Stage, chat: Chat, script: Sequence[Step] = SCRIPT, **opti
 
 
 async def leave_pending(chat: Chat, *call_ids: str) -> None:
-    """Run a turn that asks the client for these results."""
+    """Run a turn that leaves these calls for the client."""
     asks = [Ask("ask", call_id=call_id) for call_id in call_ids]
     await soon(chat.run(ScriptedModel(["I ask.", *asks]), "q0"))
 

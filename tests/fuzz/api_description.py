@@ -1,4 +1,4 @@
-"""The description of the API, as schemathesis reads it: requests made of it, and answers held against it."""
+"""The API description in schemathesis: generated requests, and checks of answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Case = schemathesis.Case
 
 @schemathesis.serializer("application/x-ndjson")
 def lines_of_json(_: Any, value: Any) -> bytes:
-    """A file of an import, which is whatever stands in it."""
+    """Encode an import file, whatever its content."""
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str) + b"\n"
 
 
@@ -46,8 +46,6 @@ Operation = schemathesis.APIOperation
 
 
 class ApiDescription:
-    """The document of an application."""
-
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         document = msgspec.json.decode(msgspec.json.encode(describe(endpoints)))
         self.schema = schemathesis.openapi.from_dict(document)
@@ -56,14 +54,14 @@ class ApiDescription:
         }
 
     def coverage(self, operation: Operation, mode: GenerationMode) -> list[Case]:
-        """Cases at the edges of what the description allows, within or beyond them."""
+        """Return cases at the boundaries of the description, inside or outside."""
         config = self.schema.config.generation_for(operation=operation)
         return list(
             self.schema.iter_coverage_cases(operation, generation_modes=[mode], generation_config=config)
         )
 
     def ask(self, application: Application, case: Case, headers: dict[str, str]) -> Response:
-        """Send a case, and hold the answer against the description."""
+        """Send a case and check the answer."""
         sent = requests.Request(**case.as_transport_kwargs(base_url=URL, headers=headers)).prepare()
         reply = _send(application, sent)
         shown = _shown(reply, sent)
@@ -71,7 +69,7 @@ class ApiDescription:
         return shown
 
     def check(self, label: str, reply: Reply) -> None:
-        """Hold an answer against the description of the operation that gave it."""
+        """Check an answer against the description of its operation."""
         operation = self.operations[label]
         documented = operation.definition.raw["responses"]
         assert str(reply.status) in documented, f"{label}: {reply.told}"

@@ -1,4 +1,4 @@
-"""The whole application in the loop of the test: asked like a server asks it, looked at from behind."""
+"""The whole application in the loop of the test, called over ASGI and inspected inside."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ BODY_LIMIT = 300_000
 
 
 class Reply(msgspec.Struct):
-    """What came back."""
-
     status: int = 0
     headers: list[tuple[bytes, bytes]] = []
     body: bytes = b""
@@ -47,7 +45,7 @@ async def _at_once(_: float) -> None:
 
 
 class Application:
-    """A server over a ledger in memory, with its demo model in a hurry, that lives as long as the tests."""
+    """An application over a ledger in memory, with a fast demo model, shared by all tests."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -73,8 +71,7 @@ class Application:
         self.turn = str((await chat.turns())[-1].id)
 
     def new_token(self, **kind: Any) -> tuple[str, str]:
-        """Make a token that may do everything, unless told otherwise: its id and its text. The first one
-        shuts out who has none."""
+        """Create a token, by default with all rights; return id and text. From then on requests need one."""
         given = {"owner": OWNER, "scopes": tuple(TokenScope), **kind}
         token, text = self._run(Host(self.ledger).tokens.create(**given))
         return str(token.id), text
@@ -84,7 +81,7 @@ class Application:
         self._runner.close()
 
     def ask(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
-        """Send one request, and wait for the whole answer."""
+        """Send a request and wait for the whole answer."""
         return self._run(self._ask(method, path, headers, body, query))
 
     async def _ask(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
@@ -111,7 +108,7 @@ class Application:
                 assert not reply.is_whole, "more after the end"
                 reply.body += message.get("body", b"")
                 reply.is_whole = not message.get("more_body", False)
-                if reply.is_whole or path == "/api/events":  # which has no end
+                if reply.is_whole or path == "/api/events":  # it never ends
                     over.set()
 
         scope = {
@@ -132,7 +129,7 @@ class Application:
         return reply
 
     def everything(self) -> dict[str, list[str]]:
-        """All conversations, and the turns of each."""
+        """Return all conversations and their turns."""
         return self._run(self._everything())
 
     async def _everything(self) -> dict[str, list[str]]:

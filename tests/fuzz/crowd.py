@@ -1,8 +1,7 @@
-"""A crowd: clients of several owners at one server, who ask for anything, at any time, in virtual time.
+"""A crowd: clients of several owners that send random requests to one server in virtual time.
 
-The seed decides everything: who asks for what with which token, who leaves in the middle or reads slowly, and
-in which order tasks run. What is answered is held against the description; what is left behind, when the last
-of them has gone, is for `at_rest`.
+The seed decides everything: requests and tokens, which clients disconnect or read slowly, and the order of
+tasks. Answers are checked against the API description; `at_rest` checks the state after the last client.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ INPUTS = (
     *("/refuse", "/length", '/call f {"a": 1}'),
 )
 AT_LEISURE = 120
-"""Virtual seconds after which what is put off is done, and nobody's pace is too high."""
+"""Virtual seconds after which deferred work is done and rate limits are free."""
 ANONYMOUS = "nobody"
-"""Shows no token."""
+"""Sends no token."""
 
 
 class Crowd:
-    """A server on a store, and what its clients know: tokens, conversations, turns, earlier requests."""
+    """A server, and the tokens, conversations, turns and requests its clients know."""
 
     def __init__(self, seed: int, loop: SimulatedLoop, description: ApiDescription) -> None:
         self._random = Random(seed)
@@ -81,13 +80,13 @@ class Crowd:
         self._owners: dict[str, str] = {}
         self._ids: dict[str, str] = {}
         self._ended: set[str] = set()
-        """Tokens that were told to be revoked."""
+        """Revoked tokens."""
         self._turns = ["turn_01890000000070008000000000000000"]
         self._chats = ["conv_01890000000070008000000000000000"]
         self._branches = ["branch_01890000000070008000000000000000"]
         self._asked: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
         self.log: list[str] = []
-        """What was asked and answered, in order."""
+        """Requests and answers, in order."""
 
     async def open(self, store: Store) -> None:
         clock = SimulatedClock(self._loop, WallClock(self._loop), 0)
@@ -110,10 +109,8 @@ class Crowd:
     def _remember_token(self, name: str, owner: str, id: str, text: str) -> None:
         self._texts[name], self._owners[name], self._ids[name] = text, owner, id
 
-    # What clients do.
-
     async def come(self, count: int) -> None:
-        """Have so many clients come, one after the other, and wait until all have gone."""
+        """Start this many clients one after the other, and wait for all."""
         for _ in range(count):
             client = asyncio.create_task(self._do_something(), name="client")
             self._clients.add(client)
@@ -171,7 +168,7 @@ class Crowd:
         ]
 
     async def _ask_for_a_turn(self) -> None:
-        """At the other door, where turns are edited and generated again by name."""
+        """Use the native API, which edits and regenerates turns by id."""
         random = self._random
         body: dict[str, Any] = {"model": "demo", "stream": random.random() < 0.6}
         where = random.choice((None, "chat", "conversation_key"))
@@ -245,7 +242,7 @@ class Crowd:
         await self.ask(EVENTS, self._somebody(), path, [(b"last-event-id", heard)])
 
     async def _some_turn(self) -> str:
-        """One that was told of; or one that runs, as who looks at the chat learns of it."""
+        """Return a known turn, or one that runs, as a look at its chat shows."""
         running = list(self.ledger._process.attempts)
         return (
             str(self._random.choice(running))
@@ -308,13 +305,11 @@ class Crowd:
             return self._random.choice(OWNERS)
         return self._random.choice([*self._texts, ANONYMOUS])
 
-    # How they ask.
-
     async def ask(
         self, label: str, who: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes = b""
     ) -> Reply:
-        """Send a request, perhaps slowly; read the answer, perhaps slowly, or go away. What has come is held
-        against the description."""
+        """Send a request and read the answer, perhaps slowly, or disconnect; check the answer against the
+        description."""
         was_ended = who in self._ended or who == ANONYMOUS
         sent = [HOST, *headers]
         if who != ANONYMOUS:
@@ -325,22 +320,20 @@ class Crowd:
         reply = await client.ask(self.app, label.partition(" ")[0], path, sent, body)
         self.log.append(f"{who}: {label} {reply.status}")
         if reply.is_whole:
-            if reply.body or label != EVENTS:  # of a turn that was withdrawn from the queue there are none
+            if reply.body or label != EVENTS:  # a withdrawn turn has no events
                 check_reply(reply, method=label.partition(" ")[0])
             self._described.check(label, reply)
         else:
             assert client.has_left, f"{label}: half an answer"
         if was_ended and "security" in self._described.operations[label].definition.raw:
-            # Whoever is over a limit may be told so from memory.
+            # A refusal by a limit may be cached.
             assert reply.status in (0, 401, 429), (
                 f"{label}: {who} is not let in any more, and got {reply.told}"
             )
         return reply
 
-    # What is left.
-
     async def at_rest(self) -> None:
-        """Everybody has gone: nothing counts, runs or waits any more, and every lane is free."""
+        """Check after the last client that nothing is counted, runs or waits, and every lane is free."""
         board = self.app.service.counters
         kinds = (REQUESTS, TURNS, WAITING, STREAMS, READERS)
         assert {kind: board.sum(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
@@ -372,7 +365,7 @@ class Crowd:
 
 
 class Client:
-    """One connection. With randomness it may be slow, or leave at any time."""
+    """One connection; with a Random it may be slow, or disconnect at any time."""
 
     def __init__(self, random: Random | None, loop: SimulatedLoop) -> None:
         self._pause = random.choice((0, 0, 0, 0, 0.05, 2, 9)) if random else 0
@@ -438,8 +431,8 @@ class Client:
         self._has_room.set()
 
     async def _until_read(self) -> None:
-        """Read what was sent, in one's own time. Whoever sends may go on with it in another task, so this
-        keeps to what is bound to none."""
+        """Wait until the client has read. The sender may continue in another task, so this must not be bound
+        to one."""
         self._has_room.clear()
         self._loop.call_later(self._pause, self._has_room.set)
         await self._has_room.wait()

@@ -1,4 +1,4 @@
-"""What every answer keeps to, whatever was asked."""
+"""Checks of every answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fuzz.application import Reply
 
 
 def check_reply(reply: Reply, *, method: str = "POST") -> None:
-    """It is a whole answer, no fault of the server, and if an error, then in the shape of the OpenAI API."""
+    """Check that an answer is whole, no server error, and if an error, in the shape of the OpenAI API."""
     assert reply.is_whole, reply.told
     assert 200 <= reply.status < 600, reply.told
     assert reply.status not in (500, 503), reply.told
@@ -25,7 +25,7 @@ def check_reply(reply: Reply, *, method: str = "POST") -> None:
 def check_error(body: object) -> None:
     assert isinstance(body, dict)
     error = body["error"]
-    # Who was late is told besides how the chat is by now.
+    # A revision conflict also has the current chat.
     more = {"chat"} if error["code"] == "revision_conflict" else set()
     assert body.keys() == {"error", *more}
     assert error.keys() == {"message", "type", "param", "code"}
@@ -38,7 +38,7 @@ def check_error(body: object) -> None:
 
 
 def check_stream(body: bytes) -> None:
-    """It ends with the mark of a good end, or with an error."""
+    """Check that a stream ends with [DONE] or an error."""
     *_, last, nothing = body.split(b"\n\n")
     assert nothing == b""
     if b"turn.finished" in last or last == b"data: [DONE]":

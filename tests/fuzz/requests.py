@@ -1,4 +1,4 @@
-"""Requests of every malformed kind, and some that are well-formed: strategies."""
+"""Strategies for malformed and some well-formed requests."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def quoted(*choices: str) -> st.SearchStrategy[str]:
 
 
 def often(usual: st.SearchStrategy[str], odd: st.SearchStrategy[str] = ANY_JSON) -> st.SearchStrategy[str]:
-    """The usual, most of the time: a request with more than one thing wrong shows only the first."""
+    """Draw mostly usual values: a request with several errors shows only the first."""
     return st.integers(0, 24).flatmap(lambda dice: odd if dice == 17 else usual)
 
 
@@ -169,7 +169,7 @@ CHAT_BODY = st.fixed_dictionaries(FIELDS, optional=OPTIONAL).map(an_object)
 
 
 def spoilt(body: bytes) -> st.SearchStrategy[bytes]:
-    """The body, or what a bad line makes of it."""
+    """Draw the body, or a damaged one."""
     places = st.integers(0, len(body))
     return st.one_of(
         st.just(body),
@@ -295,7 +295,7 @@ QUERIES = st.one_of(
 
 
 def paths(chat: str, turn: str) -> st.SearchStrategy[str]:
-    """Paths near those that there are."""
+    """Draw paths close to existing ones."""
     ids = (
         st.sampled_from([chat, turn, chat.upper(), chat[:-1], turn + "0", "conv_", "turn_", "", "\x00", "ü"])
         | ENDS

@@ -1,5 +1,5 @@
-"""All that a server can be asked with an id, asked twice: with ids of another owner, and with ids that never
-were. The answers must be the same, byte for byte, but for the ids themselves and the time."""
+"""Every request with an id, sent with ids of another owner and with ids that never existed. The answers must
+be equal byte for byte, except for ids and times."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ _OWN_KINDS = ("{chat}", "{turn}", "{share}", "{token}")
 
 
 class Ids(msgspec.Struct, frozen=True, kw_only=True):
-    """What names the things of one owner."""
-
     chat: str
     turn: str
     branch: str
@@ -33,7 +31,7 @@ class Ids(msgspec.Struct, frozen=True, kw_only=True):
     conversation_key: str
 
     def never(self) -> Ids:
-        """Ids like these that never were; they stand at the same place in any order."""
+        """Return ids like these that never existed, with the same sort order."""
         made = {name: _never(getattr(self, name)) for name in self.__struct_fields__}
         return Ids(**made)
 
@@ -44,8 +42,6 @@ def _never(id: str) -> str:
 
 
 class Probe(NamedTuple):
-    """One request."""
-
     name: str
     method: str
     path: str
@@ -54,7 +50,7 @@ class Probe(NamedTuple):
 
 
 def probes(place: Town, theirs: Ids, own: Ids) -> Iterator[Probe]:
-    """All requests that name something of theirs, alone or beside something of one's own."""
+    """Yield requests with their ids, alone or beside own ids."""
     named = {name: getattr(theirs, name) for name in ("chat", "turn", "share", "token")}
     for operation in place.operations():
         if not any(kind in operation.path for kind in _OWN_KINDS):
@@ -69,7 +65,7 @@ def probes(place: Town, theirs: Ids, own: Ids) -> Iterator[Probe]:
 
 
 def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
-    """What is theirs within a chat of one's own, and the other way round."""
+    """Yield requests with their ids in an own chat, and the other way round."""
     mine = f"/api/chats/{own.chat}"
     yield Probe("their branch in my chat", "GET", f"{mine}?branch={theirs.branch}")
     yield Probe("behind their branch", "GET", f"{mine}/branches?before={theirs.branch}")
@@ -86,7 +82,7 @@ def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
 
 
 def _fields(theirs: Ids) -> Iterator[Probe]:
-    """What is theirs in bodies, headers and queries."""
+    """Yield requests with their ids in bodies, headers and queries."""
     yield Probe("talk in their chat", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.chat)
     yield Probe("their key", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.conversation_key)
     yield Probe("a turn there", "POST", "/api/turns", {"model": "demo", "input": "Hi", "chat": theirs.chat})
@@ -121,7 +117,7 @@ def _fields(theirs: Ids) -> Iterator[Probe]:
 
 
 def comparable(reply: Reply) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """An answer without its ids and times."""
+    """Return an answer without ids and times."""
     headers = [(name, _plain(value)) for name, value in reply.headers if name != b"content-length"]
     return reply.status, headers, _plain(reply.body)
 
@@ -131,7 +127,7 @@ def _plain(body: bytes) -> bytes:
 
 
 async def differences(place: Town, who: str, theirs: Ids, own: Ids) -> list[str]:
-    """Ask everything twice; what came back differently."""
+    """Send every probe twice; return the differences."""
     never, found = theirs.never(), list[str]()
     asked = zip(probes(place, theirs, own), probes(place, never, own), strict=True)
     for foreign, unknown in asked:
@@ -147,28 +143,28 @@ async def differences(place: Town, who: str, theirs: Ids, own: Ids) -> list[str]
 
 
 def _named(answer: tuple[int, list[tuple[bytes, bytes]], bytes], ids: Ids) -> object:
-    """The conversation_key is no id: it stands in answers as it was sent."""
+    """Replace the conversation_key, which answers repeat as sent."""
     status, headers, body = answer
     return status, headers, body.replace(ids.conversation_key.encode(), b"KEY")
 
 
 VISIBLE_TO_ADMIN = ("links behind theirs", "tokens behind theirs", "import their ids")
-"""Who has `admin` lists the tokens and links of all owners, and makes tokens for them."""
+"""With `admin`, callers list tokens and links of all owners, and create tokens for them."""
 ROLES = ("bob", "child admin", "guest", "reader", "narrow")
-"""The callers: another owner, without `admin` and with a token with it that another one made, a visitor of a
-scope, a reader of another chat of Alice's, and a token of hers that is narrowed to another scope."""
+"""Callers: another owner without `admin`, one with a derived `admin` token, a visitor of a scope, a reader of
+another chat of Alice, and a token of Alice for another scope."""
 
 
 async def add_roles(place: Town) -> None:
-    """Make the tokens that a town lacks."""
+    """Create the missing tokens of a town."""
     tokens = Host(place.ledger).tokens
     root, _ = await tokens.create(owner="bob", scopes=ALL)
     _, place.tokens["child admin"] = await tokens.create(owner="bob", scopes=ALL, parent=root.id)
 
 
 async def ids_of(place: Town, chat: Chat, turn: TurnId) -> Ids:
-    """What names a chat of Alice's and a turn there, with a link and a token of her own."""
-    place.clock.advance(1)  # so that an id that never was stands at the same place among all others
+    """Return the ids of a chat of Alice and its turn, with a new link and token."""
+    place.clock.advance(1)  # so that never-used ids have the same sort order
     share, _ = await Host(place.ledger).shares.create(scope="fair", owner=chat.owner)
     token, _ = await Host(place.ledger).tokens.create(owner=chat.owner, scopes=ALL)
     place.clock.advance(1)
@@ -184,7 +180,7 @@ async def ids_of(place: Town, chat: Chat, turn: TurnId) -> Ids:
 
 
 async def own_of(place: Town, who: str) -> Ids:
-    """What names a chat of the one who asks."""
+    """Return the ids of a chat of the caller."""
     token = (await Host(place.ledger).tokens.find(digest_of(place.tokens[who]))).token
     assert token is not None
     key = f"own-of-{who.replace(' ', '-')}"

@@ -1,4 +1,4 @@
-"""A server with two people on it, and a way to ask for everything that its description lists."""
+"""A server with two owners, and requests for every operation of its description."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ from turnledger.testing.fake_clock import FakeClock
 ALL = tuple(TokenScope)
 NONCE = "made-up-by-the-page-of-a-visitor"
 SECRETS = ("marzipan", "okapi-42", "hers alone")
-"""What Alice said, her conversation_key and what she calls her token: nobody else may ever see it."""
+"""Alice's text, conversation_key and token name, which no other caller may see."""
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One line of the description."""
-
     method: str
     path: str
     about: dict[str, Any]
@@ -52,7 +50,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def names_hers(self) -> bool:
-        """Whether it is asked with the id of something in one of her chats."""
+        """Whether it takes an id from one of Alice's chats."""
         by_path = any(name in self.path for name in ("{chat}", "{turn}", "{share}"))
         return by_path or self.name == "POST /api/shares"
 
@@ -63,17 +61,17 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Town:
-    """Alice, whose things are asked for, and the tokens of those who ask."""
+    """Alice's chats, and the tokens of all callers."""
 
     def __init__(self, app: App, ledger: Ledger, clock: FakeClock) -> None:
         self.clock = clock
         self.app = app
         self.ledger = ledger
         self.ids: dict[str, str] = {"name": ASSET}
-        """By the names that they have in paths."""
+        """Ids, by their names in paths."""
         self.tokens: dict[str, str] = {}
         self.bodies: dict[str, Any] = {}
-        """Those that name what was made here."""
+        """Ids created here."""
 
     async def settle(self) -> None:
         tokens = Host(self.ledger).tokens
@@ -100,7 +98,7 @@ class Town:
         self.tokens["garbage"] = "sk-unused"
 
     async def _share(self) -> None:
-        """Two links, and a visitor who came by each: one into a scope, one to read her chat."""
+        """Create two links with a visitor each: one for a scope, one to read a chat."""
         shares = Host(self.ledger).shares
         _, into_scope = await shares.create(scope="fair", owner="operator", visitor_lifetime=None)
         shared, to_chat = await shares.create(chat=self.ids["chat"], owner="alice", name=SECRETS[2])
@@ -118,7 +116,7 @@ class Town:
                     yield Operation(method.upper(), path, about)
 
     async def walk(self, operation: Operation, who: str | None) -> Reply:
-        """Ask for what the operation does, with ids of Alice's wherever it takes some."""
+        """Send the operation with Alice's ids."""
         path = re.sub(r"{(\w+)}", lambda found: self.ids[found[1]], operation.path)
         body = self.bodies[operation.name] if operation.name in self.bodies else body_of(operation)
         return await self.ask(operation.method, path, who, body)
@@ -141,7 +139,7 @@ class Town:
             )
 
     async def alices(self) -> list[Any]:
-        """Everything that is Alice's, but for what she has in other scopes."""
+        """Return everything of Alice, except in other scopes."""
         chat = await self.ledger.for_owner("alice").conversation(self.ids["chat"])
         listed = (await self.ledger.for_owner("alice", scope="").list()).chats
         tokens = await Host(self.ledger).tokens.list(owner="alice", limit=100)
@@ -175,7 +173,7 @@ def body_of(operation: Operation) -> Any:
 
 
 def unknown_token() -> str:
-    """One that this server never made."""
+    """Return a token that this server never created."""
     return new_token_text(SystemEntropy())
 
 

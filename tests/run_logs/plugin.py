@@ -1,7 +1,7 @@
 """All logs of a test run in one folder, searched when it ends; see docs/testing.md.
 
-What servers log in the process of the tests is taken at its logger, what is written by processes that tests
-start is doubled by these (process/sitecustomize.py). A run whose logs have what they may not have has failed.
+Logs of servers in the test process are taken at the logger; processes that tests start copy their own
+(process/sitecustomize.py). A run fails if its logs contain secrets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.run_logs.secret_search import Report, search
 IN_PROCESSES = Path(__file__).parent / "process"
 FOLDER = "TURNLEDGER_RUN_LOGS"
 SHOWN = 20
-"""So many findings are shown."""
+"""Most findings shown."""
 _USUAL = frozenset(vars(logging.makeLogRecord({})))
 
 
 class RunLogs:
-    """The logs of one run: gathered where tests run, searched where the run ends."""
+    """Collects the logs of a run, and searches them at its end."""
 
     def __init__(self, config: pytest.Config) -> None:
         given = getattr(config, "workerinput", {}).get("run_logs")
@@ -44,7 +44,7 @@ class RunLogs:
         node.workerinput["run_logs"] = str(self.folder)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        if not session.config.pluginmanager.hasplugin("dsession"):  # that only hands out tests to others
+        if not session.config.pluginmanager.hasplugin("dsession"):  # the controller of xdist runs no tests
             listen(self._notes)
             self._written.attach()
             copy_process_logs(self.folder)
@@ -85,7 +85,7 @@ class RunLogs:
 
 
 class LogWriter(logging.Handler):
-    """What this process logs, in the form that the server gives it."""
+    """Writes the log of this process in the format of the server."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class LogWriter(logging.Handler):
         self._lines: list[str] = []
 
     def attach(self) -> None:
-        """Hear what is ours, a server's from `info` on as it is by default, and what others warn of."""
+        """Take our records, those of a server from `info` on, and warnings of others."""
         server = logging.getLogger("turnledger.server")
         server.setLevel(logging.INFO)
         server.addFilter(self._is_asked_for)
@@ -103,7 +103,7 @@ class LogWriter(logging.Handler):
         logging.getLogger().addHandler(others)
 
     def _is_asked_for(self, record: logging.LogRecord) -> bool:
-        """Keep from the tests' own handlers what they would not hear without us."""
+        """Hide from other handlers the records they would not receive without this one."""
         if record.levelno >= logging.getLogger("turnledger").getEffectiveLevel():
             return True
         self.emit(record)
@@ -124,7 +124,7 @@ class LogWriter(logging.Handler):
 
 
 class ForeignLogWriter(logging.Handler):
-    """Passes on what is not ours."""
+    """Forwards records of other packages."""
 
     def __init__(self, written: LogWriter) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class ForeignLogWriter(logging.Handler):
 
 
 def copy_process_logs(folder: Path) -> None:
-    """Have every process that is started from now on double its log, whatever environment it is given."""
+    """Make every process started from now on copy its log, whatever its environment."""
     os.environ[FOLDER] = str(folder)
     os.environ.update(with_run_logs(os.environ))
     begin = subprocess.Popen.__init__
@@ -150,7 +150,7 @@ def copy_process_logs(folder: Path) -> None:
 
 
 def with_run_logs(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which a process doubles its log."""
+    """Return an environment in which a process copies its log."""
     places = environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(IN_PROCESSES) not in places:
         places.insert(0, str(IN_PROCESSES))

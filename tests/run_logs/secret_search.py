@@ -1,7 +1,7 @@
-"""The search of a run's logs for what may never be in one: tokens, credentials, what people and models say.
+"""Search the logs of a run for tokens, credentials, and texts of users and models.
 
-Texts are compared by their words, so that escapes, quotes and line ends make no difference, and four words in
-a row are enough, so that a part of a text is found as well.
+Texts are compared by words, so that escapes, quotes and line ends make no difference; four words in a row are
+a match, so that parts are found, too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROW = 4
-"""So many words in a row are told apart from chance."""
+"""Words in a row that are no coincidence."""
 SHORTEST = {1: 14, 2: 12, 3: 12, 4: 12}
-"""Letters that a text of so many words must have to be told apart from the log's own words."""
+"""Minimum letters, by number of words, that distinguish a text from words of the log."""
 SHORTEST_CREDENTIAL = 8
 SECRETS = {
     "a token": re.compile(r"tlt_[0-9A-Za-z]{20,}"),
@@ -26,16 +26,12 @@ SECRETS = {
 
 
 class Finding(NamedTuple):
-    """Something that a log must not have."""
-
     what: str
     file: str
     line: str
 
 
 class Report(NamedTuple):
-    """What a search has found, and how much was searched."""
-
     logs: int
     lines: int
     said: int
@@ -43,7 +39,7 @@ class Report(NamedTuple):
 
 
 def search(folder: Path) -> Report:
-    """Hold all logs of a folder against all that was noted there."""
+    """Search all logs of a folder for the recorded texts."""
     texts, credentials = _said(folder)
     rows = {row for text in texts for row in _rows_of_text(text)}
     logs = sorted(folder.glob("*.log"))
@@ -83,7 +79,7 @@ _OWN_WORDS = re.compile(
 
 
 def _distinctive(line: str) -> str:
-    """What is left of a line without what makes each different from the others."""
+    """Return a line without its variable parts."""
     try:
         fields = json.loads(line)
     except ValueError:
@@ -105,7 +101,7 @@ def _words(text: str) -> list[str]:
 
 
 def _rows_of_text(text: str) -> Iterator[str]:
-    """What would tell a log that has some of the text: all rows of words, or all of it if it is short."""
+    """Yield the rows of words of a text, or the whole text if it is short."""
     words = _words(text)
     for row in _rows(words, min(len(words), ROW)):
         if len(row) >= SHORTEST.get(row.count(" ") + 1, 0):

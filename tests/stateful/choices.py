@@ -1,4 +1,4 @@
-"""What the machine of operations chooses from."""
+"""Choices of the operation machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BROKEN = Failure("error", "it broke")
 INPUTS = [(user(),), (user("another"),), (result("01-0"),), (user(" "),), (user(), result("02-0"))]
 INSTRUCTIONS = [Instructions(()), *(Instructions((message("system", "Hm"),), each) for each in (True, False))]
 
-# Most of it on one conversation of one owner, or little would ever meet.
+# Mostly one conversation of one owner, so that operations interact.
 owners = st.sampled_from([OWNERS[0]] * 9 + [OWNERS[1]])
 places = st.sampled_from([0] * 9 + [1, 2, 3])
 aims = st.sampled_from([CONVERSATION_KEYS[0]] * 4 + [CONVERSATION_KEYS[1]]) | places

@@ -1,4 +1,4 @@
-"""What holds after every operation, whatever it was."""
+"""Invariants after every operation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 
 
 def check(before: dict[str, Any], seen: dict[str, Any]) -> None:
-    """Check what is visible now, knowing what was visible before."""
+    """Check the visible state against the one before."""
     for name, branch in seen.items():
         if name.startswith("branch "):
             number = name.removeprefix("branch ")
@@ -35,7 +35,7 @@ def conversation_of(seen: dict[str, Any], branch: Branch) -> Conversation:
 
 
 def check_idle(branch: Branch, conversation: Conversation) -> None:
-    """Nothing runs and nothing waits but on the branch that is shown."""
+    """Check that turns run and wait only on the current branch."""
     if branch.id != conversation.branch:
         assert branch.running is None
         assert branch.unsettled is None
@@ -47,7 +47,7 @@ def attempt_of(seen: dict[str, Any], id: str) -> Attempt | None:
 
 
 def check_lane(seen: dict[str, Any], branch: Branch) -> None:
-    """At most one attempt runs on a branch, and the branch names it."""
+    """Check that at most one attempt runs on a branch, which names it."""
     running = [
         attempt.id
         for number in range(1, len(LEASES) + 1)
@@ -58,7 +58,7 @@ def check_lane(seen: dict[str, Any], branch: Branch) -> None:
 
 
 def check_history(branch: Branch, turns: list[Turn]) -> None:
-    """Turns are a chain that ends at the head; calls and results are paired but for those pending."""
+    """Check that turns are a chain up to the head, with calls and results paired except pending ones."""
     assert [turn.number for turn in turns] == list(range(1, branch.length + 1))
     assert [turn.parent for turn in turns] == [None, *(turn.id for turn in turns)][: len(turns)]
     assert branch.head == (turns[-1].id if turns else None)
@@ -68,7 +68,7 @@ def check_history(branch: Branch, turns: list[Turn]) -> None:
 
 
 def check_instructions(branch: Branch, turns: list[Turn]) -> None:
-    """Each turn leaves in force its own instructions, none, or those from before; the branch names them."""
+    """Check that each turn leaves its own instructions in force, none, or the earlier ones."""
     before = 0
     for turn in turns:
         allowed = {before} if turn.instructions is None else {before, turn.number if turn.instructions else 0}
@@ -78,7 +78,7 @@ def check_instructions(branch: Branch, turns: list[Turn]) -> None:
 
 
 def check_unsettled(seen: dict[str, Any], branch: Branch) -> None:
-    """What waits to be settled is there, has ended, and has something to tell."""
+    """Check that an unsettled attempt exists, has ended, and has effects."""
     if branch.unsettled is None:
         return
     attempt = attempt_of(seen, branch.unsettled)
@@ -90,7 +90,7 @@ def check_unsettled(seen: dict[str, Any], branch: Branch) -> None:
 
 
 def check_claims(seen: dict[str, Any]) -> None:
-    """A claim is remembered without end exactly while its attempt runs."""
+    """Check that a claim has no expiry exactly while its attempt runs."""
     for name, claim in seen.items():
         if "'s claim " in name:
             attempt = attempt_of(seen, claim.attempt)

@@ -1,4 +1,4 @@
-"""The few names that the machines use, so that what they do meets again and again."""
+"""The few names that the machines use, so that operations interact."""
 
 from tests.unit.model.shapes import some_id
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
@@ -6,7 +6,7 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, Tur
 OWNERS = ("ann", "ben")
 CONVERSATIONS = tuple(some_id(ConversationId, number) for number in range(1, 8))
 BRANCHES = tuple(some_id(BranchId, number) for number in range(1, 18))
-"""The first ones are those that the conversations are made with, in their order."""
+"""The first are those of new conversations, in their order."""
 TAGS = ("work", "été")
 SCOPES = ("", "app")
 CONVERSATION_KEYS = ("k", "né\x00 \U0001f600")

@@ -1,4 +1,4 @@
-"""Two stores side by side: SQLite, and the memory store as the reference. What is done is done to both."""
+"""SQLite and the memory store side by side; every operation runs on both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def repeatable(*, examples: int, steps: int) -> settings:
-    """Settings under which a machine does the same each time, and tells how to do it again."""
+    """Return settings for repeatable runs."""
     return settings(
         derandomize=True,
         deadline=None,
@@ -39,19 +39,19 @@ def repeatable(*, examples: int, steps: int) -> settings:
 
 
 class Undone(Exception):
-    """Raised inside a transaction, so that it has to be undone."""
+    """Raised inside a transaction to roll it back."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an operation returned, or the class of what it raised."""
+    """The result of an operation, or the class of its error."""
 
     value: Any = None
     error: type[BaseException] | None = None
 
 
 class Pair:
-    """Runs operations on both stores; any difference in what they answer or show is an AssertionError."""
+    """Runs operations on both stores; raises AssertionError for any difference."""
 
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
@@ -62,7 +62,7 @@ class Pair:
         self.seen: dict[str, Any] = {}
 
     def transact(self, operation: Operation[Any, Any], request: Any) -> Outcome:
-        """Run a writing operation on both. What raises leaves everything as it was."""
+        """Run a writing operation on both; one that raises must change nothing."""
         expected = _outcome(self.memory.transact(operation, request))
         before = self._rows_written()
         assert _outcome(self.sqlite.transact(operation, request)) == expected
@@ -70,7 +70,7 @@ class Pair:
         return expected
 
     def batch(self, operation: Operation[Any, Any], requests: Sequence[Any]) -> list[Outcome]:
-        """Run several at once: SQLite as one group commit, the reference one after another."""
+        """Run several: in SQLite as one group commit, in the reference one by one."""
         expected = [_outcome(self.memory.transact(operation, request)) for request in requests]
         jobs = [Job(operation, request) for request in requests]
         self.sqlite._writer.run_batch(jobs)
@@ -84,11 +84,11 @@ class Pair:
         return expected
 
     def _rows_written(self) -> int:
-        """How many rows SQLite has ever written, whatever became of them."""
+        """Return the number of rows SQLite has ever written."""
         return self.sqlite._writer._connection.total_changes()
 
     def _look(self, *, changed: bool, wrote: bool) -> None:
-        """Compare all that both show. A file in which no row was written shows what it did before."""
+        """Compare the visible states; skipped for a file without new rows."""
         seen = drive(self.memory.read(everything, None))
         shown = drive(self.sqlite.read(everything, None)) if wrote else self.seen
         assert differences(seen, shown) == {}
@@ -122,7 +122,7 @@ def _outcome_of_job(job: Job) -> Outcome:
 
 
 def _check_file(path: str) -> None:
-    """Nothing is damaged, and no row is left of an attempt or a turn that is gone."""
+    """Check that nothing is damaged and no row of a removed attempt or turn is left."""
     connection = apsw.Connection(path)
     try:
         assert connection.pragma("integrity_check") == "ok"

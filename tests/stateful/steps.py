@@ -1,6 +1,5 @@
-"""Steps of a transaction: each reads what it needs, changes a row and returns what it saw. The tables decide
-nothing, so a step keeps to what the engine keeps to: it saves only what is there, and lets nothing run on a
-conversation that has ended."""
+"""Steps of a transaction: each reads rows, changes one and returns what it read. Tables check nothing, so
+steps follow the rules of the engine: save only existing rows, and run nothing in an ended conversation."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ class SaveConversation:
 
 @dataclass(frozen=True)
 class ReleaseKey:
-    """Save a conversation without its conversation_key, whatever state it is in."""
+    """Save a conversation without its conversation_key, in any state."""
 
     place: int
 
@@ -170,7 +169,7 @@ class SaveBranch:
 
 @dataclass(frozen=True)
 class AddBranch:
-    """One more branch of a conversation, made from a turn of any branch of the same owner, or from none."""
+    """Add a branch from a turn of any branch of the owner, or from none."""
 
     name: int
     place: int
@@ -295,7 +294,7 @@ class AddAttempt:
 class SaveAttempt:
     turn: TurnId
     state: AttemptState | None
-    """None to leave it running, if it does."""
+    """None to leave it unchanged."""
     stop: OnStop | None
     failure: Failure | None
     partial: str
@@ -396,7 +395,7 @@ class SaveClaim:
 
 @dataclass(frozen=True)
 class AddToken:
-    """Make a token, unless there is one of that id or text."""
+    """Add a token unless its id or text exists."""
 
     id: TokenId
     owner: str
@@ -426,7 +425,7 @@ class AddToken:
 
 @dataclass(frozen=True)
 class Do:
-    """Any call of the tables that needs nothing but its arguments."""
+    """Call any method of the tables."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -437,8 +436,7 @@ class Do:
 
 @dataclass(frozen=True)
 class Purge:
-    """Purge in small steps until nothing is left to remove. Which rows go first is the store's choice, so
-    only the end can be compared."""
+    """Purge in small steps to the end. Stores choose which rows go first, so only the end is compared."""
 
     method: str
     arguments: tuple[int, ...]

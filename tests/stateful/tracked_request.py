@@ -1,4 +1,4 @@
-"""A request on its way through the engine's operations, as its process would hold it."""
+"""A request and its progress through the engine's operations, as its process would track it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTS = {"content": TurnContent, "policy": TurnPolicy, "bounds": BeginBounds, "r
 
 
 def _request(**fields: Any) -> BeginRequest:
-    """A request from flat fields, each put into the part that has it."""
+    """Build a request from flat fields."""
     parts = {
         name: kind(**{field: fields.pop(field) for field in kind.__struct_fields__ if field in fields})
         for name, kind in PARTS.items()
@@ -40,8 +40,6 @@ def _request(**fields: Any) -> BeginRequest:
 
 @dataclass
 class TrackedRequest:
-    """What was asked, and what came of it so far."""
-
     fields: dict[str, Any]
     queued: Queued | None = None
     begun: Begun | None = None
@@ -53,7 +51,7 @@ class TrackedRequest:
         return _request(due=self.fields["now"], **self.fields)
 
     def again(self, now: int, *, sees_death: bool, is_durable: bool) -> BeginRequest:
-        """The same request, sent again: its answer was lost, or it waits, or it must reach the disk."""
+        """Return the repeated request: its answer was lost, it waits, or it must reach the disk."""
         queued = self.queued
         changes: dict[str, Any] = {"now": now, "is_repeated": True, "is_durable": is_durable}
         if queued is not None:
@@ -62,7 +60,6 @@ class TrackedRequest:
         return _request(due=now, **{**self.fields, **changes})
 
     def take_answer(self, answer: object) -> None:
-        """Take in the answer to a begin."""
         if isinstance(answer, Queued):
             self.queued = answer
         elif isinstance(answer, MoveResult):
@@ -73,7 +70,7 @@ class TrackedRequest:
             self.journaled = answer.attempt.journaled
 
     def step(self, what: str) -> tuple[list[bytes], Journal]:
-        """The records of one more step, and the journal as it is after it; a text where nothing fits."""
+        """Return the records of another step, and the journal after it; a text if the step does not fit."""
         journal = Journal(list(self.journal.items), dict(self.journal.started))
         ends_thinking = bool(journal.items) and journal.items[-1].is_reasoning
         waiting = journal.unanswered()
@@ -142,7 +139,7 @@ class TrackedRequest:
         )
 
     def _output(self) -> tuple[Item, ...]:
-        """What was done so far, a result for each call that was started, and an answer."""
+        """Return the steps so far, a result for each started call, and an answer."""
         journal = self.journal
         left = [place for place in journal.unanswered() if place in journal.started]
         results = [result_of(journal.items[place], "found") for place in left]

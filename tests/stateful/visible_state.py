@@ -1,4 +1,4 @@
-"""Everything that can be read of a store, under the names the machines use."""
+"""All readable state of a store, by the names of the machines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
 
 
 async def everything(tables: Tables, _: None) -> dict[str, Any]:
-    """All that is there, by a name that tells how it was read; what is not there is left out."""
+    """Read the whole state, by names of the reads; missing rows are left out."""
     return {name: found async for name, found in _reads(tables) if found is not None and found != []}
 
 
@@ -74,7 +74,7 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
             yield f"log {number} from {first}", await tables.log_chunks(id, first, limit)
         yield f"turn log {number}", await tables.turn_log(id) or None
         yield f"ticket {number}", await tables.ticket(id)
-    # The tables promise no order for these.
+    # The tables guarantee no order for these.
     for number, lease in enumerate(LEASES, 1):
         yield f"lease {number}", await tables.lease(lease)
         yield f"running of {number}", sorted(await tables.running_attempts(lease), key=attrgetter("id"))
@@ -101,7 +101,7 @@ async def _of_branch(tables: Tables, number: int, id: BranchId) -> AsyncIterator
 
 
 async def _line(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> list[Turn]:
-    """The turns of a line, or none if some are missing: one that is being removed is longer than its rows."""
+    """Return the turns of a line, or none if rows are missing during a purge."""
     try:
         return await line.turns_of(tables, branch, after, through, limit)
     except StoreCorrupt:
@@ -113,7 +113,7 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         found = await tables.conversation(owner, id)
         yield f"{owner}'s lane {number}", await tables.lane(owner, id, LEASES[0])
         yield f"{owner}'s conversation {number}", found
-        # Also after one that is not listed itself: it may have been when its page was read.
+        # Also after an unlisted one, which may have been listed when its page was read.
         if found is not None:
             place = ListPosition(found.touched_at, found.id)
             yield (

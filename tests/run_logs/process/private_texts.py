@@ -1,8 +1,8 @@
-"""What servers and models are told in a test run, noted beside the logs that may not have it.
+"""Texts and credentials that servers and models receive in a test run, recorded beside the logs, which must
+not contain them.
 
-Whatever serves requests is listened to, in the process of the tests and in those that they start: so this
-needs nothing but the standard library, and nothing of the project; and of that only what every process has
-imported, until there is something to note.
+It runs in every process of a run, and so imports only modules that each has imported anyway, and none of the
+project.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # as in typing, which takes a while to import
+TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 SERVER, UPSTREAM = "turnledger.server.app", "turnledger.testing.upstream"
 CREDENTIALS = ("authorization", "x-api-key", "cookie")
 TEXTS = frozenset({"content", "text", "arguments", "output", "instructions", "refusal", "title"})
-"""Fields of requests whose strings somebody has written."""
+"""Fields of requests with texts of users."""
 LARGEST = 1_000_000
-"""Bodies beyond are of the tests for limits."""
+"""Larger bodies belong to tests of limits."""
 
 
 class Notes:
-    """Texts and credentials, each once. Written to the file at once, or when flushed: no test whose loop may
-    not be blocked waits for a disk."""
+    """Texts and credentials, each once. Written at once, or when flushed, so that no loop waits."""
 
     def __init__(self, path: str, *, at_once: bool) -> None:
         self._path = path
@@ -37,13 +36,13 @@ class Notes:
         self._note("text", said)
 
     def headers(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Note the credentials among them."""
+        """Record credentials."""
         for name, value in headers:
             if name in CREDENTIALS:
                 self._note("credential", value.partition(" ")[2] or value)
 
     def body(self, body: bytes) -> None:
-        """Note what was said in a JSON document, if it is one."""
+        """Record the texts of a JSON document."""
         if len(body) > LARGEST:
             return
         import json
@@ -77,7 +76,7 @@ class Notes:
 
 
 def append(path: str, text: str) -> None:
-    """Add to a file, whole, so that lines of several threads do not mix."""
+    """Append in one write, so that lines of several threads do not mix."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, text.encode("utf-8", "backslashreplace"))
@@ -86,7 +85,7 @@ def append(path: str, text: str) -> None:
 
 
 def record_server(module: Any, notes: Notes) -> None:
-    """Note what every request to every application brings."""
+    """Record the requests to every application."""
     answer = module.App.__call__
 
     async def answer_noted(app: Any, scope: Any, receive: Any, send: Any) -> None:
@@ -110,7 +109,7 @@ def record_server(module: Any, notes: Notes) -> None:
 
 
 def record_upstream(module: Any, notes: Notes) -> None:
-    """Note what every scripted upstream says, and by what it is asked."""
+    """Record the answers and requests of every scripted upstream."""
     begin, answer = module.ScriptedUpstream.__init__, module.ScriptedUpstream._answer
 
     def begin_noted(upstream: Any, *scripts: Any, **options: Any) -> None:
@@ -129,7 +128,7 @@ def record_upstream(module: Any, notes: Notes) -> None:
 
 
 class ImportHook:
-    """Listens to what is imported, once it is: a finder of modules."""
+    """A module finder that hooks modules after their import."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -158,7 +157,7 @@ class ImportHook:
 
 
 def listen(notes: Notes) -> None:
-    """Note what is said to servers and models of this process, from now on."""
+    """Record texts to servers and models of this process."""
     sys.meta_path.insert(0, ImportHook(notes))
     for name, listen_to in ((SERVER, record_server), (UPSTREAM, record_upstream)):
         if name in sys.modules:

@@ -1,6 +1,6 @@
-"""Python runs this when a process begins whose PYTHONPATH has this folder: every one that the tests start.
+"""Python runs this at the start of every process with this folder in PYTHONPATH: all that tests start.
 
-What it writes to its standard error, the server's log above all, goes to the folder of the run as well.
+It copies standard error, and so the log of a server, to the folder of the run.
 """
 
 import errno
@@ -12,7 +12,7 @@ FOLDER = os.environ.get("TURNLEDGER_RUN_LOGS")
 
 
 class CopiedStream:
-    """A stream whose text is also added to a file."""
+    """A stream that also appends to a file."""
 
     def __init__(self, stream, path):
         self._stream = stream
@@ -24,7 +24,7 @@ class CopiedStream:
         try:
             append(self._path, text)
         except OSError as problem:
-            if problem.errno != errno.EMFILE:  # a test lets a server run out of files
+            if problem.errno != errno.EMFILE:  # a test exhausts file descriptors
                 raise
         return self._stream.write(text)
 
