@@ -71,15 +71,16 @@ class Recipe:
             check=False,
         )
 
-    def check(self) -> int:
-        """Save its files, run its commands and compare their output; return the number of commands."""
+    def check(self, script: str = "") -> int:
+        """Save its files, run all commands or one script, and compare the output; return their number."""
         self.write()
-        for command, printed in self.commands:
+        commands = [each for each in self.commands if script in each[0]]
+        for command, printed in commands:
             done = self.run(command)
             assert done.returncode == 0, (command, done.stdout, done.stderr)
             expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
             assert re.fullmatch(expected, done.stdout.strip()), (command, done.stdout)
-        return len(self.commands)
+        return len(commands)
 
 
 def environment() -> dict[str, str]:

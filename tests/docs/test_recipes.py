@@ -47,7 +47,7 @@ def server() -> Iterator[ServerProcess]:
 
 def test_openai_client_recipe_works(server: ServerProcess, tmp_path: Path) -> None:
     recipe = Recipe("openai-client", tmp_path, {TURNLEDGER: server.url})
-    assert recipe.check() == 4
+    assert recipe.check() == 5
 
 
 @CURL
@@ -301,7 +301,7 @@ TOO_LONG = {"type": "exceed_context_size_error", "n_prompt_tokens": 40000, "n_ct
 HABITS: dict[tuple[str, str], Sequence[Step]] = {
     (
         "Ollama",
-        "streams its thoughts as `reasoning`, and in older versions says `assistant` in every chunk",
+        "streams its thoughts as `reasoning`, and in older versions repeats its role in every chunk",
     ): [
         chunk({**ASSISTANT, "content": "", "reasoning": "Hm."}, system_fingerprint="fp_ollama"),
         chunk({**ASSISTANT, "content": "Hel"}),
@@ -319,7 +319,7 @@ HABITS: dict[tuple[str, str], Sequence[Step]] = {
         chunk({**ASSISTANT, "content": ""}, "tool_calls"),
         MARK_ONLY,
     ],
-    ("Ollama", "fails in the middle: an empty chunk, and the stream ends without an end"): [
+    ("Ollama", "fails in the middle: an empty chunk, and the stream breaks off without a final chunk"): [
         chunk({**ASSISTANT, "content": "Hel"}),
         chunk({"content": ""}),
         NO_MARK,
@@ -327,7 +327,7 @@ HABITS: dict[tuple[str, str], Sequence[Step]] = {
     ("Ollama", "has not pulled the model: 404"): refusal(
         404, "model 'qwen3' not found", type="not_found_error", param=None, code=None
     ),
-    ("Ollama", "has too many waiting: 503"): refusal(
+    ("Ollama", "its queue is full: 503"): refusal(
         503, "server busy, please try again.  maximum pending requests exceeded", type="api_error"
     ),
     ("vLLM", "streams its thoughts as `reasoning`, and has text in the chunk that ends"): [
@@ -367,7 +367,7 @@ HABITS: dict[tuple[str, str], Sequence[Step]] = {
     ("llama.cpp", "is shown more than `--ctx-size`: 400"): refusal(
         400, "the request exceeds the available context size", code=400, **TOO_LONG
     ),
-    ("all", "think until the tokens are used up, and say nothing"): [
+    ("all", "use up the token limit on reasoning and return no text"): [
         chunk({**ASSISTANT, "content": "", "reasoning": "Hm, hm, hm."}),
         chunk({"content": ""}, "length"),
         MARK_ONLY,
@@ -442,6 +442,16 @@ def test_local_model_answer_that_fails_returns_the_listed_code_and_stores_no_tur
         assert json.loads(status.body)["error"]["message"] in failed.value.message
 
 
+def test_local_models_talk_reaches_the_upstream_with_its_own_model_name(tmp_path: Path) -> None:
+    shown = (["I was shown 1 message."], ["I was shown 3 messages."])
+    with run_scripted_model(*shown) as upstream:
+        flags = ("--upstream", upstream.url, "--port", "0", "--store", "memory:")
+        with started("turnledger", "serve", *flags) as server:
+            assert Recipe("local-models", tmp_path, {TURNLEDGER: server.url}).check("talk.py") == 1
+    assert upstream.requested_models == ["qwen3", "qwen3"]
+    assert [len(each.body["messages"]) for each in upstream.received] == [1, 3]
+
+
 def test_local_models_settings_reach_all_three_upstreams(tmp_path: Path) -> None:
     with ExitStack() as running:
         upstreams = {
@@ -454,7 +464,7 @@ def test_local_models_settings_reach_all_three_upstreams(tmp_path: Path) -> None
         command = ["serve", "--config", str(config), "--port", "0", "--store", "memory:"]
         server = running.enter_context(started("turnledger", *command, VLLM_API_KEY="secret"))
         moved[TURNLEDGER] = server.url
-        assert Recipe("local-models", tmp_path, moved).check() == 1
+        assert Recipe("local-models", tmp_path, moved).check("three.py") == 1
     received = {name: each.received[0] for name, each in upstreams.items()}
     assert {name: len(each.body["messages"]) for name, each in received.items()} == {
         "ollama": 1,

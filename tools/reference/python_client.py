@@ -28,8 +28,8 @@ TOLD = (
 )
 """The packages whose classes the page explains."""
 SAYS = (
-    "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). What can be relied on: "
-    "[the Python client](../python-client.md). Of a class "
+    "Everything that `turnledger.client` offers (`pip install '.[client]'` in the clone). "
+    "What can be relied on: [the Python client](../python-client.md). Of a class "
     "for asyncio, the page lists only the differences from its twin."
 )
 
