@@ -170,7 +170,7 @@ class Chat:
         history each time.
 
         The stored history is matched against the messages, even if the client trimmed them; the messages
-        behind the match are the input. A history that ends with an earlier question asks for another answer
+        after the match are the input. A history that ends with an earlier question asks for another answer
         to it, see `regenerate`. Any other one continues from the last turn that both sides have, on a new
         branch, or raises HistoryDiverged if `on_divergence` is `reject`. Leading system and developer
         messages are the instructions. `sent="new"` declares all messages as input, `"full"` as the whole
@@ -257,7 +257,7 @@ class Chat:
 
     async def switch(self, branch: str, **options: Unpack[MoveOptions]) -> Branch:
         """Show another branch of the conversation, and continue there. Effects of tools in incomplete turns
-        on the branch that is left are added behind its head. Raises BranchNotFound, and what a turn with
+        on the branch that is left are added after its head. Raises BranchNotFound, and what a turn with
         these options raises."""
         return await self._move(Switch(BranchId(branch)), options)
 
@@ -386,7 +386,7 @@ class Chat:
     def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.
 
-        Yields every event numbered above `after`, in order, and ends behind TurnFinished. That one always
+        Yields every event numbered above `after`, in order, and ends after TurnFinished. That one always
         comes, even if `after` lies beyond it: a process may send events and die before writing them. The turn
         may have ended or be running, in any process. For a queued turn this waits until it begins, and ends
         without an event if it is withdrawn. Raises TurnNotFound, ConversationDeleted, ConversationExpired,

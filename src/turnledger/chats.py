@@ -347,7 +347,7 @@ class Chats:
     async def changes(self, *, after: str | None = None) -> AsyncIterator[LiveChange]:
         """Follow the changes of the owner's chats, made by any process, in order and without polling.
 
-        The first one is `start`: every change behind its position follows. With `after`, the text of a
+        The first one is `start`: every change after its position follows. With `after`, the text of a
         position, it continues from there; if the changes since are no longer kept, a `gap` says so and it
         continues from now. A slow reader is served from the store and delays no one. It ends when the caller
         stops iterating. Raises LedgerClosed and TooManyReaders.

@@ -29,7 +29,7 @@ TOLD = (
 """The packages whose classes the page explains."""
 SAYS = (
     "Everything that `turnledger.client` offers (`pip install '.[client]'` in the clone). "
-    "What can be relied on: [the Python client](../python-client.md). Of a class "
+    "Guarantees: [the Python client](../python-client.md). Of a class "
     "for asyncio, the page lists only the differences from its twin."
 )
 

@@ -12,7 +12,7 @@ SOURCES = Path(__file__).parents[2] / "clients" / "typescript" / "src"
 ENTRIES = [SOURCES / f"{name}.ts" for name in ("index", "outbox", "unkept")]
 SAYS = (
     "Everything that the package in `clients/typescript` exports, `Outbox` and what belongs to it at"
-    " `turnledger/outbox`, `UnkeptChat` likewise at `turnledger/unkept`. What can be relied on: [its page]"
+    " `turnledger/outbox`, `UnkeptChat` likewise at `turnledger/unkept`. Guarantees: [its page]"
     "(../../clients/typescript/README.md). Times are milliseconds since 1970."
 )
 ROOT_OF_ERRORS = "TurnledgerError"

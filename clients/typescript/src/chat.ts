@@ -138,7 +138,8 @@ export class Chat {
     return ended;
   }
 
-  /** Read the events of a turn, running or not, behind this number. */
+  /** Read the events of a turn, running or not, after event number `after`. Only reads: if the turn failed, it ends
+   * with the state `failed`, and does not throw. */
   events(turn: Identified, { after = 0, signal }: CallOptions & { after?: number } = {}): TurnEvents {
     return new TurnEvents(this.#wire, newFollowedTurn({ turn: idOf("turn", turn), last: after }), signal);
   }

@@ -50,7 +50,7 @@ export class Client {
     return new TurnStream(this.#wire, unsent.idempotencyKey, request, signal, undefined, false, beforeRetry);
   }
 
-  /** Follow changes to the chats, from now on or behind a position. Reconnects by itself, without end; close it, or
+  /** Follow changes to the chats, from now on or after a position. Reconnects by itself, without end; close it, or
    * leave the loop. Throws if the server refuses the token, or was never reached. */
   events(options: CallOptions & { after?: string } = {}): Stream<Change> {
     return new Stream((ending) => changes(this.#wire, options.after, ending), options.signal);

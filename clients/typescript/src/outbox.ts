@@ -74,7 +74,7 @@ export class Outbox implements Recorder {
   }
 
   /** Send the messages for this client's server again, in order, each under its idempotencyKey, so that it is carried
-   * out once. Skips, in each chat, those behind one that stays. A message that the server may have forgotten is not
+   * out once. Skips, in each chat, those after one that stays. A message that the server may have forgotten is not
    * sent: its outcome is OutcomeUnknown. Stops at the first that finds no server or is not authorized; the others
    * stay. */
   async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {

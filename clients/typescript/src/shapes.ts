@@ -55,7 +55,7 @@ export interface ChatInfo {
   readonly formerConversationKey?: string | null;
 }
 
-/** First character of a match in a snippet, and the one behind its last; see `cutAt`. */
+/** First character of a match in a snippet, and the one after its last; see `cutAt`. */
 export type Mark = readonly [start: number, end: number];
 
 /** A chat that a search found, and where. */
@@ -101,6 +101,7 @@ export interface Attempt {
   readonly endedAt: number | null;
   readonly input: readonly Item[];
   readonly steps: readonly Item[];
+  /** Empty while the turn runs: read its text from `chat.events`. After a failure: the text so far. */
   readonly partial: string;
 }
 
@@ -110,6 +111,7 @@ export interface ChatPage {
   readonly turns: readonly Turn[];
   /** Cursor of earlier turns; null: there are none. */
   readonly before: number | null;
+  /** The running attempt and failed ones, the newest first. A queued turn is not among them. */
   readonly attempts: readonly Attempt[];
 }
 

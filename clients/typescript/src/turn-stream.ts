@@ -39,7 +39,8 @@ export class TurnEvents extends Stream<TurnEvent> {
 
 /** A turn that is requested when this is created. */
 export class TurnStream extends TurnEvents {
-  /** The id of the turn once known; null if it never began. */
+  /** The id of the turn once known: when it begins or, while it is queued, after 10 to 20 seconds. Null if it never
+   * began. */
   declare readonly begun: Promise<string | null>;
   readonly #wire: Wire;
   readonly #followed: FollowedTurn;
@@ -80,16 +81,17 @@ export class TurnStream extends TurnEvents {
     this.#signal = signal;
   }
 
-  /** The id of the turn; null until the server has begun it. Another one after `turn.restarted`. */
+  /** The id of the turn; null until known, see `begun`. Another one after `turn.restarted`. */
   get turnId(): string | null {
     return this.#followed.turn;
   }
 
-  /** The id of its chat; null until the server has begun the turn. */
+  /** The id of its chat; null until known, see `begun`. */
   get chatId(): string | null {
     return this.#followed.head?.get("x-conversation-id") ?? null;
   }
 
+  /** The text that this stream has received, without the part that a `turn.restarted` made void. */
   get text(): string {
     return this.#followed.text;
   }
@@ -100,7 +102,7 @@ export class TurnStream extends TurnEvents {
   }
 
   /** Stop the turn. Resolves when it is final; null if there was nothing left to stop. If the turn is queued, waits
-   * until it has begun. Read on to learn how it ended. */
+   * until its id is known. Read on to learn how it ended. */
   async stop(options: StopOptions = {}): Promise<StopOutcome | null> {
     const turn = await unlessAborted(options.signal, this.begun);
     return turn ? stopAt(this.#wire, `turns/${this.turnId}`, options) : null;

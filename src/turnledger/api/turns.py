@@ -61,7 +61,10 @@ class Attempt(Struct, frozen=True, kw_only=True, dict=True):
     ended_at: Time | None = None
     raw_input: RawItems = field(name="input", default=())
     raw_steps: RawItems = field(name="steps", default=())
-    partial: Annotated[str, schema("Text that is not part of an item yet.")] = ""
+    partial: Annotated[
+        str,
+        schema("Empty while the turn runs: read its text from its events. After a failure, the text so far."),
+    ] = ""
 
     @cached_property
     def input(self) -> tuple[Item, ...]:

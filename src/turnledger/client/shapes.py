@@ -64,6 +64,7 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     before: int | None
     """Cursor of the previous page; None if there is none."""
     attempts: tuple[Attempt, ...] = ()
+    """The running attempt and failed ones, the newest first. A queued turn is not among them."""
 
 
 class FoundChat(ChatInfo, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ class TurnBody(codec.Document, frozen=True):
     instructions: tuple[msgspec.Raw, ...] | msgspec.UnsetType = msgspec.UNSET
     """Given with this turn; there and empty where it asked for none."""
     instructed: int | msgspec.UnsetType = msgspec.UNSET
-    """Number of the turn whose instructions are in force behind this one."""
+    """Number of the turn whose instructions are in force after this one."""
     details: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """A JSON object."""
     effects: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -132,7 +132,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def instructed(self) -> int:
-        """Number of the turn whose instructions are in force behind this one; 0 for none."""
+        """Number of the turn whose instructions are in force after this one; 0 for none."""
         number = self._body.instructed
         return 0 if isinstance(number, msgspec.UnsetType) else number
 
@@ -289,7 +289,7 @@ class BeginKind(StrEnum):
     """Where a turn began."""
 
     CREATED = "created"  # in a conversation that was made with its begin
-    CONTINUED = "continued"  # behind the last turn of one that was there
+    CONTINUED = "continued"  # after the last turn of one that was there
     BRANCHED = "branched"  # in the place of an earlier turn, on a branch of its own
 
 

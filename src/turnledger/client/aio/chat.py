@@ -22,7 +22,7 @@ from turnledger.model.ids import ConversationId, TurnId
 
 class AsyncTurnStream(AsyncStream[TurnEvent]):
     """The events of a turn as they arrive: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Then
-    raises the error if the turn failed or was stopped."""
+    raises the error if the turn failed or was stopped; a stream of `events` only ends."""
 
     def __init__(self, wire: AsyncWire, core: ChatCore, follower: TurnFollower) -> None:
         super().__init__(wire, follower.steps())
@@ -41,7 +41,7 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """The text that this stream has received, without the part that a TurnRestarted made void."""
         return self._follower.text
 
     async def stop(self, policy: str | None = None) -> StopOutcome | None:
@@ -96,8 +96,9 @@ class AsyncChat:
     async def send(
         self, input: Input, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | AsyncTurnStream:
-        """Request a turn; return its answer, or with `stream` its events as soon as it has begun.
+        """Request a turn; return its answer, or with `stream` its events.
 
+        A stream is returned once the turn has begun or, while it is queued, after 10 to 20 seconds.
         The turn happens once, whatever happens to the connection and the server. Raises the error of a turn
         that failed or was stopped, and ServerUnavailable if its end could not be learned.
         """
@@ -152,7 +153,11 @@ class AsyncChat:
         return await self._wire.run(self._core.stop(turn, policy))
 
     async def events(self, turn: str, *, after: int = 0) -> AsyncTurnStream:
-        """Read the events of any turn of the chat, while it runs and after it has ended."""
+        """Read the events of any turn, after the number `after`, while it runs and after it has ended.
+
+        Only reads: a failed turn ends with TurnFinished, raises no error and is not requested again. For a
+        queued turn it waits.
+        """
         return await AsyncTurnStream(self._wire, self._core, self._core.events(turn, after))._begin()
 
     async def info(self) -> ChatInfo:
@@ -160,7 +165,8 @@ class AsyncChat:
         return await self._wire.run(self._core.info())
 
     async def read(self, before: int | None = None, limit: int = 50, branch: str | None = None) -> ChatPage:
-        """Return the last turns, or those before a number; of the current branch, or another."""
+        """Return the last turns, or those before a number; of the current branch, or another. Also returns
+        the attempts outside the history: the running one, and failed ones."""
         return await self._wire.run(self._core.read(before, limit, branch))
 
     def turns(self, *, branch: str | None = None, limit: int | None = None) -> AsyncPages[Turn]:

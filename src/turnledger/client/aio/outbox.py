@@ -39,7 +39,7 @@ class AsyncUnsentMessages:
         """Send them again, those of one chat in order, each under its idempotency_key, so that it is carried
         out once; return their outcomes.
 
-        Skips messages that are being sent, and in each chat those behind one that stays. A message that the
+        Skips messages that are being sent, and in each chat those after one that stays. A message that the
         server may have forgotten is not sent: its outcome is OutcomeUnknown. Stops at the first that finds no
         server or is not authorized; the others stay.
         """

@@ -177,7 +177,7 @@ class OutboxFile:
         return [self._unsent(row) for row in rows]
 
     def claim(self, after: int) -> UnsentMessage | None:
-        """Claim and return the next message behind this id that no other program is sending, or None. Those
+        """Claim and return the next message after this id that no other program is sending, or None. Those
         of one chat are claimed in order: none while an earlier one is claimed elsewhere, or precedes that id
         and is still unsent. Uncertain ones are not claimed."""
         now, blocked = self._now(), set[bytes]()

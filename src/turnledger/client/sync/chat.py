@@ -23,7 +23,7 @@ from turnledger.model.ids import ConversationId, TurnId
 
 class TurnStream(Stream[TurnEvent]):
     """The events of a turn as they arrive: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Then
-    raises the error if the turn failed or was stopped."""
+    raises the error if the turn failed or was stopped; a stream of `events` only ends."""
 
     def __init__(self, wire: Wire, core: ChatCore, follower: TurnFollower) -> None:
         super().__init__(wire, follower.steps())
@@ -42,7 +42,7 @@ class TurnStream(Stream[TurnEvent]):
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """The text that this stream has received, without the part that a TurnRestarted made void."""
         return self._follower.text
 
     def stop(self, policy: str | None = None) -> StopOutcome | None:
@@ -93,8 +93,9 @@ class Chat:
     def send(
         self, input: Input, *, stream: bool = False, **options: Unpack[TurnOptions]
     ) -> Answer | TurnStream:
-        """Request a turn; return its answer, or with `stream` its events as soon as it has begun.
+        """Request a turn; return its answer, or with `stream` its events.
 
+        A stream is returned once the turn has begun or, while it is queued, after 10 to 20 seconds.
         The turn happens once, whatever happens to the connection and the server. Raises the error of a turn
         that failed or was stopped, and ServerUnavailable if its end could not be learned.
         """
@@ -149,7 +150,11 @@ class Chat:
         return self._wire.run(self._core.stop(turn, policy))
 
     def events(self, turn: str, *, after: int = 0) -> TurnStream:
-        """Read the events of any turn of the chat, while it runs and after it has ended."""
+        """Read the events of any turn, after the number `after`, while it runs and after it has ended.
+
+        Only reads: a failed turn ends with TurnFinished, raises no error and is not requested again. For a
+        queued turn it waits.
+        """
         return TurnStream(self._wire, self._core, self._core.events(turn, after))._begin()
 
     def info(self) -> ChatInfo:
@@ -157,7 +162,8 @@ class Chat:
         return self._wire.run(self._core.info())
 
     def read(self, before: int | None = None, limit: int = 50, branch: str | None = None) -> ChatPage:
-        """Return the last turns, or those before a number; of the current branch, or another."""
+        """Return the last turns, or those before a number; of the current branch, or another. Also returns
+        the attempts outside the history: the running one, and failed ones."""
         return self._wire.run(self._core.read(before, limit, branch))
 
     def turns(self, *, branch: str | None = None, limit: int | None = None) -> Pages[Turn]:
