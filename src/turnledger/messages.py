@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from turnledger.model.messages.messages import items_of_messages, messages_of
-from turnledger.model.messages.repair import Pending, RepairChange, RepairedHistory, repair
+from turnledger.model.messages.repair import PendingPolicy, RepairChange, RepairedHistory, repair
 
 __all__ = [
-    "Pending",
+    "PendingPolicy",
     "RepairChange",
     "RepairedHistory",
     "items_of_messages",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.crash.tcp_server import PartialResponse, TcpServer, completion, exchange, request, run_tcp_server
 from turnledger.hosting import Host
-from turnledger.model.messages.messages import checked_messages
+from turnledger.model.messages.messages import validate_messages
 from turnledger.model.turn import AttemptState
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
@@ -34,7 +34,7 @@ class Talker(DemoModel):
 
     @asynccontextmanager
     async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        yield self._pieces(int(checked_messages(asked.messages)[-1]["content"]))
+        yield self._pieces(int(validate_messages(asked.messages)[-1]["content"]))
 
     async def _pieces(self, count: int) -> AsyncIterator[list[bytes]]:
         for _ in range(count):

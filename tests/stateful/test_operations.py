@@ -38,7 +38,7 @@ from tests.stateful.tracked_request import TrackedRequest
 from tests.unit.model.shapes import user
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.idempotency import IdempotencyKey, claimed_as
+from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_name
 from turnledger.engine.attempt.outcome import OutcomeRequest, outcome
 from turnledger.engine.attempt.stop import StopRequest, request_stop, stops_for
 from turnledger.engine.attempt.takeover import (
@@ -195,7 +195,7 @@ class Operations(RuleBasedStateMachine):
             "now": self.now,
             "wait_until": self.now + 2_500,
             "queue_limit": 2,
-            "key": IdempotencyKey(claimed_as(key, Within(within)), body) if key else None,
+            "key": IdempotencyKey(claim_name(key, Within(within)), body) if key else None,
         }
         asked = TrackedRequest({**fields, **policies, **more})
         self.requests.append(asked)

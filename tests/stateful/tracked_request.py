@@ -73,7 +73,7 @@ class TrackedRequest:
         """Return the records of another step, and the journal after it; a text if the step does not fit."""
         journal = Journal(list(self.journal.items), dict(self.journal.started))
         ends_thinking = bool(journal.items) and journal.items[-1].is_reasoning
-        waiting = journal.unanswered()
+        waiting = journal.unanswered_calls()
         if what.startswith("start"):
             place = next((each for each in waiting if each not in journal.started), None)
             if place is not None:
@@ -141,7 +141,7 @@ class TrackedRequest:
     def _output(self) -> tuple[Item, ...]:
         """Return the steps so far, a result for each started call, and an answer."""
         journal = self.journal
-        left = [place for place in journal.unanswered() if place in journal.started]
+        left = [place for place in journal.unanswered_calls() if place in journal.started]
         results = [result_of(journal.items[place], "found") for place in left]
         thought = [assistant("so")] if results and journal.items[-1].is_reasoning else []
         return (*journal.items, *thought, *results, assistant("done"))

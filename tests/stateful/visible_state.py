@@ -20,7 +20,7 @@ from tests.stateful.names import (
     TOKENS,
     TURNS,
 )
-from turnledger.engine.attempt.idempotency import claimed_as
+from turnledger.engine.attempt.idempotency import claim_name
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt
@@ -137,7 +137,7 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
     yield f"{owner}'s flag version", await tables.flag_version(owner)
     yield f"{owner}'s bytes", await tables.usage(owner)
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
-        name = claimed_as(key, Within(within))
+        name = claim_name(key, Within(within))
         yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)
 
 

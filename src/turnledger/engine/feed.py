@@ -277,7 +277,7 @@ class ChangeReader:
             self._count -= len(changes)
             seen = changes
             # Changes read from the store may also arrive live.
-            if not self._within.is_everything or changes[0].position.number <= self.position.number:
+            if not self._within.is_unrestricted or changes[0].position.number <= self.position.number:
                 after = self.position.number
                 seen = [each for each in changes if each.position.number > after and self._sees(each)]
             self._advance_to(changes[-1].position)
@@ -303,7 +303,7 @@ class ChangeReader:
             self._is_first = self._is_unknown = False
             at = self._process.clock.now_ms()
             return [LiveChange(kind=kind, owner=self.owner, at=at, position=page.through)]
-        if self._within.is_everything:
+        if self._within.is_unrestricted:
             return page.changes
         return [change for change in page.changes if self._sees(change)]
 

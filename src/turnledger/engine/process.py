@@ -129,7 +129,7 @@ class Waiters:
         for conversation in list(self._waiters):
             self.notify(conversation)
 
-    def queued(self) -> list[TurnId]:
+    def queued_attempts(self) -> list[TurnId]:
         return list(self._queued)
 
     def lane_of(self, attempt: TurnId) -> ConversationId | None:
@@ -317,7 +317,7 @@ class Process:
             if not history and branch.start:
                 # After an undo, a switch or a fork, most of it may be cached under another branch.
                 origin = await self.store.read(read_origin, branch.id)
-                history = self.cache.shared(origin.line if origin else (), length)
+                history = self.cache.shared_prefix(origin.line if origin else (), length)
             while len(history) < length:
                 through = min(length, len(history) + TURNS_AT_ONCE)
                 missing = TurnsRequest(owner, branch, len(history), through)

@@ -269,7 +269,7 @@ class Recovery:
 
     async def _check_stops(self) -> None:
         process = self._process
-        before, queued = list(process.running.values()), process.waiters.queued()
+        before, queued = list(process.running.values()), process.waiters.queued_attempts()
         updates = await process.store.read(updates_for, process.lease)
         for attempt, policy in updates.stops.items():
             if policy is not None:

@@ -72,7 +72,7 @@ class ListPosition(Struct, frozen=True, order=True):
             if len(cursor) != _CURSOR_LENGTH:
                 raise ValueError
             version, at, id, check = _CURSOR.unpack(urlsafe_b64decode(cursor.encode("ascii")))
-            if version != _VERSION or check != _check(at, id) or cursor != cls._packed(at, id):
+            if version != _VERSION or check != _check(at, id) or cursor != cls._pack(at, id):
                 raise ValueError
             return cls(at, ConversationId.trusted(id))
         except (ValueError, PackingError, binascii.Error):
@@ -81,10 +81,10 @@ class ListPosition(Struct, frozen=True, order=True):
     @property
     def cursor(self) -> str:
         """An opaque text."""
-        return self._packed(self.at, self.id.raw)
+        return self._pack(self.at, self.id.raw)
 
     @staticmethod
-    def _packed(at: int, id: bytes) -> str:
+    def _pack(at: int, id: bytes) -> str:
         return urlsafe_b64encode(_CURSOR.pack(_VERSION, at, id, _check(at, id))).decode()
 
 

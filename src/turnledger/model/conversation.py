@@ -221,7 +221,7 @@ class Within(Struct, frozen=True):
     chat: ConversationId | None = None
 
     @property
-    def is_everything(self) -> bool:
+    def is_unrestricted(self) -> bool:
         return self.scope is None and self.chat is None
 
     def sees(self, conversation: Conversation) -> bool:
@@ -241,7 +241,7 @@ class Within(Struct, frozen=True):
         return self.scope if self.chat is None else ONE_CHAT + self.chat
 
     @classmethod
-    def labelled(cls, label: str | None) -> Within:
+    def from_label(cls, label: str | None) -> Within:
         if label is not None and label.startswith(ONE_CHAT):
             return cls(chat=ConversationId(label[len(ONE_CHAT) :]))
         return cls(label)

@@ -31,14 +31,18 @@ HiddenPlaces: TypeAlias = Mapping[TurnId, Collection[int]]
 
 
 def hidden_from_model(flags: FlagsByTurn) -> HiddenPlaces:
-    return _hidden({turn: [at for at, each in of.items() if not each.to_model] for turn, of in flags.items()})
+    return _without_empty(
+        {turn: [at for at, each in of.items() if not each.to_model] for turn, of in flags.items()}
+    )
 
 
 def hidden_from_user(flags: FlagsByTurn) -> HiddenPlaces:
-    return _hidden({turn: [at for at, each in of.items() if not each.to_user] for turn, of in flags.items()})
+    return _without_empty(
+        {turn: [at for at, each in of.items() if not each.to_user] for turn, of in flags.items()}
+    )
 
 
-def _hidden(places: Mapping[TurnId, Collection[int]]) -> HiddenPlaces:
+def _without_empty(places: Mapping[TurnId, Collection[int]]) -> HiddenPlaces:
     return {turn: found for turn, found in places.items() if found}
 
 
@@ -56,7 +60,7 @@ def with_counterparts(items: Sequence[Item], hidden: Collection[int]) -> set[int
 
 
 def hidden_in_parts(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]) -> list[set[int]]:
-    """Apply `with_their_halves` across the parts of a history: a result may come in a later part."""
+    """Apply `with_counterparts` across the parts of a history: a result may come in a later part."""
     firsts = list(accumulate(map(len, parts), initial=0))
     named = {first + place for first, places in zip(firsts, hidden, strict=False) for place in places}
     found = with_counterparts([item for part in parts for item in part], named)

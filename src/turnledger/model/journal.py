@@ -78,7 +78,7 @@ class Journal:
         """Return the result of each answered call, by place. A call id means the last open call with it."""
         return {call: self.items[result] for call, result in pair_places(self.items)}
 
-    def unanswered(self) -> list[int]:
+    def unanswered_calls(self) -> list[int]:
         answers = self.answers()
         return [place for place, item in enumerate(self.items) if item.is_call and place not in answers]
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused, ModelTimeout, ModelUnavailable
-from turnledger.model.messages.messages import CALL_BODIES, Message, checked_messages
+from turnledger.model.messages.messages import CALL_BODIES, Message, validate_messages
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.chat_runner import CallDeltas
 
@@ -122,7 +122,7 @@ class DemoAnswer:
 def answer_to(request: ModelRequest) -> DemoAnswer:
     """Derive the answer from the messages. Raises ModelRefused for malformed messages, as a model does."""
     try:
-        messages = checked_messages(request.messages)
+        messages = validate_messages(request.messages)
     except MalformedItems as problem:
         error = {"message": str(problem), "type": "invalid_request_error", "param": "messages", "code": None}
         raise ModelRefused(400, error) from None

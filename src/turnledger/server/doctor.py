@@ -26,7 +26,7 @@ from turnledger.errors import InvalidInput, ModelError, StoreError
 from turnledger.ledger import OWNER
 from turnledger.model.text.plain import plain
 from turnledger.runners.http.pool import get
-from turnledger.runners.upstream.failures import ProxyFailed, UpstreamFailure
+from turnledger.runners.upstream.failures import ProxyFailure, UpstreamFailure
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
@@ -397,7 +397,7 @@ async def check_upstream(upstream: UpstreamCheck, environ: Mapping[str, str]) ->
     except InvalidInput as problem:
         remedy = f"Check {upstream.api_key_env}, and `upstream` and `proxy` in the settings."
         return UpstreamReport([fail(upstream.subject, str(problem), remedy)])
-    except ProxyFailed as failed:
+    except ProxyFailure as failed:
         remedy = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or `proxy` in the settings."
         return UpstreamReport([fail(upstream.subject, str(failed), remedy)])
     except UpstreamFailure as broken_off:

@@ -176,7 +176,7 @@ def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
 
     async def take_up(tables: Any, branch: Any, earlier: Any, attempt: Any) -> Any:
         branch, journal, count = await true(tables, branch, earlier, attempt)
-        for place in journal.unanswered():
+        for place in journal.unanswered_calls():
             journal.started.pop(place, None)
         return branch, journal, count
 

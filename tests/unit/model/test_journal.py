@@ -46,7 +46,7 @@ def test_journal_pairs_a_call_with_the_next_result_of_its_id(journal: Journal) -
     assert {place: journal.answers().get(place) for place in places} == {
         place: answers.get(place) for place in places
     }
-    assert journal.unanswered() == sorted(open_places.values())
+    assert journal.unanswered_calls() == sorted(open_places.values())
 
 
 @repeatable
@@ -57,14 +57,19 @@ def test_journal_has_effects_if_a_started_call_is_not_read_only(journal: Journal
 
 def test_empty_journal_has_no_items_calls_or_effects() -> None:
     journal = Journal.of([])
-    assert (journal.items, journal.started, journal.unanswered(), journal.has_effects) == ([], {}, [], False)
+    assert (journal.items, journal.started, journal.unanswered_calls(), journal.has_effects) == (
+        [],
+        {},
+        [],
+        False,
+    )
 
 
 def test_journal_pairs_results_of_a_repeated_id_per_occurrence() -> None:
     journal = Journal([call(), result(output="first"), call(), assistant()])
     assert journal.answers()[0] == result(output="first")
     assert 2 not in journal.answers()
-    assert journal.unanswered() == [2]
+    assert journal.unanswered_calls() == [2]
 
 
 def test_journal_marks_items_of_emitted_text_until_a_retry_resumes_it() -> None:

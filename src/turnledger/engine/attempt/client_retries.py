@@ -46,7 +46,7 @@ class Retry(Struct, frozen=True):
     `request` is a digest of what all tries have in common: path, conversation, body.
 
     A try after the first attaches to an earlier one whose answer was lost, or returns its answer; see
-    Ledger.delivered and Ledger.lost.
+    Host.delivered and Host.lost.
     """
 
     request: bytes

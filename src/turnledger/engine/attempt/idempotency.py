@@ -79,16 +79,16 @@ NARROWED = "\x02"
 """Encloses the label of a narrowed caller in a claim's name; occurs in no idempotency_key or label."""
 
 
-def claimed_as(idempotency_key: str, within: Within) -> str:
+def claim_name(idempotency_key: str, within: Within) -> str:
     """Return the name under which a key is claimed. Narrowed callers have keys of their own, so their answers
     do not depend on other callers of the same owner."""
     label = within.label
     return idempotency_key if label is None else f"{NARROWED}{label}{NARROWED}{idempotency_key}"
 
 
-def claimed_within(name: str) -> Within:
+def claim_restriction(name: str) -> Within:
     """Return how the caller is narrowed that claims under this name."""
-    return Within.labelled(name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None)
+    return Within.from_label(name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None)
 
 
 LASTING, ONCE, PRIMING = b"\xff" * 7 + b"\x01", b"\xff" * 7 + b"\x02", b"\xff" * 7 + b"\x03"

@@ -38,7 +38,9 @@ def settled_output(journal: Journal, failure: Failure | None) -> tuple[Item, ...
         if place in acted or id(item) in answers or (item.is_reasoning and _leads_to(journal, place, acted))
     ]
     output += [
-        result_of(journal.items[place], OUTCOME_UNKNOWN) for place in journal.unanswered() if place in acted
+        result_of(journal.items[place], OUTCOME_UNKNOWN)
+        for place in journal.unanswered_calls()
+        if place in acted
     ]
     reason = failure.message if failure else "it was stopped"
     note = (
@@ -70,7 +72,7 @@ def resume_results(journal: Journal) -> tuple[Item, ...]:
     not answered. Such a call is never run again."""
     return tuple(
         result_of(journal.items[place], OUTCOME_UNKNOWN)
-        for place in journal.unanswered()
+        for place in journal.unanswered_calls()
         if place in journal.started
     )
 
@@ -78,7 +80,7 @@ def resume_results(journal: Journal) -> tuple[Item, ...]:
 def _true_results(journal: Journal) -> list[Item]:
     return [
         result_of(journal.items[place], OUTCOME_UNKNOWN if place in journal.started else NOT_STARTED)
-        for place in journal.unanswered()
+        for place in journal.unanswered_calls()
     ]
 
 

@@ -2,7 +2,7 @@
 
     conversations   the current branch exists; deleted as far as stated; a conversation_key names one;
                     turns are shared within a scope
-    branches        check_line: turns, parents, pairs, instructions, origins; check_beside: event logs, flags;
+    branches        check_line: turns, parents, pairs, instructions, origins; check_log_and_flags: its turns;
                     check_lane: the running attempt, the one to be settled
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
     tickets, claims refer to existing rows
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from turnledger.engine.attempt.idempotency import claimed_within
+from turnledger.engine.attempt.idempotency import claim_restriction
 from turnledger.engine.check.audit import PAGE, Audit, Location, TooManyFindings, is_whole
 from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket, check_token
 from turnledger.engine.check.lines import check_line, check_set_aside
@@ -61,7 +61,7 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
     try:
         for sentence in await tables.inconsistencies(request.limit):
             audit.report(Rule.STORE, Location(), sentence)
-        await _everything(audit)
+        await _check_all(audit)
         unsummed = await tables.turns_without_checksum()
         if not any(finding.is_damage for finding in audit.findings):
             # Damaged rows have other sizes, too: do not report them twice.
@@ -87,7 +87,7 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
     )
 
 
-async def _everything(audit: Audit) -> None:
+async def _check_all(audit: Audit) -> None:
     tables = audit.tables
     await _each(tables.all_conversations, lambda row: row[1], lambda row: _conversation(audit, *row))
     await _each(tables.all_branches, lambda row: row[1], lambda row: _branch(audit, *row))
@@ -235,7 +235,7 @@ async def _claim(audit: Audit, claim: Claim) -> None:
                 "not there: its retries are refused.",
             )
             return
-        within = claimed_within(claim.idempotency_key)
+        within = claim_restriction(claim.idempotency_key)
         if not within.sees(found):
             audit.report(
                 Rule.SCOPE,

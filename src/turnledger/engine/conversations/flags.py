@@ -45,7 +45,7 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
     if not all(0 <= place < len(turn.items) for place in places):
         raise InvalidInput(f"{turn.id} has {len(turn.items)} items, counted from 0.")
     before = (await tables.flags(owner, (turn.id,))).get(turn.id, {})
-    after = {**before, **{place: _changed(before.get(place, SHOWN), request) for place in places}}
+    after = {**before, **{place: _change(before.get(place, SHOWN), request) for place in places}}
     after = {place: flags for place, flags in after.items() if flags != SHOWN}
     if after == before:
         return
@@ -58,7 +58,7 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
         await rename_by_words(tables, conversation, turn, hidden, request.now)
 
 
-def _changed(flags: Flags, request: FlagRequest) -> Flags:
+def _change(flags: Flags, request: FlagRequest) -> Flags:
     return Flags(
         flags.to_model if request.to_model is None else request.to_model,
         flags.to_user if request.to_user is None else request.to_user,

@@ -44,7 +44,7 @@ async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     """Return a page of turns in order, at a cost independent of their total. Raises BranchNotFound."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     if request.branch is None:
-        branch = await _shown(tables, conversation)
+        branch = await _shown_branch(tables, conversation)
     else:
         named = await tables.branch(request.branch)
         if named is None or named.conversation != conversation.id:
@@ -53,10 +53,12 @@ async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     through = branch.length if request.before is None else request.before - 1
     if request.most_bytes is None:
         return await turns_of(tables, branch, 0, through, request.limit)
-    return await _bounded(tables, branch, through, request.limit, request.most_bytes)
+    return await _page_within(tables, branch, through, request.limit, request.most_bytes)
 
 
-async def _bounded(tables: Tables, branch: Branch, through: int, limit: int, most_bytes: int) -> list[Turn]:
+async def _page_within(
+    tables: Tables, branch: Branch, through: int, limit: int, most_bytes: int
+) -> list[Turn]:
     """Return as many of the last turns as fit. Reads a few first, then twice as many each time, which bounds
     the bytes read in vain."""
     page: list[Turn] = []
@@ -146,7 +148,7 @@ async def read_conversation(tables: Tables, request: InfoRequest) -> Conversatio
 async def read_entry(tables: Tables, request: InfoRequest) -> ChatEntry:
     """Return the conversation as listed, if it is live."""
     found = await read_conversation(tables, request)
-    branch = await _shown(tables, found)
+    branch = await _shown_branch(tables, found)
     return ChatEntry(found, branch.length, branch.preview, is_running=branch.running is not None)
 
 
@@ -176,7 +178,7 @@ async def _conversation_of(tables: Tables, owner: str, id: TurnId) -> Conversati
     return await tables.conversation(owner, waiting.conversation) if waiting else None
 
 
-async def _shown(tables: Tables, conversation: Conversation) -> Branch:
+async def _shown_branch(tables: Tables, conversation: Conversation) -> Branch:
     branch = await tables.branch(conversation.branch)
     if branch is None or branch.conversation != conversation.id:
         raise StoreCorrupt(MISSING)
@@ -201,7 +203,7 @@ class FlaggedPage(Struct, frozen=True):
 async def flagged_page(tables: Tables, request: LinePageRequest) -> FlaggedPage:
     page = request.page
     conversation = await read_conversation(tables, InfoRequest(page.owner, page.conversation, page.now))
-    branch = request.branch or await _shown(tables, conversation)
+    branch = request.branch or await _shown_branch(tables, conversation)
     through = branch.length if page.before is None else page.before - 1
     turns = await turns_of(tables, branch, 0, through, page.limit)
     if not turns or not await tables.flag_version(page.owner):
@@ -264,6 +266,6 @@ async def whole_history(store: Store, page_before: Callable[[int | None], TurnPa
 
 async def instructions_in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
     conversation = await read_conversation(tables, request)
-    branch = await _shown(tables, conversation)
+    branch = await _shown_branch(tables, conversation)
     found = await turn_at(tables, branch, branch.instructed) if branch.instructed else None
     return (found.instructions or ()) if found else ()

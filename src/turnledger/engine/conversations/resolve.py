@@ -370,7 +370,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     running turn and does not count as interaction. A repetition after a lost result does not conflict."""
     found = await live_conversation(tables, request.owner, request.id, request.due)
     changed = replace(
-        await _renamed(tables, found, request.title),
+        await _rename(tables, found, request.title),
         metadata=found.metadata if request.metadata is None else dict(request.metadata),
         tags=found.tags if request.tags is None else request.tags,
         pinned=found.pinned if request.pinned is None else request.pinned,
@@ -391,7 +391,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     return changed
 
 
-async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Conversation:
+async def _rename(tables: Tables, found: Conversation, title: str | None) -> Conversation:
     if title is None:
         return found
     if title.strip():  # a blank name could be neither seen nor found

@@ -88,8 +88,8 @@ class History(Sequence[Turn]):
         if not -self._length <= at < self._length:
             raise IndexError(at)
         index = at if at >= 0 else self._length + at
-        parent = TurnId.trusted(self._packed(index - 1)[:16]) if index else None
-        return _unpacked(self._packed(index), index + 1, parent)
+        parent = TurnId.trusted(self._packed_turn(index - 1)[:16]) if index else None
+        return _unpack(self._packed_turn(index), index + 1, parent)
 
     def __len__(self) -> int:
         return self._length
@@ -97,20 +97,20 @@ class History(Sequence[Turn]):
     def __iter__(self) -> Iterator[Turn]:
         parent: TurnId | None = None
         for number, packed in enumerate(self._all_packed(), 1):
-            turn = _unpacked(packed, number, parent)
+            turn = _unpack(packed, number, parent)
             parent = turn.id
             yield turn
 
     @property
     def head(self) -> TurnId | None:
-        return TurnId.trusted(self._packed(self._length - 1)[:16]) if self._length else None
+        return TurnId.trusted(self._packed_turn(self._length - 1)[:16]) if self._length else None
 
     def ends_with(self, turn: TurnId | None) -> bool:
         return turn is not None and self.raw_id(self._length - 1) == turn.raw
 
     def raw_id(self, index: int) -> bytes:
         """Return the bytes of a turn's id without unpacking the turn."""
-        return self._packed(index)[:16]
+        return self._packed_turn(index)[:16]
 
     @property
     def size(self) -> int:
@@ -122,7 +122,7 @@ class History(Sequence[Turn]):
                 return total
             node = node.before
 
-    def _packed(self, index: int) -> bytes:
+    def _packed_turn(self, index: int) -> bytes:
         node = self._node
         while index < node.start and node.before is not None:
             node = node.before
@@ -160,7 +160,7 @@ class History(Sequence[Turn]):
         return node
 
 
-def _unpacked(packed: bytes, number: int, parent: TurnId | None) -> Turn:
+def _unpack(packed: bytes, number: int, parent: TurnId | None) -> Turn:
     id, branch, created_at, committed_at, kind = _HEADER.unpack_from(packed)
     return Turn(
         TurnId.trusted(id),
@@ -444,7 +444,7 @@ class BranchCache:
         history = history.first(length)
         return history if history.ends_with(head) else History()
 
-    def shared(self, line: Iterable[Stretch], length: int) -> History:
+    def shared_prefix(self, line: Iterable[Stretch], length: int) -> History:
         """Return what is cached under other branches of the first `length` turns of a line."""
         for stretch in line:
             history = self._history(stretch.branch)

@@ -143,7 +143,7 @@ class RetentionTimer:
                 )
                 retired += await self._retire_old(request)
                 retired += await self._shed(request)
-                if bounds.bytes is not None and await process.store.read(_stored, owner) > bounds.bytes:
+                if bounds.bytes is not None and await process.store.read(_stored_bytes, owner) > bounds.bytes:
                     full.append(owner)
             after = owners[-1]
         return RetentionReport(retired=tuple(retired), full=tuple(full))
@@ -175,5 +175,5 @@ async def _owners(tables: Tables, after: str | None) -> list[str]:
     return await tables.owners(after, OWNERS)
 
 
-async def _stored(tables: Tables, owner: str) -> int:
+async def _stored_bytes(tables: Tables, owner: str) -> int:
     return (await tables.usage(owner)).bytes

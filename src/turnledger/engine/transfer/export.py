@@ -233,7 +233,7 @@ class ShownPart(Struct, frozen=True):
 
 
 async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
-    """Return the next turns of the branch that was current at first. Raises as `outline_of`."""
+    """Return the next turns of the branch that was current at first. Raises as `read_outline`."""
     found = await tables.conversation(request.owner, request.conversation)
     if found is not None and not request.within.sees(found):
         raise ConversationNotFound

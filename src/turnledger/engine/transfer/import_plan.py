@@ -615,12 +615,12 @@ def _make_plan(
         conversation=msgspec.structs.replace(conversation, branch=shown),
         branches=tuple((id, head) for id, head, _ in branches),
         turns=turns,
-        forgotten=_forgotten(planner),
+        forgotten=_forgotten_effects(planner),
         reports=tuple(planner.notes.all()),
     )
 
 
-def _forgotten(planner: _Planner) -> tuple[bytes, ...]:
+def _forgotten_effects(planner: _Planner) -> tuple[bytes, ...]:
     given = planner.header.forgotten
     if len(given) <= planner.limits.import_turns and all(map(_is_effect, given)):
         return tuple(dict.fromkeys(map(bytes.fromhex, given)))

@@ -94,7 +94,7 @@ class Draft:
 
     @property
     def open_calls(self) -> tuple[Item, ...]:
-        return tuple(self._journal.items[place] for place in self._journal.unanswered())
+        return tuple(self._journal.items[place] for place in self._journal.unanswered_calls())
 
     def emit(self, text: str) -> str:
         """Add text; return what can be shown of it now. Half of a surrogate pair waits for the other half,
@@ -167,7 +167,7 @@ class Draft:
 
     def waiting_place(self, call: Item) -> int | None:
         """Return the place of this call among the steps, if it is neither started nor answered."""
-        for place in self._journal.unanswered():
+        for place in self._journal.unanswered_calls():
             if self._journal.items[place] == call and place not in self._journal.started:
                 return place
         return None
@@ -180,7 +180,7 @@ class Draft:
         if not output:
             raise EmptyTurn
         started = self._journal.started
-        if started and any(place in started for place in self._journal.unanswered()):
+        if started and any(place in started for place in self._journal.unanswered_calls()):
             raise MalformedItems("A call was started, but has no result.")
         self._check_size(sum(len(item.raw) for item in output))
         return output, check_turn(self._pending, (*self._input, *output))

@@ -9,7 +9,7 @@ from unicodedata import normalize
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.engine.attempt.divergence import Divergence
-from turnledger.engine.attempt.idempotency import NARROWED, IdempotencyKey, claimed_as, fingerprint
+from turnledger.engine.attempt.idempotency import NARROWED, IdempotencyKey, claim_name, fingerprint
 from turnledger.engine.conversations.resolve import Target, new_conversation
 from turnledger.engine.history.context import ALL, Context, check_primer
 from turnledger.engine.lifecycle.create import CreateChatRequest
@@ -244,7 +244,7 @@ def _key(
     check_idempotency_key(idempotency_key)
     where = () if place is None else (place.after, place.replaces)
     said = fingerprint(input, *where, instructions=given, primer=primer)
-    return IdempotencyKey(claimed_as(idempotency_key, target.within), said + body_digest)
+    return IdempotencyKey(claim_name(idempotency_key, target.within), said + body_digest)
 
 
 def _check_context(context: Context) -> None:
@@ -346,7 +346,7 @@ def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> 
     if idempotency_key is None:
         return None
     check_idempotency_key(idempotency_key)
-    return IdempotencyKey(claimed_as(idempotency_key, target.within), fingerprint((), *arguments))
+    return IdempotencyKey(claim_name(idempotency_key, target.within), fingerprint((), *arguments))
 
 
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, SentMessages)

@@ -98,7 +98,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     def is_narrowed(self) -> bool:
         """Whether it grants less than its owner has: some chats or models, bounds, or a visit."""
         is_bounded = self.bounds != UNBOUNDED or self.share is not None
-        return is_bounded or bool(self.models) or not self.within.is_everything
+        return is_bounded or bool(self.models) or not self.within.is_unrestricted
 
     @property
     def effective_bounds(self) -> Bounds:

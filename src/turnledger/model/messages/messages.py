@@ -126,26 +126,26 @@ TRANSLATED = frozenset({"role", "content", *_OWNERS})
 """The fields of a message that items can express; others are carried along."""
 
 
-def checked_messages(messages: Iterable[MessageLike] | bytes | msgspec.Raw) -> list[Message]:
+def validate_messages(messages: Iterable[MessageLike] | bytes | msgspec.Raw) -> list[Message]:
     """Return the messages as mappings with checked known fields, without null ones. Raises MalformedItems."""
     listed: Any = messages
     if isinstance(messages, bytes | msgspec.Raw):
-        listed = _decoded("messages", messages)
+        listed = _decode("messages", messages)
     if isinstance(listed, str | Mapping) or not isinstance(listed, Iterable):
         example = '[{"role": "user", "content": "..."}]'
         raise MalformedItems(f"messages must be a list, for example {example}, or its JSON as bytes.")
-    return [_checked(f"messages[{number}]", each) for number, each in enumerate(listed)]
+    return [_validate(f"messages[{number}]", each) for number, each in enumerate(listed)]
 
 
-def _decoded(place: str, raw: bytes | msgspec.Raw) -> Any:
+def _decode(place: str, raw: bytes | msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise MalformedItems(f"{place} must be JSON: {problem}.") from None
 
 
-def _checked(place: str, like: Any) -> Message:
-    given = _decoded(place, like) if isinstance(like, bytes | msgspec.Raw) else like
+def _validate(place: str, like: Any) -> Message:
+    given = _decode(place, like) if isinstance(like, bytes | msgspec.Raw) else like
     if not isinstance(given, Mapping):
         raise MalformedItems(
             f"{place} must be a mapping or its JSON, not {type(given).__name__}; "
@@ -159,7 +159,7 @@ def _checked(place: str, like: Any) -> Message:
     _check_texts(place, message)
     if not isinstance(message.get("audio", {}), Mapping):
         raise MalformedItems(f'{place}.audio must be an object, for example {{"id": "..."}}.')
-    calls = _checked_calls(f"{place}.tool_calls", message.pop("tool_calls", []))
+    calls = _validate_calls(f"{place}.tool_calls", message.pop("tool_calls", []))
     return {**message, "tool_calls": calls} if calls else message
 
 
@@ -194,13 +194,13 @@ def _check_texts(place: str, message: Message) -> None:
         raise MalformedItems(f"{place}.tool_call_id must be a text: the id of the call that this answers.")
 
 
-def _checked_calls(place: str, calls: Any) -> list[dict[str, Any]]:
+def _validate_calls(place: str, calls: Any) -> list[dict[str, Any]]:
     if not isinstance(calls, list | tuple):
         raise MalformedItems(f"{place} must be a list. Leave it out if there are none.")
-    return [_checked_call(f"{place}[{number}]", call) for number, call in enumerate(calls)]
+    return [_validate_call(f"{place}[{number}]", call) for number, call in enumerate(calls)]
 
 
-def _checked_call(place: str, call: Any) -> dict[str, Any]:
+def _validate_call(place: str, call: Any) -> dict[str, Any]:
     if not isinstance(call, Mapping):
         raise MalformedItems(f"{place} must be an object with `id`, `type` and `function`.")
     checked = {"type": "function", **call}
@@ -279,10 +279,10 @@ def items_of_messages(
     if isinstance(messages, list | tuple) and all(map(_is_plain, messages)):
         with suppress(MalformedItems):  # raised again below, with its place
             return tuple(text_item(each["role"], each["content"]) for each in messages)
-    reading = _Reading(waiting)
-    for number, message in enumerate(checked_messages(messages)):
-        reading.add(f"messages[{number}]", message)
-    return tuple(reading.items)
+    builder = _ItemBuilder(waiting)
+    for number, message in enumerate(validate_messages(messages)):
+        builder.add(f"messages[{number}]", message)
+    return tuple(builder.items)
 
 
 _PLAIN_ROLES = frozenset({"user", "system", "developer"})
@@ -369,7 +369,7 @@ def _result(item: Item) -> Message:
 # From messages to items.
 
 
-class _Reading:
+class _ItemBuilder:
     """The items of the messages so far."""
 
     def __init__(self, waiting: Iterable[Item]) -> None:

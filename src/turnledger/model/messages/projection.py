@@ -200,15 +200,17 @@ def project_turn(
         _entries(seen_output),
         _entries(seen_input) + _entries(whole) if len(whole) > len(seen_output) else None,
         echo if echo and len(echo) == len(echoed) else None,
-        tuple(_held(input, output, hidden)) if hidden else (),
+        tuple(_held_variants(input, output, hidden)) if hidden else (),
         hidden,
     )
 
 
-def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[ShownTurn]:
+def _held_variants(
+    input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]
+) -> Iterable[ShownTurn]:
     """Yield the turn with all hidden items, then with each subset: a client may have read it in between."""
     yield project_turn(input, output, is_complete=False)
-    here = {len(input) + place for place in _answered_here(output)}
+    here = {len(input) + place for place in _answered_in_turn(output)}
     items = (*input, *output)
     seen = [place for place in sorted(hidden - here) if _entry(items[place]) is not None]
     if len(seen) > MOST_HIDDEN:
@@ -248,7 +250,7 @@ def _in_form(
         count = len(input)
         input = [item for place, item in enumerate(input) if place not in hidden]
         output = [item for place, item in enumerate(output, count) if place not in hidden]
-    if form is not ClientForm.WHOLE and (here := _answered_here(output)):
+    if form is not ClientForm.WHOLE and (here := _answered_in_turn(output)):
         output = [item for place, item in enumerate(output) if place not in here]
     return input, output
 
@@ -280,7 +282,7 @@ def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
     return echo
 
 
-def _answered_here(items: Sequence[Item]) -> set[int]:
+def _answered_in_turn(items: Sequence[Item]) -> set[int]:
     """Return the places of calls that were answered within their turn, and of the results."""
     return {place for pair in pair_places(items) for place in pair}
 
@@ -292,7 +294,7 @@ def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
         if entry is None:
             continue
         if entries and entries[-1].role == entry.role:
-            entry = _joined(entries.pop(), entry)
+            entry = _join_entries(entries.pop(), entry)
         entries.append(entry)
     return tuple(entries)
 
@@ -326,7 +328,7 @@ def _entry(item: Item) -> Entry | None:
     return None
 
 
-def _joined(one: Entry, other: Entry) -> Entry:
+def _join_entries(one: Entry, other: Entry) -> Entry:
     return Entry(
         one.role,
         one.pieces + other.pieces,

@@ -32,7 +32,7 @@ from turnledger.model.item import Item
 from turnledger.model.messages.calls import calls_left_open, can_follow_reasoning, closing_results, open_calls
 
 
-class Pending(StrEnum):
+class PendingPolicy(StrEnum):
     """How to treat unanswered calls after the last message of the other side."""
 
     KEEP = "keep"  # a client may still answer them
@@ -59,20 +59,20 @@ class RepairedHistory(msgspec.Struct, frozen=True):
     changes: tuple[RepairChange, ...]
 
 
-def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> RepairedHistory:
+def repair(items: Iterable[Item], *, pending: PendingPolicy | str = PendingPolicy.KEEP) -> RepairedHistory:
     """Return the items as a history that a model accepts, with the reason of each change.
 
     Deterministic and idempotent. Raises InvalidInput for an unknown `pending`, and nothing else.
     """
-    if pending not in tuple(Pending):
-        raise InvalidInput(f"pending is {pending!r}; it must be one of {', '.join(Pending)}.")
-    return _Repair(tuple(items), Pending(pending)).repaired()
+    if pending not in tuple(PendingPolicy):
+        raise InvalidInput(f"pending is {pending!r}; it must be one of {', '.join(PendingPolicy)}.")
+    return _Repair(tuple(items), PendingPolicy(pending)).result()
 
 
 class _Repair:
     """The decisions about the places of a history. Each step builds on the decisions of those before."""
 
-    def __init__(self, given: Sequence[Item], pending: Pending) -> None:
+    def __init__(self, given: Sequence[Item], pending: PendingPolicy) -> None:
         self._given = given
         self._changes: dict[int, RepairChange] = {}
         self._answers: dict[int, int] = {}  # the place of a call -> the place of its result
@@ -82,7 +82,7 @@ class _Repair:
         self._part_calls_of_one_id()
         self._keep_reasoning_with_its_item()
 
-    def repaired(self) -> RepairedHistory:
+    def result(self) -> RepairedHistory:
         items: list[Item] = []
         for place, item in enumerate(self._given):
             if place not in self._changes:
@@ -124,9 +124,9 @@ class _Repair:
                 else:
                     self._drop(place, _stray_reason(item, called.get(item.call_id)))
 
-    def _drop_unanswered(self, pending: Pending) -> None:
+    def _drop_unanswered(self, pending: PendingPolicy) -> None:
         later: set[str | None] = set()  # the ids of the calls that stay
-        has_moved_on = pending is Pending.DROP
+        has_moved_on = pending is PendingPolicy.DROP
         for place, item in self._backwards():
             has_moved_on = has_moved_on or _is_from_others(item)
             if not item.is_call:

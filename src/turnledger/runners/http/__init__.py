@@ -3,8 +3,8 @@
     address = address_of("https://api.example.com/v1")
     pool = Pool(address, tls_of(address), 100)
     connection = pool.take() or await pool.connect(10.0)
-    response = connection.ask(request, limits, room=65536, in_pieces=True)
-    await response.begun()
+    response = connection.begin_request(request, limits, room=65536, is_streamed=True)
+    await response.wait_for_head()
     while (piece := response.take()) is not None or not response.is_whole: ...
     response.release()
 

@@ -236,7 +236,7 @@ def _covers(network: str, ip: IPv4Address | IPv6Address) -> bool:
 
 
 async def open_tunnel(dialed: socket.socket, proxy: Proxy, address: Address) -> None:
-    """Connect this socket to an address through its proxy. Raises BrokenOff, OSError."""
+    """Connect this socket to an address through its proxy. Raises UpstreamFailure, OSError."""
     loop = asyncio.get_running_loop()
     host = address.host.partition("%")[0]
     place = f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"

@@ -21,7 +21,7 @@ from turnledger.runners.http.dial import (
     open_tunnel,
     proxy_for,
 )
-from turnledger.runners.upstream.failures import closed, no_response, of_connection, of_proxy
+from turnledger.runners.upstream.failures import model_closed, no_response, of_connection, of_proxy
 
 IDLE_SECONDS = 15.0
 """How long an idle connection is kept: less than most servers do."""
@@ -77,7 +77,7 @@ class Pool:
         return None
 
     async def connect(self, timeout: float | None) -> Connection:
-        """Open a connection; at the bound, wait for one. Raises BrokenOff."""
+        """Open a connection; at the bound, wait for one. Raises UpstreamFailure."""
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -97,7 +97,7 @@ class Pool:
             self._sweeping.cancel()
         for waiting in self._queue:
             if not waiting.done():
-                waiting.set_exception(closed())
+                waiting.set_exception(model_closed())
         for connection in list(self._open):
             connection.close()
         if self._open:
@@ -109,7 +109,7 @@ class Pool:
     async def _wait_for_slot(self) -> Connection | None:
         """Wait for a connection, or for a free slot: None."""
         if self._is_closed:
-            raise closed()
+            raise model_closed()
         if len(self._open) + self._dialing < self._bound:
             self._dialing += 1
             return None
@@ -139,7 +139,7 @@ class Pool:
             self._dialing -= 1
             self._offer_place()
         elif not given.is_closing:
-            self._freed(given)
+            self._on_freed(given)
 
     def _offer_place(self) -> None:
         if self._queue and len(self._open) + self._dialing < self._bound:
@@ -160,13 +160,13 @@ class Pool:
             self._offer_place()
         if self._is_closed:
             connection.close()
-            raise closed()
+            raise model_closed()
         return connection
 
     async def _open_connection(self) -> Connection:
         address, tls = self._address, self._tls
         dialed = await self._open_socket()
-        connection = Connection(self._loop, self._deadlines, self._freed, self._lost)
+        connection = Connection(self._loop, self._deadlines, self._on_freed, self._on_lost)
         try:
             await self._loop.create_connection(
                 lambda: connection, sock=dialed, ssl=tls, server_hostname=address.host if tls else None
@@ -194,7 +194,7 @@ class Pool:
                 raise
         return dialed
 
-    def _freed(self, connection: Connection) -> None:
+    def _on_freed(self, connection: Connection) -> None:
         if self._is_closed or not self._reuse:
             connection.close()
             return
@@ -206,7 +206,7 @@ class Pool:
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep)
 
-    def _lost(self, connection: Connection) -> None:
+    def _on_lost(self, connection: Connection) -> None:
         self._open.discard(connection)
         self._free.pop(connection, None)
         self._offer_place()
@@ -259,7 +259,7 @@ async def get(
     base_url: str, below: str, api_key: str | None, *, seconds: float, limit: int, proxy: bool | str = True
 ) -> GetResult:
     """Request something below a URL once, over a new connection. Raises InvalidInput, a ModelError for a
-    truncated response, BrokenOff for none (its cause is the OSError, if any), TimeoutError."""
+    truncated response, UpstreamFailure for none (its cause is the OSError, if any), TimeoutError."""
     address = address_of(base_url)
     through = proxy_for(address, proxy, os.environ)
     request = head_of("GET", address, below, api_key, through) + b"\r\n"

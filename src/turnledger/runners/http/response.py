@@ -109,7 +109,7 @@ class Response:
         self.is_whole = False
 
     async def wait_for_head(self) -> None:
-        """Wait for the head; without `is_streamed`, for all of a success. Raises BrokenOff."""
+        """Wait for the head; without `is_streamed`, for all of a success. Raises UpstreamFailure."""
         while not self._is_begun:
             await self.arrival()
         if self._failure is not None and not self.has_head:
@@ -124,12 +124,12 @@ class Response:
     def take(self) -> bytes | None:
         """Return what has arrived since; None if nothing has, or at the end. After everything that came
         before a failure, raises a ModelError."""
-        return self._arrived() if self.decoder is None else self._decoded(self.decoder)
+        return self._take_arrived() if self.decoder is None else self._decode(self.decoder)
 
-    def _decoded(self, decoder: GzipDecoder) -> bytes | None:
+    def _decode(self, decoder: GzipDecoder) -> bytes | None:
         while True:
             if not decoder.waits:
-                piece = self._arrived()
+                piece = self._take_arrived()
                 if piece is None:
                     if self.is_whole and not decoder.is_complete:
                         raise cut_off().error
@@ -139,7 +139,7 @@ class Response:
             if decoded:
                 return decoded
 
-    def _arrived(self) -> bytes | None:
+    def _take_arrived(self) -> bytes | None:
         pieces = self._pieces
         if pieces:
             taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -167,10 +167,10 @@ class Response:
         body = b"".join(self._pieces)
         if self.decoder is None or len(body) > limit:
             return body
-        return self._decoded_whole(self.decoder, body, limit)
+        return self._decode_whole(self.decoder, body, limit)
 
     @staticmethod
-    def _decoded_whole(decoder: GzipDecoder, body: bytes, limit: int) -> bytes:
+    def _decode_whole(decoder: GzipDecoder, body: bytes, limit: int) -> bytes:
         """Decode a complete body, up to a byte more than the limit."""
         decoded = bytearray()
         decoder.add(body)

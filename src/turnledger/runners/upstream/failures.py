@@ -35,19 +35,19 @@ class NoResponse(UpstreamFailure):
     """The connection ended before the first byte of the response."""
 
 
-class ProxyFailed(UpstreamFailure):
+class ProxyFailure(UpstreamFailure):
     """The proxy does not lead to the upstream."""
 
 
-def of_proxy(status: int | None) -> ProxyFailed:
+def of_proxy(status: int | None) -> ProxyFailure:
     """Return the failure for a proxy's status; None: it did not answer."""
     if status is None:
         message = "The proxy cannot be reached, or closed the connection. Try again."
-        return ProxyFailed(ModelUnavailable(message), may_retry=True)
+        return ProxyFailure(ModelUnavailable(message), may_retry=True)
     if status == 407:
-        return ProxyFailed(ModelUnavailable("The proxy refused its credentials (status 407): check them."))
+        return ProxyFailure(ModelUnavailable("The proxy refused its credentials (status 407): check them."))
     message = f"The proxy could not connect to the model (status {status})."
-    return ProxyFailed(ModelUnavailable(message), may_retry=status in _RETRIED)
+    return ProxyFailure(ModelUnavailable(message), may_retry=status in _RETRIED)
 
 
 def of_connection(problem: OSError) -> UpstreamFailure:
@@ -81,7 +81,7 @@ def wrong_encoding() -> UpstreamFailure:
     return UpstreamFailure(MalformedAnswer(message))
 
 
-def closed() -> UpstreamFailure:
+def model_closed() -> UpstreamFailure:
     return UpstreamFailure(ModelUnavailable("The model was closed."))
 
 

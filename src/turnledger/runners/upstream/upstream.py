@@ -25,7 +25,7 @@ from turnledger.runners.upstream import streamed_answer
 from turnledger.runners.upstream.failures import (
     NoResponse,
     UpstreamFailure,
-    closed,
+    model_closed,
     of_status,
     wrong_encoding,
 )
@@ -201,7 +201,7 @@ class Upstream:
 
     def _open_pool(self) -> Pool:
         if self._is_closed:
-            raise closed()
+            raise model_closed()
         self._pool = Pool(self._address, self._tls, self._connections, reuse=self._reuse, proxy=self._proxy)
         return self._pool
 

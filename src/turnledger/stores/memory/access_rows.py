@@ -68,7 +68,7 @@ class MemoryAccessRows(UndoLog):
         return min(len(visitors), limit)
 
     async def purge_shares(self, ended_before: int, limit: int) -> int:
-        old = [each for each in self._db.shares.values() if _ended_before(each, ended_before)][:limit]
+        old = [each for each in self._db.shares.values() if _has_ended_before(each, ended_before)][:limit]
         for each in old:
             self._remove(self._db.shares, each.id)
         return len(old)
@@ -118,7 +118,7 @@ class MemoryAccessRows(UndoLog):
             self._put(self._db.tokens, id, replace(found, used_at=at))
 
     async def purge_tokens(self, ended_before: int, limit: int) -> int:
-        old = [each for each in self._db.tokens.values() if _ended_before(each, ended_before)][:limit]
+        old = [each for each in self._db.tokens.values() if _has_ended_before(each, ended_before)][:limit]
         for token in old:
             self._remove(self._db.by_digest, token.digest)
             self._remove(self._db.tokens, token.id)
@@ -131,5 +131,5 @@ class MemoryAccessRows(UndoLog):
         self._put(self._db.admissions, owner, self._db.admissions.get(owner, 0) + 1)
 
 
-def _ended_before(access: Share | Token, time: int) -> bool:
+def _has_ended_before(access: Share | Token, time: int) -> bool:
     return any(at is not None and at < time for at in (access.revoked_at, access.expires_at))

@@ -63,7 +63,7 @@ class MemoryOverview:
         return max(made_from(self._db, branch), default=0)
 
     async def miscounts(self, limit: int) -> list[str]:
-        return list(islice(_miscounted(self._db), limit))
+        return list(islice(_miscounts(self._db), limit))
 
     async def turns_without_checksum(self) -> int:
         return 0
@@ -127,7 +127,7 @@ def _oddities(db: Database) -> Iterator[str]:
             yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."
 
 
-def _miscounted(db: Database) -> Iterator[str]:
+def _miscounts(db: Database) -> Iterator[str]:
     size: Counter[str] = Counter()
     chats: Counter[str] = Counter()
     for branch in db.branches.values():

@@ -56,9 +56,12 @@ class MemorySearchRows(UndoLog):
         for turn in db.turns.values():
             id = db.branches[turn.branch].conversation
             if id in searched:
-                yield SearchMatch(db.places[turn.id], id, turn.id), self._seen(searched[id].owner, turn)
+                yield (
+                    SearchMatch(db.places[turn.id], id, turn.id),
+                    self._visible_texts(searched[id].owner, turn),
+                )
 
-    def _seen(self, owner: str, turn: Turn) -> list[str]:
+    def _visible_texts(self, owner: str, turn: Turn) -> list[str]:
         flags = self._db.flags.get((owner, turn.id), {})
         return visible_texts(turn, {place for place, each in flags.items() if not each.to_user})
 

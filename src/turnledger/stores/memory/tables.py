@@ -536,9 +536,9 @@ class MemoryTables(
         if after is not None:
             found = [each for each in found if _place(each) < (after.at, after.id)]
         found.sort(key=_place, reverse=True)
-        return [self._listed(each) for each in found[:limit]]
+        return [self._entry_of(each) for each in found[:limit]]
 
-    def _listed(self, conversation: Conversation) -> ChatEntry:
+    def _entry_of(self, conversation: Conversation) -> ChatEntry:
         branch = self._db.branches[conversation.branch]
         return ChatEntry(conversation, branch.length, branch.preview, branch.running is not None)
 
@@ -570,7 +570,7 @@ class MemoryTables(
         return [each for purge_at, _, each in sorted(due) if purge_at <= now][:limit]
 
     async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        tried = self._tried_after(touched_by)
+        tried = self._attempted_after(touched_by)
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
@@ -584,7 +584,7 @@ class MemoryTables(
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
-        tried = self._tried_after(touched_by, is_use=True)
+        tried = self._attempted_after(touched_by, is_use=True)
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
@@ -604,7 +604,7 @@ class MemoryTables(
     def _in(self, state: ConversationState) -> list[Conversation]:
         return [each for each in self._db.conversations.values() if each.state is state]
 
-    def _tried_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
+    def _attempted_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
         """Return those where an attempt, or with `is_use` one that counts as use, ended after that time."""
         ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
         return {each.conversation for each in ended if each.is_interaction or not is_use}

@@ -12,7 +12,7 @@ import apsw
 from turnledger.errors import InvalidInput
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translate
-from turnledger.stores.sqlite.files import check_place, create_private, unfinished_name
+from turnledger.stores.sqlite.files import check_place, create_private, temporary_name
 
 PAGES = 256
 """Pages copied between two reports of progress."""
@@ -31,7 +31,7 @@ def back_up(path: str, target: str, progress: Progress) -> None:
     _refuse_to_overwrite(target, place)
     connections.check_sqlite(apsw.sqlite_lib_version())
     source = connections.connect_visitor(path, any_version=True)
-    unfinished = place.with_name(unfinished_name())
+    unfinished = place.with_name(temporary_name())
     try:
         create_private(unfinished)
         _copy(source, unfinished, progress)

@@ -106,7 +106,7 @@ def _check_kind(path: str, place: Path) -> None:
         raise NotAStore(f"{path} is a hard link: the file has {found.st_nlink} names. Remove all but one.")
 
 
-def unfinished_name() -> str:
+def temporary_name() -> str:
     return f".{secrets.token_hex(8)}.part"
 
 

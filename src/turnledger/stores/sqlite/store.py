@@ -47,7 +47,7 @@ class SqliteStore:
         files.note_open(path)
         self._loop = asyncio.get_running_loop()
         self._write_worker = (
-            None if inline else StoreThread("turnledger-writer", writer, self._loop, self._abandoned)
+            None if inline else StoreThread("turnledger-writer", writer, self._loop, self._on_abandoned)
         )
         if self._write_worker is not None:
             writer.hand_over = self._write_worker.hand_over
@@ -190,7 +190,7 @@ class SqliteStore:
         if self._lock_files is not None:
             self._lock_files.release()
 
-    def _abandoned(self) -> None:
+    def _on_abandoned(self) -> None:
         """End the lease and the other threads after the loop was closed with all its tasks. Called on the
         writer's thread, which then ends."""
         if self._closing is not None or self._write_worker is None:

@@ -11,8 +11,8 @@ from turnledger.engine.attempt.idempotency import (
     IdempotencyKey,
     NewAttempt,
     began_while_waiting,
-    claimed_as,
-    claimed_within,
+    claim_name,
+    claim_restriction,
     fingerprint,
     look_up,
 )
@@ -96,12 +96,12 @@ def test_claim_in_an_expired_conversation_raises_conversation_expired() -> None:
 
 
 def test_claim_names_of_different_scopes_are_distinct() -> None:
-    assert claimed_as("i", Within()) == "i"
+    assert claim_name("i", Within()) == "i"
     names = {
-        claimed_as("i", Within()),
-        claimed_as("i", Within("")),
-        claimed_as("i", Within("shop")),
-        claimed_as("hopi", Within("s")),
+        claim_name("i", Within()),
+        claim_name("i", Within("")),
+        claim_name("i", Within("shop")),
+        claim_name("hopi", Within("s")),
     }
     assert len(names) == 4
 
@@ -110,5 +110,5 @@ def test_claim_names_of_different_scopes_are_distinct() -> None:
     "within", [Within(), Within(""), Within("shop"), Within(chat=some_id(ConversationId, 9))]
 )
 def test_claim_name_leads_back_to_its_scope(within: Within) -> None:
-    assert claimed_within(claimed_as("i", within)) == within
-    assert claimed_within(claimed_as("a\x02b", within)) == within
+    assert claim_restriction(claim_name("i", within)) == within
+    assert claim_restriction(claim_name("a\x02b", within)) == within

@@ -226,7 +226,7 @@ def test_kept_output_holds_every_finished_item_in_order(journal: Journal) -> Non
 def test_kept_output_adds_results_only_for_unanswered_calls(journal: Journal) -> None:
     invented = Counter(results(kept_output(journal, ""))) - Counter(results(journal.items))
     assert sorted(item.call_id or "" for item in invented.elements()) == sorted(
-        journal.items[place].call_id or "" for place in journal.unanswered()
+        journal.items[place].call_id or "" for place in journal.unanswered_calls()
     )
 
 
@@ -338,7 +338,7 @@ def test_settled_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> Non
 @given(journals_not_thinking)
 def test_resumed_journal_is_well_formed_and_leaves_only_unstarted_calls_open(journal: Journal) -> None:
     left = open_calls((user(), *journal.items, *resume_results(journal)))
-    not_started = [place for place in journal.unanswered() if place not in journal.started]
+    not_started = [place for place in journal.unanswered_calls() if place not in journal.started]
     assert list(left) == [journal.items[place] for place in not_started]
 
 
@@ -346,7 +346,7 @@ def test_resumed_journal_is_well_formed_and_leaves_only_unstarted_calls_open(jou
 @given(journals)
 def test_resumed_journal_states_each_started_call_once(journal: Journal) -> None:
     stated = resume_results(journal)
-    started = [journal.items[place] for place in journal.unanswered() if place in journal.started]
+    started = [journal.items[place] for place in journal.unanswered_calls() if place in journal.started]
     assert [item.call_id for item in stated] == [item.call_id for item in started]
     assert all(item.fields["output"] == OUTCOME_UNKNOWN for item in stated)
     again = Journal([*journal.items, *stated], journal.started)

@@ -26,7 +26,7 @@ from tests.unit.engine.populated_store import (
 )
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
-from turnledger.engine.attempt.idempotency import claimed_as
+from turnledger.engine.attempt.idempotency import claim_name
 from turnledger.engine.check.audit import REMEMBERED, Audit, Location, TooManyFindings
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store, Tables
@@ -158,7 +158,7 @@ def move_fork_to_another_scope(database: Database, populated: PopulatedStore) ->
 
 
 def claim_from_another_scope(database: Database, populated: PopulatedStore) -> None:
-    name = claimed_as("two", Within("desk"))
+    name = claim_name("two", Within("desk"))
     database.claims["ann", name] = replace(database.claims["ann", "two"], idempotency_key=name)
 
 

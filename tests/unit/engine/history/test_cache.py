@@ -150,14 +150,14 @@ def test_cached_turns_are_shared_with_a_line_that_runs_through_their_branch() ->
     cache = BranchCache(10**6)
     keep(cache, A, TURNS[:5])
     line = (Stretch(B, 3, 4), Stretch(A, 0, 3))
-    assert list(cache.shared(line, 4)) == list(TURNS[:3])
-    assert list(cache.shared(line, 2)) == list(TURNS[:2])
-    assert list(cache.shared(line[:1], 4)) == []
+    assert list(cache.shared_prefix(line, 4)) == list(TURNS[:3])
+    assert list(cache.shared_prefix(line, 2)) == list(TURNS[:2])
+    assert list(cache.shared_prefix(line[:1], 4)) == []
     keep(cache, B, TURNS[:4])
-    assert list(cache.shared(line, 9)) == list(TURNS[:4])
-    assert list(cache.shared(line, 3)) == list(TURNS[:3])
+    assert list(cache.shared_prefix(line, 9)) == list(TURNS[:4])
+    assert list(cache.shared_prefix(line, 3)) == list(TURNS[:3])
     keep(cache, A, TURNS[:2])
-    assert list(cache.shared(line[1:], 9)) == list(TURNS[:2])
+    assert list(cache.shared_prefix(line[1:], 9)) == list(TURNS[:2])
 
 
 @generated

@@ -178,13 +178,13 @@ async def test_wake_reaches_the_named_attempt_at_any_place_in_the_queue() -> Non
         waiters.enlist(CONVERSATION, (BACK, 2), two) as second,
         waiters.enlist(CONVERSATION) as listener,
     ):
-        assert waiters.queued() == [one, two]
+        assert waiters.queued_attempts() == [one, two]
         waiters.wake(None)
         waiters.wake(some_id(TurnId, 3))
         assert await woken([first, second, listener]) == []
         waiters.wake(two)
         assert await woken([first, second, listener]) == [1]
-    assert waiters.queued() == []
+    assert waiters.queued_attempts() == []
 
 
 def test_waiter_that_has_left_is_not_kept() -> None:
@@ -206,9 +206,9 @@ def test_queue_of_a_branch_without_tickets_is_not_read() -> None:
 def test_lane_of_a_queued_attempt_is_known_while_it_waits() -> None:
     waiters, attempt = Waiters(), some_id(TurnId, 1)
     with waiters.enlist(CONVERSATION), waiters.enlist(CONVERSATION, (True, 1), attempt):
-        assert (waiters.queued(), waiters.lane_of(attempt)) == ([attempt], CONVERSATION)
+        assert (waiters.queued_attempts(), waiters.lane_of(attempt)) == ([attempt], CONVERSATION)
         assert waiters.lane_of(some_id(TurnId, 2)) is None
-    assert (waiters.queued(), waiters.lane_of(attempt)) == ([], None)
+    assert (waiters.queued_attempts(), waiters.lane_of(attempt)) == ([], None)
 
 
 LEASE_TIME = 10.0

@@ -10,7 +10,7 @@ from tests.unit.engine.stage import HandClock
 from tests.unit.model.shapes import assistant, call, result, user
 from turnledger import Chat, Context, Ledger, Limits
 from turnledger.engine.attempt.client_retries import retry_within
-from turnledger.engine.attempt.idempotency import claimed_as, fingerprint
+from turnledger.engine.attempt.idempotency import claim_name, fingerprint
 from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import scope_in, target_of, turn_request
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
@@ -219,7 +219,7 @@ async def test_request_within_a_scope_claims_under_names_of_that_scope(chat: Cha
     assert (target.scope, target.within) == ("shop", Within("shop"))
     assert target.fresh.scope == "shop"
     request = turn_request(chat._process, target, None, "Hello", idempotency_key="i").begin
-    assert request.key.text == claimed_as("i", Within("shop"))
+    assert request.key.text == claim_name("i", Within("shop"))
     request = turn_request(chat._process, target, None, "Hello", retry=Retry(b"digest")).begin
     assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
 
@@ -227,7 +227,7 @@ async def test_request_within_a_scope_claims_under_names_of_that_scope(chat: Cha
 async def test_idempotency_key_that_looks_like_one_of_a_scope_is_refused(chat: Chat) -> None:
     with pytest.raises(InvalidInput, match="control character"):
         turn_request(
-            chat._process, chat._target, None, "Hello", idempotency_key=claimed_as("i", Within("shop"))
+            chat._process, chat._target, None, "Hello", idempotency_key=claim_name("i", Within("shop"))
         )
 
 

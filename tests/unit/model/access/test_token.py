@@ -177,7 +177,7 @@ SHOP = Conversation(
 )
 def test_within_sees_only_chats_of_its_scope_and_id(within: Within, sees: bool) -> None:
     assert within.sees(SHOP) is sees
-    assert within.is_everything is (within == EVERYWHERE)
+    assert within.is_unrestricted is (within == EVERYWHERE)
 
 
 def test_within_covers_only_equal_or_narrower_views() -> None:
@@ -192,4 +192,4 @@ def test_within_covers_only_equal_or_narrower_views() -> None:
 def test_within_label_is_unique_and_leads_back_to_it() -> None:
     every = [EVERYWHERE, Within(""), Within("shop"), Within(ONE), Within(chat=ONE), Within(chat=OTHER)]
     assert len({each.label for each in every}) == len(every)
-    assert [Within.labelled(each.label) for each in every] == every
+    assert [Within.from_label(each.label) for each in every] == every

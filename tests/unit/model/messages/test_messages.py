@@ -42,18 +42,18 @@ from turnledger.model.messages.messages import (
     are_parts,
     chat_content,
     chat_parts,
-    checked_messages,
     items_of_messages,
     messages_of,
     responses_parts,
     text_part,
+    validate_messages,
 )
 
 
 @repeatable
 @given(conversations)
 def test_checked_messages_returns_valid_messages_unchanged(messages: list[Message]) -> None:
-    assert checked_messages(messages) == messages
+    assert validate_messages(messages) == messages
 
 
 @repeatable
@@ -67,25 +67,25 @@ def test_checked_messages_of_any_json_value_raises_only_malformed_items(value: A
         [answering("a", "x", name=value)],
     ):
         with suppress(MalformedItems):
-            assert len(checked_messages(wrong)) == len(wrong)
+            assert len(validate_messages(wrong)) == len(wrong)
 
 
 def test_checked_messages_drops_nulls_and_empty_lists_of_known_fields() -> None:
     nulls = dict.fromkeys(["name", "refusal", "audio", "tool_calls", "tool_call_id", "function_call"])
-    assert checked_messages([saying("user", "x", **nulls)]) == [saying("user", "x")]
-    assert checked_messages([saying("assistant", "x", tool_calls=())]) == [saying("assistant", "x")]
-    assert checked_messages([saying("user", "x", other=None)]) == [saying("user", "x", other=None)]
+    assert validate_messages([saying("user", "x", **nulls)]) == [saying("user", "x")]
+    assert validate_messages([saying("assistant", "x", tool_calls=())]) == [saying("assistant", "x")]
+    assert validate_messages([saying("user", "x", other=None)]) == [saying("user", "x", other=None)]
 
 
 def test_checked_messages_accepts_mappings_and_tuples_of_every_kind() -> None:
     call = MappingProxyType(function("a"))
     given = (MappingProxyType(saying("assistant", ({"type": "text", "text": "x"},), tool_calls=(call,))),)
-    assert checked_messages(given) == [asking(function("a"), content=[{"type": "text", "text": "x"}])]
+    assert validate_messages(given) == [asking(function("a"), content=[{"type": "text", "text": "x"}])]
 
 
 def test_checked_messages_does_not_change_the_callers_message() -> None:
     given = saying("assistant", "x", name=None, tool_calls=[])
-    checked_messages([given])
+    validate_messages([given])
     assert given == saying("assistant", "x", name=None, tool_calls=[])
 
 
@@ -111,7 +111,7 @@ class Dumpable:
 )
 def test_checked_messages_refuses_a_value_that_is_not_a_list_of_messages(wrong: Any, reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
-        checked_messages(wrong)
+        validate_messages(wrong)
 
 
 def body(**fields: Any) -> Message:
@@ -174,7 +174,7 @@ def test_checked_messages_refuses_an_invalid_message_with_its_place_and_remedy(
     wrong: Any, reason: str
 ) -> None:
     with pytest.raises(MalformedItems, match=r"messages\[1\]" + reason):
-        checked_messages([saying("user", "Hi"), wrong])
+        validate_messages([saying("user", "Hi"), wrong])
 
 
 def as_item(part: Any, role: str = "user") -> Any:

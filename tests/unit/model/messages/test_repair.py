@@ -25,7 +25,7 @@ from tests.unit.model.shapes import (
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item, message
 from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, open_calls
-from turnledger.model.messages.repair import Pending, RepairAction, RepairChange, fit_turn, fits, repair
+from turnledger.model.messages.repair import PendingPolicy, RepairAction, RepairChange, fit_turn, fits, repair
 
 BLANK = Item.of({"role": "assistant", "content": [{"type": "output_text", "text": " \n"}]})
 HOSTED = Item.of({"type": "web_search_call", "id": "ws", "call_id": "a"})
@@ -75,7 +75,7 @@ nasty_items = st.one_of(
     ),
 )
 nasty = st.lists(nasty_items, max_size=20).map(lambda items: fresh(*items))
-pendings = st.sampled_from(Pending)
+pendings = st.sampled_from(PendingPolicy)
 
 
 def is_from_others(item: Item) -> bool:
@@ -98,7 +98,7 @@ def pairs(items: list[Item]) -> list[tuple[Item, Item]]:
     return found
 
 
-def check_repair(items: list[Item], pending: Pending) -> None:
+def check_repair(items: list[Item], pending: PendingPolicy) -> None:
     """Everything that repair promises of these items."""
     repaired = repair(items, pending=pending)
     kept = list(repaired.items)
@@ -107,7 +107,7 @@ def check_repair(items: list[Item], pending: Pending) -> None:
     still_open = open_calls(kept)
     last = max((place for place, item in enumerate(kept) if is_from_others(item)), default=-1)
     assert all(any(each is item for item in kept[last + 1 :]) for each in still_open)
-    assert pending is Pending.KEEP or not still_open
+    assert pending is PendingPolicy.KEEP or not still_open
 
     # The same objects, each once; each change is told, and nothing else has changed.
     kept_places = places(items, pending=pending)
@@ -161,7 +161,7 @@ def check_reasoning(items: list[Item], kept: list[Item]) -> None:
 
 @repeatable
 @given(nasty, pendings)
-def test_repair_of_any_items_gives_a_well_formed_history(items: list[Item], pending: Pending) -> None:
+def test_repair_of_any_items_gives_a_well_formed_history(items: list[Item], pending: PendingPolicy) -> None:
     check_repair(items, pending)
 
 
@@ -169,16 +169,16 @@ EVERY = 1 if "MODEL_EXAMPLES" in os.environ else 7
 """Each history of so many is tried."""
 
 
-@pytest.mark.parametrize("pending", Pending)
-def test_repair_of_every_short_history_gives_a_well_formed_history(pending: Pending) -> None:
+@pytest.mark.parametrize("pending", PendingPolicy)
+def test_repair_of_every_short_history_gives_a_well_formed_history(pending: PendingPolicy) -> None:
     alphabet = (call(), result(), call("b"), result("b"), reasoning(), user(), assistant(), assistant(""))
     for length in range(5):
         for items in islice(product(alphabet, repeat=length), 0, None, EVERY if length == 4 else 1):
             check_repair(fresh(*items), pending)
 
 
-@pytest.mark.parametrize("pending", Pending)
-def test_repair_of_every_mix_of_one_call_id_gives_a_well_formed_history(pending: Pending) -> None:
+@pytest.mark.parametrize("pending", PendingPolicy)
+def test_repair_of_every_mix_of_one_call_id_gives_a_well_formed_history(pending: PendingPolicy) -> None:
     alphabet = (call(), result(), call(type="shell_call"), result(type="shell_call"), reasoning(), user())
     for items in islice(product(alphabet, repeat=5), 0, None, EVERY):
         check_repair(fresh(*items), pending)

@@ -209,9 +209,9 @@ async def test_pool_passes_the_slot_of_a_cancelled_caller_to_the_next(place: str
         first, second = [asyncio.create_task(pool.connect(None)) for _ in range(2)]
         await eventually(lambda: len(pool._queue) == 2)
         if place == "connection":
-            pool._freed(held)
+            pool._on_freed(held)
         else:
-            pool._lost(held)
+            pool._on_lost(held)
         assert len(pool._queue) == 1
         first.cancel()  # before it can know what it was given
         with pytest.raises(asyncio.CancelledError):

@@ -16,8 +16,8 @@ from turnledger.errors import (
 )
 from turnledger.runners.upstream.failures import (
     UpstreamFailure,
-    closed,
     cut_off,
+    model_closed,
     no_response,
     not_http,
     of_connection,
@@ -58,7 +58,7 @@ def test_connection_problem_maps_to_an_error_and_whether_to_retry(
         (too_slow(), ModelTimeout, False),
         (not_http(), MalformedAnswer, False),
         (wrong_encoding(), MalformedAnswer, False),
-        (closed(), ModelUnavailable, False),
+        (model_closed(), ModelUnavailable, False),
     ],
 )
 def test_response_failure_maps_to_an_error_and_whether_to_retry(

@@ -47,7 +47,7 @@ class SqliteCatalogueRows(NamedQueries):
             rows = self._rows("listed_pinned", *arguments, chat_filter.archived, *rest)
         else:
             rows = self._in_order(arguments, chat_filter, rest)
-        return [_listed(row) for row in rows[:limit]]
+        return [_entry_of(row) for row in rows[:limit]]
 
     @decoder
     def _in_order(self, arguments: Row, chat_filter: ChatFilter, rest: Row) -> list[Row]:
@@ -145,7 +145,7 @@ class SqliteCatalogueRows(NamedQueries):
 
 
 @decoder
-def _listed(row: Row) -> ChatEntry:
+def _entry_of(row: Row) -> ChatEntry:
     return ChatEntry(records.conversation_of(row), row[_LENGTH], row[_PREVIEW], bool(row[_RUNNING]))
 
 

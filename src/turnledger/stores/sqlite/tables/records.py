@@ -246,7 +246,7 @@ def line_of(raw: bytes | None) -> tuple[tuple[Stretch, ...], dict[BranchId, int]
     return tuple(stretches), branches
 
 
-def packed_line(line: tuple[Stretch, ...], refs: Iterable[int]) -> bytes | None:
+def pack_line(line: tuple[Stretch, ...], refs: Iterable[int]) -> bytes | None:
     parts = zip(line, refs, strict=True)
     return (
         b"".join(_STRETCH.pack(each.branch.raw, ref, each.after, each.through) for each, ref in parts) or None
@@ -334,17 +334,17 @@ def _check(
         return
     # A turn stored without a parent is read with the one before it.
     if number == 1 or checksum >= 0 or crc32(body, crc32(fixed + branch.raw)) != expected:
-        raise _damaged(id)
+        raise _damage_error(id)
 
 
 @decoder
 def log_of(id: TurnId, log: bytes | None, checksum: int | None) -> bytes:
     if checksum is not None and checksum >> 32 & _LOG != crc32(log or b"") & _LOG:
-        raise _damaged(id)
+        raise _damage_error(id)
     return log or b""
 
 
-def _damaged(id: TurnId) -> StoreCorrupt:
+def _damage_error(id: TurnId) -> StoreCorrupt:
     return StoreCorrupt(f"{id} is damaged: it does not match its checksum. Restore the store from a backup.")
 
 

@@ -249,7 +249,7 @@ class SqliteTables(
             records.raw_or_none(origin.base),
             self._ref(source.branch) if source else None,
             source.through if source else 0,
-            records.packed_line(origin.line, [self._ref(stretch.branch) for stretch in origin.line]),
+            records.pack_line(origin.line, [self._ref(stretch.branch) for stretch in origin.line]),
         )
 
     async def origin(self, branch: BranchId) -> Origin | None:

@@ -35,7 +35,7 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import Attempt, AttemptState, Failure, OnFailure, OnStop, Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.tables.records import _NUMBER_OF_CHANGE, CHANGE_KINDS, line_of, packed_line
+from turnledger.stores.sqlite.tables.records import _NUMBER_OF_CHANGE, CHANGE_KINDS, line_of, pack_line
 from turnledger.stores.sqlite.tables.tables import LONG_INPUT
 from turnledger.types import Rule
 
@@ -462,16 +462,16 @@ LINE = (Stretch(B, 3, 2**40), Stretch(A, 0, 3))
 
 
 def test_packed_line_survives_storage_with_the_refs_of_its_branches() -> None:
-    assert line_of(packed_line(LINE, [7, 5])) == (LINE, {B: 7, A: 5})
+    assert line_of(pack_line(LINE, [7, 5])) == (LINE, {B: 7, A: 5})
 
 
 def test_packed_line_without_stretches_is_null() -> None:
-    assert packed_line((), []) is None
+    assert pack_line((), []) is None
     assert line_of(None) == ((), {})
 
 
 def test_packed_line_that_is_cut_off_raises_store_corrupt() -> None:
-    packed = packed_line(LINE, [7, 5])
+    packed = pack_line(LINE, [7, 5])
     assert packed is not None
     with pytest.raises(StoreCorrupt):
         line_of(packed[:-1])
