@@ -18,6 +18,8 @@ from tests.terminal.window import CTRL_C, CTRL_D, CTRL_J, CTRL_O, DOWN, ENTER, E
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 
+DEMO_NOTE = "The demo model answers. Use --server URL, or name models in turnledger.toml."
+
 
 def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> None:
     gate = Gate()
@@ -45,6 +47,15 @@ def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> Non
     first, second = home.turns()
     assert (first.kind, first.text) == (TurnKind.INTERRUPTED, "# Plan\n\nSome **bold** words")
     assert (second.kind, second.text) == (TurnKind.COMPLETED, "Well.")
+
+
+def test_greeting_names_the_demo_model_if_no_other_is_configured(home: Home) -> None:
+    with Window("chat", home=home.path) as window:
+        window.ready()
+        window.see(DEMO_NOTE)
+    with Window("chat", "--model", "demo", home=home.path) as window:
+        window.ready()
+        assert DEMO_NOTE not in window.everything
 
 
 def test_failed_turn_shows_the_error_and_returns_its_text_to_the_prompt(home: Home) -> None:
@@ -338,8 +349,29 @@ def test_piped_turn_prints_raw_text_with_escaped_controls(home: Home) -> None:
     assert home.turns()[0].input[0].text == "Hello"
 
 
+def test_piped_turn_names_the_demo_model_on_stderr_if_no_other_is_configured(home: Home) -> None:
+    told, problems = started(home).communicate(b"Hello\n")
+    assert (told, problems) == (
+        b'You said "Hello". I remember nothing before that.\n',
+        f"{DEMO_NOTE}\n".encode(),
+    )
+
+
+def test_piped_turn_by_the_demo_model_in_a_chat_of_another_is_refused_unless_it_is_named(home: Home) -> None:
+    with run_scripted_model(["Hi."]) as model:
+        started(home, "--upstream", model.url).communicate(b"Hello\n")
+    refused = started(home, "--resume")
+    told, problems = refused.communicate(b"More?")
+    assert (told, refused.returncode, len(home.turns())) == (b"", 2, 1)
+    [reason] = problems.decode().splitlines()
+    assert reason.startswith("invalid_input: 'scripted' answered last")
+    assert reason.endswith("Use --server URL, turnledger.toml, or --model demo.")
+    assert started(home, "--resume", "--model", "demo").communicate(b"More?")[1] == b""
+    assert len(home.turns()) == 2
+
+
 def test_piped_turn_that_fails_exits_with_2(home: Home) -> None:
-    failing = started(home)
+    failing = started(home, "--model", "demo")
     told, problems = failing.communicate(b"/fail after 2")
     assert (told, failing.returncode) == (b"You said\n", 2)
     assert problems == b"model_unavailable: The demo model failed, as requested.\n"
@@ -367,7 +399,7 @@ def test_piped_turn_interrupted_by_ctrl_c_is_kept(home: Home) -> None:
 
 
 def test_piped_turn_whose_output_is_closed_ends_silently(home: Home) -> None:
-    reading = started(home)
+    reading = started(home, "--model", "demo")
     assert reading.stdin is not None
     assert reading.stdout is not None
     reading.stdin.write(b"/count 10000")

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from turnledger.api.turns import Turn
+from turnledger.errors import InvalidInput
 from turnledger.model.event import Event
 from turnledger.model.flags import visible_items
 from turnledger.model.item import Item
@@ -194,6 +195,11 @@ class ChatBackend(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def is_demo(self) -> bool:
+        """Whether the demo model answers, because no other is configured."""
+        ...
+
     async def models(self) -> list[str]:
         """Return the names of the models, the default first."""
         ...
@@ -211,6 +217,22 @@ class ChatBackend(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def last_model(turns: Iterable[DisplayedTurn]) -> str | None:
+    """Return the last model that the turns name."""
+    models = [model for each in turns if isinstance(model := each.details.get("model"), str)]
+    return models[-1] if models else None
+
+
+def check_demo(answered: str | None, demo: str, choice: str) -> None:
+    """Raise InvalidInput if another model answered last: the demo model continues its chat only on request,
+    which `choice` shows how to make."""
+    if answered not in (None, demo):
+        raise InvalidInput(
+            f"{answered!r} answered last, but only the demo model is configured. Use --server URL, "
+            f"turnledger.toml, or {choice}."
+        )
 
 
 def text_of(items: Iterable[Item]) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TERMINATED = 143
 """Exit code: ended by a signal."""
+DEMO_NOTE = "The demo model answers. Use --server URL, or name models in turnledger.toml."
 
 
 def chat(
@@ -109,10 +110,12 @@ async def _run_chat(
         models = [model] if model is not None else await backend.models()
         handle = await _find_chat(backend, name, resume=resume)
         if text is None:
-            await _interact(backend, models, handle, is_resumed=resume)
+            await _interact(backend, models, handle, is_resumed=resume, is_model_chosen=model is not None)
         else:
             from turnledger.cli.chat.pipe import run_piped
 
+            if backend.is_demo and model is None:
+                await _check_demo(handle, models[0])
             await run_piped(handle or backend.new(), models[0], text, sys.stdout)
     except NotAdmitted as problem:
         problem.args = (f"{problem} The token is read from {API_KEY}.",)
@@ -137,8 +140,22 @@ async def _find_chat(backend: ChatBackend, name: str | None, *, resume: bool) ->
     return await backend.open(last[0].id) if last else None
 
 
+async def _check_demo(handle: ChatHandle | None, model: str) -> None:
+    """Print that the demo model answers. Raises InvalidInput in a chat that another model answered."""
+    from turnledger.cli.chat.backend import check_demo, last_model
+
+    if handle is not None:
+        check_demo(last_model((await handle.read(limit=5)).turns), model, f"--model {model}")
+    print_message(DEMO_NOTE)
+
+
 async def _interact(
-    backend: ChatBackend, models: list[str], handle: ChatHandle | None, *, is_resumed: bool
+    backend: ChatBackend,
+    models: list[str],
+    handle: ChatHandle | None,
+    *,
+    is_resumed: bool,
+    is_model_chosen: bool,
 ) -> None:
     from rich.text import Text
 
@@ -155,9 +172,11 @@ async def _interact(
     theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
     screen = Screen(console_for(sys.stdout), theme)
     screen.print(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {backend.name}", DIM)))
+    if backend.is_demo and not is_model_chosen:
+        screen.print(Text(DEMO_NOTE, "yellow"))
     screen.print(Text("/help lists the commands, Ctrl-D quits.", DIM))
     with catch_interrupts() as interrupts, hold_keys():
-        session = Session(backend, screen, models, interrupts)
+        session = Session(backend, screen, models, interrupts, is_model_chosen=is_model_chosen)
         if handle is not None:
             await session.open(handle)
         elif is_resumed:

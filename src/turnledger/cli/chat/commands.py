@@ -284,6 +284,7 @@ class Commands:
             if name not in names:
                 raise InvalidInput(f"Unknown model {sanitize_line(name)!r}. /model lists the models.")
             self._session.model = name
+            self._session.is_model_chosen = True
         for each in names:
             marker = "›" if each == self._session.model else " "
             self._print(f"{marker} {sanitize_line(each)}", "" if marker == "›" else DIM)

@@ -78,6 +78,7 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
         _short_path(settings.store),
         scope=options.scope,
         title_writer=TitleWriter(ledger, titling_model) if titling_model is not None else None,
+        is_demo=isinstance(models, DemoModels),
     )
 
 

@@ -47,6 +47,9 @@ class ServerChatBackend:
     """The chats of a caller, of one scope or of all. `reader` is a client that gives up soon, for reads that
     the user waits for and nothing depends on."""
 
+    is_demo = False
+    """The server's operator chose the models."""
+
     def __init__(self, client: AsyncClient, reader: AsyncClient, name: str, scope: str | None = None) -> None:
         self.client = client
         self._reader = reader

@@ -20,6 +20,8 @@ from turnledger.cli.chat.backend import (
     DisplayedTurn,
     NewTurn,
     TurnInProgress,
+    check_demo,
+    last_model,
 )
 from turnledger.cli.chat.interrupts import Interrupts, drop_keys
 from turnledger.cli.chat.picker import title_of
@@ -66,12 +68,15 @@ class Session:
         models: Sequence[str],
         interrupts: Interrupts,
         *,
+        is_model_chosen: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.backend = backend
         self.screen = screen
         self.models = models
         self.model = models[0]
+        self.is_model_chosen = is_model_chosen
+        """Whether the user named the model."""
         self.now = now
         self.is_following = False
         """Whether a turn is on the screen; Ctrl-C stops it."""
@@ -84,6 +89,7 @@ class Session:
         self.edits: dict[str, str] = {}
         """Turn → its failed edit."""
         self._on_screen: dict[int, str] = {}
+        self._last_model: str | None = None
         self._failed: NewTurn | None = None
         self._version = 0
         """How often the known state of the chat was replaced."""
@@ -100,7 +106,7 @@ class Session:
         state = await handle.read(limit=OPENED_TURNS)
         self._reset(handle)
         self._apply_state(state)
-        self._restore_model(state)
+        self._restore_model()
         self._show_heading(state)
         for turn in state.turns:
             show_turn(self.screen, turn)
@@ -112,14 +118,14 @@ class Session:
         self.handle, self.chat = handle, None
         self._version += 1
         self._on_screen.clear()
+        self._last_model = None
         self.edits.clear()
         self._failed = None
 
-    def _restore_model(self, state: ChatState) -> None:
+    def _restore_model(self) -> None:
         """Continue with the model that answered last, if it is available."""
-        answered = state.turns[-1].details.get("model") if state.turns else None
-        if isinstance(answered, str) and answered in self.models:
-            self.model = answered
+        if self._last_model is not None and self._last_model in self.models:
+            self.model = self._last_model
 
     def _show_heading(self, state: ChatState) -> None:
         chat, first = state.chat, state.turns[0].number if state.turns else 1
@@ -149,6 +155,7 @@ class Session:
     def _apply_state(self, state: ChatState) -> None:
         self._version += 1
         self.chat = state.chat
+        self._last_model = last_model(state.turns)
         last = state.turns[-1].number if state.turns else 0
         self._on_screen = {number: id for number, id in self._on_screen.items() if number <= last}
         self._on_screen |= {turn.number: turn.id for turn in state.turns}
@@ -211,7 +218,10 @@ class Session:
 
     async def run(self, new_turn: NewTurn) -> None:
         """Run a turn, and show it. A failed one is requested again under the same idempotency_key, so that it
-        runs once, whatever became of it."""
+        runs once, whatever became of it. Raises InvalidInput instead of letting the demo model continue the
+        chat of another."""
+        if self.backend.is_demo and not self.is_model_chosen:
+            check_demo(self._last_model, self.model, f"/model {self.model}")
         failed = self._failed
         is_retry = failed is not None and replace(failed, idempotency_key="") == new_turn
         key = failed.idempotency_key if failed is not None and is_retry else uuid4().hex

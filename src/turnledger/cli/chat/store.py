@@ -139,6 +139,7 @@ class StoreChatBackend:
         scope: str | None = None,
         owner: str = OWNER,
         title_writer: TitleWriter | None = None,
+        is_demo: bool = False,
     ) -> None:
         self.ledger = ledger
         self.all = ledger.for_owner(owner)
@@ -148,6 +149,7 @@ class StoreChatBackend:
         self.store_models = models
         self.scope = scope
         self.owner = owner
+        self.is_demo = is_demo
         self._name = name
 
     @property

@@ -211,7 +211,7 @@ async def test_rename_pin_model_and_delete_change_the_chat(terminal: Terminal) -
     assert (terminal.talker.chat.title, terminal.talker.chat.is_pinned) == ("The order of May", True)
     assert await terminal.do("/pin") == ["Unpinned."]
     assert await terminal.do("/model large") == ["  small", "› large"]
-    assert terminal.talker.model == "large"
+    assert (terminal.talker.model, terminal.talker.is_model_chosen) == ("large", True)
     assert await terminal.do("/delete") == ["Nothing was deleted."]
     terminal.person.says_yes = True
     await terminal.do("/delete")

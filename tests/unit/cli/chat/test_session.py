@@ -74,6 +74,24 @@ async def test_session_shows_turns_made_elsewhere_once(
     assert talker.label == "2 › "
 
 
+async def test_session_with_only_the_demo_model_refuses_to_continue_a_chat_of_another_until_it_is_chosen(
+    place: StoreChatBackend, paper: MemoryScreen
+) -> None:
+    place.is_demo = True
+    session = Session(place, paper.screen, ["small"], Interrupts(), now=lambda: 0.0)
+    talk = await said_elsewhere(place, session, "From there")
+    await session.open(talk)
+    with pytest.raises(InvalidInput, match=r"'large' answered last.*or /model small"):
+        await session.send("Hello")
+    assert session.unsent == "Hello"
+    session.begin()
+    await session.send("Hello")  # a new chat
+    await session.open(talk)
+    session.is_model_chosen = True
+    await session.send("Hello")
+    assert len((await talk.read()).turns) == 2
+
+
 async def test_session_reports_the_number_of_a_turn_that_came_later(
     place: StoreChatBackend, talker: Session, paper: MemoryScreen
 ) -> None:
