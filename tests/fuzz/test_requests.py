@@ -143,7 +143,7 @@ def test_request_with_two_conversation_ids_is_refused_and_changes_nothing(applic
     body = f'{{"model": "demo", "messages": [{HI}]}}'.encode()
     reply = application.ask("POST", CHAT, [HOST, JSON, *twice], body)
     assert (reply.status, application.everything()) == (400, before)
-    assert b"x-conversation-id: given more than once" in reply.body
+    assert b"x-conversation-id: repeated" in reply.body
 
 
 @pytest.mark.parametrize(
