@@ -44,7 +44,7 @@ class DisplayedTurn(Struct, frozen=True, kw_only=True):
     """From the request to the end."""
 
 
-def displayed_turn(turn: Turn) -> DisplayedTurn:
+def make_displayed_turn(turn: Turn) -> DisplayedTurn:
     """Return a turn without the items hidden from its owner."""
     question = visible_items(turn.input, turn.hidden)
     return DisplayedTurn(
@@ -132,11 +132,11 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     idempotency_key: str
 
 
-class Restarted(Struct, frozen=True):
+class AnswerRestarted(Struct, frozen=True):
     """The answer starts over: what was received so far is void."""
 
 
-TurnUpdate: TypeAlias = Event | Restarted
+TurnUpdate: TypeAlias = Event | AnswerRestarted
 
 
 class TurnInProgress(Protocol):

@@ -110,7 +110,7 @@ class Commands:
         self._branch_ids: Sequence[str] = ()
         self._numbered_chat: str | None = None  # the chat that has these branches
 
-    async def do(self, command: TypedCommand) -> bool:
+    async def run(self, command: TypedCommand) -> bool:
         """Run a command; return whether to continue. Raises errors to print on one line."""
         if command.name == "quit":
             return False

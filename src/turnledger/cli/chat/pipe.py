@@ -6,7 +6,7 @@ import asyncio
 from typing import TextIO
 from uuid import uuid4
 
-from turnledger.cli.chat.backend import ChatHandle, NewTurn, Restarted, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.backend import AnswerRestarted, ChatHandle, NewTurn, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import catch_interrupts
 from turnledger.cli.chat.sanitize import escape_controls, sanitize
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
@@ -79,7 +79,7 @@ class _AnswerWriter:
             if item.role == "assistant" and not self._has_streamed:
                 self._write(item.text)  # it was not streamed
             self._has_streamed = False
-        elif isinstance(event, Restarted):
+        elif isinstance(event, AnswerRestarted):
             self._write("\n")
         elif isinstance(event, TurnFinished):
             self.state = event.state

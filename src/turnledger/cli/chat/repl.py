@@ -75,7 +75,7 @@ class ChatLoop:
             return await self._prompt.ask(lambda: session.label, unsent)
         finally:
             self._prompting.clear()
-            session.screen.note_input()
+            session.screen.mark_input()
 
     async def _run_interruptibly(self, typed: str | None) -> bool:
         """Do what was typed, unless Ctrl-C is pressed before it has an effect; return whether to continue."""
@@ -108,7 +108,7 @@ class ChatLoop:
             if typed is None:
                 await self._commands.pick("")
             elif (command := command_in(typed)) is not None:
-                return await self._commands.do(command)
+                return await self._commands.run(command)
             elif typed.strip():
                 await self._session.send(message_in(typed))
         except TurnledgerError as problem:
@@ -170,7 +170,7 @@ class ChatLoop:
         except (KeyboardInterrupt, EOFError):
             return None
         finally:
-            self._session.screen.note_input()
+            self._session.screen.mark_input()
 
     async def confirm(self, question: str) -> bool:
         with self._dialog():

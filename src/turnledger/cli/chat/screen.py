@@ -69,7 +69,7 @@ class Screen:
         if not self._is_blank:
             self._write([""], [])
 
-    def note_input(self) -> None:
+    def mark_input(self) -> None:
         """Note that the user has typed a line: output continues below it."""
         self._is_blank = False
 

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager, suppress
 
 from turnledger.cli.backend.backend import allows_http
 from turnledger.cli.chat.backend import (
+    AnswerRestarted,
     BranchSummary,
     ChatState,
     ChatSummary,
     NewTurn,
-    Restarted,
     TurnUpdate,
     Version,
-    displayed_turn,
     find_died,
     find_running,
+    make_displayed_turn,
 )
 from turnledger.client import (
     AsyncChat,
@@ -150,14 +150,14 @@ class ServerChat:
         return ChatState(
             summarize_chat(page.chat),
             page.chat.branch or "",
-            [displayed_turn(each) for each in page.turns],
+            [make_displayed_turn(each) for each in page.turns],
             find_running(attempts),
             find_died(attempts, page.chat.touched_at),
         )
 
     async def versions(self, turn: str) -> list[Version]:
         found = await self._existing.siblings(turn)
-        return [Version(displayed_turn(each.turn), each.branch) for each in found]
+        return [Version(make_displayed_turn(each.turn), each.branch) for each in found]
 
     async def branches(self) -> list[BranchSummary]:
         found = self._existing.branches()
@@ -212,7 +212,7 @@ class _StreamedTurn(ABC):
                     self._is_withdrawn = False
                     with suppress(TurnledgerError):  # then it continues, and can be stopped again
                         await self._events.stop(OnStop.DISCARD.value)
-                yield Restarted() if isinstance(event, TurnRestarted) else event
+                yield AnswerRestarted() if isinstance(event, TurnRestarted) else event
 
     async def stop(self) -> None:
         if self._events is None or self._events.turn_id is None:

@@ -19,9 +19,9 @@ from turnledger.cli.chat.backend import (
     DisplayedTurn,
     NewTurn,
     Version,
-    displayed_turn,
     find_died,
     find_running,
+    make_displayed_turn,
 )
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -221,7 +221,7 @@ class StoreChat:
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         chat = self._existing
         turns = await chat.turns(before=before, limit=limit)
-        displayed = await displayed_turns(chat, turns)
+        displayed = await make_displayed_turns(chat, turns)
         summary = await chat.summary()
         aside = await chat.attempts(limit=10) if before is None else []
         attempts = [each.attempt for each in aside]
@@ -236,7 +236,7 @@ class StoreChat:
     async def versions(self, turn: str) -> list[Version]:
         chat = self._existing
         found = await chat.siblings(turn)
-        return [Version((await displayed_turns(chat, [each.turn]))[0], each.branch) for each in found]
+        return [Version((await make_displayed_turns(chat, [each.turn]))[0], each.branch) for each in found]
 
     async def branches(self) -> list[BranchSummary]:
         return [
@@ -394,5 +394,5 @@ def summarize_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int
     )
 
 
-async def displayed_turns(chat: Chat, turns: list[Turn]) -> list[DisplayedTurn]:
-    return [displayed_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]
+async def make_displayed_turns(chat: Chat, turns: list[Turn]) -> list[DisplayedTurn]:
+    return [make_displayed_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]

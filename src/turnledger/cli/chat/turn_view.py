@@ -15,7 +15,7 @@ from enum import Enum
 from msgspec.structs import replace
 from rich.text import Text
 
-from turnledger.cli.chat.backend import DisplayedTurn, Restarted, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.backend import AnswerRestarted, DisplayedTurn, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import MAX_BLOCK, MarkdownBlock, blocks_of
 from turnledger.cli.chat.sanitize import sanitize, sanitize_line
@@ -310,7 +310,7 @@ class TurnView:
             self._end.state, self._end.failure = event.state, event.failure
         elif isinstance(event, TurnStarted):
             self._has_started = True
-        elif isinstance(event, Restarted):
+        elif isinstance(event, AnswerRestarted):
             self._finish_text()
             self._screen.print(Text("The answer restarts:", "yellow"))
 

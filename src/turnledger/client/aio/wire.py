@@ -70,9 +70,9 @@ class AsyncWire:
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            outcome = await self.do(step)
+            outcome = await self.run_step(step)
 
-    async def do(self, step: Step) -> Any:
+    async def run_step(self, step: Step) -> Any:
         """Run one step that needs no stream."""
         match step:
             case Exchange():
@@ -235,7 +235,7 @@ class AsyncStream(Generic[Piece]):
                 else:
                     await self._advance(None)
             elif step is not None:
-                outcome = await self._do(step)
+                outcome = await self._run_step(step)
                 if not self._closing.is_set():
                     await self._advance(outcome)
         except BaseException:
@@ -246,14 +246,14 @@ class AsyncStream(Generic[Piece]):
         if self._closing.is_set():
             await self.close()  # the closing task found this one inside
 
-    async def _do(self, step: Step) -> Any:
+    async def _run_step(self, step: Step) -> Any:
         if step is READ:
             return await self._read()
         if isinstance(step, Open):
             return await self._open(step.request)
         if isinstance(step, Pause):
             return await self._wire.pause(step.seconds, self._closing)
-        return await self._wire.do(step)
+        return await self._wire.run_step(step)
 
     async def _advance(self, outcome: Any) -> None:
         try:

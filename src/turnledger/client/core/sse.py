@@ -20,7 +20,7 @@ class EventParser(EventSplitter):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(MAX_BYTES, _too_long)
+        super().__init__(MAX_BYTES, _too_long_error)
 
     def feed(self, chunk: bytes) -> list[SentEvent]:
         """Return the events that this piece completes. Raises RequestFailed for an endless event."""
@@ -38,5 +38,5 @@ def _event_of(block: bytes) -> SentEvent | None:
     return fields.get(b"id", [b""])[-1], fields.get(b"event", [b""])[-1], data
 
 
-def _too_long(_: int) -> RequestFailed:
+def _too_long_error(_: int) -> RequestFailed:
     return RequestFailed("The server sent an endless event. Check base_url.")

@@ -71,9 +71,9 @@ class Wire:
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            outcome = self.do(step)
+            outcome = self.run_step(step)
 
-    def do(self, step: Step) -> Any:
+    def run_step(self, step: Step) -> Any:
         """Run one step that needs no stream."""
         match step:
             case Exchange():
@@ -236,7 +236,7 @@ class Stream(Generic[Piece]):
                 else:
                     self._advance(None)
             elif step is not None:
-                outcome = self._do(step)
+                outcome = self._run_step(step)
                 if not self._closing.is_set():
                     self._advance(outcome)
         except BaseException:
@@ -247,14 +247,14 @@ class Stream(Generic[Piece]):
         if self._closing.is_set():
             self.close()  # the closing thread found this one inside
 
-    def _do(self, step: Step) -> Any:
+    def _run_step(self, step: Step) -> Any:
         if step is READ:
             return self._read()
         if isinstance(step, Open):
             return self._open(step.request)
         if isinstance(step, Pause):
             return self._wire.pause(step.seconds, self._closing)
-        return self._wire.do(step)
+        return self._wire.run_step(step)
 
     def _advance(self, outcome: Any) -> None:
         try:

@@ -176,7 +176,7 @@ class Authenticator:
             log.warning("token_uses_not_noted", code=problem.code)
             self._uses = {**uses, **self._uses}
 
-    def _note_use(self, token: TokenId, now: int) -> None:
+    def _record_use(self, token: TokenId, now: int) -> None:
         """Collect uses, which a timer writes: never one write per request."""
         self._uses[token] = now
         if self._timer is None:
@@ -194,7 +194,7 @@ class Authenticator:
         now = self._clock.now_ms()
         if not token.is_valid(now):
             raise token_error(token)
-        self._note_use(token.id, now)
+        self._record_use(token.id, now)
 
     def _add_to_cache(self, cache_key: bytes, principal: Principal) -> None:
         self._cache[cache_key] = principal, self._clock.monotonic()

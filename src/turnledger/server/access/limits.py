@@ -241,7 +241,7 @@ class Quotas:
     def check_requests(self) -> None:
         """Raise RequestRefused if too many requests are open, including this one."""
         if self._counters.sum(REQUESTS) > self._requests:
-            raise self._refused(REQUESTS, BUSY, self._full(REQUESTS))
+            raise self._refusal_error(REQUESTS, BUSY, self._busy_message(REQUESTS))
 
     def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None) -> Slot:
         self._check(bounds, owner, is_tokenless, link, 1)
@@ -261,7 +261,7 @@ class Quotas:
         for bound in bounds:
             total = self._counters.sum(bound.kind) + more
             if total > bound.in_total:
-                raise self._refused(bound.kind, BUSY, self._full(bound.kind))
+                raise self._refusal_error(bound.kind, BUSY, self._busy_message(bound.kind))
             if is_tokenless:
                 continue
             if link is not None:
@@ -272,12 +272,12 @@ class Quotas:
                 message = f"Limit of {bound.per_owner} {bound.description} per owner reached (`{setting}`)."
                 if link is not None:
                     message = f"You have reached your limit of {bound.description}."
-                raise self._refused(setting, bound.code, f"{message} Try again when one has ended.")
+                raise self._refusal_error(setting, bound.code, f"{message} Try again when one has ended.")
             if own > SHARE * (bound.in_total - total + 1):
                 holder = "this owner has reached its" if link is None else "you have reached your"
                 message = f"The server is nearly full, and {holder} share of {bound.description}."
                 text = f"{message} Try again when one has ended."
-                raise self._refused(f"share_of_{bound.kind}", BUSY, text)
+                raise self._refusal_error(f"share_of_{bound.kind}", BUSY, text)
 
     def _check_link(self, bound: Bound, link: Link, more: int) -> None:
         own = link.bounds.turns if bound.kind in (TURNS, WAITING) else None
@@ -286,7 +286,7 @@ class Quotas:
             setting = bound.setting or f"owner_{bound.kind}"
             shown = "" if own is None else f"{own} "  # the operator's limit is not disclosed
             message = f"The visitors of this link have reached their limit of {shown}{bound.description}."
-            raise self._refused(setting, bound.code, f"{message} Try again when one has ended.")
+            raise self._refusal_error(setting, bound.code, f"{message} Try again when one has ended.")
 
     def _check_rate(self, rate: RateLimit, name: str, limit: int, more: int, link: Link | None) -> None:
         wait = rate.wait_seconds(name, more, limit)
@@ -298,11 +298,11 @@ class Quotas:
                 shown = f"{limit} " if is_of_link else ""
                 message = f"The visitors of this link have reached their limit of {shown}turns per minute."
             text = f"{message} Try again in {seconds} s."
-            raise self._refused(setting, "too_many_turns_per_minute", text, seconds)
+            raise self._refusal_error(setting, "too_many_turns_per_minute", text, seconds)
 
-    def _full(self, limit: str) -> str:
+    def _busy_message(self, limit: str) -> str:
         return f"The server is busy: limit `{limit}` reached. Try again in a moment."
 
-    def _refused(self, limit: str, code: str, message: str, after: int = RETRY_AFTER) -> RequestRefused:
+    def _refusal_error(self, limit: str, code: str, message: str, after: int = RETRY_AFTER) -> RequestRefused:
         self._metrics.count_refusal(limit)
         return RequestRefused(429, code, message, headers=((b"retry-after", b"%d" % after),))

@@ -106,7 +106,7 @@ class BoundedHttp(HttpToolsProtocol):
         try:
             super().on_headers_complete()
         except (httptools.HttpParserError, UnicodeError, AttributeError):  # the last: a target without a path
-            raise _invalid_http("The target of the request is not a valid path or URL.") from None
+            raise _invalid_http_error("The target of the request is not a valid path or URL.") from None
         if self.scope["http_version"] == "1.0":
             self.cycle.waiting_for_100_continue = False
             self.cycle.__class__ = Http10Cycle
@@ -277,10 +277,10 @@ def _cause_of(problem: httptools.HttpParserError) -> BaseException:
     """Return the error inside a callback of the parser, or else that the input is not HTTP."""
     if isinstance(problem, httptools.HttpParserCallbackError) and problem.__context__ is not None:
         return problem.__context__
-    return _invalid_http("Invalid HTTP request received.")
+    return _invalid_http_error("Invalid HTTP request received.")
 
 
-def _invalid_http(message: str) -> RequestRefused:
+def _invalid_http_error(message: str) -> RequestRefused:
     return RequestRefused(400, "invalid_http", message)
 
 

@@ -75,11 +75,13 @@ def restrict_settings(
     with the field."""
     for name in settings:
         if name not in ALLOWED_FIELDS and name not in extra_fields:
-            raise _refused(name, "not allowed for this token. Omit it, or ask the operator to allow it.")
+            raise _refusal_error(
+                name, "not allowed for this token. Omit it, or ask the operator to allow it."
+            )
     if stream_options is not None and (options := bytes(stream_options)) != b"null":
         stray = sorted(decode_body(options, _names, "stream_options").keys() - _STREAM_OPTIONS)
         if stray:
-            raise _refused(f"stream_options.{stray[0]}", "not allowed for this token. Omit it.")
+            raise _refusal_error(f"stream_options.{stray[0]}", "not allowed for this token. Omit it.")
     return _within_bounds(settings, token, max_length, model)
 
 
@@ -115,13 +117,15 @@ def _check(settings: Mapping[str, Any], name: str, limit: int) -> bool:
     if value is None:
         return False
     if type(value) is not int or value < 1:
-        raise _refused(name, f"{plain(repr(value)[:_QUOTED_LENGTH])} is not a positive integer. Send one.")
+        raise _refusal_error(
+            name, f"{plain(repr(value)[:_QUOTED_LENGTH])} is not a positive integer. Send one."
+        )
     if value > limit:
         reason = f"{value} exceeds the limit of {limit} for this token. Request less."
-        raise _refused(name, reason, "parameter_too_large")
+        raise _refusal_error(name, reason, "parameter_too_large")
     return True
 
 
-def _refused(name: str, reason: str, code: str = "unsupported_parameter") -> RequestRefused:
+def _refusal_error(name: str, reason: str, code: str = "unsupported_parameter") -> RequestRefused:
     shown = plain(name[:_QUOTED_LENGTH])
     return RequestRefused(400, code, f"{shown}: {reason}", param=shown)

@@ -31,7 +31,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
     announced) or takes longer than `wait` seconds (408), ClientGone if the client leaves."""
     content_length = _content_length(scope)
     if content_length is not None and content_length > limit:
-        raise _too_large(limit)
+        raise _too_large_error(limit)
     gather = EagerCoroutine(_read_all(receive, limit))
     if gather.is_done:  # most bodies arrive with their headers
         return gather.result
@@ -79,7 +79,7 @@ async def _read_all(receive: Receive, limit: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise _too_large_error(limit)
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -103,7 +103,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], field: str 
             400, "invalid_body", f"The body is not valid: {prefix}{reason}.", param=param
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise RequestRefused(400, "malformed_json", _malformed(body, problem)) from None
+        raise RequestRefused(400, "malformed_json", _describe_malformed(body, problem)) from None
 
 
 def check_seconds(name: str, seconds: float | None) -> None:
@@ -112,7 +112,7 @@ def check_seconds(name: str, seconds: float | None) -> None:
         raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.")
 
 
-def _malformed(body: bytes, problem: Exception) -> str:
+def _describe_malformed(body: bytes, problem: Exception) -> str:
     if not body.strip():
         return "The body is empty. Send a JSON object."
     if isinstance(problem, RecursionError):
@@ -143,7 +143,7 @@ def _content_length(scope: Scope) -> int | None:
     return None
 
 
-def _too_large(limit: int) -> RequestRefused:
+def _too_large_error(limit: int) -> RequestRefused:
     remedy = "." if limit == SMALL_BODY_BYTES else ", or raise the server's limit `body_bytes`."
     message = f"The body is larger than {limit} bytes. Send less{remedy}"
     return RequestRefused(413, "body_too_large", message)

@@ -20,7 +20,7 @@ from turnledger.server.openapi.schemas import (
 from turnledger.server.requests.query import MAX_NUMBER, number_of
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
-from turnledger.server.wire.shapes import ETAG, etag_of, show_aside
+from turnledger.server.wire.shapes import ETAG, etag_of, show_attempt_aside
 
 CHAT = {"chat": Parameter("The id of a conversation.", id_schema(ConversationId))}
 PAGE = 50
@@ -50,7 +50,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             listed,
             turns=tuple(map(show_turn, turns, hidden)),
             before=turns[0].number if turns and turns[0].number > 1 else None,
-            attempts=tuple(show_aside(each, principal) for each in attempts),
+            attempts=tuple(show_attempt_aside(each, principal) for each in attempts),
         )
         if principal.is_reader:
             shown = await show_to_reader(chat, shown)

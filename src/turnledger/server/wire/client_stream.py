@@ -205,7 +205,7 @@ class ClientStream:
         if self.is_broken:
             return
         if self._sending is None:
-            self._note_last_bytes()
+            self._mark_last_bytes()
             step = self._send(message)
             assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers send by coroutine functions
             try:
@@ -221,9 +221,9 @@ class ClientStream:
         else:
             self._backlog.append(message)
             self._backlog_bytes += size
-            self._note_last_bytes()
+            self._mark_last_bytes()
 
-    def _note_last_bytes(self) -> None:
+    def _mark_last_bytes(self) -> None:
         if self._is_ended and not self.is_broken and not any(each.get("body") for each in self._backlog):
             self.may_have_arrived = True
 
@@ -239,7 +239,7 @@ class ClientStream:
             while self._backlog:
                 message = self._backlog.popleft()
                 self._backlog_bytes -= len(message.get("body", b""))
-                self._note_last_bytes()
+                self._mark_last_bytes()
                 await self._send(message)
         except OSError:
             self.is_broken = True

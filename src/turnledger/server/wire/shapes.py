@@ -35,7 +35,7 @@ def etag_of(conversation: Conversation) -> str:
     return f'"{conversation.revision}"'
 
 
-def show_aside(aside: SetAsideAttempt, principal: Principal) -> Attempt:
+def show_attempt_aside(aside: SetAsideAttempt, principal: Principal) -> Attempt:
     """Show an attempt outside the history; a narrowed caller sees no details of a failure."""
     attempt = aside.attempt
     failure = redact_failure(attempt.failure) if principal.is_narrowed else attempt.failure

@@ -99,7 +99,7 @@ class Terminal:
         before = len(self.paper.lines)
         given = command_in(typed)
         assert given is not None
-        await self._doing.do(given)
+        await self._doing.run(given)
         return [line for line in self.paper.lines[before:] if line]
 
     async def question(self) -> list[str]:

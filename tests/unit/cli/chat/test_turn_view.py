@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from turnledger.cli.chat.backend import DisplayedTurn, Restarted, TurnUpdate
+from turnledger.cli.chat.backend import AnswerRestarted, DisplayedTurn, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import MAX_BLOCK, blocks_of
 from turnledger.cli.chat.turn_view import (
@@ -341,7 +341,9 @@ async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
 async def test_turn_view_announces_a_restarted_answer() -> None:
     paper = MemoryScreen()
     told = await follow(
-        Scripted(*said("Half a"), Restarted(), *said("A whole."), TurnFinished(3, AttemptState.COMPLETED)),
+        Scripted(
+            *said("Half a"), AnswerRestarted(), *said("A whole."), TurnFinished(3, AttemptState.COMPLETED)
+        ),
         paper,
     )
     assert told.is_committed
