@@ -1,7 +1,7 @@
-"""A recipe as its reader uses it: the files that it shows, and its commands in the order in which they stand.
+"""A recipe as its reader uses it: its files, and its commands in order.
 
-A block that begins with a comment such as `# app.py` or `<!-- page.html -->` is that file. Of a `console`
-block, lines that begin with `$` are commands, and what follows is what they print, where `…` may be anything.
+A block that begins with a comment such as `# app.py` or `<!-- page.html -->` is that file. In a `console`
+block, lines that begin with `$` are commands, followed by their output, where `…` matches anything.
 """
 
 from __future__ import annotations

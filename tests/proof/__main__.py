@@ -17,7 +17,7 @@ from pathlib import Path
 import tests.proof
 
 DEFAULT_SECONDS = 600
-"""What a proof may take unless its module sets SECONDS."""
+"""Time limit of a proof whose module does not set SECONDS."""
 
 
 def names() -> list[str]:
@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def run_alone(name: str, seconds: float) -> bool:
-    """Run one proof; nothing that it started survives it, in whatever session."""
+    """Run one proof, and kill all processes it started, in any session."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="proof-") as home:
         command = [sys.executable, "-m", "tests.proof", "--here", name]
@@ -38,7 +38,7 @@ def run_alone(name: str, seconds: float) -> bool:
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            with contextlib.suppress(ProcessLookupError):  # all of them have ended
+            with contextlib.suppress(ProcessLookupError):  # already ended
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             _kill_those_with(home)
@@ -48,10 +48,10 @@ def run_alone(name: str, seconds: float) -> bool:
 
 
 def _kill_those_with(home: str) -> None:
-    """Kill what still runs with this temporary folder: servers may lead sessions of their own."""
+    """Kill processes with this temporary folder: servers may lead their own sessions."""
     mark = f"TMPDIR={home}\0".encode()
     for entry in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it ended, or belongs to somebody else
+        with contextlib.suppress(OSError):  # ended, or of another user
             if mark in entry.read_bytes():
                 os.kill(int(entry.parent.name), signal.SIGKILL)
 

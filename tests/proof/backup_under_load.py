@@ -21,7 +21,7 @@ BACKUPS = 8
 
 
 class Client(threading.Thread):
-    """Sends one turn after the other to a chat of its own, and counts the answers."""
+    """Runs turns in its own chat, and counts the answers."""
 
     def __init__(self, server: ServerProcess, number: int) -> None:
         super().__init__(daemon=True)

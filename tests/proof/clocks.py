@@ -1,7 +1,6 @@
 """No jump of a wall clock, by half a second or by years, ends or forgets anything before its time.
 
-Runs schedules of the simulator in which the wall clock jumps again and again, and conversations expire and
-are reset for idleness, on both stores.
+Runs simulator schedules with a jumping wall clock and conversations that expire or are reset, on both stores.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from turnledger.testing.simulation import simulate
 
 SECONDS = 900
 RUNS = 240.0
-"""Seconds for which schedules are run on each store."""
-TASTES = {"jumps": ("clock",), "lapses": ("lapse",), "both": ("clock", "lapse")}
+"""Seconds of schedules per store."""
+FEATURES = {"jumps": ("clock",), "lapses": ("lapse",), "both": ("clock", "lapse")}
 FIRST = 10_000_000
-"""Seeds that no test runs."""
+"""First seed, beyond those of tests."""
 
 
 def prove() -> None:
     for store in ("memory", "sqlite"):
         ends, seed, asks = time.monotonic() + RUNS, FIRST, 0
         while time.monotonic() < ends:
-            for tastes in TASTES.values():
-                asks += simulate(seed, store, tastes).requests
+            for features in FEATURES.values():
+                asks += simulate(seed, store, features).requests
                 seed += 1
         print(f"{store}: {seed - FIRST} schedules, {asks} requests, nothing ended before its time")

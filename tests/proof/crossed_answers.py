@@ -1,8 +1,8 @@
-"""No answer reaches another request, even from an upstream that sends responses nobody asked for.
+"""No answer reaches another request, even if an upstream sends unrequested responses.
 
-Two owners take turns on one connection pool, with an upstream that repeats each of its responses on the same
-connection. Where the repetition is readable before the connection is used again, no turn may get it. Where it
-comes later, at any moment, none may get it without reuse.
+Two owners share a connection pool to an upstream that repeats each response on the same connection. A
+repetition that is readable before the connection is reused must reach no turn. One that comes later must
+reach none when connections are not reused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLIENTS = 8
 
 
 class Echo:
-    """An upstream in a thread of its own. It answers with the question, and sends the same response again."""
+    """An upstream in another thread that answers with the question, twice."""
 
     def __init__(self, *, delays: bool) -> None:
         self._dice = random.Random(7)
@@ -46,7 +46,7 @@ class Echo:
     def close(self) -> None:
         self._server.close()
         while any(task.get_coro().__name__ == "_serve" for task in asyncio.all_tasks(self._loop)):
-            time.sleep(0.01)  # its clients have left
+            time.sleep(0.01)  # until its clients disconnect
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -73,7 +73,7 @@ def _response(text: str) -> bytes:
 
 
 async def crossed(echo: Echo, *, reuse: bool) -> int:
-    """Run the turns; return how many committed turns have another question's answer."""
+    """Run the turns; return the number of committed turns with the answer to another question."""
     wrong = 0
     model = Upstream(echo.url, reuse=reuse)
     async with await Ledger.open("memory:") as ledger:
@@ -88,7 +88,7 @@ async def crossed(echo: Echo, *, reuse: bool) -> int:
                 [answer] = [item.text for item in turn.output]
                 wrong += answer != question
                 if reuse:
-                    # The loop stands still until the repetition has arrived, and so cannot read it first.
+                    # Block the loop until the repetition has arrived, so that it cannot be read first.
                     echo.is_repeated[question].wait()
 
         await asyncio.gather(*map(client, range(CLIENTS)))

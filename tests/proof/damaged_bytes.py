@@ -1,8 +1,7 @@
-"""Bytes of a store are damaged one place at a time: every chat is read as it was written, or not at all.
+"""Bytes of a store are damaged, one place at a time: every chat is read as written, or not at all.
 
-That is all of its turns, and of each its text, its place (branch, number, parent), its kind and its times.
-
-Whatever a caller then does raises errors of the tree only.
+That includes text, place (branch, number, parent), kind and times of each turn. Any use raises only
+TurnledgerError.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Result = TypeVar("Result")
 
 
 def prove() -> None:
-    logging.disable(logging.CRITICAL)  # each damage is logged by whatever meets it
+    logging.disable(logging.CRITICAL)  # each damage is logged
     asyncio.run(_damage_everywhere())
 
 
@@ -66,7 +65,7 @@ def _remove(image: Path) -> None:
 
 
 async def _use(path: Path, written: dict[tuple[str, str], list[Turn]]) -> Counter[str]:
-    """Read and write everything; return how often which outcome was met."""
+    """Read and write everything; count the outcomes."""
     met: Counter[str] = Counter()
 
     async def attempt(work: Awaitable[Result]) -> Result | None:

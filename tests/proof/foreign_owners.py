@@ -1,8 +1,8 @@
 """An id of another owner is answered as one that never was: every route and role, whatever state it is in.
 
 Alice's chats are live, deleted, purged and expired; her turns committed, interrupted, failed, stopped,
-running and queued. Each is asked for on every route that takes an id, by callers who may not see it, on both
-stores, and beside it an id that never was. The answers are compared byte for byte, without ids and times.
+running and queued. Each is requested on every route with an id, by callers without access, on both stores,
+and beside it an id that never existed. The answers are compared byte for byte, without ids and times.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from turnledger.stores.url import open_store
 SECONDS = 900
 
 
-async def _said(chat: Chat, text: str = "Hi") -> TurnId:
+async def _run_turn(chat: Chat, text: str = "Hi") -> TurnId:
     async with chat.turn(text) as turn:
         turn.emit("Hello.")
     return turn.id
 
 
-async def _failed(chat: Chat) -> TurnId:
+async def _run_failing_turn(chat: Chat) -> TurnId:
     try:
         async with chat.turn("Fail") as turn:
             turn.emit("Half")
@@ -40,7 +40,7 @@ async def _failed(chat: Chat) -> TurnId:
         return turn.id
 
 
-async def _stopped(chat: Chat, policy: str) -> TurnId:
+async def _run_stopped_turn(chat: Chat, policy: str) -> TurnId:
     async with chat.turn("Stop", on_stop=policy) as turn:
         turn.emit("Half")
         turn.stop()
@@ -48,8 +48,8 @@ async def _stopped(chat: Chat, policy: str) -> TurnId:
 
 
 @asynccontextmanager
-async def _things(place: Town) -> AsyncIterator[dict[str, Ids]]:
-    """Everything of Alice's, by the state that it is in."""
+async def _ids_by_state(place: Town) -> AsyncIterator[dict[str, Ids]]:
+    """Yield Alice's ids, by state."""
     found: dict[str, Ids] = {}
 
     async def chat(state: str, **details: object) -> Chat:
@@ -61,24 +61,24 @@ async def _things(place: Town) -> AsyncIterator[dict[str, Ids]]:
         found[state] = await ids_of(place, of, turn)
 
     live = await chat("live")
-    await note("live", live, await _said(live))
+    await note("live", live, await _run_turn(live))
     failed = await chat("failed")
-    await note("failed", failed, await _failed(failed))
+    await note("failed", failed, await _run_failing_turn(failed))
     for policy in ("keep", "discard"):
         stopped = await chat(f"stopped {policy}")
-        await note(f"stopped, {policy}", stopped, await _stopped(stopped, policy))
+        await note(f"stopped, {policy}", stopped, await _run_stopped_turn(stopped, policy))
     edited = await chat("edited")
-    first = await _said(edited)
+    first = await _run_turn(edited)
     async with edited.edit(first, "Other") as other:
         other.emit("Hello.")
     await note("edited", edited, first)
     for state in ("deleted", "purged"):
         gone = await chat(state)
-        turn = await _said(gone)
+        turn = await _run_turn(gone)
         await note(state, gone, turn)
         await gone.delete(purge=state == "purged")
     lapsed = await chat("expired", expires_after=10)
-    turn = await _said(lapsed)
+    turn = await _run_turn(lapsed)
     await note("expired", lapsed, turn)
     place.clock.advance(20)
     async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ async def _prove_on(name: str, store: Store) -> None:
     async with town(store) as place:
         await add_roles(place)
         asked, found = 0, list[str]()
-        async with _things(place) as things:
+        async with _ids_by_state(place) as things:
             for who in ROLES:
                 own = await own_of(place, who)
                 for state, theirs in things.items():

@@ -1,6 +1,6 @@
 """Kills under load, with restarts in quick succession: nothing is lost, happens twice or is refused.
 
-What was acknowledged is there, once, and no request is refused because of what a dead server left.
+Acknowledged turns exist once, and no request is refused because of a dead server.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from turnledger.engine.limits import Limits
 
 SECONDS = 420
 KILLS, EVERY = 25, 2.0
-"""How often the server is killed, and the seconds that each lives at most once it can be asked."""
+"""Number of kills, and the longest life of a server in seconds."""
 CLIENTS = 20 * len(LANES)
 """Each stays in one lane: the dead requests of a kill and the living ones fill its queue (32) together, and
 the living ones alone never do. Clients that change lanes gather in one of them by chance."""
 PATIENT = 5
-"""Every so many rounds the server lives until each client has an answer, so that the slowest wait is seen."""
+"""Every fifth round lasts until each client has an answer, to measure the slowest."""
 PATIENCE = 60.0
 LONGEST_WAIT = Limits().lease_time / 2
-"""Seconds: a server that waits for the leases of the dead one answers after twice as many."""
+"""Seconds; a server that waited for dead leases would need twice as long."""
 
 
 class Kills(Storm):
-    """Clients that go on asking as soon as there is a server again."""
+    """Clients that continue as soon as a server runs again."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(folder, seed)
@@ -39,9 +39,9 @@ class Kills(Storm):
         ]
         self._rounds = 0
         self.waits: list[float] = []
-        """Seconds from when a server could be asked until the first answer of each client."""
+        """Seconds from the start of a server to the first answer of each client."""
         self.patient_waits: list[float] = []
-        """The slowest of each round that waited for all."""
+        """Slowest first answer of each patient round."""
 
     async def _round(self, upstream: str) -> None:
         server = ServerProcess(self._folder, upstream)
@@ -72,7 +72,7 @@ class Kills(Storm):
             server.process.kill()
             await asking
         assert await server.end() == -signal.SIGKILL, server.errors.read_text()
-        # A refusal is noted as a problem: 429 for dead tickets, 409 for a dead turn.
+        # Refusals are problems: 429 for dead tickets, 409 for a dead turn.
         assert self.notes.problems == [], self.notes.problems
 
 

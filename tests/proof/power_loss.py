@@ -31,11 +31,11 @@ TORN, TORN_FILE = 2, 12
 written, and while the file itself is."""
 
 Fact = Callable[[Ledger], Awaitable[None]]
-"""Checks that something acknowledged is there."""
+"""Checks that an acknowledged change exists."""
 
 
 class Outage:
-    """Cuts the power at every I/O call of a disk, and looks at what is left."""
+    """Cuts the power at every I/O call of a disk, and checks the remaining files."""
 
     def __init__(self, store: Path, folder: Path) -> None:
         self.disk = FaultyDisk()
@@ -60,7 +60,7 @@ class Outage:
             except BaseException as problem:
                 left = "nothing unsynced" if random is None else "a part of the unsynced writes"
                 problem.add_note(f"call {sum(self.calls.values())}, {call} of {path}; survived: {left}")
-                # Raised here, it would be an error of the disk.
+                # Raised here, it would look like a disk error.
                 self.problem, self.disk.before_call = problem, None
                 return
             shutil.rmtree(image.parent)
@@ -76,11 +76,11 @@ class Outage:
             for fact in self.facts.values():
                 await fact(ledger)
             await ledger._recovery.take_over_dead()
-            await _say(await ledger.conversation(conversation_key="probe"), "are you there?")
+            await _run_turn(await ledger.conversation(conversation_key="probe"), "are you there?")
             assert await ledger.check() == []
 
 
-async def _say(chat: Chat, text: str, tool: str | None = None, **options: str) -> str:
+async def _run_turn(chat: Chat, text: str, tool: str | None = None, **options: str) -> str:
     async def answer(turn: RunningTurn) -> None:
         if tool is not None:
             call = {"type": "function_call", "call_id": "call_0", "name": tool, "arguments": "{}"}
@@ -117,17 +117,19 @@ def is_deleted(id: str) -> Fact:
 
 
 async def _work(ledger: Ledger, outage: Outage, key: str) -> None:
-    """Do what clients do; each fact holds from its acknowledgement on."""
+    """Act as clients do; each fact holds from its acknowledgement on."""
     facts = outage.facts
     chat = await ledger.conversation(conversation_key=key)
     facts[key] = has_turns(key, [])
     ids: list[str] = []
     for number in range(4):
         ids.append(
-            await _say(chat, f"q{number}", "pay" if number % 2 else None, idempotency_key=f"{key} {number}")
+            await _run_turn(
+                chat, f"q{number}", "pay" if number % 2 else None, idempotency_key=f"{key} {number}"
+            )
         )
         facts[key] = has_turns(key, ids)
-    del facts[key]  # undone or not, until that is acknowledged
+    del facts[key]  # uncertain until the undo is acknowledged
     await chat.undo()
     facts[key] = has_turns(key, ids[:-1])
     try:
@@ -136,20 +138,20 @@ async def _work(ledger: Ledger, outage: Outage, key: str) -> None:
             await turn.call(call, lambda: _acted("pay"))
             raise RuntimeError("the model broke")
     except RuntimeError:
-        ids[-1] = await _say(chat, "settles what failed")
+        ids[-1] = await _run_turn(chat, "settles what failed")
     facts[key] = has_turns(key, ids)
     fork = f"fork of {key}"
     await chat.fork(conversation_key=fork)
     facts[fork] = has_turns(fork, ids)
     doomed = await ledger.conversation()
-    await _say(doomed, "secret")
+    await _run_turn(doomed, "secret")
     await doomed.delete(purge=True)
     facts[doomed.id] = is_deleted(doomed.id)
 
 
 async def _run(outage: Outage, store: Path) -> None:
     for key in ("first", "second"):
-        # Opened twice: closing carries the log over into the file, and deletes it.
+        # Opened twice: closing checkpoints the log and deletes it.
         opened = await SqliteStore.open(store, inline=True, vfs=outage.disk.name)
         async with await Ledger.over(opened, random=Random(key)) as ledger:
             await _work(ledger, outage, key)

@@ -1,8 +1,8 @@
 """Clients that race for a chat at two workers: `python -m tests.races.race --rounds 500 --seed 7`.
 
-In each round a fresh chat is asked, at once and by way of both workers, to go on, to be edited, generated
-again, taken back, switched, forked, renamed, deleted and restored; some requests are sent twice under one
-key. What is answered, and what is there afterwards, must be what came of the same requests one by one.
+Each round sends concurrent requests for a fresh chat to both workers: send, edit, regenerate, undo, switch,
+fork, rename, delete and restore; some twice under one key. The answers and the final state must be those of
+the same requests in some serial order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AT_ONCE = 4
 
 
 class Scene:
-    """A chat with three turns, and another branch that begins as it does."""
+    """A chat with three turns, and another branch with the same beginning."""
 
     def __init__(self, server: SeveralWorkers) -> None:
         self._server = server
@@ -50,11 +50,11 @@ class Scene:
 
     async def set(self) -> None:
         for text in TURNS:
-            told = await self.turn(text, **({"chat": self.chat} if self.chat else {}))
-            self.chat = told["chat"]["id"]
-        self.branches["main"] = told["branch"]
-        told = await self.turn("x2", chat=self.chat, replaces=self.turns["q2"])
-        self.branches["other"] = told["branch"]
+            describe = await self.turn(text, **({"chat": self.chat} if self.chat else {}))
+            self.chat = describe["chat"]["id"]
+        self.branches["main"] = describe["branch"]
+        describe = await self.turn("x2", chat=self.chat, replaces=self.turns["q2"])
+        self.branches["other"] = describe["branch"]
         back = await self.ask("POST", f"/api/chats/{self.chat}/switch", {"branch": self.branches["main"]})
         assert back.status == 200, back.body
         self.revision = msgspec.json.decode(back.body)["revision"]
@@ -62,25 +62,25 @@ class Scene:
     async def turn(self, text: str, **body: Any) -> Any:
         reply = await self.ask("POST", "/api/turns", {"model": MODEL, "input": text, **body})
         assert reply.status == 200, reply.body
-        told = msgspec.json.decode(reply.body)
-        self.turns[text] = told["turn"]["id"]
-        return told
+        describe = msgspec.json.decode(reply.body)
+        self.turns[text] = describe["turn"]["id"]
+        return describe
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> PartialResponse:
         return await exchange(self._server.port, request(path, body, method=method, **headers))
 
     async def line(self, path: str) -> Line | None:
-        """The turns that a chat shows, or one of its branches; None if it was deleted."""
+        """Return the turns of a chat or branch; None if it was deleted."""
         reply = await self.ask("GET", path)
         if reply.status == 410:
             return None
         assert reply.status == 200, reply.body
         known = set(self.turns.values())
-        told = msgspec.json.decode(reply.body)["turns"]
-        assert [turn["number"] for turn in told] == list(range(1, len(told) + 1))
-        for before, after in itertools.pairwise(told):
+        describe = msgspec.json.decode(reply.body)["turns"]
+        assert [turn["number"] for turn in describe] == list(range(1, len(describe) + 1))
+        for before, after in itertools.pairwise(describe):
             assert after["parent"] == before["id"]
-        return tuple((text_of(turn["input"][-1]), turn["id"] in known) for turn in told)
+        return tuple((text_of(turn["input"][-1]), turn["id"] in known) for turn in describe)
 
     async def branch_lines(self) -> tuple[Line, ...]:
         reply = await self.ask("GET", f"/api/chats/{self.chat}/branches")
@@ -91,9 +91,9 @@ class Scene:
         return tuple(sorted(line for line in lines if line is not None))
 
     async def title(self) -> str | None:
-        """The name that somebody gave it."""
-        told = msgspec.json.decode((await self.ask("GET", f"/api/chats/{self.chat}")).body)
-        return told.get("title") if told.get("revision", self.revision) != self.revision else None
+        """Return the title set by a user."""
+        describe = msgspec.json.decode((await self.ask("GET", f"/api/chats/{self.chat}")).body)
+        return describe.get("title") if describe.get("revision", self.revision) != self.revision else None
 
 
 def text_of(item: dict[str, Any]) -> str:
@@ -109,10 +109,10 @@ class Race:
         self._random = Random(seed)
         self._paths = paths
         self.answers: Counter[tuple[str, int]] = Counter()
-        """How often which kind of request was answered how."""
+        """Number of answers, by request and status."""
 
     def _choose(self, scene: Scene) -> list[Request]:
-        """Some requests; the last may be one of the others, sent once more."""
+        """Draw requests; the last may repeat another."""
         requests = [self._request(scene, f"r{number}") for number in range(AT_ONCE)]
         if self._random.random() < 0.6:
             again = self._random.choice([each for each in requests if each.needs_key] or requests)
@@ -144,19 +144,19 @@ class Race:
         return Request(name, work, "POST", path, body)
 
     async def first_sends(self) -> None:
-        """A page sends before it knows of its chat, by way of both workers: there is one chat."""
+        """Send the first message of a page to both workers: there must be one chat."""
         key = f"page {self._random.random()}"
         asked = [{"model": MODEL, "input": f"first {count}", "conversation_key": key} for count in range(8)]
         replies = await asyncio.gather(
             *(exchange(self._server.port, request("/api/turns", body)) for body in asked)
         )
-        told = [msgspec.json.decode(reply.body) for reply in replies]
-        assert len({each["chat"]["id"] for each in told}) == 1, told
-        assert sorted(each["turn"]["number"] for each in told) == list(range(1, 9))
-        assert [each["state"] for each in told].count("created") == 1
+        describe = [msgspec.json.decode(reply.body) for reply in replies]
+        assert len({each["chat"]["id"] for each in describe}) == 1, describe
+        assert sorted(each["turn"]["number"] for each in describe) == list(range(1, 9))
+        assert [each["state"] for each in describe].count("created") == 1
 
     async def round(self) -> None:
-        """One race. Raises AssertionError if it cannot have come of the requests one by one."""
+        """Run one race. Raises AssertionError if no serial order explains it."""
         scene = Scene(self._server)
         await scene.set()
         requests = self._choose(scene)
@@ -172,9 +172,9 @@ class Race:
             kind = f"{each.method} {each.path.rpartition('/')[2] if 'conv_' in each.path else each.path}"
             self.answers[kind.replace(scene.chat, "chat"), reply.status] += 1
         self._check_same(requests, replies)
-        came = await self._outcome(scene, requests, replies)
+        outcome = await self._outcome(scene, requests, replies)
         possible = outcomes(BEFORE, requests)
-        assert came in possible, told(requests, replies, came, possible)
+        assert outcome in possible, describe(requests, replies, outcome, possible)
 
     def _bytes(self, scene: Scene, each: Request) -> bytes:
         headers = {"Idempotency-Key": f"{scene.chat}-{each.name}"} if each.needs_key else {}
@@ -184,7 +184,7 @@ class Race:
         return request(each.path, body, method=each.method, **headers)
 
     def _check_same(self, requests: list[Request], replies: list[PartialResponse]) -> None:
-        """One key, one thing made."""
+        """Check that one key created one thing."""
         made: dict[str, set[str]] = {}
         for each, reply in zip(requests, replies, strict=True):
             if reply.status < 300 and each.path.endswith(("turns", "fork")):
@@ -209,16 +209,16 @@ class Race:
         return Outcome(answers, shown, branches, tuple(sorted(forks.items())), await scene.title())
 
 
-def told(
-    requests: list[Request], replies: list[PartialResponse], came: Outcome, possible: set[Outcome]
+def describe(
+    requests: list[Request], replies: list[PartialResponse], outcome: Outcome, possible: set[Outcome]
 ) -> str:
     asked = [f"{each.name} {each.method} {each.path} {each.body}" for each in requests]
     answered = [f"{reply.status} {reply.body[:300]!r}" for reply in replies]
-    return "\n".join([*asked, *answered, f"came: {came}", *(f"or:   {each}" for each in possible)])
+    return "\n".join([*asked, *answered, f"came: {outcome}", *(f"or:   {each}" for each in possible)])
 
 
 async def race(folder: Path, seed: int, rounds: int) -> Race:
-    """Run so many rounds against two workers over one store; then look whether all of that is in order."""
+    """Run the rounds against two workers on one store, then check the store."""
     async with (
         ScriptedUpstream(otherwise=["Yes", "."], max_received=0) as upstream,
         several_workers(folder, upstream.url) as server,

@@ -1,6 +1,6 @@
-"""What requests to one chat would do one after the other: a chat in a few lines, without a store or a server.
+"""A model of one chat without store or server, for requests one after the other.
 
-Whatever requests do at once must look as if they had come one by one, in some order.
+Concurrent requests must look as if they came in some serial order.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from itertools import permutations
 from typing import NamedTuple, TypeAlias
 
 Turn: TypeAlias = tuple[str, bool]
-"""What was asked, and whether it was there before the race."""
+"""Input, and whether it existed before the race."""
 Line: TypeAlias = tuple[Turn, ...]
 
 
 class Chat(NamedTuple):
-    """A chat: its branches, of which it shows one; the forks made of it, by the request that made them."""
+    """A chat: its branches, the shown one, and its forks by request."""
 
     branches: Mapping[str, Line]
     shown: str
@@ -24,14 +24,14 @@ class Chat(NamedTuple):
     revision: int = 1
     is_deleted: bool = False
     done: Mapping[str, int] = {}
-    """What was answered to requests that succeeded: once more, they are answered the same."""
+    """Answers to successful requests, for their repetitions."""
 
     @property
     def line(self) -> Line:
         return self.branches[self.shown]
 
     def branched(self, request: str, line: Line) -> Chat:
-        """A new branch, which it shows."""
+        """Add a branch and show it."""
         return self._replace(branches={**self.branches, request: line}, shown=request)
 
 
@@ -40,8 +40,6 @@ Work: TypeAlias = Callable[[str, Chat], Answer]
 
 
 class Request(NamedTuple):
-    """One request: its name, what it does, and how it is sent."""
-
     name: str
     work: Work
     method: str
@@ -50,7 +48,7 @@ class Request(NamedTuple):
     needs_key: bool = True
 
     def after(self, chat: Chat) -> Answer:
-        """What is answered, and the chat then."""
+        """Return the answer and the chat after it."""
         if chat.is_deleted and self.work not in (delete, restore):
             return 410, chat
         if self.name in chat.done:
@@ -62,13 +60,11 @@ class Request(NamedTuple):
 
 
 def send(name: str, chat: Chat) -> Answer:
-    """Say something new."""
     line = (*chat.line, (name, False))
     return 200, chat._replace(branches={**chat.branches, chat.shown: line})
 
 
 def edit(turn: str) -> Work:
-    """Ask something else in the place of a turn."""
 
     def work(name: str, chat: Chat) -> Answer:
         if (turn, True) not in chat.line:
@@ -79,14 +75,13 @@ def edit(turn: str) -> Work:
 
 
 def regenerate(name: str, chat: Chat) -> Answer:
-    """Ask the last question once more."""
     if not chat.line:
         return 404, chat
     return 200, chat.branched(name, (*chat.line[:-1], (chat.line[-1][0], False)))
 
 
 def undo(turn: str | None = None) -> Work:
-    """Take back the last turn, if it is this one."""
+    """Undo the last turn, if it is this one."""
 
     def work(name: str, chat: Chat) -> Answer:
         if not chat.line:
@@ -99,12 +94,10 @@ def undo(turn: str | None = None) -> Work:
 
 
 def switch(branch: str) -> Work:
-    """Show another branch."""
     return lambda name, chat: (200, chat._replace(shown=branch))
 
 
 def fork(turn: str | None = None) -> Work:
-    """Make a chat that begins as this one does."""
 
     def work(name: str, chat: Chat) -> Answer:
         if turn is not None and (turn, True) not in chat.line:
@@ -116,35 +109,32 @@ def fork(turn: str | None = None) -> Work:
 
 
 def rename(name: str, chat: Chat) -> Answer:
-    """Give it a name, if nobody did so since it was read."""
+    """Rename it, if its revision is unchanged."""
     if chat.revision != 1:
         return 412, chat
     return 200, chat._replace(title=name, revision=2)
 
 
 def delete(name: str, chat: Chat) -> Answer:
-    """Delete it."""
     return 200, chat._replace(is_deleted=True)
 
 
 def restore(name: str, chat: Chat) -> Answer:
-    """Bring it back."""
     return 200, chat._replace(is_deleted=False)
 
 
 class Outcome(NamedTuple):
-    """What can be seen of a race: the answers in the order of the requests, and what is left."""
+    """The answers in the order of the requests, and the final state."""
 
     answers: tuple[int, ...]
     shown: Line | None
-    """None if it was deleted."""
+    """None if deleted."""
     branches: tuple[Line, ...]
     forks: tuple[tuple[str, Line], ...]
     title: str | None
 
 
 def seen(answers: Iterable[int], chat: Chat) -> Outcome:
-    """A chat as it is seen."""
     forks = tuple(sorted(chat.forks.items()))
     if chat.is_deleted:
         return Outcome(tuple(answers), None, (), forks, None)
@@ -153,7 +143,7 @@ def seen(answers: Iterable[int], chat: Chat) -> Outcome:
 
 
 def outcomes(chat: Chat, requests: list[Request]) -> set[Outcome]:
-    """All that may come of these requests, one after the other."""
+    """Return the outcomes of all serial orders."""
     found: set[Outcome] = set()
     for order in permutations(range(len(requests))):
         answers, now = dict[int, int](), chat

@@ -1,4 +1,4 @@
-"""What all tests of the simulator share."""
+"""Fixtures of the simulator tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def earlier_objects_are_frozen() -> None:
-    """So that the collection after each simulated death passes by what other tests have left."""
+    """Exclude objects of other tests from the collection after each simulated death."""
     gc.collect()
     gc.freeze()

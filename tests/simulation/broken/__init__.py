@@ -1,7 +1,7 @@
 """Engines that are broken on purpose, one for each rule that keeps the promises true.
 
-Each is the production engine with one small piece replaced by what a sensible person might have written. The
-simulator has to catch every one of them; what it does not catch, it does not prove.
+Each is the production engine with one plausible mistake. The simulator must catch every one; a rule whose
+engine it does not catch is not proven.
 """
 
 from tests.simulation.broken import (  # noqa: F401 - each registers its engines

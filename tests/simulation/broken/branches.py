@@ -1,4 +1,4 @@
-"""Branches: where edits commit, what they take along, and which branch a conversation shows."""
+"""Branches: where edits commit, what they copy, and which branch a conversation shows."""
 
 from __future__ import annotations
 

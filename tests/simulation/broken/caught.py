@@ -1,4 +1,4 @@
-"""Where each broken engine was last caught: that schedule is run first, and all others if it passes."""
+"""The seed that last caught each broken engine, tried before all others."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("sqlite", "leaves_tickets_behind_when_the_pointer_moves"): 13,
     ("sqlite", "removes_turns_that_a_fork_still_needs"): 598,
 }
-"""By store and name; those that are caught by one of the first few are left out."""
+"""By store and name; engines caught by one of the first seeds are left out."""
 
 BEHIND_A_HEAD = 325
-"""Where an edit that needs neither fence nor head was last seen behind a head that it did not run on."""
+"""Seed in which an edit without fence and head commits behind a wrong head."""

@@ -1,4 +1,4 @@
-"""Clocks and use: what time ends, by which clock, and what counts as use."""
+"""Clocks and use: which clock ends conversations, and what counts as use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durability: what a client may be told of waits for the disk, in the transaction that writes it."""
+"""Durability: writes that clients may learn of wait for the disk, in their own transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnledger.engine.turn.running_turn import record
 
 
 class Unsynced:
-    """A store that syncs what it is told to sync, but for some operations."""
+    """A store that does not sync some operations."""
 
     def __init__(self, store: Any, operations: tuple[Callable[..., Any], ...]) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Unsynced:
 
 
 def unsynced(*operations: Callable[..., Any]) -> Patch:
-    """Have these operations survive the death of their process, and no more."""
+    """Make these operations survive only the death of their process."""
     true = Process.__init__
 
     def init(self: Process, store: Any, *others: Any) -> None:
@@ -45,7 +45,7 @@ def unsynced(*operations: Callable[..., Any]) -> Patch:
 
 
 def undemanded(*steps: str) -> list[Patch]:
-    """Have these steps of a begin not ask for the disk."""
+    """Make these steps of a begin not require the disk."""
 
     def durable(given: Any) -> Any:
         if not isinstance(given, begin.BeginRequest):

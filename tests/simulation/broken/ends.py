@@ -1,4 +1,4 @@
-"""Ends: what becomes of a turn that does not end well, and of a conversation that is deleted."""
+"""Ends of turns that do not complete, and of deleted conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: those of a turn, as they are heard while it runs and read ever after."""
+"""Events of a turn, while it runs and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes: fences, doubts, and nothing that is left to itself."""
+"""Lanes: fences, unknown outcomes, and orphans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry: engines by name, and how to run with one of them."""
+"""The broken engines by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def broken(engine: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
 
 @contextmanager
 def engine_broken_by(name: str) -> Iterator[None]:
-    """Run with this engine instead of the true one."""
+    """Patch the engine inside the block."""
     patches = [(where, what, getattr(where, what), how) for where, what, how in BROKEN[name]()]
     for where, what, _, how in patches:
         setattr(where, what, how)
@@ -30,4 +30,4 @@ def engine_broken_by(name: str) -> Iterator[None]:
 
 
 async def nothing(*_: Any) -> None:
-    """What a step does that was taken out."""
+    """Replace a step that is left out."""

@@ -1,4 +1,4 @@
-"""Resend: what is new in a history that a client sends whole, and where it goes."""
+"""Resend: the new part of a history that a client sends whole, and its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on a real pseudo-terminal, and what the screen behind it shows when each has ended."""
+"""Commands on a pseudo-terminal, and the screen after each."""
 
 from __future__ import annotations
 
@@ -30,26 +30,22 @@ for columns, env, arguments in json.loads(sys.argv[1]):
             stream.flush()
             os.write(stream.fileno(), b"\\0%d\\0" % (end.code or 0))
 """
-"""Starting a process takes longer than a command: one runs them all, each in a window of its own width."""
+"""One process runs all commands, since starting one takes longer than a command."""
 
 
 class WindowedCommand(NamedTuple):
-    """A command, and the window it runs in."""
-
     arguments: Sequence[str]
     columns: int
     env: Mapping[str, str]
 
 
 class ScreenResult(NamedTuple):
-    """What somebody sees who ran a command."""
-
     lines: list[str]
-    """Of the screen, from the first to the last that is not empty."""
+    """Lines of the screen, up to the last that is not empty."""
     sent: bytes
-    """All that was written to the terminal."""
+    """Bytes written to the terminal."""
     piped: str
-    """What went into the pipe instead, if there was one."""
+    """Output to the pipe, if any."""
     code: int
 
 
@@ -84,7 +80,7 @@ def run_commands(
 
 
 def _parts(sent: bytes, *, marks: int) -> list[tuple[bytes, int]]:
-    """What each command wrote, and its exit code, which stands behind it once for each stream."""
+    """Split the output by command, each with its exit code, which follows it in each stream."""
     pieces = sent.split(b"\0")
     step = 2 * marks
     return [(pieces[at], int(pieces[at + 1])) for at in range(0, len(pieces) - 1, step)]
@@ -104,7 +100,7 @@ def _all_of(leader: int) -> bytes:
     while True:
         try:
             part = os.read(leader, 65536)
-        except OSError:  # how Linux says that nobody holds the other end
+        except OSError:  # Linux: the other end is closed
             part = b""
         if not part:
             return b"".join(parts)

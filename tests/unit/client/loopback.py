@@ -1,4 +1,4 @@
-"""A real socket for the edges: it answers each request with what it was given, and holds the line as told."""
+"""A real socket that answers each request with given pieces, and may keep the connection open."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HEAD = (
 
 
 class Loopback:
-    """Answers on any number of connections, one thread for each. After the pieces comes the end of the
-    stream, unless the line is held: then nothing more comes, and it stays open."""
+    """Answers on any number of connections, one thread each. After the pieces the stream ends, or with
+    `holds` stays open."""
 
     def __init__(self, pieces: Sequence[bytes], *, holds: bool = False) -> None:
         self._chunks = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces]
@@ -34,7 +34,7 @@ class Loopback:
         return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 
     def accept(self) -> None:
-        with suppress(OSError):  # it was closed
+        with suppress(OSError):  # closed
             while True:
                 connection, _ = self._listening.accept()
                 self.connections += 1
@@ -44,7 +44,7 @@ class Loopback:
 
     def close(self) -> None:
         self._released.set()
-        # Closed alone, it would not wake who accepts.
+        # Closing alone would not wake `accept`.
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()

@@ -1,4 +1,4 @@
-"""A server that was written down: the core asks, and each answer is the next one of the script."""
+"""A scripted server for the client core: each request gets the next answer of the script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INFO = {"id": CHAT, "title": "A chat", "named_by": "person", "revision": 1, "bra
 
 
 class Streamed(msgspec.Struct):
-    """A stream: its headers, its pieces, and how it ends: with no more bytes, or broken."""
+    """A stream: headers, pieces, and its end, proper or broken."""
 
     headers: dict[str, str]
     pieces: list[bytes]
@@ -41,13 +41,11 @@ class Streamed(msgspec.Struct):
 
 
 def reply(values: Any, status: int = 200, **headers: str) -> Reply:
-    """A whole answer."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status, {"x-request-id": "req_1", **named}, msgspec.json.encode(values))
 
 
 def error_reply(status: int, code: str, kind: str = "invalid_request_error", **headers: str) -> Reply:
-    """An error as the server tells it."""
     return reply({"error": {"message": "No.", "type": kind, "param": None, "code": code}}, status, **headers)
 
 
@@ -59,7 +57,6 @@ def error_event(code: str, kind: str = "server_error") -> bytes:
 def turn_stream(
     *pieces: bytes, turn: str = TURN, end: bytes | ConnectionFailure = b"", replayed: bool = False
 ) -> Streamed:
-    """The answer to a request for a turn."""
     headers = {
         "content-type": "text/event-stream; charset=utf-8",
         "x-turn-id": turn,
@@ -70,17 +67,15 @@ def turn_stream(
 
 
 def event_stream(*pieces: bytes, end: bytes | ConnectionFailure = b"") -> Streamed:
-    """The answer to a request for the events of a turn, or of chats."""
+    """Answer a request for events of a turn or of chats."""
     return Streamed({"content-type": "text/event-stream; charset=utf-8"}, list(pieces), end)
 
 
 def file_stream(*pieces: bytes, end: bytes | ConnectionFailure = b"") -> Streamed:
-    """The answer to a request for a file."""
     return Streamed({"content-type": "application/x-ndjson"}, list(pieces), end)
 
 
 def event(number: int, kind: str, **values: Any) -> bytes:
-    """One event of a turn."""
     data = msgspec.json.encode({"type": kind, "v": 1, "number": number, **values})
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)
 
@@ -99,8 +94,7 @@ def turn_finished(number: int, state: str = "completed", failure: str | None = N
 
 
 class Script:
-    """Plays a server, and remembers what it was asked and how long it was waited for. Time passes by pauses
-    alone."""
+    """Plays a server, and records requests and pauses. Only pauses advance time."""
 
     def __init__(
         self, *answers: Reply | ConnectionFailure | Streamed, retries: Retries | None = None
@@ -120,7 +114,7 @@ class Script:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything was asked that was written down."""
+        """Whether all answers were used."""
         return not self._answers
 
     def play(self, doing: Steps[Result]) -> Result:

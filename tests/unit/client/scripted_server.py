@@ -1,4 +1,4 @@
-"""A server of the least sort, inside httpx2: it knows turns by their idempotency_key, and breaks if asked."""
+"""A minimal server inside httpx2 that knows turns by idempotency_key, and fails on command."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ CHAT, BRANCH = "conv_01890000000070008000000000000001", "branch_0189000000007000
 
 
 class ScriptedServer:
-    """Answers each turn with `You said …`. `troubles` are met first, one by each request for a turn."""
+    """Answers each turn with `You said …`, after the `troubles`, one per request for a turn."""
 
     def __init__(self) -> None:
         self.troubles: list[Callable[[httpx2.Request], httpx2.Response]] = []
         self.turns: dict[str, str] = {}
         """Idempotency_keys, and the ids of their turns."""
         self.heard: list[str] = []
-        """What was asked, each time."""
+        """Requests in order."""
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         if request.url.path == "/api/turns":

@@ -1,4 +1,4 @@
-"""A written-down server behind httpx2 itself, for both edges: the same answers as for the core."""
+"""A scripted server behind httpx2, for both edges, with the same answers as for the core."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 class ScriptedTransport:
-    """Answers in order, and remembers what was asked. Nobody waits: pauses are only noted."""
+    """Answers in order, and records requests and pauses without waiting."""
 
     def __init__(self, *answers: Reply | ConnectionFailure | Streamed) -> None:
         self._answers = list(answers)

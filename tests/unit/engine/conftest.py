@@ -13,7 +13,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again soon."""
+    """Shorten the delays of retries."""
     monkeypatch.setattr("turnledger.engine.process.FIRST_DELAY", 0.001)
 
 
@@ -24,7 +24,6 @@ def database() -> Database:
 
 @pytest.fixture
 async def populated(database: Database) -> AsyncIterator[PopulatedStore]:
-    """A store in which everything has happened."""
     populated = await populate(MemoryStore(database))
     yield populated
     await populated.ledger.close()

@@ -17,14 +17,14 @@ from turnledger.model.item import Item, message
 from turnledger.model.turn import Turn, TurnKind
 
 Tag = tuple[int, str]
-"""A stored message: the turn it stands in, and its text. Turn -1 is what no turn holds."""
+"""Turn and text of a stored message; turn -1 for a new one."""
 NEW = -1
 COMPLETED, INTERRUPTED, SETTLED = TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One message of a client, and the stored messages that it is or was made from."""
+    """A message of a client, and the stored messages it was made from."""
 
     message: dict[str, Any]
     tags: tuple[Tag, ...]
@@ -36,14 +36,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class SentLog:
-    """A turn, and the messages of it that this API shows."""
+    """A turn, and its messages in this API."""
 
     turn: Turn
     input: list[Sent]
     output: list[Sent]
     with_server_items: list[Sent] = field(default_factory=list)
     hidden: frozenset[Tag] = frozenset()
-    """What is hidden from its client, who may hold it still."""
+    """Hidden messages, which the client may still hold."""
 
     def __repr__(self) -> str:
         return f"Told({self.turn.kind}, {[sent.message for sent in self.copy]})"
@@ -115,7 +115,7 @@ ANSWERED = [
 
 
 class _Writer:
-    """Makes one turn after another, every text its own."""
+    """Makes turns with unique texts."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
@@ -150,7 +150,7 @@ class _Writer:
         return [message("user", text) for text in texts], [self.said("user", text) for text in texts]
 
     def answer(self) -> tuple[list[Item], list[Sent]]:
-        """One or two messages, which this API shows as one."""
+        """Draw one or two messages, which this API shows as one."""
         texts = [self.text() for _ in range(self._draw(st.sampled_from([1, 1, 2])))]
         thoughts = [reasoning()] if self._draw(st.booleans()) else []
         joined = Sent(
@@ -163,7 +163,7 @@ class _Writer:
         self.add(question, answer, (user_message, answered))
 
     def several(self) -> None:
-        """A turn whose client brought exchanges along, of which some may be hidden since."""
+        """Add a turn whose client sent several exchanges, some of them hidden since."""
         texts = [self.text() for _ in range(2 * self._draw(st.integers(1, 2)) + 1)]
         roles = [("user", "assistant")[at % 2] for at in range(len(texts))]
         input = [message(role, text) for role, text in zip(roles, texts, strict=True)]
@@ -186,7 +186,7 @@ class _Writer:
         )
 
     def server_tools(self) -> None:
-        """A call that was run on this side: the client sees what was said before and after as one text."""
+        """Add a server-side call: the client sees the texts around it as one."""
         question, user_message = self.question()
         before, found, after = self.text(), self.text(), self.text()
         here = len(self.told)
@@ -205,7 +205,7 @@ class _Writer:
         self.add(question, items, (user_message, [shown]), with_server_items=whole)
 
     def client_tools(self) -> None:
-        """Two turns: one that calls, and one that begins with the results."""
+        """Add two turns: one with calls, one that begins with the results."""
         question, user_message = self.question()
         ids = ["a", "b"][: self._draw(st.integers(1, 2))]
         deep = {"x": [1.0, None], "ü": "ß"}
@@ -249,7 +249,7 @@ KINDS = [
 
 @st.composite
 def lines(draw: st.DrawFn, *, at_least: int = 1, kinds: Sequence[str] = KINDS) -> list[SentLog]:
-    """A branch, and what its client saw of it."""
+    """Draw a branch, with the messages its client saw."""
     writer = _Writer(draw)
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=at_least, max_size=7)):
         getattr(writer, kind)()
@@ -257,7 +257,7 @@ def lines(draw: st.DrawFn, *, at_least: int = 1, kinds: Sequence[str] = KINDS) -
 
 
 def _apart(sent: Sent) -> list[Sent]:
-    """The messages of an answer one by one, as other APIs show them."""
+    """Split an answer into its messages, as other APIs show it."""
     if len(sent.tags) < 2:
         return [sent]
     return [Sent({"role": "assistant", "content": tag[1]}, (tag,)) for tag in sent.tags]
@@ -272,7 +272,7 @@ def _rewritten_arguments(sent: Sent) -> Sent:
 
 
 def _reversed(value: Any) -> Any:
-    """The same JSON with its names in another order, and whole numbers as JavaScript writes them."""
+    """Reorder the names of JSON, and write whole numbers as JavaScript does."""
     if isinstance(value, dict):
         return {name: _reversed(each) for name, each in reversed(value.items())}
     if isinstance(value, list):
@@ -281,7 +281,7 @@ def _reversed(value: Any) -> Any:
 
 
 def _respelled(draw: st.DrawFn, sent: Sent) -> Iterator[Sent]:
-    """The same message as another client would write it; sometimes as two."""
+    """Rewrite a message as another client would, sometimes as two."""
     text = sent.message["content"]
     how = draw(st.sampled_from(["as is", "as is", "spaces", "decomposed", "parts", "nulls", "split"]))
     if "tool_calls" in sent.message and draw(st.booleans()):
@@ -306,7 +306,7 @@ def _respelled(draw: st.DrawFn, sent: Sent) -> Iterator[Sent]:
 
 @st.composite
 def copies(draw: st.DrawFn, told: Sequence[SentLog]) -> list[Sent]:
-    """A client's copy of these turns: respelled, and without some of what it need not hold."""
+    """Draw a client's copy of these turns: rewritten, and without some optional messages."""
     copy: list[Sent] = []
     for each in told:
         held = each.copy
@@ -327,6 +327,6 @@ def copies(draw: st.DrawFn, told: Sequence[SentLog]) -> list[Sent]:
 
 @st.composite
 def trimmed(draw: st.DrawFn, copy: Sequence[Sent]) -> list[Sent]:
-    """The end of a copy, as clients send it when all of it is too long."""
+    """Draw the end of a copy, as clients send it when the whole is too long."""
     begins = [at for at, sent in enumerate(copy) if sent.tags]
     return list(copy[draw(st.sampled_from(begins)) :]) if begins else []

@@ -38,7 +38,7 @@ async def fail(chat: Chat, text: str, *script: Step, **policies: Any) -> None:
 
 @dataclass(frozen=True)
 class PopulatedStore:
-    """The conversations of a store, by what happened in them, and a ledger that has them open."""
+    """A ledger, and its conversations by their content."""
 
     ledger: Ledger
     plain: Chat
@@ -48,17 +48,16 @@ class PopulatedStore:
     edited: Chat
     """Edited, regenerated, undone and switched."""
     forked: Chat
-    """Made from a conversation that was deleted and purged since."""
+    """Forked from a conversation that was purged since."""
     settled: Chat
-    """A settled turn, carried over to the branch of an edit."""
+    """A settled turn, copied to the branch of an edit."""
     waiting: Chat
-    """A failed attempt, whose effects wait to be settled."""
+    """A failed attempt with unsettled effects."""
     kept: Chat
     """An interrupted turn."""
 
 
 async def populate(store: Store) -> PopulatedStore:
-    """Open a ledger on the store, and fill it."""
     ledger = await Ledger.over(store, clock=FakeClock(), random=Random(1))
     names = ("plain", "asking", "edited", "settled", "waiting", "kept", "source")
     plain, asking, edited, settled, waiting, kept, source = [
@@ -107,7 +106,7 @@ def change_branch(database: Database, branch: Branch, **changes: Any) -> None:
 
 
 def change_turn(database: Database, id: TurnId, **changes: Any) -> None:
-    """Change a turn in place, which no engine ever does."""
+    """Change a turn in place, as the engine never does."""
     turn = replace(database.turns[id], **changes)
     database.turns[id] = database.lines[turn.branch][turn.number] = turn
 
@@ -123,7 +122,7 @@ Damage = Callable[[Database, PopulatedStore], object]
 
 @contextmanager
 def repaired(database: Database) -> Iterator[None]:
-    """Put the rows back after a block that damages them."""
+    """Restore the rows after the block."""
     tables = [table for table in vars(database).values() if isinstance(table, dict)]
     rows = [{key: dict(row) if type(row) is dict else row for key, row in table.items()} for table in tables]
     yield
@@ -138,7 +137,7 @@ async def expect_found(
     damages: Sequence[tuple[Damage, Rule, str]],
     owner: str | None = "ann",
 ) -> None:
-    """Cause one damage after the other: the check finds each, and nothing else."""
+    """Apply each damage: the check must find it, and nothing else."""
     assert await populated.ledger.check() == []
     for damage, rule, said in damages:
         with repaired(database):
@@ -154,7 +153,6 @@ def raw_id(number: int) -> str:
 
 
 def shown(database: Database, chat: Chat) -> Branch:
-    """The branch that a conversation shows."""
     return database.branches[database.conversations[chat.id].branch]
 
 

@@ -16,13 +16,13 @@ from turnledger.model.turn import Attempt, AttemptState, Turn
 
 Result = TypeVar("Result")
 generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "25")))
-"""How many examples of each kind are tried; `ENGINE_EXAMPLES=1000` tries more."""
+"""Number of examples; `ENGINE_EXAMPLES=1000` tries more."""
 CONVERSATION, BRANCH = some_id(ConversationId, 1), some_id(BranchId, 1)
 OWN, OTHER = some_id(LeaseId, 1), some_id(LeaseId, 2)
 
 
 class HandClock:
-    """Time stands still until a test moves it."""
+    """Only tests advance it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.wall = now_ms
@@ -46,7 +46,7 @@ class HandClock:
 
 
 def drive(work: Awaitable[Result]) -> Result:
-    """Run to its end what awaits nothing but tables in memory; anything that would wait is a mistake."""
+    """Run work that awaits only tables in memory; raises if it would wait."""
     steps = cast("Generator[Any, None, Result]", work.__await__())
     try:
         next(steps)
@@ -91,7 +91,7 @@ def ticket(number: int, **changes: Any) -> Ticket:
 
 
 def chain(*ids: int, after: Sequence[Turn] = ()) -> list[Turn]:
-    """Turns of these ids behind others."""
+    """Make turns with these ids after others."""
     turns = list(after)
     for id in ids:
         parent = turns[-1].id if turns else None

@@ -1,4 +1,4 @@
-"""Chat messages for tests: made by hand, or generated as clients send them."""
+"""Chat messages for tests: built, or generated as clients send them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.model.shapes import CALL_IDS, json_values
 
 Message = dict[str, Any]
 
-# Fields that no message has of itself: whoever sends them gets them back.
+# Unknown fields, which clients get back as sent.
 EXTRA_NAMES = ("cache_control", "reasoning_content", "chat_only", "type", "id", "status", "x")
 extras = st.dictionaries(st.sampled_from(EXTRA_NAMES), json_values, max_size=2)
 few_extras = st.just({}) | st.just({}) | extras
@@ -85,7 +85,7 @@ def _answer(content: Any, calls: list[Message], asides: Message, more: Message) 
 
 
 def _with_results(answer: Message, order: Iterable[int], content: Any, more: Message) -> list[Message]:
-    """The answer, and results for some of its calls, in some order."""
+    """Return the answer and results of some of its calls, in some order."""
     made = answer.get("tool_calls", [])
     answered = dict.fromkeys(made[place % len(made)]["id"] for place in order) if made else {}
     return [answer, *({**more, **answering(call_id, content)} for call_id in answered)]
@@ -104,7 +104,7 @@ _exchanges = st.one_of(
     st.builds(lambda content: [answering("never called", content)], contents),
 )
 conversations = st.lists(_exchanges, max_size=5).map(lambda many: [each for some in many for each in some])
-"""Results directly behind their calls; ids repeat, calls go unanswered, results are strays."""
+"""Results directly after their calls; with repeated ids, unanswered calls and stray results."""
 
 
 def shuffled(messages: list[Message]) -> st.SearchStrategy[list[Message]]:

@@ -1,4 +1,4 @@
-"""Items, ids, histories and journals for tests: made by hand, or generated well formed."""
+"""Items, ids, histories and journals for tests: built, or generated well formed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn, TurnKind
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "50"))
-"""More of them, and others each time, for a longer run: MODEL_EXAMPLES=1000."""
+"""For a longer run with other examples: MODEL_EXAMPLES=1000."""
 repeatable = settings(
     derandomize="MODEL_EXAMPLES" not in os.environ, max_examples=EXAMPLES, deadline=None, database=None
 )
@@ -99,7 +99,7 @@ _steps = st.lists(
 
 
 def _well_formed(steps: Iterable[tuple[str, int]], *, with_users: bool, may_end_thinking: bool) -> list[Item]:
-    """Make a history of these steps, leaving out or completing what would not be well formed."""
+    """Make a well-formed history of these steps, dropping or completing others."""
     items: list[Item] = []
     waiting: list[tuple[str, str]] = []
     for place, (step, pick) in enumerate(steps):
@@ -140,7 +140,7 @@ journals_not_thinking = st.builds(_journal, _steps, _starts, st.just(False))
 
 
 def looks(work: Callable[[], object]) -> int:
-    """How often work looks at the call ids of items, or compares two."""
+    """Count how often work reads call ids of items or compares two."""
     counted = 0
     call_id, equal = Item.call_id, Item.__eq__
 

@@ -1,4 +1,4 @@
-"""What tests of runners share: a chat over a memory store, and waits that are counted instead of waited."""
+"""A chat on a memory store, and recorded waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def chat() -> AsyncIterator[Chat]:
 
 
 class Waits(list[float]):
-    """Stands for `sleep`: notes how long was asked for, and returns at once."""
+    """Replaces `sleep`: records the seconds, and returns at once."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)

@@ -1,4 +1,4 @@
-"""Asking an upstream that plays a script."""
+"""Requests to a scripted upstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask an ASGI application as a server would, without one."""
+"""Requests to an ASGI application without a server."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from turnledger.server.service import Service
 HOST = (b"host", b"localhost:8383")
 JSON = (b"content-type", b"application/json")
 ENDLESS = "/api/events"
-"""A stream without an end: whoever asks for it leaves when something has come."""
+"""A stream without an end: `ask` disconnects after its first event."""
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Reply(msgspec.Struct):
-    """What came back."""
-
     status: int = 0
     headers: list[tuple[bytes, bytes]] = []
     body: bytes = b""
@@ -60,8 +58,8 @@ async def ask(
     leaves: bool = False,
     query: bytes | None = None,
 ) -> Reply:
-    """Send one request, its body in parts; `leaves`: the client goes away after them. Where a query may say
-    anything, it says something that no log may tell."""
+    """Send a request with its body in parts; with `leaves` the client disconnects after them. By default the
+    query has a secret that no log may contain."""
     reply = Reply()
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages[-1]["more_body"] = leaves
@@ -98,8 +96,6 @@ async def ask(
 
 
 class Echo:
-    """Answers with the body that it got."""
-
     def __init__(self, settings: Settings) -> None:
         self._limits = settings.limits
 
@@ -110,7 +106,7 @@ class Echo:
 
 
 class StreamingEndpoint:
-    """Says hello, then nothing until it is released or cancelled, which it tells in its stream."""
+    """Sends hello, then waits for its release or cancellation, which it records."""
 
     def __init__(self) -> None:
         self.conversation_state = asyncio.Event()
@@ -138,7 +134,7 @@ async def is_busy(_: Request) -> Response:
 
 @asynccontextmanager
 async def run_app(settings: Settings | None = None, *more: Endpoint) -> AsyncIterator[App]:
-    """An application over an empty ledger, with endpoints of one's own besides."""
+    """Run an application on an empty ledger, with additional endpoints."""
     settings = settings or Settings()
     async with await Ledger.open() as ledger:
         if not more:

@@ -1,4 +1,4 @@
-"""A page that nobody built, with files of each kind: what is served does not depend on what is in them."""
+"""A fake page with files of each kind: serving does not depend on their content."""
 
 from turnledger.server.chat_page.files import BuiltPage
 

@@ -1,4 +1,4 @@
-"""What a server does to the logging of its process, undone."""
+"""Undo the changes of a server to the logging of its process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def kept_logging() -> Iterator[None]:
     server = logging.getLogger("turnledger.server")
     before = (root.handlers[:], root.level, ours.level, server.level)
     server.setLevel(logging.NOTSET)
-    root.handlers[:] = []  # pytest's own would be closed
+    root.handlers[:] = []  # those of pytest would be closed
     try:
         yield
     finally:

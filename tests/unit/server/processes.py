@@ -1,4 +1,4 @@
-"""Servers as processes: started, asked over a real socket, told to end."""
+"""Server processes on real sockets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ channel.write(b'{"type": "ready", "models": ["demo"]}\\n')
 while channel.readline() not in (b"", b'"end"\\n', b'"leave"\\n'):
     pass
 """
-"""A worker of a supervisor that reports and obeys, and serves nothing: it is there at once."""
+"""A worker that reports and obeys, and serves nothing, so that it starts at once."""
 
 
 class ServerProcess:
-    """A running server, and where it can be asked."""
-
     def __init__(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
         self.process = process
         self.log = ""
@@ -43,20 +41,20 @@ class ServerProcess:
         return socket.create_connection(self.address, timeout=60)
 
     def get(self, path: str, *headers: str) -> str:
-        """The whole answer to a request on a connection of its own."""
+        """Send a request on a new connection; return the whole answer."""
         with self.connect() as connection:
             connection.sendall(request(path, "Connection: close", *headers))
             return rest_of(connection)
 
     def end(self, signal: int) -> tuple[int, str, str]:
-        """Tell it to end; its exit code, and what it has printed since."""
+        """Send a signal; return the exit code and the rest of its output."""
         self.process.send_signal(signal)
         out, err = self.process.communicate(timeout=60)
         self.log += err
         return self.process.returncode, out, err
 
     def wait_for(self, text: str) -> str:
-        """Read the log up to the line that has the text."""
+        """Read the log up to the line with this text."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.log += line
@@ -87,8 +85,8 @@ def read_until(connection: socket.socket, text: str) -> str:
 
 @contextmanager
 def started(*command: str, **environ: str) -> Iterator[ServerProcess]:
-    """Run `python -m` with this, until the block is left."""
-    source = f"{ROOT / 'src'}{os.pathsep}{ROOT}"  # for what it starts
+    """Run `python -m` with these arguments during the block."""
+    source = f"{ROOT / 'src'}{os.pathsep}{ROOT}"  # for its child processes
     with ForkedProcess(*command, env={**os.environ, "PYTHONPATH": source, **environ}) as process:
         try:
             yield ServerProcess(process)

@@ -1,4 +1,4 @@
-"""`turnledger serve`, which grows beyond its limit at SIGUSR1, and whose loop stands still at SIGUSR2."""
+"""`turnledger serve` that exceeds its memory limit at SIGUSR1, and blocks its loop at SIGUSR2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def grow(*_: object) -> None:
 
 def stand_still(*_: object) -> None:
     for remedy in remedies:
-        object.__setattr__(remedy, "stall_wait", 0.1)  # not before: a busy machine is not a stalled loop
+        object.__setattr__(remedy, "stall_wait", 0.1)  # only now, since a busy machine may delay the loop
     threading.Event().wait()
 
 

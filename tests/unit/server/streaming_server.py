@@ -1,4 +1,4 @@
-"""A server in a process of its own, with streams that stay open. `python -m … GRACE`"""
+"""A server process with streams that stay open: `python -m … GRACE`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnledger.server.service import Service
 
 
 class StreamUntilShutdown:
-    """A stream that has more to say when the server is told to end."""
+    """A stream that sends more when the server shuts down."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

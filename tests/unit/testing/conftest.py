@@ -1,4 +1,4 @@
-"""What all tests of the kit share."""
+"""Fixtures of the kit tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def earlier_objects_are_frozen() -> None:
-    """So that the many collections of these tests pass by what others have left."""
+    """Exclude objects of other tests from the many collections of these."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def garbage_is_collected() -> Iterator[None]:
-    """So that what would warn does so in the test that left it."""
+    """Let warnings appear in the test that caused them."""
     yield
     gc.collect()

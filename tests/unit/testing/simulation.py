@@ -1,4 +1,4 @@
-"""What tests of the simulated loop stand on: a loop that is closed at the end, and code that must not run."""
+"""A simulated loop that is closed at the end, and code that must not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnledger.testing.loop import SimulatedLoop
 
 @contextlib.contextmanager
 def simulation(seed: int | random.Random = 0, **options: Any) -> Iterator[SimulatedLoop]:
-    """A loop that is closed at the end, and its garbage collected, so that warnings become errors here."""
+    """Close the loop at the end and collect garbage, so that warnings become errors here."""
     loop = SimulatedLoop(seed, **options)
     try:
         yield loop
@@ -23,7 +23,7 @@ def simulation(seed: int | random.Random = 0, **options: Any) -> Iterator[Simula
 
 
 def run(seed: int, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Run one coroutine on a loop of its own; no task of it may have failed unseen."""
+    """Run a coroutine on its own loop; no task may fail unnoticed."""
     loop = SimulatedLoop(seed)
     try:
         return loop.run_until_complete(main())

@@ -1,4 +1,4 @@
-"""A screen in memory: what would be seen of what was written."""
+"""A terminal screen in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class MemoryScreen:
-    """A window of so many columns and rows, and all that has left it at the top."""
+    """A window with its scrollback."""
 
     def __init__(self, columns: int = 60, rows: int = 12) -> None:
         self.file = io.StringIO()
@@ -38,12 +38,11 @@ class MemoryScreen:
 
     @property
     def written(self) -> str:
-        """Every byte that was written."""
         return self.file.getvalue()
 
     @property
     def lines(self) -> list[str]:
-        """What is seen, and what was seen before it left at the top."""
+        """Lines of scrollback and window."""
         self._stream.feed(self.written[self._read :].replace("\n", "\r\n"))
         self._read = len(self.written)
         columns = range(self._window.columns)

@@ -1,4 +1,4 @@
-"""What the terminal needs of the place where the chats are, whichever it is."""
+"""The contract of every chat backend of the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnledger.model.event import TextDelta, TurnFinished
 from turnledger.model.turn import AttemptState, TurnKind
 
 STALLING = "scripted"
-"""A model that says `You said`, and then nothing."""
+"""A model that stalls after `You said`."""
 
 
 def wish(text: str, key: str = "", model: str = "demo", **more: str) -> NewTurn:
@@ -30,7 +30,7 @@ async def answer_of(talk: ChatHandle, question: NewTurn) -> str:
 
 
 class PlaceContract:
-    """Inherit from it, and have a fixture `place` with the models `demo` and `scripted`."""
+    """Subclass it with a fixture `place` that has the models `demo` and `scripted`."""
 
     async def test_backend_creates_a_chat_with_its_first_turn(self, place: ChatBackend) -> None:
         talk = place.new()

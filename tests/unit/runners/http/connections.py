@@ -1,4 +1,4 @@
-"""Connections to a server of this process, and what is asked over them."""
+"""Connections to a server of this process, and requests over them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def send_request(connection: Connection, request: bytes = REQUEST, **options: An
 
 
 async def exchange(pool: Pool, **options: Any) -> Response:
-    """A request made; its response has begun."""
+    """Send a request and wait for the head of its response."""
     response = send_request(await connection_of(pool), **options)
     await response.wait_for_head()
     return response
@@ -57,6 +57,6 @@ async def body_of(pool: Pool, limit: int = 100_000, **options: Any) -> bytes:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Let the loop go on until this holds; the test's own timeout ends it otherwise."""
+    """Yield to the loop until a condition holds; the timeout of the test bounds it."""
     while not holds():
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A server that says exactly what a test wants, byte by byte."""
+"""A server that sends exact bytes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class ServerConnection:
-    """One connection, seen from its server."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         self.reader = reader
         self.writer = writer
         self.number = number
-        """How many connections came before."""
+        """Number of earlier connections."""
 
     async def request(self) -> bytes:
-        """The next request, with its body."""
+        """Read the next request, with its body."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         _, _, length = head.lower().partition(b"content-length:")
         return head + await self.reader.readexactly(int(length.partition(b"\r\n")[0] or 0))
@@ -35,13 +33,13 @@ class ServerConnection:
             await asyncio.sleep(0)
 
     def reset(self) -> None:
-        """End the connection in a way that tells the client that something is wrong."""
+        """Reset the connection."""
         plug = self.writer.get_extra_info("socket")
         plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
     async def is_closed(self) -> bool:
-        """Wait for the client to close the connection, whatever it sends before."""
+        """Wait until the client closes the connection."""
         with suppress(ConnectionError):
             await self.reader.read()
         return True
@@ -52,8 +50,8 @@ Behaviour = Callable[[ServerConnection], Awaitable[None]]
 
 @asynccontextmanager
 async def run_raw_server(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Serve at the port that is given; a connection ends when its behaviour does. What goes wrong in one is
-    raised in the end, unless it is that the client went away."""
+    """Serve, and yield the port; a connection ends with its behaviour. Raises errors at the end, except those
+    of disconnected clients."""
     running: set[asyncio.Task[None]] = set()
     problems: list[BaseException] = []
     count = 0
@@ -99,7 +97,7 @@ def answer_with(*pieces: bytes) -> Behaviour:
 
 
 def answer_once(*pieces: bytes) -> Behaviour:
-    """Answer one request, and close."""
+    """Answer one request, then close."""
 
     async def behave(heard: ServerConnection) -> None:
         await heard.request()

@@ -1,4 +1,4 @@
-"""Certificates for servers of tests, from an authority of their own."""
+"""Certificates of a test authority."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def make_authority(folder: Path) -> None:
-    """Write the files of a certificate authority that nobody knows."""
+    """Write the files of an unknown certificate authority."""
     openssl(
         folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
         "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Test authority",
@@ -21,7 +21,7 @@ def openssl(folder: Path, *arguments: str) -> None:
 
 
 def certified(authority: Path, folder: Path, name: str) -> ssl.SSLContext:
-    """What a server of that name needs."""
+    """Return the TLS context of a server with this name."""
     openssl(
         folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
         "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server",

@@ -1,4 +1,4 @@
-"""What tests of upstreams share."""
+"""Fixtures of upstream tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.runners.upstream.certificates import make_authority
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate authority that nobody knows."""
+    """A folder with an unknown certificate authority."""
     folder = tmp_path_factory.mktemp("authority")
     make_authority(folder)
     return folder

@@ -42,7 +42,7 @@ Neighbour = Callable[..., Popen[str]]
 
 @pytest.fixture
 def neighbour() -> Iterator[Neighbour]:
-    """Start another process on a store, and wait until it has done its part."""
+    """Start another process on a store, and wait until it is ready."""
     started: list[Popen[str]] = []
 
     def start(what: str, *arguments: object, wait: bool = True) -> Popen[str]:

@@ -1,4 +1,4 @@
-"""Small operations that the tests of the store run, and ids for them."""
+"""Small operations for store tests, and ids."""
 
 from random import Random
 from typing import Any
