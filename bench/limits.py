@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
-from bench.http.__main__ import QUESTION, Running, body, line, show, started
+from bench.http.__main__ import QUESTION, RunningServer, body, line, show, started
 from bench.http.load import Client, connect, request
 from bench.http.upstream import CHUNKS
 from turnledger import Ledger
@@ -30,14 +30,14 @@ from turnledger.server.ops.metrics import Metrics
 CLIENTS = 16
 
 
-def cpu(server: Running) -> float:
+def cpu(server: RunningServer) -> float:
     """Return the CPU seconds used by a server, finer than its clock ticks."""
     tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 @contextmanager
-def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[Running]:
+def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[RunningServer]:
     """Start a server with the model `m`, which answers at once, and `held`, which does not."""
     config = folder / f"{name}.toml"
     config.write_text(
@@ -60,7 +60,7 @@ async def make_tokens(folder: Path, name: str, owners: Iterable[str]) -> list[st
 class Load:
     """Concurrent clients of one server, each in its own conversation."""
 
-    def __init__(self, server: Running, tokens: Sequence[str] = ()) -> None:
+    def __init__(self, server: RunningServer, tokens: Sequence[str] = ()) -> None:
         self._server = server
         self._tokens = tokens
         self._runs = 0
@@ -168,7 +168,7 @@ def checks(rounds: int) -> list[str]:
     return lines
 
 
-async def let_in(rounds: int, *, has_token: bool) -> float:
+async def authenticate(rounds: int, *, has_token: bool) -> float:
     """Return the CPU seconds from the headers of a request to its admission, from caches alone."""
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
@@ -188,7 +188,10 @@ async def let_in(rounds: int, *, has_token: bool) -> float:
 
 async def admitting(rounds: int) -> list[str]:
     """Measure what a token adds to that: the best of several tries, since only noise makes it more."""
-    tries = [(await let_in(rounds, has_token=True), await let_in(rounds, has_token=False)) for _ in range(5)]
+    tries = [
+        (await authenticate(rounds, has_token=True), await authenticate(rounds, has_token=False))
+        for _ in range(5)
+    ]
     added = min(one for one, _ in tries) - min(other for _, other in tries)
     return [f"{'µs of CPU that a token adds to letting a turn in':74} {added * 1e6:6.1f}"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from bench.http.__main__ import CLIENTS, QUESTION, Running, body, line, show, started
+from bench.http.__main__ import CLIENTS, QUESTION, RunningServer, body, line, show, started
 from bench.http.load import connect, rate, request
 from turnledger import Ledger
 from turnledger.engine.turn import begin, commit
@@ -77,7 +77,7 @@ async def owners(store: str, count: int, own: bool) -> tuple[str, list[str]]:
 class Side:
     """A server, and the active owner's requests."""
 
-    def __init__(self, server: Running, token: str) -> None:
+    def __init__(self, server: RunningServer, token: str) -> None:
         self.server = server
         self.rates: list[float] = []
         self.cpu: list[float] = []
@@ -128,7 +128,7 @@ def following(port: int, tokens: list[str]) -> Iterator[None]:
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:
     rounds, followers = (1, 20) if quick else (8, FOLLOWERS)
-    lines = await telling(folder, *((1, 1) if quick else (30, 10)))
+    lines = await change_rows(folder, *((1, 1) if quick else (30, 10)))
     made = []
     for name in ("nobody", "own", "one"):
         store = f"sqlite:///{folder}/{name}.db"
@@ -176,9 +176,9 @@ def ratios(bare: Side, followed: Side, name: str) -> list[str]:
     ]
 
 
-async def telling(folder: Path, rounds: int, turns: int) -> list[str]:
+async def change_rows(folder: Path, rounds: int, turns: int) -> list[str]:
     """Measure the rows that a turn writes for followers: rounds with and without them, alternately."""
-    ledger = await Ledger.open(f"sqlite:///{folder}/telling.db")
+    ledger = await Ledger.open(f"sqlite:///{folder}/changes.db")
     chats = [await ledger.conversation() for _ in range(CLIENTS)]
     originals = begin.record_change, commit.record_commit
     cpu: tuple[list[float], list[float]] = ([], [])

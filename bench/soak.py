@@ -27,7 +27,7 @@ from statistics import median
 
 import uvloop
 
-from bench.http.__main__ import Running, started
+from bench.http.__main__ import RunningServer, started
 from bench.http.load import request
 
 CLIENTS = 16
@@ -65,7 +65,7 @@ BOUNDS = {
 
 
 @dataclass
-class Seen:
+class Measurements:
     """Measurements, each with the share of the time that had passed."""
 
     held: list[tuple[float, float, int]] = field(default_factory=list)
@@ -81,11 +81,11 @@ class Seen:
 class Client:
     """Sends random kinds of requests."""
 
-    def __init__(self, port: int, number: int, seen: Seen, began: float, seconds: float) -> None:
+    def __init__(self, port: int, number: int, measured: Measurements, began: float, seconds: float) -> None:
         self._port = port
         self._name = f"client-{number}"
         self._dice = Random(number)
-        self._seen = seen
+        self._measured = measured
         self._began, self._seconds = began, seconds
         self._asked = 0
 
@@ -101,9 +101,9 @@ class Client:
             self._asked += 1
             try:
                 await way(self)
-                self._seen.done[way.__name__] += 1
+                self._measured.done[way.__name__] += 1
             except (OSError, asyncio.IncompleteReadError, ValueError) as problem:
-                self._seen.odd.append(f"{way.__name__}: {problem!r}")
+                self._measured.odd.append(f"{way.__name__}: {problem!r}")
             await asyncio.sleep(self._dice.uniform(0, PAUSE))
 
     # Clients that behave.
@@ -111,7 +111,7 @@ class Client:
     async def has_a_turn(self) -> None:
         began = time.perf_counter()
         await self._whole(self._question(self._cold()), b"data: [DONE]\n\n")
-        self._seen.turns.append((self.passed, (time.perf_counter() - began) * 1000))
+        self._measured.turns.append((self.passed, (time.perf_counter() - began) * 1000))
 
     async def has_a_turn_among_others(self) -> None:
         await self._whole(self._question(f"hot-{self._dice.randrange(HOT)}-{self._round}"), b"[DONE]")
@@ -131,7 +131,7 @@ class Client:
     async def asks_for_a_sign_of_life(self) -> None:
         began = time.perf_counter()
         await self._whole(_get("/healthz"), b'"ok"')
-        self._seen.signs.append((self.passed, (time.perf_counter() - began) * 1000))
+        self._measured.signs.append((self.passed, (time.perf_counter() - began) * 1000))
 
     async def looks_around(self) -> None:
         for path in ("/healthz", "/readyz", "/metrics", "/v1/models"):
@@ -258,26 +258,26 @@ def _turn_of(response: bytes) -> str:
     return found[1].decode()
 
 
-def descriptors(server: Running) -> int:
+def descriptors(server: RunningServer) -> int:
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-async def soak(server: Running, seconds: float) -> Seen:
+async def soak(server: RunningServer, seconds: float) -> Measurements:
     """Put the server under load, and watch it."""
-    seen, began = Seen(), time.monotonic()
-    clients = [Client(server.port, number, seen, began, seconds) for number in range(CLIENTS)]
+    measured, began = Measurements(), time.monotonic()
+    clients = [Client(server.port, number, measured, began, seconds) for number in range(CLIENTS)]
     running = [asyncio.create_task(client.run()) for client in clients]
     every = max(seconds / 200, 0.1)
     while clients[0].passed < 1 and server.process.poll() is None:
         await asyncio.sleep(every)
         with suppress(OSError):  # it has died, as its clients will report
-            seen.held.append((clients[0].passed, server.memory() / 1e6, descriptors(server)))
+            measured.held.append((clients[0].passed, server.memory() / 1e6, descriptors(server)))
     async with asyncio.timeout(60):
         await asyncio.gather(*running)
-    return seen
+    return measured
 
 
-async def comes_to_rest(server: Running, before: int, patience: float) -> int:
+async def wait_for_descriptors(server: RunningServer, before: int, patience: float) -> int:
     """Return how many new descriptors are left, after waiting a while for them to close."""
     deadline = time.monotonic() + patience
     while (left := descriptors(server) - before) > 0 and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -298,30 +298,30 @@ def upper(values: Sequence[float]) -> float:
     return sorted(values)[int(len(values) * 0.95)]
 
 
-def table(seen: Seen) -> list[tuple[str, list[float]]]:
-    memory = by_quarter([(passed, held) for passed, held, _ in seen.held])
-    files = by_quarter([(passed, count) for passed, _, count in seen.held])
-    turns = by_quarter(seen.turns)
+def table(measured: Measurements) -> list[tuple[str, list[float]]]:
+    memory = by_quarter([(passed, held) for passed, held, _ in measured.held])
+    files = by_quarter([(passed, count) for passed, _, count in measured.held])
+    turns = by_quarter(measured.turns)
     return [
         ("memory", [median(each) for each in memory]),
         ("descriptors", [median(each) for each in files]),
         ("turn, median", [median(each) for each in turns]),
         ("turn, 95%", [upper(each) for each in turns]),
-        ("sign of life", [median(each) for each in by_quarter(seen.signs)]),
+        ("sign of life", [median(each) for each in by_quarter(measured.signs)]),
     ]
 
 
-def report(seen: Seen, left: int, checked: str) -> bool:
+def report(measured: Measurements, left: int, checked: str) -> bool:
     """Print the results; return whether all is well."""
     print(
-        f"{sum(seen.done.values())} requests: "
-        + ", ".join(f"{count} {way}" for way, count in seen.done.items())
+        f"{sum(measured.done.values())} requests: "
+        + ", ".join(f"{count} {way}" for way, count in measured.done.items())
     )
-    is_well = not seen.odd and left <= 0 and "no errors" in checked
-    for odd in seen.odd[:10]:
+    is_well = not measured.odd and left <= 0 and "no errors" in checked
+    for odd in measured.odd[:10]:
         print(f"ODD {odd}")
     print(f"{'':14}" + "".join(f"{f'quarter {number}':>12}" for number in range(1, QUARTERS + 1)))
-    rows = dict(table(seen))
+    rows = dict(table(measured))
     signs = rows["sign of life"]
     for name, values in rows.items():
         row = f"{name:14}" + "".join(f"{value:12.1f}" for value in values)
@@ -361,17 +361,17 @@ def run(folder: Path, minutes: float, patience: float) -> bool:
         config.write_text(CONFIG.format(store=store, port=upstream.port))
         with started("-c", RUN, "serve", "--config", str(config)) as server:
 
-            async def measure() -> tuple[Seen, int]:
-                await Client(server.port, CLIENTS, Seen(), 0, 1).has_a_turn()  # warms up
+            async def measure() -> tuple[Measurements, int]:
+                await Client(server.port, CLIENTS, Measurements(), 0, 1).has_a_turn()  # warms up
                 before = descriptors(server)
-                return await soak(server, minutes * 60), await comes_to_rest(server, before, patience)
+                return await soak(server, minutes * 60), await wait_for_descriptors(server, before, patience)
 
-            seen, left = uvloop.run(measure())
+            measured, left = uvloop.run(measure())
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(timeout=60)
     check = [sys.executable, "-c", RUN, "check", store]
     checked = subprocess.run(check, capture_output=True, text=True, check=False)
-    return report(seen, left, checked.stdout or checked.stderr)
+    return report(measured, left, checked.stdout or checked.stderr)
 
 
 def main() -> None:

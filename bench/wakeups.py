@@ -23,7 +23,7 @@ LONGEST_PAUSE = 0.1
 reader."""
 
 
-async def tell(path: Path, rounds: int) -> None:
+async def run_turns(path: Path, rounds: int) -> None:
     """Run turns, one per input line; print its id, then when it emitted its deltas and ended."""
     random = Random(1)
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
@@ -42,21 +42,21 @@ async def tell(path: Path, rounds: int) -> None:
             print(json.dumps([emitted, left]), flush=True)
 
 
-async def listen(chat: Chat, teller: Process) -> tuple[list[float], float]:
+async def listen(chat: Chat, writer: Process) -> tuple[list[float], float]:
     """Read the next turn of the other process; return how long each of its deltas took, and its end."""
-    assert teller.stdin is not None
-    assert teller.stdout is not None
-    turn = (await teller.stdout.readline()).decode().strip()
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    turn = (await writer.stdout.readline()).decode().strip()
     heard: list[float] = []
     end = 0.0
     async for event in chat.events(turn):
         if event.number == 1:
-            teller.stdin.write(b"\n")
+            writer.stdin.write(b"\n")
         elif isinstance(event, TextDelta):
             heard.append(time.monotonic())
         elif isinstance(event, TurnFinished):
             end = time.monotonic()
-    emitted, left = json.loads(await teller.stdout.readline())
+    emitted, left = json.loads(await writer.stdout.readline())
     return [at - since for at, since in zip(heard, emitted, strict=True)], end - left
 
 
@@ -66,10 +66,10 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
         command = other_half("bench.wakeups", path, rounds)
-        teller = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
-        ends = [(await listen(chat, teller))[1] for _ in range(rounds)]
-        deltas, _ = await listen(chat, teller)
-        await teller.wait()
+        writer = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
+        ends = [(await listen(chat, writer))[1] for _ in range(rounds)]
+        deltas, _ = await listen(chat, writer)
+        await writer.wait()
     return ends, deltas
 
 
@@ -77,7 +77,7 @@ if __name__ == "__main__":
     run(
         "bench.wakeups",
         __doc__,
-        tell,
+        run_turns,
         measure,
         "an event from another process, milliseconds",
         ("the end of a turn, its commit included", "a delta of a long turn"),

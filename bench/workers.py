@@ -20,21 +20,21 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from bench.http.__main__ import CLIENTS, Running, line, show, started
+from bench.http.__main__ import CLIENTS, RunningServer, line, show, started
 from bench.http.load import request
 
 EXCHANGES = 20
-SAID = "The parcel that I sent for last week has not come, and nobody can tell me where it is. " * 2
+MESSAGE = "The parcel that I sent for last week has not come, and nobody can tell me where it is. " * 2
 
 Make = Callable[[int], bytes]
 
 
-class Asking(asyncio.Protocol):
+class RepeatingClient(asyncio.Protocol):
     """A connection that repeats its request as soon as it is answered. Cheaper than awaiting: clients compete
     with the workers for CPU time."""
 
-    def __init__(self, asked: bytes, times: int, done: Callable[[], None]) -> None:
-        self._asked = asked
+    def __init__(self, sent: bytes, times: int, done: Callable[[], None]) -> None:
+        self._sent = sent
         self._left = times
         self._done = done
         self._missing = 0
@@ -44,7 +44,7 @@ class Asking(asyncio.Protocol):
 
     def ask(self) -> None:
         self._missing = 0
-        self._transport.write(self._asked)
+        self._transport.write(self._sent)
 
     def data_received(self, data: bytes) -> None:
         if not self._missing:
@@ -75,7 +75,7 @@ async def rate(port: int, each: int, make: Make) -> float:
         if not left:
             is_over.set()
 
-    clients = [Asking(make(place), each, done) for place in range(CLIENTS)]
+    clients = [RepeatingClient(make(place), each, done) for place in range(CLIENTS)]
     for client in clients:
         await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
     began = time.perf_counter()
@@ -88,7 +88,7 @@ async def rate(port: int, each: int, make: Make) -> float:
 class Spent:
     """CPU seconds of each worker, and of all other processes."""
 
-    def __init__(self, server: Running, upstream: Running) -> None:
+    def __init__(self, server: RunningServer, upstream: RunningServer) -> None:
         self._workers = workers_of(server.process.pid)
         self._upstream = upstream.process.pid
         self._before = self._now()
@@ -118,7 +118,7 @@ def cpu(pid: int) -> float:
 
 
 @contextmanager
-def serving(folder: Path, upstream: Running, workers: int) -> Iterator[Running]:
+def serving(folder: Path, upstream: RunningServer, workers: int) -> Iterator[RunningServer]:
     store = f"sqlite:///{folder}/bench-{workers}.db"
     url = f"http://127.0.0.1:{upstream.port}/v1"
     flags = ("--port", "0", "--store", store, "--upstream", url, "--log-level", "warning")
@@ -147,18 +147,18 @@ def counted(processes: int, seconds: float) -> int:
 def passed_through(_: int) -> Make:
     """Return requests of clients that send their whole history."""
     history = [
-        b'{"role":"%s","content":"%s"}' % (role, SAID.encode())
+        b'{"role":"%s","content":"%s"}' % (role, MESSAGE.encode())
         for _ in range(EXCHANGES)
         for role in (b"user", b"assistant")
     ]
     messages = b",".join([*history, b'{"role":"user","content":"And now?"}'])
-    asked = request(b'{"model":"m","messages":[%s],"stream":false}' % messages)
-    return lambda _: asked
+    sent = request(b'{"model":"m","messages":[%s],"stream":false}' % messages)
+    return lambda _: sent
 
 
 def in_conversations(run: int) -> Make:
     """Return requests of clients with a conversation each; a fresh one for each run."""
-    body = b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":false}' % SAID.encode()
+    body = b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":false}' % MESSAGE.encode()
     made = [request(body, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
     return made.__getitem__
 
@@ -166,8 +166,8 @@ def in_conversations(run: int) -> Make:
 async def compare(
     what: str,
     target: float,
-    upstream: Running,
-    servers: tuple[Running, Running],
+    upstream: RunningServer,
+    servers: tuple[RunningServer, RunningServer],
     rounds: int,
     each: int,
     make: Callable[[int], Make],

@@ -1,7 +1,7 @@
 """Run the benchmark of the server: `python -m bench.http [--quick]`. Prints a table of ratios.
 
-Both servers are processes of their own, ask the same upstream, and get the same load in turns, so that noise
-meets both alike.
+Both servers are processes with the same upstream and get the same load alternately, so that noise affects
+both alike.
 """
 
 from __future__ import annotations
@@ -31,35 +31,33 @@ QUESTION = "Where is my order? " * 5
 
 
 def body(text: str, *, stream: bool) -> bytes:
-    """A request that brings only what is new."""
+    """Return a request with only the new message."""
     return b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":%s}' % (
         text.encode(),
         b"true" if stream else b"false",
     )
 
 
-class Running:
-    """A server under measurement."""
-
+class RunningServer:
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
         self.port = port
 
     def cpu(self) -> float:
-        """Seconds of CPU that it has used."""
+        """CPU seconds used."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> int:
-        """Bytes that it holds."""
+        """Resident bytes."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf(
             "SC_PAGE_SIZE"
         )
 
 
 @contextmanager
-def started(*command: str) -> Iterator[Running]:
-    """A process that says in its first line at which port it is."""
+def started(*command: str) -> Iterator[RunningServer]:
+    """Start a process that prints its port in its first line."""
     process = subprocess.Popen(
         [sys.executable, *command],
         stdin=subprocess.PIPE,
@@ -74,16 +72,16 @@ def started(*command: str) -> Iterator[Running]:
             found = re.search(r"127\.0\.0\.1:(\d+)|^(\d+)$", line)
             if found is None:
                 raise RuntimeError(f"{command} did not start: {line!r}")
-            yield Running(process, int(found[1] or found[2]))
+            yield RunningServer(process, int(found[1] or found[2]))
         finally:
-            # Open streams would hold up an orderly end, and nothing is measured any more.
+            # Open streams would delay an orderly shutdown.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
-def serving(folder: Path, upstream: str) -> Iterator[Running]:
-    """Our server, asking an upstream."""
+def serving(folder: Path, upstream: str) -> Iterator[RunningServer]:
+    """Start our server with an upstream."""
     store = f"sqlite:///{folder}/bench{upstream.rpartition('/')[2]}.db"
     flags = ("serve", "--port", "0", "--store", store, "--upstream", upstream, "--log-level", "warning")
     with started("-c", "from turnledger.cli import main; main()", *flags) as ours:
@@ -91,14 +89,16 @@ def serving(folder: Path, upstream: str) -> Iterator[Running]:
 
 
 def in_conversation(*, stream: bool, run: int) -> Callable[[int, int], bytes]:
-    """Requests of clients that have a conversation each; a fresh one for each run."""
+    """Return requests of clients with a conversation each; a fresh one for each run."""
     asked = body(QUESTION, stream=stream)
     made = [request(asked, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
     return lambda place, _: made[place]
 
 
-async def throughput(bare: Running, ours: Running, rounds: int, each: int, *, stream: bool) -> list[str]:
-    """Requests per second at once, and CPU for each."""
+async def throughput(
+    bare: RunningServer, ours: RunningServer, rounds: int, each: int, *, stream: bool
+) -> list[str]:
+    """Measure requests per second, and CPU time per request."""
     plain = request(body(QUESTION, stream=stream))
     rates: tuple[list[float], list[float]] = ([], [])
     cpu: tuple[list[float], list[float]] = ([], [])
@@ -126,8 +126,8 @@ async def throughput(bare: Running, ours: Running, rounds: int, each: int, *, st
     return lines
 
 
-async def first_token(bare: Running, ours: Running, rounds: int) -> list[str]:
-    """Time to the first chunk with one client."""
+async def first_token(bare: RunningServer, ours: RunningServer, rounds: int) -> list[str]:
+    """Measure the time to the first chunk with one client."""
     plain = request(body(QUESTION, stream=True))
     kept = request(body(QUESTION, stream=True), ["x-conversation-id: alone"])
     took: tuple[list[float], list[float]] = ([], [])
@@ -141,8 +141,8 @@ async def first_token(bare: Running, ours: Running, rounds: int) -> list[str]:
     return [line("ms to the first token over the bare server's, one client", over, "≤ 2", over <= 2)]
 
 
-async def idle_streams(ours: Running, count: int) -> list[str]:
-    """What a stream costs that is open and waits for its model."""
+async def idle_streams(ours: RunningServer, count: int) -> list[str]:
+    """Measure the memory of an open stream that waits for its model."""
     before = ours.memory()
     clients = [await connect(ours.port) for _ in range(count)]
     for place, client in enumerate(clients):
@@ -175,7 +175,7 @@ Measure = Callable[..., Coroutine[Any, Any, list[str]]]
 
 
 def show(module: str, meaning: str | None, measure: Measure) -> None:
-    """Measure by what the command line says, in a folder that goes afterwards, and print the table."""
+    """Measure with the options of the command line in a temporary folder, and print the table."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=meaning)
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")

@@ -286,7 +286,7 @@ def test_declarations_reads_exported_typescript_with_members_and_docs() -> None:
     assert list(found) == ["Told", "Teller", "Options", "Failed", "tell"]
     assert found["Told"].declared.endswith('readonly type: "b";\n    }')
     assert found["Teller"].declared == "class Teller<Thing> extends Base"
-    assert found["Teller"].says == "Tells\nthings."
+    assert found["Teller"].description == "Tells\nthings."
     assert found["tell"].declared == "async function tell(\n  thing: string,\n): Promise<void>"
     assert found["Failed"].members == []
     assert [(each.name, each.declared) for each in found["Teller"].members] == [
@@ -299,7 +299,7 @@ def test_declarations_reads_exported_typescript_with_members_and_docs() -> None:
         ("next", "async next(): Promise<Thing>"),
         ("said", "readonly said: string"),
     ]
-    assert [(each.name, each.is_method, each.says) for each in found["Options"].members] == [
+    assert [(each.name, each.is_method, each.description) for each in found["Options"].members] == [
         ("twice", False, "Once more."),
         ("known", True, ""),
     ]

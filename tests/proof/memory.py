@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
-from bench.http.__main__ import Running, started
+from bench.http.__main__ import RunningServer, started
 from bench.soak import run as soak
 
 SECONDS = 900
@@ -76,7 +76,7 @@ async def send(port: int, requests: Sequence[Refused], count: int, at_once: int)
 
 
 @asynccontextmanager
-async def server(folder: Path) -> AsyncIterator[Running]:
+async def server(folder: Path) -> AsyncIterator[RunningServer]:
     flags = ("--port", "0", "--store", f"sqlite:///{folder}/chats.db", "--log-level", "error")
     with started("-c", RUN, "serve", *flags) as running:
         yield running

@@ -12,7 +12,7 @@ import typer
 from tools.reference.markdown import code, head, prose, sections, table
 from turnledger.cli.main import app
 
-SAYS = (
+INTRODUCTION = (
     "Every command, argument and option, as `turnledger COMMAND --help` prints them. How to use them: "
     "[the command line](../command-line.md), [the server](../server.md), [tokens](../access.md#tokens)."
 )
@@ -30,7 +30,7 @@ KINDS = {
 
 def page() -> str:
     root: Any = typer.main.get_command(app)
-    return sections([head("Reference: the command line", SAYS), *_sections(root, None, "turnledger")])
+    return sections([head("Reference: the command line", INTRODUCTION), *_sections(root, None, "turnledger")])
 
 
 def _sections(command: Any, parent: Any, path: str) -> Iterator[str]:

@@ -9,8 +9,8 @@ WIDTH = 100
 """Most characters of a signature before each parameter gets its own line."""
 
 
-def head(title: str, says: str) -> str:
-    return f"# {title}\n\n<!-- Written by `make reference` from the code: change it there. -->\n\n{says}\n"
+def head(title: str, text: str) -> str:
+    return f"# {title}\n\n<!-- Written by `make reference` from the code: change it there. -->\n\n{text}\n"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

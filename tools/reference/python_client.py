@@ -21,13 +21,13 @@ from turnledger.errors import TurnledgerError
 
 PACKAGE = "turnledger.client"
 SHAPES = "turnledger.api"
-TOLD = (
+PACKAGES = (
     PACKAGE,
     "turnledger.api",
     *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")),
 )
 """The packages whose classes the page explains."""
-SAYS = (
+INTRODUCTION = (
     "Everything that `turnledger.client` offers (`pip install '.[client]'` in the clone). "
     "Guarantees: [the Python client](../python-client.md). Of a class "
     "for asyncio, the page lists only the differences from its twin."
@@ -40,10 +40,16 @@ MADE_BY_USERS = ("Client", "AsyncClient")
 
 def page() -> str:
     package = importlib.import_module(PACKAGE)
-    kinds = sorted(reachable(package, TOLD), key=_rank)
+    kinds = sorted(reachable(package, PACKAGES), key=_rank)
     parts = [section(kind, kinds) for kind in kinds if not issubclass(kind, TurnledgerError)]
     return sections(
-        [head("Reference: the Python client", SAYS), *parts, *_functions(package), _aliases(parts), _errors()]
+        [
+            head("Reference: the Python client", INTRODUCTION),
+            *parts,
+            *_functions(package),
+            _aliases(parts),
+            _errors(),
+        ]
     )
 
 
@@ -112,8 +118,8 @@ def section(kind: type, kinds: Sequence[type]) -> str:
         return sections([title, made, _docs(kind), _differences(kind, twin)])
     declared = {name for _, name, _ in members(kind)}
     fields = [
-        (f"`{name}`", f"`{made}`" if made else "", prose(says))
-        for name, made, says in set_when_made(kind)
+        (f"`{name}`", f"`{made}`" if made else "", prose(description))
+        for name, made, description in set_when_made(kind)
         if name not in declared
     ]
     methods = []
@@ -207,8 +213,8 @@ def _aliases(parts: Sequence[str]) -> str:
     """Explain the short names in the annotations above."""
     words = set(re.findall(r"\w+", " ".join(parts)))
     rows = [
-        (f"`{name}`", f"`{stands_for}`", prose(says))
-        for name, (stands_for, says) in sorted(aliases(PACKAGE).items())
+        (f"`{name}`", f"`{stands_for}`", prose(description))
+        for name, (stands_for, description) in sorted(aliases(PACKAGE).items())
         if name in words and not name.startswith("_")
     ]
     return sections(["## Short names", table(["", "", ""], rows)]) if rows else ""

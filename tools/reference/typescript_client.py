@@ -10,7 +10,7 @@ from tools.reference.typescript_source import Declaration, Member, exported
 
 SOURCES = Path(__file__).parents[2] / "clients" / "typescript" / "src"
 ENTRIES = [SOURCES / f"{name}.ts" for name in ("index", "outbox", "unkept")]
-SAYS = (
+INTRODUCTION = (
     "Everything that the package in `clients/typescript` exports, `Outbox` and what belongs to it at"
     " `turnledger/outbox`, `UnkeptChat` likewise at `turnledger/unkept`. Guarantees: [its page]"
     "(../../clients/typescript/README.md). Times are milliseconds since 1970."
@@ -25,7 +25,9 @@ def page() -> str:
     errors = [each for each in declarations if is_error(each, declarations)]
     others = [each for each in declarations if each not in errors or each.name == ROOT_OF_ERRORS]
     ordered = sorted(others, key=_rank)
-    return sections([head("Reference: the TypeScript client", SAYS), *map(section, ordered), _tree(errors)])
+    return sections(
+        [head("Reference: the TypeScript client", INTRODUCTION), *map(section, ordered), _tree(errors)]
+    )
 
 
 def _rank(declaration: Declaration) -> int:
@@ -58,7 +60,7 @@ def section(declaration: Declaration) -> str:
         [
             f"## {declaration.full_name}",
             code(declaration.declared, "ts"),
-            prose(declaration.says),
+            prose(declaration.description),
             table(["", "", ""], map(_row, fields)),
             *_methods(declaration, methods),
         ]
@@ -68,7 +70,11 @@ def section(declaration: Declaration) -> str:
 def _row(member: Member) -> tuple[str, str, str]:
     _, _, kind = member.declared.partition(": ")
     is_optional = "?" in member.declared.partition(":")[0]
-    return f"`{member.name}{'?' if is_optional else ''}`", f"`{kind}`" if kind else "", prose(member.says)
+    return (
+        f"`{member.name}{'?' if is_optional else ''}`",
+        f"`{kind}`" if kind else "",
+        prose(member.description),
+    )
 
 
 def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
@@ -81,7 +87,7 @@ def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
             [
                 f"### {declaration.name}.{name}" if name[0] != "[" else f"### {declaration.name}{name}",
                 code("\n".join(each.declared for each in ways), "ts"),
-                "\n\n".join(prose(each.says) for each in ways if each.says),
+                "\n\n".join(prose(each.description) for each in ways if each.description),
             ]
         )
         for name, ways in overloads.items()
@@ -90,7 +96,7 @@ def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
 
 def _tree(errors: Sequence[Declaration]) -> str:
     rows = [
-        (f"{'· ' * depth}`{each.full_name}`", prose(each.says))
+        (f"{'· ' * depth}`{each.full_name}`", prose(each.description))
         for depth, each in _below(ROOT_OF_ERRORS, errors, 0)
     ]
     return sections(["## Errors", table(["error", ""], rows)])

@@ -23,7 +23,7 @@ _NAME = re.compile(
 class Member:
     name: str
     declared: str
-    says: str
+    description: str
     has_body: bool = False
 
     @property
@@ -36,7 +36,7 @@ class Declaration:
     kind: str
     name: str
     declared: str
-    says: str
+    description: str
     members: list[Member] = field(default_factory=list)
     namespace: str = ""
     """The namespace of its name, if it is not exported by itself."""
@@ -70,8 +70,8 @@ def declarations(source: str) -> Iterator[Declaration]:
         if found is None:
             continue
         block = _block(lines[number:])
-        says, _ = _comment_before(lines[:number])
-        declaration = Declaration(found[1].rstrip("*"), found[2], _head(block, found[1]), says)
+        description, _ = _comment_before(lines[:number])
+        declaration = Declaration(found[1].rstrip("*"), found[2], _head(block, found[1]), description)
         if found[1] in ("class", "interface", "enum"):
             declaration.members = list(_members(block[1:-1]))
         yield declaration
@@ -128,7 +128,7 @@ def _members(lines: Sequence[str]) -> Iterator[Member]:
         if not re.match(r"^  [^\s}/*)\]]", line):
             number += 1
             continue
-        says, is_internal = _comment_before(lines[:number])
+        description, is_internal = _comment_before(lines[:number])
         declared, has_body = _signature([each.removeprefix("  ") for each in lines[number:]])
         number += len(declared.split("\n"))
         declared = re.sub(r"^(declare |override |public )+", "", declared)
@@ -137,7 +137,7 @@ def _members(lines: Sequence[str]) -> Iterator[Member]:
             continue
         if "=" in declared and not re.match(r".*[(<]", declared.partition("=")[0]):
             declared = declared.partition(" =")[0]
-        members.append(Member(name[1], declared, says, has_body))
+        members.append(Member(name[1], declared, description, has_body))
     yield from _without_implementations(members)
 
 

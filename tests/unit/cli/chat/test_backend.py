@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.live_server import LiveServer, run_server
-from tests.unit.cli.chat.place_contract import STALLING, PlaceContract, answer_of, wish
+from tests.unit.cli.chat.backend_contract import STALLING, BackendContract, answer_of, wish
 from turnledger.cli.chat.backend import ChatBackend
 from turnledger.cli.chat.connect import DemoModels, Options, connect
 from turnledger.cli.chat.server import ServerChatBackend, open_server
@@ -103,7 +103,7 @@ async def on_store() -> AsyncIterator[StoreChatBackend]:
     await place.close()
 
 
-class TestOnStore(PlaceContract):
+class TestOnStore(BackendContract):
     @pytest.fixture
     def place(self, on_store: StoreChatBackend) -> StoreChatBackend:
         return on_store
@@ -158,7 +158,7 @@ async def test_model_title_is_made_after_the_first_turn_only(on_store: StoreChat
     assert (await talk.read()).chat.title == title
 
 
-class TestOnServer(PlaceContract):
+class TestOnServer(BackendContract):
     @pytest.fixture
     async def place(self) -> AsyncIterator[ServerChatBackend]:
         with run_server(["You said", Gate()], ["You said", Gate()]) as served:

@@ -17,8 +17,8 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.utils import get_cwidth
 
+from tests.unit.cli.chat.backend_contract import answer_of, wish
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from tests.unit.cli.chat.place_contract import answer_of, wish
 from turnledger.cli.chat import repl
 from turnledger.cli.chat.backend import ChatSummary
 from turnledger.cli.chat.connect import DemoModels

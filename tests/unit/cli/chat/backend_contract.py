@@ -29,7 +29,7 @@ async def answer_of(talk: ChatHandle, question: NewTurn) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-class PlaceContract:
+class BackendContract:
     """Subclass it with a fixture `place` that has the models `demo` and `scripted`."""
 
     async def test_backend_creates_a_chat_with_its_first_turn(self, place: ChatBackend) -> None:
