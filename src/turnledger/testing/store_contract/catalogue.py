@@ -13,10 +13,12 @@ from turnledger.engine.turn.commit import commit
 from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.ids import ConversationId
+from turnledger.model.retention import ResetPolicy
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chats_of, exchange, soon
 
 BOOM = RuntimeError("boom")
+IDLE = ResetPolicy.idle(30)
 
 
 async def only(process: StageProcess, **wanted: Any) -> ChatEntry:
@@ -98,6 +100,17 @@ class CatalogueEntries(Contract):
             used.insert(0, title)
             assert "".join(await titles(there, archived=None)).startswith(used[0])
         assert await titles(there, archived=None) == [*used[:3], "d"]
+
+    async def test_reset_policy_that_is_given_late_counts_from_the_last_turn(self, stage: Stage) -> None:
+        here, _ = await stage.processes()
+        chat = await here.chat(conversation_key="k")
+        for pause in (0, 50, 20):
+            stage.clock.advance(pause)
+            found = await here.ledger.conversation(conversation_key="k", reset=IDLE if pause == 20 else None)
+            assert found.id == chat.id
+            await exchange(found, "q")
+        stage.clock.advance(40)
+        assert (await here.ledger.conversation(conversation_key="k")).id != chat.id
 
     async def test_list_shows_a_running_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()

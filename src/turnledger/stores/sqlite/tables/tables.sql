@@ -32,11 +32,15 @@ SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metada
 WHERE id = ?;
 
 -- name: touch_conversation
--- The only change that a turn makes to its conversation. Skipped for a minute while the conversation is the first in its
--- list: two pages less for most turns. Not if it can lapse, or its key can be reset, by that time.
+-- The only change that a move or a failed turn makes to its conversation.
+UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ?;
+
+-- name: touch_conversation_roughly
+-- The same for a commit, skipped for a minute while the conversation is the first in its list: two pages less for most
+-- turns. Not if it can lapse, or its key can be reset, by that time.
 UPDATE conversation SET touched_at = max(touched_at, ?1)
 WHERE id = ?2 AND (
-    touched_at <= ?1 - 60000 OR expires_after IS NOT NULL OR reset_policy IS NOT NULL
+    touched_at <= ?1 - ?3 OR expires_after IS NOT NULL OR reset_policy IS NOT NULL
     OR state <> 'live' OR internal = 1 OR listed = 0
     OR EXISTS (
         SELECT 1 FROM conversation AS other

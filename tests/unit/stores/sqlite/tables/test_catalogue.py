@@ -109,23 +109,24 @@ async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables
     ]
 
 
-async def touched_at(tables: SqliteTables, chat: Conversation, at: int) -> int:
-    await tables.touch_conversation(chat.id, at)
+async def touched_at(tables: SqliteTables, chat: Conversation, at: int, *, exactly: bool = False) -> int:
+    await tables.touch_conversation(chat.id, at, exactly=exactly)
     found = await tables.conversation("ada", chat.id)
     assert found is not None
     return found.touched_at
 
 
-async def test_touch_is_written_once_a_minute_while_the_chat_stays_first(tables: SqliteTables) -> None:
+async def test_rough_touch_is_written_once_a_minute_while_the_chat_stays_first(tables: SqliteTables) -> None:
     first, second = await add(tables, 1_000), await add(tables, 2_000)
     assert await touched_at(tables, second, 60_000) == 2_000
     assert await touched_at(tables, first, 3_000) == 3_000
     assert await touched_at(tables, second, 4_000) == 4_000
     assert await touched_at(tables, second, 64_000) == 64_000
     assert await touched_at(tables, second, 1) == 64_000
+    assert await touched_at(tables, second, 64_001, exactly=True) == 64_001
 
 
-async def test_touch_is_always_written_for_chats_that_can_lapse_or_reset(tables: SqliteTables) -> None:
+async def test_rough_touch_is_always_written_for_chats_that_can_lapse_or_reset(tables: SqliteTables) -> None:
     for more in ({"expires_after": 10}, {"reset_policy": ResetPolicy.idle(60)}, {"internal": True}):
         assert await touched_at(tables, await add(tables, 5, **more), 6) == 6
 
