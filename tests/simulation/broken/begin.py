@@ -40,7 +40,7 @@ def checks_the_conversation_key_before_it_inserts() -> list[Patch]:
 
 
 @broken
-def resets_whatever_the_key_names() -> list[Patch]:
+def resets_without_comparing_the_conversation() -> list[Patch]:
     true = reset_module.reset
 
     async def reset(tables: Any, request: Any) -> Any:
@@ -53,7 +53,7 @@ def resets_whatever_the_key_names() -> list[Patch]:
 
 
 @broken
-def lets_who_waits_follow_the_key() -> list[Patch]:
+def lets_queued_turns_follow_the_key() -> list[Patch]:
     async def where_it_waits(tables: Any, target: Any, ticket: Any) -> Any:
         return target
 
@@ -108,11 +108,11 @@ def claims_the_key_when_it_queues() -> list[Patch]:
     return [(begin, "_must_wait", must_wait)]
 
 
-# Rule 2: who was waiting shares the outcome.
+# Rule 2: a waiting request shares the outcome.
 
 
 @broken
-def runs_again_for_one_who_was_waiting() -> list[Patch]:
+def runs_again_for_a_waiting_request() -> list[Patch]:
     return [(idempotency, "began_while_waiting", lambda ticket, claim: False)]
 
 
@@ -154,11 +154,11 @@ def settles_before_it_refuses() -> list[Patch]:
     return [(block, "_send", settle_first)]
 
 
-# Rule 7: a journal that was taken up waits no more.
+# Rule 7: a journal that was taken up no longer waits.
 
 
 @broken
-def leaves_a_journal_pending_that_was_taken_up() -> list[Patch]:
+def leaves_a_taken_up_journal_pending() -> list[Patch]:
     true = begin.take_up
 
     async def take_up(tables: Any, branch: Any, earlier: Any, attempt: Any) -> Any:
@@ -188,7 +188,7 @@ def sends_a_retry_to_the_new_conversation_of_the_key() -> list[Patch]:
 
 
 @broken
-def sends_a_retry_to_whatever_the_key_names_after_a_reset() -> list[Patch]:
+def sends_a_retry_to_the_new_conversation_after_a_reset() -> list[Patch]:
     true = idempotency.look_up
 
     async def look_up(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
@@ -205,7 +205,7 @@ def sends_a_retry_to_whatever_the_key_names_after_a_reset() -> list[Patch]:
 
 
 @broken
-def takes_the_lane_past_those_who_wait() -> list[Patch]:
+def takes_the_lane_past_the_queue() -> list[Patch]:
     true = begin.queue_before
 
     async def queue_before(*arguments: Any, **options: Any) -> Any:

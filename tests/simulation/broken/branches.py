@@ -95,7 +95,7 @@ def begins_on_the_branch_that_it_queued_for() -> list[Patch]:
 
 
 @broken
-def lets_effects_of_an_edit_wait_where_it_would_have_committed() -> list[Patch]:
+def leaves_effects_of_an_edit_on_its_target_branch() -> list[Patch]:
     true = end.end_running
 
     async def end_running(tables: Any, branch: Any, attempt: Any, *arguments: Any, **how: Any) -> Any:
@@ -121,14 +121,14 @@ def keeps_an_edit_on_the_branch_whose_lane_it_held() -> list[Patch]:
 
 
 @broken
-def settles_an_edit_with_the_results_that_its_place_waited_for() -> list[Patch]:
+def settles_an_edit_with_results_of_its_base() -> list[Patch]:
     def as_it_came(branch: Any, attempt: Any) -> Any:
         return attempt.input
 
     return [(where, "settled_input", as_it_came) for where in (begin, end)]
 
 
-# Rule 9: nothing that was settled is left out.
+# Rule 9: no settled turn is left out.
 
 
 async def _without_settled(tables: Any, owner: str, lane: Any, fork: Any) -> Any:
@@ -146,7 +146,7 @@ def leaves_out_settled_turns_when_it_undoes() -> list[Patch]:
 
 
 @broken
-def leaves_out_the_settled_turn_behind_the_one_it_forks_at() -> list[Patch]:
+def forks_without_the_settled_turn_behind_its_base() -> list[Patch]:
     true = moves.fork_at
 
     async def fork_at(tables: Any, owner: str, lane: Any, wish: Any, *instead_of: Any) -> Any:
@@ -156,16 +156,16 @@ def leaves_out_the_settled_turn_behind_the_one_it_forks_at() -> list[Patch]:
     return [(moves, "fork_at", fork_at)]
 
 
-# What the tools of unfinished turns did is told on whichever branch is shown.
+# Effects of incomplete turns are on every shown branch.
 
 
 @broken
-def keeps_a_stopped_turn_without_noting_which_tools_acted() -> list[Patch]:
+def keeps_a_stopped_turn_without_its_effects() -> list[Patch]:
     return [(unfinished, "effect_places", lambda journal, output: ())]
 
 
 @broken
-def switches_to_a_branch_that_does_not_know_of_effects() -> list[Patch]:
+def switches_without_copying_effects() -> list[Patch]:
     async def none_missing(*_: Any) -> list[Any]:
         return []
 
@@ -173,7 +173,7 @@ def switches_to_a_branch_that_does_not_know_of_effects() -> list[Patch]:
 
 
 @broken
-def tells_of_effects_with_every_switch() -> list[Patch]:
+def copies_effects_with_every_switch() -> list[Patch]:
     async def all_of_them(tables: Any, left: Any, shown: Any) -> Any:
         return await line.effects_of(tables, left, await line.last_shared(tables, left, shown))
 
@@ -209,7 +209,7 @@ def removes_turns_that_a_fork_still_needs() -> list[Patch]:
     return [(MemoryTables, "_purge_branch", purge_branch), (SqliteTables, "_rows", rows)]
 
 
-# Who waits goes along, a move is made once, and a place is part of what was asked.
+# The queue moves along, a move happens once, and the place is part of a request.
 
 
 @broken
@@ -218,7 +218,7 @@ def leaves_tickets_behind_when_the_pointer_moves() -> list[Patch]:
 
 
 @broken
-def forgets_who_waits_behind_a_dead_edit_that_it_keeps() -> list[Patch]:
+def forgets_the_queue_behind_a_kept_dead_edit() -> list[Patch]:
     true = begin._free_of_dead
 
     async def free_of_dead(tables: Any, branch: Any, request: Any) -> Any:
@@ -245,7 +245,7 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
 
 
 @broken
-def forgets_under_which_key_a_move_was_made() -> list[Patch]:
+def forgets_the_key_of_a_move() -> list[Patch]:
     true = idempotency.claim_of
 
     def claim_of(key: Any, conversation: Any, branch: Any, now: int) -> Any:
@@ -255,7 +255,7 @@ def forgets_under_which_key_a_move_was_made() -> list[Patch]:
 
 
 @broken
-def takes_a_request_for_another_place_for_the_same() -> list[Patch]:
+def replays_a_request_for_another_place() -> list[Patch]:
     return [(validation, "fingerprint", lambda items, *_, **more: idempotency.fingerprint(items, **more))]
 
 
@@ -278,5 +278,5 @@ def checks_the_conversation_key_before_it_forks() -> list[Patch]:
 
 
 @broken
-def brings_back_what_was_forgotten_when_it_switches() -> list[Patch]:
+def restores_forgotten_effects_when_it_switches() -> list[Patch]:
     return [(moves, "forget_effects", nothing)]

@@ -44,7 +44,7 @@ def previews_the_question() -> list[Patch]:
 
 
 @broken
-def finds_what_is_hidden() -> list[Patch]:
+def finds_hidden_texts() -> list[Patch]:
     def all_texts(turn: Any, hidden: Any) -> list[str]:
         return visible_texts(turn, ())
 
@@ -59,47 +59,47 @@ def finds_no_answers() -> list[Patch]:
     return [(in_memory, "visible_texts", questions), (in_file, "visible_texts", questions)]
 
 
-async def tells_nobody(*_: Any, **__: Any) -> None:
+async def publish_nothing(*_: Any, **__: Any) -> None:
     return None
 
 
 @broken
-def tells_nobody_of_a_commit() -> list[Patch]:
-    return [(commit, "record_commit", tells_nobody)]
+def publishes_no_commit() -> list[Patch]:
+    return [(commit, "record_commit", publish_nothing)]
 
 
 @broken
-def tells_nobody_of_what_was_kept_or_settled() -> list[Patch]:
-    return [(end, "record_commit", tells_nobody)]
+def publishes_no_kept_or_settled_turn() -> list[Patch]:
+    return [(end, "record_commit", publish_nothing)]
 
 
 @broken
-def tells_nobody_of_a_failure() -> list[Patch]:
-    return [(end, "_record_end", tells_nobody)]
+def publishes_no_failure() -> list[Patch]:
+    return [(end, "_record_end", publish_nothing)]
 
 
 @broken
-def tells_nobody_that_a_turn_runs() -> list[Patch]:
-    return [(begin, "record_change", tells_nobody)]
+def publishes_no_running_turn() -> list[Patch]:
+    return [(begin, "record_change", publish_nothing)]
 
 
 @broken
-def tells_nobody_who_gave_up_waiting() -> list[Patch]:
-    return [(begin_module, "record_withdrawal", tells_nobody)]
+def publishes_no_abandoned_wait() -> list[Patch]:
+    return [(begin_module, "record_withdrawal", publish_nothing)]
 
 
 @broken
-def tells_nobody_who_died_waiting() -> list[Patch]:
-    return [(takeover, "record_withdrawal", tells_nobody)]
+def publishes_no_wait_of_a_dead_process() -> list[Patch]:
+    return [(takeover, "record_withdrawal", publish_nothing)]
 
 
 @broken
-def tells_nobody_of_a_deletion() -> list[Patch]:
-    return [(resolve, "record_change", tells_nobody)]
+def publishes_no_deletion() -> list[Patch]:
+    return [(resolve, "record_change", publish_nothing)]
 
 
 @broken
-def tells_of_an_edit_without_its_branch() -> list[Patch]:
+def publishes_an_edit_without_its_branch() -> list[Patch]:
     true = commit.record_commit
 
     async def stays(tables: Any, conversation: Any, turn: Any, *, has_moved: bool, **more: Any) -> None:

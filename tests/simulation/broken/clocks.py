@@ -13,12 +13,12 @@ from turnledger.stores.memory.tables import MemoryTables
 
 
 @broken
-def ends_things_by_the_wall_clock() -> list[Patch]:
+def expires_by_the_wall_clock() -> list[Patch]:
     return [(TrustedClock, "due_ms", lambda clock: clock._clock.now_ms())]
 
 
 @broken
-def writes_down_what_the_wall_clock_shows() -> list[Patch]:
+def records_the_untrusted_wall_clock() -> list[Patch]:
     return [(TrustedClock, "now_ms", lambda clock: clock._clock.now_ms())]
 
 
@@ -38,7 +38,7 @@ def trusts_the_clock_that_it_starts_with() -> list[Patch]:
 
 
 @broken
-def believes_what_was_written_in_doubt() -> list[Patch]:
+def trusts_times_written_in_doubt() -> list[Patch]:
     true = TrustedClock.compare
 
     def compare(clock: Any, mark: Any, newest: int | None) -> None:
@@ -50,7 +50,7 @@ def believes_what_was_written_in_doubt() -> list[Patch]:
 
 
 @broken
-def counts_no_end_that_is_not_a_commit() -> list[Patch]:
+def counts_only_commits_as_use() -> list[Patch]:
     async def touch(*_: Any) -> None: ...
 
     return [(end, "_touch", touch)]
@@ -70,7 +70,7 @@ def lets_a_conversation_lapse_while_a_turn_runs() -> list[Patch]:
 
 
 @broken
-def gives_what_it_makes_no_time_to_live() -> list[Patch]:
+def creates_conversations_without_ttl() -> list[Patch]:
     true = MemoryTables.add_conversation
 
     async def add_conversation(tables: Any, conversation: Any) -> None:
@@ -84,7 +84,7 @@ def gives_what_it_makes_no_time_to_live() -> list[Patch]:
 
 
 @broken
-def counts_the_time_to_live_from_the_creation() -> list[Patch]:
+def counts_the_ttl_from_the_creation() -> list[Patch]:
     def is_expired(conversation: Any, now: int) -> bool:
         period = conversation.expires_after
         return period is not None and conversation.created_at + period <= now
@@ -93,7 +93,7 @@ def counts_the_time_to_live_from_the_creation() -> list[Patch]:
 
 
 @broken
-def serves_a_conversation_whose_time_to_live_is_over() -> list[Patch]:
+def serves_a_conversation_after_its_ttl() -> list[Patch]:
     async def has_expired(tables: Any, found: Any, now: int) -> bool:
         return found.state is ConversationState.EXPIRED
 

@@ -14,7 +14,7 @@ from turnledger.engine.turn import begin, commit, running_turn, snapshot
 from turnledger.engine.turn import snapshot as snapshot_module
 from turnledger.model.turn import instructed_after
 
-# Flags are nobody's but of those who set them.
+# Only requests that set flags change them.
 
 
 @broken
@@ -41,7 +41,7 @@ def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
 
 
 @broken
-def remembers_flags_whatever_was_set_since() -> list[Patch]:
+def caches_flags_across_changes() -> list[Patch]:
     true = BranchCache.flags
 
     def flags(self: Any, branch: Any, version: int, turns: Any) -> Any:
@@ -53,7 +53,7 @@ def remembers_flags_whatever_was_set_since() -> list[Patch]:
 
 
 @broken
-def leaves_the_flags_behind_when_a_turn_is_shown_in_part() -> list[Patch]:
+def ignores_flags_of_a_partly_shown_history() -> list[Patch]:
     async def none(process: Any, base: Any, turns: Any) -> Any:
         return {}
 
@@ -80,7 +80,7 @@ def leaves_instructions_of_a_failed_turn_in_force() -> list[Patch]:
 
 
 @broken
-def leaves_instructions_in_force_that_were_for_one_turn() -> list[Patch]:
+def keeps_one_turn_instructions_in_force() -> list[Patch]:
     def stays(given: Any, before: int, number: int) -> int:
         return instructed_after(replace(given, is_lasting=True) if given else None, before, number)
 
@@ -96,7 +96,7 @@ def edits_without_the_instructions_of_the_place() -> list[Patch]:
 
 
 @broken
-def goes_on_from_the_messages_that_it_sent_last() -> list[Patch]:
+def continues_from_stale_cached_messages() -> list[Patch]:
     sent: dict[BranchCache, bytes] = {}
     true = BranchCache._keep_chat_json
 

@@ -36,7 +36,7 @@ def keeps_on_crash() -> list[Patch]:
 
 
 @broken
-def rolls_back_and_forgets_what_tools_did() -> list[Patch]:
+def rolls_back_and_forgets_effects() -> list[Patch]:
     return [(Journal, "has_effects", property(lambda journal: False))]
 
 
@@ -54,7 +54,7 @@ def forgets_a_stop_when_the_holder_dies() -> list[Patch]:
 
 
 @broken
-def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
+def drops_only_the_ticket_of_a_stopped_turn() -> list[Patch]:
     async def stop_queued(tables: Any, conversation: Any, ticket: Any, now: int) -> Outcome:
         await tables.drop_ticket(ticket.attempt)
         return Outcome(AttemptState.DISCARDED)
@@ -91,11 +91,11 @@ def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
     return [(stop, "request_stop", request_stop)]
 
 
-# What is told of a turn that did not end well.
+# The record of a turn that did not complete.
 
 
 @broken
-def says_not_started_of_what_was_started() -> list[Patch]:
+def reports_started_calls_as_not_started() -> list[Patch]:
     return [(unfinished, "OUTCOME_UNKNOWN", NOT_STARTED)]
 
 
@@ -117,7 +117,7 @@ def keeps_without_the_text() -> list[Patch]:
 
 
 @broken
-def settles_what_was_to_be_forgotten() -> list[Patch]:
+def settles_turns_to_be_forgotten() -> list[Patch]:
     true = end.end_running
 
     async def end_running(tables: Any, branch: Any, attempt: Any, failure: Any, now: int, **how: Any) -> Any:
@@ -129,7 +129,7 @@ def settles_what_was_to_be_forgotten() -> list[Patch]:
 
 
 @broken
-def forgets_what_tools_did_when_it_deletes() -> list[Patch]:
+def forgets_effects_when_it_deletes() -> list[Patch]:
     true = delete._close_lane
 
     async def close_lane(tables: Any, conversation: Any, now: int, *, forget: bool) -> None:
@@ -139,5 +139,5 @@ def forgets_what_tools_did_when_it_deletes() -> list[Patch]:
 
 
 @broken
-def sweeps_what_can_be_restored() -> list[Patch]:
+def purges_restorable_conversations() -> list[Patch]:
     return [(memory_tables, "is_restorable", lambda conversation: False)]

@@ -15,11 +15,11 @@ from turnledger.engine.turn.running_turn import OpenTurn
 
 
 @broken
-def writes_down_events_without_the_fence() -> list[Patch]:
+def writes_events_without_the_fence() -> list[Patch]:
     return [(process_module, "holds_lane", lambda branch, attempt, fence: True)]
 
 
-# What is read of a turn is what was told.
+# The stored events of a turn are those it emitted.
 
 
 @broken
@@ -43,7 +43,7 @@ def forgets_the_deltas_when_it_commits() -> list[Patch]:
     return [(OpenTurn, "_log_of", lambda self, output: b"")]
 
 
-# Whoever reads hears all of it, wherever and however often it comes, and then the end.
+# A reader receives all events and the end, in any process and after any reconnect.
 
 
 @broken
@@ -60,7 +60,7 @@ def listens_from_now_on_only() -> list[Patch]:
 
 
 @broken
-def reads_on_from_the_chunk_it_knows_by_number() -> list[Patch]:
+def resumes_reading_by_chunk_number() -> list[Patch]:
     true = EventReader.__init__
 
     def start(self: EventReader, process: Any, owner: Any, conversation: Any, turn: Any, after: int) -> None:
@@ -71,7 +71,7 @@ def reads_on_from_the_chunk_it_knows_by_number() -> list[Patch]:
 
 
 @broken
-def keeps_the_end_from_who_heard_more() -> list[Patch]:
+def withholds_the_end_from_readers_past_it() -> list[Patch]:
     def unread(self: EventReader, found: Any) -> Any:
         return (event for event in found.events() if event.number > self._after)
 
@@ -79,7 +79,7 @@ def keeps_the_end_from_who_heard_more() -> list[Patch]:
 
 
 @broken
-def counts_no_items_of_what_it_has_read() -> list[Patch]:
+def counts_no_items_of_read_events() -> list[Patch]:
     true = EventReader._events_in
 
     def told_by(self: EventReader, found: Any) -> Any:

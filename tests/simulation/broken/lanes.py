@@ -23,11 +23,11 @@ from turnledger.model.item import Item, result_of
 from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import MemoryTables
 
-# Rule 4: a raise of the fence names what it saw.
+# Rule 4: a raise of the fence names the attempt it saw.
 
 
 @broken
-def raises_the_fence_over_whoever_is_there() -> list[Patch]:
+def raises_the_fence_over_any_holder() -> list[Patch]:
     async def take_over(tables: Any, request: Any) -> None:
         left = request.left
         branch = await tables.branch(left.branch)
@@ -54,7 +54,7 @@ def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
 
 
 @broken
-def raises_the_fence_in_doubt_over_whoever_runs() -> list[Patch]:
+def raises_the_fence_in_doubt_over_any_attempt() -> list[Patch]:
     async def resolve_doubt(tables: Any, request: Any) -> Certainty:
         branch = await tables.branch(request.branch)
         await tables.save_branch(replace(branch, fence=branch.fence + 1))
@@ -66,7 +66,7 @@ def raises_the_fence_in_doubt_over_whoever_runs() -> list[Patch]:
 
 
 @broken
-def frees_the_lane_for_one_who_gives_up_whoever_holds_it() -> list[Patch]:
+def frees_the_lane_of_another_holder_when_it_gives_up() -> list[Patch]:
     async def abandon(tables: Any, request: Any) -> Any:
         ticket = await tables.ticket(request.attempt)
         await tables.drop_ticket(request.attempt)
@@ -79,11 +79,11 @@ def frees_the_lane_for_one_who_gives_up_whoever_holds_it() -> list[Patch]:
     return [(block, "abandon", abandon)]
 
 
-# A process is taken for dead by the beat it shows, and no beat is shown twice.
+# A process is judged dead by its beat, and no beat repeats.
 
 
 @broken
-def takes_over_from_a_process_that_has_beaten_since() -> list[Patch]:
+def takes_over_despite_a_newer_beat() -> list[Patch]:
     async def is_dead(tables: Any, lease: Any, dead: Any) -> bool:
         return lease in dead
 
@@ -91,7 +91,7 @@ def takes_over_from_a_process_that_has_beaten_since() -> list[Patch]:
 
 
 @broken
-def begins_over_a_process_that_has_beaten_since() -> list[Patch]:
+def begins_despite_a_newer_beat() -> list[Patch]:
     async def is_dead(tables: Any, lease: Any, dead: Any) -> bool:
         return lease in dead
 
@@ -99,11 +99,11 @@ def begins_over_a_process_that_has_beaten_since() -> list[Patch]:
 
 
 @broken
-def lets_a_buried_lease_beat_from_one_again() -> list[Patch]:
+def restarts_the_beats_of_a_buried_lease() -> list[Patch]:
     return [(MemoryTables, "bury_lease", MemoryTables.drop_lease)]
 
 
-# Rule 5: nothing that a process began is left to itself.
+# Rule 5: a process leaves none of its attempts behind.
 
 
 @broken
@@ -116,7 +116,7 @@ def leaves_its_orphans() -> list[Patch]:
     return [(recovery.Recovery, "_end_orphans", nothing)]
 
 
-# Rule 14: the fence on every write, and the order of telling and doing.
+# Rule 14: the fence on every write, and the order of recording and acting.
 
 
 @broken

@@ -13,7 +13,7 @@ from turnledger.engine.turn.request import HistoryMoved
 from turnledger.engine.turn.resend import ResentRequest
 from turnledger.model.turn import Turn
 
-# What it means is decided on the line as it is when the lane is free.
+# A resent history is read against the line when the lane is free.
 
 
 @broken
@@ -33,11 +33,11 @@ def reads_a_resent_history_before_it_waits_only() -> list[Patch]:
     return [(ResentRequest, "read", read_once), (begin, "_check_seen", check_seen)]
 
 
-# Nothing is doubled.
+# No message is doubled.
 
 
 @broken
-def takes_all_that_is_resent_for_new() -> list[Patch]:
+def treats_a_resent_history_as_new() -> list[Patch]:
     def all_new(
         turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: SentMessages | None
     ) -> Any:
@@ -47,7 +47,7 @@ def takes_all_that_is_resent_for_new() -> list[Patch]:
 
 
 @broken
-def goes_on_behind_the_head_with_an_edited_history() -> list[Patch]:
+def appends_an_edited_history_to_the_head() -> list[Patch]:
     def behind_the_head(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Any) -> Any:
         meaning = decide(turns, messages, sent)
         if isinstance(meaning, MatchedEdit):
@@ -58,20 +58,20 @@ def goes_on_behind_the_head_with_an_edited_history() -> list[Patch]:
 
 
 @broken
-def appends_another_answer_behind_that_of_an_interrupted_turn() -> list[Patch]:
+def appends_a_second_answer_to_an_interrupted_turn() -> list[Patch]:
     return [(ClientTranscript, "has_other_answer", lambda *_: False)]
 
 
-# Nothing is lost.
+# No message is lost.
 
 
 @broken
-def drops_what_is_inserted_for_the_model() -> list[Patch]:
+def drops_inserted_notes_for_the_model() -> list[Patch]:
     return [(ResentRequest, "_new_notes", lambda *_: ())]
 
 
 @broken
-def takes_a_trimmed_history_for_the_whole() -> list[Patch]:
+def treats_a_trimmed_history_as_whole() -> list[Patch]:
     def whole(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: SentMessages | None) -> Any:
         return decide(turns, messages, SentMessages.FULL)
 

@@ -14,12 +14,12 @@ from turnledger.engine.turn import commit
 
 
 @broken
-def gives_an_answer_that_may_have_been_delivered() -> list[Patch]:
+def replays_an_answer_that_may_be_delivered() -> list[Patch]:
     return [(client_retries, "is_answer_lost", lambda claim, failure, sender: True)]
 
 
 @broken
-def gives_a_lost_answer_that_others_built_on() -> list[Patch]:
+def replays_a_lost_answer_that_other_turns_follow() -> list[Patch]:
     async def is_head(tables: Any, conversation: Any, turn: Any) -> bool:
         return True
 
@@ -27,7 +27,7 @@ def gives_a_lost_answer_that_others_built_on() -> list[Patch]:
 
 
 @broken
-def shares_a_running_turn_that_is_heard() -> list[Patch]:
+def shares_a_running_turn_with_a_connected_client() -> list[Patch]:
     true = client_retries.is_undelivered
 
     def is_undelivered(claim: Any, attempt: Any, sender: Any) -> bool:
@@ -37,7 +37,7 @@ def shares_a_running_turn_that_is_heard() -> list[Patch]:
 
 
 @broken
-def gives_a_lost_answer_without_recording_that() -> list[Patch]:
+def replays_a_lost_answer_without_recording_it() -> list[Patch]:
     true = client_retries.look_up
 
     async def look_up(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
@@ -51,7 +51,7 @@ def gives_a_lost_answer_without_recording_that() -> list[Patch]:
 
 
 @broken
-def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
+def trusts_the_delivery_report_of_an_earlier_try() -> list[Patch]:
     true = client_retries.record_deliveries
 
     async def note(tables: Any, notes: Any) -> Any:
@@ -74,5 +74,5 @@ def runs_every_retry_again() -> list[Patch]:
 
 
 @broken
-def follows_the_claim_to_the_conversation_that_its_key_named_before() -> list[Patch]:
+def follows_the_claim_to_the_former_conversation_of_its_key() -> list[Patch]:
     return [(client_retries, "is_target", lambda target, conversation: target.may_repeat(conversation))]
