@@ -124,6 +124,7 @@ def test_page_is_fully_usable_by_keyboard(tab: Page, person: Person) -> None:
     expect(line).to_be_visible()
     keys.press("Delete")
     expect(line).to_have_count(0)
+    expect(tab.get_by_role("button", name="Undo")).to_be_visible()
     reach(tab, tab.get_by_role("button", name="Undo"))
     with tab.expect_response("**/restore"):
         keys.press("Enter")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from tests.web.page_server import Person, Profile
 from tests.web.thread import open_chat
@@ -180,6 +180,21 @@ def test_text_keeps_its_direction_in_short_lines_and_is_printed_whole(
     expect(page.get_by_role("navigation", name="Chats")).not_to_be_visible()
     expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
     assert page.evaluate("document.documentElement.scrollHeight") > 1200
+
+
+def test_chat_drawer_opened_while_the_list_loads_stays_open(person: Person, profile: Profile) -> None:
+    person.run_turn("Something to find")
+    page = profile(person, viewport={"width": 390, "height": 844}).new_page()
+    held: list[Route] = []
+    page.route("**/api/chats?*", lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request("**/api/chats?*"):
+        page.goto(person.server.url)
+    page.get_by_role("button", name="Show chats").click()
+    expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+    held[0].continue_()
+    # The chat that is opened first was not chosen by the user.
+    expect(page.locator("main h1")).to_have_text("Something to find")
+    expect(page.get_by_role("link", name="Something to find")).to_be_visible()
 
 
 def test_chat_drawer_on_a_phone_makes_the_page_behind_it_inert(person: Person, profile: Profile) -> None:

@@ -102,8 +102,14 @@ export class Experiments {
       if (thread.id.value === null) return this.#end(greeting, { name: "tabs", at: "missed" });
     }
     const ready: ExperimentStep = (this.#step.value = { name: "tabs", at: "ready" });
+    let [own, running] = [thread.turns.peek().length, 0];
     this.#unwatch = effect(() => {
-      if (thread.pending.value.some((each) => !each.isLocal)) this.#end(ready, { name: "tabs", at: "done" });
+      const pending = thread.pending.value;
+      const local = pending.filter((each) => each.isLocal).length;
+      own += Math.max(local - running, 0);
+      running = local;
+      // A short answer may be complete before this tab hears of it.
+      if (local < pending.length || thread.turns.value.length > own) this.#end(ready, { name: "tabs", at: "done" });
     });
   }
 

@@ -28,8 +28,14 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
   const isOver = hasSide && drawer.isOver.value;
   useFirstChat(session);
   useDocumentTitle(session);
-  // Show the chosen chat.
-  useEffect(() => session.router.route.subscribe(() => drawer.leave()), [session]);
+  // Show the chosen chat. The first one was not chosen, and may arrive after the user opened the list.
+  useEffect(() => {
+    let last: unknown = null;
+    return session.router.route.subscribe((route) => {
+      if (last !== null) drawer.leave();
+      last = route;
+    });
+  }, [session]);
   return (
     <div class={drawer.isNarrow.value ? "page narrow" : "page"}>
       <button type="button" class="button skip" onClick={() => main.current?.focus()}>

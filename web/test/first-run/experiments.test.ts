@@ -109,6 +109,18 @@ describe("experiments", () => {
     expect(experiments.step.value).toEqual({ name: "tabs", at: "done" });
   });
 
+  it("report a message from the other tab that was answered before this tab saw it run", async () => {
+    const experiments = new Experiments(who);
+    const tried = thread("conv_1");
+    await experiments.start("tabs", tried);
+    tried.pending.value = [{ isLocal: true }];
+    tried.turns.value = [...tried.turns.value, ended("completed")];
+    tried.pending.value = [];
+    expect(experiments.step.value).toEqual({ name: "tabs", at: "ready" });
+    tried.turns.value = [...tried.turns.value, ended("completed")];
+    expect(experiments.step.value).toEqual({ name: "tabs", at: "done" });
+  });
+
   it("recognize the tab that was opened for them", async () => {
     await new Experiments(who).start("tabs", thread());
     expect(new Experiments(who, true).step.value).toEqual({ name: "tabs", at: "second" });
