@@ -132,8 +132,8 @@ async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
     for name, wanted in LISTS.items():
         ratio = await _compare(partial(_list, ledger, wanted), rounds)
         lines.append(Line(f"list {name}, {many} chats, p50, of {few}", ratio, 3.0))
-    for name, asked in SEARCHES.items():
-        ratio = await _compare(partial(_search, ledger, asked), rounds)
+    for name, sent in SEARCHES.items():
+        ratio = await _compare(partial(_search, ledger, sent), rounds)
         lines.append(Line(f"search for {name}, {many} chats, p50, of {few}", ratio, 3.0))
     await ledger.close()
     return lines
@@ -144,8 +144,8 @@ async def _list(ledger: Ledger, wanted: dict[str, Any], owner: str) -> None:
     assert len(page.chats) == PAGE
 
 
-async def _search(ledger: Ledger, asked: dict[str, Any], owner: str) -> None:
-    page = await ledger.for_owner(owner, scope=asked.get("scope")).search(asked["text"], limit=PAGE)
+async def _search(ledger: Ledger, sent: dict[str, Any], owner: str) -> None:
+    page = await ledger.for_owner(owner, scope=sent.get("scope")).search(sent["text"], limit=PAGE)
     assert len(page.hits) == PAGE
 
 

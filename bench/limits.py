@@ -68,21 +68,21 @@ class Load:
     async def turns(self, each: int, *, stream: bool) -> float:
         """Return the CPU seconds per turn, over `each` turns of every client."""
         self._runs += 1
-        asked = body(QUESTION, stream=stream)
+        sent = body(QUESTION, stream=stream)
         heads = [[f"x-conversation-id: {self._runs}-{place}"] for place in range(CLIENTS)]
         for place, token in enumerate(self._tokens):
             heads[place].append(token)
-        return await self._measured([request(asked, head) for head in heads], each, b"200")
+        return await self._measured([request(sent, head) for head in heads], each, b"200")
 
     async def refusals(self, each: int, token: str) -> float:
         """Return the CPU seconds per refusal, for an owner at their limit of turns."""
-        asked = request(body(QUESTION, stream=True), ["x-conversation-id: refused", token])
-        return await self._measured([asked] * CLIENTS, each, b"429")
+        sent = request(body(QUESTION, stream=True), ["x-conversation-id: refused", token])
+        return await self._measured([sent] * CLIENTS, each, b"429")
 
     async def _measured(self, requests: Sequence[bytes], each: int, status: bytes) -> float:
-        async def run(client: Client, asked: bytes) -> None:
+        async def run(client: Client, sent: bytes) -> None:
             for _ in range(each):
-                await client.ask(asked, status)
+                await client.ask(sent, status)
 
         clients = [await connect(self._server.port) for _ in requests]  # new: the server closes idle ones
         used = cpu(self._server)

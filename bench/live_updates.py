@@ -82,9 +82,9 @@ class Side:
         self.rates: list[float] = []
         self.cpu: list[float] = []
         self.alone: list[float] = []
-        asked = body(QUESTION, stream=False)
+        sent = body(QUESTION, stream=False)
         head = f"authorization: Bearer {token}"
-        self._made = [request(asked, [head, f"x-conversation-id: {place}"]) for place in range(CLIENTS)]
+        self._made = [request(sent, [head, f"x-conversation-id: {place}"]) for place in range(CLIENTS)]
 
     async def load(self, each: int) -> None:
         used = self.server.cpu()
@@ -165,9 +165,9 @@ def ratios(bare: Side, followed: Side, name: str) -> list[str]:
     cpu = median(followed.cpu) / median(bare.cpu)
     rates = median(bare.rates) / median(followed.rates)
     return [
-        line(f"{name}: a turn by itself, p50, of one that nobody hears of", alone, "≤ 1.1", alone <= 1.1),
+        line(f"{name}: a turn by itself, p50, of one without followers", alone, "≤ 1.1", alone <= 1.1),
         line(
-            f"{name}: CPU of a turn of {CLIENTS} at once, of one that nobody hears of",
+            f"{name}: CPU of a turn of {CLIENTS} at once, of one without followers",
             cpu,
             "≤ 1.1",
             cpu <= 1.1,
@@ -191,7 +191,7 @@ async def change_rows(folder: Path, rounds: int, turns: int) -> list[str]:
     begin.record_change, commit.record_commit = originals
     await ledger.close()
     share = median(cpu[1]) / median(cpu[0])
-    return [line("CPU of a turn with what is told, of one without", share, "≤ 1.1", share <= 1.1)]
+    return [line("CPU of a turn with change rows, of one without", share, "≤ 1.1", share <= 1.1)]
 
 
 async def _skip(*_: Any, **__: Any) -> None:

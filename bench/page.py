@@ -236,8 +236,8 @@ def empty(page: Page, url: str) -> Frames:
 
     def read() -> None:
         body = json.dumps({"model": "m", "input": "Tell me everything", "stream": True}).encode()
-        asked = Request(f"{url}/api/turns", body, {"content-type": "application/json"})
-        with urlopen(asked) as answer:
+        sent = Request(f"{url}/api/turns", body, {"content-type": "application/json"})
+        with urlopen(sent) as answer:
             while answer.read1(65536):
                 pass
         done.set()

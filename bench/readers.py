@@ -29,9 +29,9 @@ async def read_by_many(folder: Path, count: int, deltas: int, rounds: int) -> li
 
 async def _turn(chat: Chat, count: int, deltas: int) -> float:
     """Run a turn with this many readers; return the seconds from its first delta to its commit."""
-    heard: list[int] = []
+    received: list[int] = []
     async with chat.turn("Tell me.") as turn:
-        reading = [asyncio.create_task(_read(chat, turn.id, heard)) for _ in range(count)]
+        reading = [asyncio.create_task(_read(chat, turn.id, received)) for _ in range(count)]
         await asyncio.sleep(0.2)  # until all of them listen
         started = time.perf_counter()
         for _ in range(deltas):
@@ -39,13 +39,13 @@ async def _turn(chat: Chat, count: int, deltas: int) -> float:
             await asyncio.sleep(PACE)
     took = time.perf_counter() - started
     await asyncio.gather(*reading)
-    assert heard == [deltas + 3] * count
+    assert received == [deltas + 3] * count
     return took
 
 
-async def _read(chat: Chat, turn: str, heard: list[int]) -> None:
+async def _read(chat: Chat, turn: str, received: list[int]) -> None:
     number = 0
     async for event in chat.events(turn):
         number += 1
         assert event.number == number
-    heard.append(number)
+    received.append(number)

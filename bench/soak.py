@@ -120,8 +120,8 @@ class Client:
         await self._whole(self._question(self._cold(), stream=False), b'"finish_reason":"stop"')
 
     async def asks_twice_for_the_same(self) -> None:
-        asked = self._question(self._cold(), f"idempotency-key: {self._name}-{self._asked}")
-        first, second = await asyncio.gather(self._whole(asked, b"[DONE]"), self._whole(asked, b"[DONE]"))
+        sent = self._question(self._cold(), f"idempotency-key: {self._name}-{self._asked}")
+        first, second = await asyncio.gather(self._whole(sent, b"[DONE]"), self._whole(sent, b"[DONE]"))
         if _turn_of(first) != _turn_of(second):
             raise ValueError("one idempotency_key, two turns")
 
@@ -144,8 +144,8 @@ class Client:
 
     async def leaves_in_the_middle(self) -> None:
         policy = self._dice.choice(("continue", "keep", "discard"))
-        asked = self._question(self._cold(), f"x-turn-on-disconnect: {policy}")
-        await self._left(asked, b"word")
+        sent = self._question(self._cold(), f"x-turn-on-disconnect: {policy}")
+        await self._left(sent, b"word")
 
     async def leaves_a_silent_model(self) -> None:
         policy = self._dice.choice(("keep", "discard"))
@@ -176,9 +176,9 @@ class Client:
         writer.write(self._question(key, model="held"))
         head = await reader.readuntil(b"word")
         stop = f"/api/turns/{_turn_of(head)}/stop HTTP/1.1"
-        asked = f"POST {stop}\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        sent = f"POST {stop}\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
         try:
-            await self._whole(asked.encode(), b'"state":"kept"')
+            await self._whole(sent.encode(), b'"state":"kept"')
             await reader.readuntil(b"turn_stopped")
         finally:
             writer.close()
@@ -203,11 +203,11 @@ class Client:
             [*named, "connection: close", *headers],
         )
 
-    async def _whole(self, asked: bytes, wanted: bytes) -> bytes:
+    async def _whole(self, sent: bytes, wanted: bytes) -> bytes:
         """Send a request, and read to the end; raises ValueError for another answer than wanted."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            writer.write(asked)
+            writer.write(sent)
             response = await reader.read(-1)
         finally:
             writer.close()
@@ -215,14 +215,14 @@ class Client:
             raise ValueError(response[:15] + b" ... " + response[-200:])
         return response
 
-    async def _left(self, asked: bytes, heard: bytes) -> None:
+    async def _left(self, sent: bytes, arrived: bytes) -> None:
         """Send a request, and leave once this was received."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            writer.write(asked)
+            writer.write(sent)
             await writer.drain()
-            if heard:
-                await reader.readuntil(heard)
+            if arrived:
+                await reader.readuntil(arrived)
         finally:
             writer.close()
 

@@ -62,5 +62,5 @@ if __name__ == "__main__":
         hold,
         measure,
         "a stop from another process, milliseconds",
-        ("the running turn is told", "the outcome is acknowledged"),
+        ("the running turn receives the stop", "the outcome is acknowledged"),
     )

@@ -47,17 +47,17 @@ async def listen(chat: Chat, writer: Process) -> tuple[list[float], float]:
     assert writer.stdin is not None
     assert writer.stdout is not None
     turn = (await writer.stdout.readline()).decode().strip()
-    heard: list[float] = []
+    received: list[float] = []
     end = 0.0
     async for event in chat.events(turn):
         if event.number == 1:
             writer.stdin.write(b"\n")
         elif isinstance(event, TextDelta):
-            heard.append(time.monotonic())
+            received.append(time.monotonic())
         elif isinstance(event, TurnFinished):
             end = time.monotonic()
     emitted, left = json.loads(await writer.stdout.readline())
-    return [at - since for at, since in zip(heard, emitted, strict=True)], end - left
+    return [at - since for at, since in zip(received, emitted, strict=True)], end - left
 
 
 async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:

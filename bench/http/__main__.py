@@ -90,8 +90,8 @@ def serving(folder: Path, upstream: str) -> Iterator[RunningServer]:
 
 def in_conversation(*, stream: bool, run: int) -> Callable[[int, int], bytes]:
     """Return requests of clients with a conversation each; a fresh one for each run."""
-    asked = body(QUESTION, stream=stream)
-    made = [request(asked, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
+    sent = body(QUESTION, stream=stream)
+    made = [request(sent, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
     return lambda place, _: made[place]
 
 
@@ -133,9 +133,9 @@ async def first_token(bare: RunningServer, ours: RunningServer, rounds: int) -> 
     took: tuple[list[float], list[float]] = ([], [])
     clients = await connect(bare.port), await connect(ours.port)
     for _ in range(rounds):
-        for side, asked in enumerate((plain, kept)):
+        for side, sent in enumerate((plain, kept)):
             began = time.perf_counter()
-            await clients[side].ask(asked)
+            await clients[side].ask(sent)
             took[side].append(clients[side].first_at - began)
     over = (median(took[1]) - median(took[0])) * 1000
     return [line("ms to the first token over the bare server's, one client", over, "≤ 2", over <= 2)]

@@ -140,9 +140,9 @@ class Trial:
 
     async def send(self) -> Any:
         request = f"Grüße 東京 🙂 {self.scope}"
-        told = await self.lane.do("chat.send", self.lane.chat, input=request, stream=True)
-        check_numbers(told["events"])
-        shown = repr((told["events"], told["answer"]["text"], told["answer"]["turn"]["number"]))
+        answer = await self.lane.do("chat.send", self.lane.chat, input=request, stream=True)
+        check_numbers(answer["events"])
+        shown = repr((answer["events"], answer["answer"]["text"], answer["answer"]["turn"]["number"]))
         return shown.replace(self.scope, "")
 
     async def check_send(self) -> None:
@@ -168,8 +168,8 @@ class Trial:
         self.chat = await self.lane.make_chat(self.scope, 0)
 
     async def rename(self) -> Any:
-        told = await self.lane.do("chat.update", self.lane.chat, title="Mine", revision=1)
-        return told["title"], told["revision"]
+        answer = await self.lane.do("chat.update", self.lane.chat, title="Mine", revision=1)
+        return answer["title"], answer["revision"]
 
     async def check_rename(self) -> None:
         assert self.chat is not None
@@ -202,9 +202,9 @@ class Trial:
     async def events(self) -> Any:
         assert self.chat is not None
         (turn,) = await self.chat.turns()
-        told = await self.lane.do("chat.events", self.lane.chat, turn=str(turn.id))
-        check_numbers(told["events"])
-        return told["events"]
+        answer = await self.lane.do("chat.events", self.lane.chat, turn=str(turn.id))
+        check_numbers(answer["events"])
+        return answer["events"]
 
     async def check_events(self) -> None:
         pass
@@ -245,8 +245,8 @@ class EveryByte:
             lane = self._lanes[0]
             before = len(lane.proxy.exchanges)
             self._expected[operation] = await self._try(lane, operation, None)
-            told = lane.proxy.exchanges[before:]
-            self._sizes[operation] = [(each.sent, each.received) for each in told]
+            answer = lane.proxy.exchanges[before:]
+            self._sizes[operation] = [(each.sent, each.received) for each in answer]
         return self._sizes[operation]
 
     async def cases(self, operations: Sequence[str], kinds: Sequence[str]) -> list[Case]:
@@ -278,11 +278,11 @@ class EveryByte:
 
     async def _problem(self, lane: Lane, case: Case) -> str | None:
         try:
-            told = await self._try(lane, case.operation, case)
+            answer = await self._try(lane, case.operation, case)
         except (AssertionError, ScenarioFailed, ClientError, TimeoutError) as problem:
             return f"{type(problem).__name__}: {problem}"
         expected = self._expected[case.operation]
-        return None if told == expected else f"it came to {told!r}, not to {expected!r}"
+        return None if answer == expected else f"it came to {answer!r}, not to {expected!r}"
 
     async def _try(self, lane: Lane, operation: str, case: Case | None) -> Any:
         # Of constant length, so that byte positions stay the same.
@@ -293,14 +293,14 @@ class EveryByte:
                 lane.proxy.plan(*[None] * case.exchange, case.fault)
             faults = lane.proxy.faults
             try:
-                told = await getattr(trial, operation)()
+                answer = await getattr(trial, operation)()
             finally:
                 lane.proxy.forget_plans()
                 lane.proxy.cut(only_stalled=True)
             if case is not None:
                 self.happened[case.kind] += lane.proxy.faults - faults
             await getattr(trial, f"check_{operation}")()
-        return told
+        return answer
 
 
 @asynccontextmanager
@@ -354,9 +354,9 @@ async def _main(given: argparse.Namespace) -> int:
             wrong += len(problems)
             print(*problems, sep="\n", end="\n" if problems else "", flush=True)
             print(f"{min(start + BATCH, len(cases))} of {len(cases)}", file=sys.stderr, flush=True)
-        told = ", ".join(f"{times} {kind}" for kind, times in sorted(happened.items()))
+        answer = ", ".join(f"{times} {kind}" for kind, times in sorted(happened.items()))
         print(
-            f"{client}: {len(cases)} cases in {time.monotonic() - begun:.0f} s ({told}), {wrong} went wrong"
+            f"{client}: {len(cases)} cases in {time.monotonic() - begun:.0f} s ({answer}), {wrong} went wrong"
         )
         failed += wrong
     return 1 if failed else 0

@@ -122,23 +122,23 @@ class Client:
         self._notes.asked.add(token)
         moment("sent")
         async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
-            told = b""
+            received = b""
             async for piece in answer.content.iter_any():
-                told += piece
+                received += piece
                 moment("streaming")
-            if is_retry and DIED in told:
+            if is_retry and DIED in received:
                 return  # attached to the attempt that just died, with its end
-            self._note(token, answer, told, stream=stream)
+            self._note(token, answer, received, stream=stream)
         self._again = None
         moment("answered")
 
-    def _note(self, token: str, answer: aiohttp.ClientResponse, told: bytes, *, stream: bool) -> None:
-        if answer.status == 200 and (not stream or told.endswith(b"data: [DONE]\n\n")):
+    def _note(self, token: str, answer: aiohttp.ClientResponse, received: bytes, *, stream: bool) -> None:
+        if answer.status == 200 and (not stream or received.endswith(b"data: [DONE]\n\n")):
             if token in self._notes.acknowledged:
                 self._notes.problems.append(f"{token} was told twice")
             self._notes.acknowledged[token] = answer.headers["X-Turn-Id"]
         else:
-            self._notes.problems.append(f"{token}: {answer.status} {told[-300:]!r}")
+            self._notes.problems.append(f"{token}: {answer.status} {received[-300:]!r}")
 
 
 class Storm:
@@ -232,8 +232,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         storm = Storm(Path(folder), given.seed)
         histories = asyncio.run(storm.run(given.rounds))
     kept = sum(len(history) for history in histories.values())
-    asked, told = len(storm.notes.asked), len(storm.notes.acknowledged)
-    print(f"{given.rounds} kills: {asked} asked, {told} acknowledged, {kept} kept. All promises were kept.")
+    asked, received = len(storm.notes.asked), len(storm.notes.acknowledged)
+    print(
+        f"{given.rounds} kills: {asked} asked, {received} acknowledged, {kept} kept. All promises were kept."
+    )
 
 
 if __name__ == "__main__":

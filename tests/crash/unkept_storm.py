@@ -119,12 +119,12 @@ class Storm:
         async with session.post(
             f"{url}/v1/chat/completions", json=body(mark, stream=stream), headers=headers
         ) as answer:
-            told = b""
+            received = b""
             async for piece in answer.content.iter_any():
-                told += piece
+                received += piece
                 moment("streaming")
-        is_whole = answer.status == 200 and (not stream or told.endswith(b"data: [DONE]\n\n"))
-        assert is_whole, told[-300:]
+        is_whole = answer.status == 200 and (not stream or received.endswith(b"data: [DONE]\n\n"))
+        assert is_whole, received[-300:]
         if no:
             self.told += 1
         else:

@@ -124,8 +124,8 @@ async def _check_listener(listener: Listener, ledger: Ledger) -> AsyncIterator[s
         yield problem
 
 
-async def _live_conversations(tables: Tables, asked: tuple[int, int]) -> list[ConversationId]:
-    now, limit = asked
+async def _live_conversations(tables: Tables, bounds: tuple[int, int]) -> list[ConversationId]:
+    now, limit = bounds
     found = [await tables.conversation(*name) for name in await tables.all_conversations(None, limit)]
     live = [each for each in found if each is not None and each.state is ConversationState.LIVE]
     return [each.id for each in live if not each.is_expired(now)]
