@@ -370,7 +370,7 @@ async def _main(given: argparse.Namespace) -> None:
         print(
             f"{client}: {len(notes.answered)} turns, {len(notes.discarded)} rolled back, "
             f"{notes.events} events, {len(notes.forked)} forks, {sum(map(len, notes.edits.values()))} edits, "
-            f"{notes.restarts} restarts; {struck}. Everything was told once, and is there once.",
+            f"{notes.restarts} restarts; {struck}. Every turn was answered once, and exists once.",
             flush=True,
         )
 

@@ -135,7 +135,7 @@ class Client:
     def _note(self, token: str, answer: aiohttp.ClientResponse, received: bytes, *, stream: bool) -> None:
         if answer.status == 200 and (not stream or received.endswith(b"data: [DONE]\n\n")):
             if token in self._notes.acknowledged:
-                self._notes.problems.append(f"{token} was told twice")
+                self._notes.problems.append(f"{token} was answered twice")
             self._notes.acknowledged[token] = answer.headers["X-Turn-Id"]
         else:
             self._notes.problems.append(f"{token}: {answer.status} {received[-300:]!r}")

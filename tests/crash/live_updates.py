@@ -360,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print("  " + ", ".join(f"{count} {kind}" for kind, count in told.most_common()))
     ways = [f"{each.connections} connections, {each.cut} cut" for each in storm.followers]
-    print(f"They came by {'; '.join(ways)}. What was told is what is there.")
+    print(f"They came by {'; '.join(ways)}. The events match the store.")
 
 
 if __name__ == "__main__":

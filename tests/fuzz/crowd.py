@@ -328,7 +328,7 @@ class Crowd:
         if was_ended and "security" in self._described.operations[label].definition.raw:
             # A refusal by a limit may be cached.
             assert reply.status in (0, 401, 429), (
-                f"{label}: {who} is not let in any more, and got {reply.told}"
+                f"{label}: {who} has no access any more, and got {reply.told}"
             )
         return reply
 

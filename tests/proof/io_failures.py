@@ -119,7 +119,7 @@ async def _check(ledger: Ledger, outcomes: Outcomes) -> None:
     recorded = Counter(item.fields["name"] for turn in turns for item in turn.output if item.is_call)
     for name, times in outcomes.acted.items():
         assert times == 1, f"{name} acted {times} times"
-        assert recorded[name] == 1, f"{name} acted, and is told {recorded[name]} times"
+        assert recorded[name] == 1, f"{name} acted, and is recorded {recorded[name]} times"
     outcomes.check("title", is_there=(await chat.info()).title == "title")
     outcomes.check("fork", is_there=await Host(ledger).is_named("fork"))
     is_deleted = not await Host(ledger).is_named("undone")
