@@ -42,7 +42,7 @@ CASES = 60
 
 @pytest.mark.parametrize("client", all_drivers.CLIENTS)
 async def test_client_recovers_from_a_sample_of_cuts_at_every_byte(client: str) -> None:
-    problems, happened = await every_byte.sampled(client, CASES, seed=7)
+    problems, happened = await every_byte.run_sample(client, CASES, seed=7)
     assert problems == []
     assert set(happened) == set(every_byte.KINDS)
     assert happened.total() > CASES * 0.8
@@ -67,7 +67,7 @@ async def test_client_that_sends_twice_is_detected(monkeypatch: pytest.MonkeyPat
     def naive(_: str) -> Driver:
         return Naive()
 
-    monkeypatch.setattr(all_drivers, "made", naive)
+    monkeypatch.setattr(all_drivers, "make_driver", naive)
     async with every_byte.every_byte("async", 1) as trying:
         cases = [Case(operation, 0, "received", 5, "cut") for operation in ("send", "fork", "create")]
         problems = await trying.run(cases)

@@ -57,7 +57,7 @@ class Stage:
         self.served = run_tcp_server
         self.proxy = proxy
         self.pace = pace
-        pace.noticed = lambda: run_tcp_server.all_lost(proxy.connections)
+        pace.noticed = lambda: run_tcp_server.wait_all_lost(proxy.connections)
         self._asked = 0
 
     async def ask(

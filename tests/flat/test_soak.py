@@ -6,15 +6,15 @@ from math import isnan
 
 import pytest
 
-from bench.soak import BOUNDS, Seen, by_quarter, report, table
+from bench.soak import BOUNDS, Measurements, by_quarter, report, table
 
 CHECKED = "4 conversations: no errors."
 
 
-def seen(*, memory: float = 0.0, files: int = 0, turns: float = 0.0, signs: float = 0.0) -> Seen:
+def seen(*, memory: float = 0.0, files: int = 0, turns: float = 0.0, signs: float = 0.0) -> Measurements:
     """A minute in which this is added from its beginning to its end."""
     passed = [number / 1000 for number in range(1000)]
-    return Seen(
+    return Measurements(
         held=[(at, 100 + memory * at, 30 + round(files * at)) for at in passed],
         turns=[(at, 5 + turns * at) for at in passed],
         signs=[(at, 1 + signs * at) for at in passed],
