@@ -77,10 +77,6 @@ class EndedTables(Protocol):
         ...
 
 
-TOUCH_LAG_MS = 60_000
-"""By how much the stored time of a conversation's last use may lag behind."""
-
-
 class ClockMark(Struct, frozen=True):
     """The wall clock as compared with the clock that counts from boot. Times are in milliseconds."""
 
@@ -141,13 +137,9 @@ class Tables(EndedTables, Protocol):
         frees the key; saving it live with a key takes the key, if it is free."""
         ...
 
-    async def touch_conversation(self, id: ConversationId, at: int, *, exactly: bool = True) -> None:
+    async def touch_conversation(self, id: ConversationId, at: int) -> None:
         """Advance the time of the last interaction, never set it back: a reader of pages must not see a chat
-        twice. Changes nothing else.
-
-        If not `exactly`, a store may leave a time that is less than TOUCH_LAG_MS old, provided that no list
-        of its owner has another order and the conversation has no expiry and no reset policy.
-        """
+        twice. Changes nothing else."""
         ...
 
     async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:

@@ -93,18 +93,18 @@ def find_running(attempts: Iterable[AttemptLike]) -> UnfinishedTurn | None:
     return next((_unfinished_of(each) for each in attempts if each.state is AttemptState.RUNNING), None)
 
 
-def find_died(attempts: Iterable[AttemptLike], used_at: int) -> UnfinishedTurn | None:
-    """Return the attempt whose process died, if the chat was not used since."""
-    return next((_unfinished_of(each) for each in attempts if _has_died(each, used_at)), None)
+def find_died(attempts: Iterable[AttemptLike], touched_at: int) -> UnfinishedTurn | None:
+    """Return the attempt whose process died, if no turn began or ended since."""
+    return next((_unfinished_of(each) for each in attempts if _has_died(each, touched_at)), None)
 
 
 def _unfinished_of(attempt: AttemptLike) -> UnfinishedTurn:
     return UnfinishedTurn(attempt.id, text_of(attempt.input))
 
 
-def _has_died(attempt: AttemptLike, used_at: int) -> bool:
+def _has_died(attempt: AttemptLike, touched_at: int) -> bool:
     is_dead = attempt.failure is not None and attempt.failure.code == DIED
-    is_last = attempt.ended_at is not None and attempt.ended_at >= used_at
+    is_last = attempt.ended_at is not None and attempt.ended_at >= touched_at
     return attempt.state is AttemptState.FAILED and is_dead and is_last
 
 

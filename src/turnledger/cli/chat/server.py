@@ -147,13 +147,12 @@ class ServerChat:
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         page = await self._existing.read(before=before, limit=limit)
         attempts = page.attempts if before is None else ()
-        committed_at = page.turns[-1].committed_at if page.turns else 0
         return ChatState(
             summarize_chat(page.chat),
             page.chat.branch or "",
             [make_displayed_turn(each) for each in page.turns],
             find_running(attempts),
-            find_died(attempts, max(page.chat.touched_at, committed_at)),
+            find_died(attempts, page.chat.touched_at),
         )
 
     async def versions(self, turn: str) -> list[Version]:

@@ -225,13 +225,12 @@ class StoreChat:
         summary = await chat.summary()
         aside = await chat.attempts(limit=10) if before is None else []
         attempts = [each.attempt for each in aside]
-        committed_at = turns[-1].committed_at if turns else 0
         return ChatState(
             summarize_chat(summary),
             summary.conversation.branch,
             displayed,
             find_running(attempts),
-            find_died(attempts, max(summary.conversation.touched_at, committed_at)),
+            find_died(attempts, summary.conversation.touched_at),
         )
 
     async def versions(self, turn: str) -> list[Version]:

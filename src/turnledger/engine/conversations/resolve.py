@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.feed import record_change
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
-from turnledger.engine.ports import TOUCH_LAG_MS, Tables
+from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
@@ -287,18 +287,7 @@ async def is_stale(tables: Tables, target: Target, found: Conversation, now: int
         return False
     if found.id == target.fresh.id or not policy.is_over(found.created_at, found.touched_at, now):
         return False
-    if not found.may_lapse and not policy.is_over(found.created_at, await _last_use(tables, found), now):
-        return False
     return not await is_in_use(tables, found)
-
-
-async def _last_use(tables: Tables, found: Conversation) -> int:
-    """Return when a conversation without a policy of its own was last used; see Tables.touch_conversation."""
-    branch = await tables.branch(found.branch)
-    head = await tables.turn(found.owner, branch.head) if branch is not None and branch.head else None
-    if head is None:
-        return found.touched_at
-    return max(found.touched_at, min(head.committed_at, found.touched_at + TOUCH_LAG_MS))
 
 
 async def is_in_use(tables: Tables, found: Conversation) -> bool:

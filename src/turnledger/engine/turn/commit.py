@@ -133,8 +133,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         at = request.now if request.is_interaction else None
         home = await update_entry(tables, request.owner, home.id, branch, turn, at, hidden_among(asked))
     elif request.is_interaction:
-        # Its turn says when it was committed.
-        await tables.touch_conversation(request.conversation, request.now, exactly=False)
+        await tables.touch_conversation(request.conversation, request.now)
     await record_commit(tables, home, turn, has_moved=request.fork is not None)
     return turn
 

@@ -116,7 +116,7 @@ class MemoryTables(
             raise StoreError(f"The conversation_key {conversation_key!r} is taken.")
         self._put(self._db.by_key, name, conversation.id)
 
-    async def touch_conversation(self, id: ConversationId, at: int, *, exactly: bool = True) -> None:
+    async def touch_conversation(self, id: ConversationId, at: int) -> None:
         if id in self._db.conversations:
             found = self._db.conversations[id]
             self._put(self._db.conversations, id, replace(found, touched_at=max(found.touched_at, at)))

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from turnledger.engine.ports import BURIED_KEPT, TOUCH_LAG_MS, ClockMark
+from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
 from turnledger.model.change import LiveChange, Position, mark_of
 from turnledger.model.conversation import (
@@ -105,11 +105,8 @@ class SqliteTables(
         self._tag(conversation.id, conversation.tags)
         self._run("save_conversation", *columns, conversation.id.raw)
 
-    async def touch_conversation(self, id: ConversationId, at: int, *, exactly: bool = True) -> None:
-        if exactly:
-            self._run("touch_conversation", at, id.raw)
-        else:
-            self._run("touch_conversation_roughly", at, id.raw, TOUCH_LAG_MS)
+    async def touch_conversation(self, id: ConversationId, at: int) -> None:
+        self._run("touch_conversation", at, id.raw)
 
     async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:
         return bool(self._rows("move_conversation", new.raw, id.raw, old.raw))

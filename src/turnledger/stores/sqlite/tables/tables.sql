@@ -32,24 +32,8 @@ SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metada
 WHERE id = ?;
 
 -- name: touch_conversation
--- The only change that a move or a failed turn makes to its conversation.
+-- The only change that a turn makes to its conversation: writes one index, not all of them.
 UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ?;
-
--- name: touch_conversation_roughly
--- The same for a commit, skipped for a minute while the conversation is the first in its list: two pages less for most
--- turns. Not if it can lapse, or its key can be reset, by that time.
-UPDATE conversation SET touched_at = max(touched_at, ?1)
-WHERE id = ?2 AND (
-    touched_at <= ?1 - ?3 OR expires_after IS NOT NULL OR reset_policy IS NOT NULL
-    OR state <> 'live' OR internal = 1 OR listed = 0
-    OR EXISTS (
-        SELECT 1 FROM conversation AS other
-        WHERE other.owner = conversation.owner AND other.archived IN (0, 1)
-            AND other.state = 'live' AND other.internal = 0 AND other.listed = 1
-            AND other.touched_at >= conversation.touched_at
-            AND (other.touched_at, other.id) > (conversation.touched_at, conversation.id)
-    )
-);
 
 -- name: move_conversation
 -- Make another branch current, if this one still is.

@@ -17,7 +17,6 @@ from turnledger.engine.check.check import CheckRequest, check
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
-from turnledger.model.retention import ResetPolicy
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit
 from turnledger.stores.sqlite.migrations import migrate
 from turnledger.stores.sqlite.tables import catalogue
@@ -107,28 +106,6 @@ async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables
     assert await tables.listed_chats(ChatFilter(owner="ada"), None, 1) == [
         ChatEntry(made, 3, "said 3", is_running=False)
     ]
-
-
-async def touched_at(tables: SqliteTables, chat: Conversation, at: int, *, exactly: bool = False) -> int:
-    await tables.touch_conversation(chat.id, at, exactly=exactly)
-    found = await tables.conversation("ada", chat.id)
-    assert found is not None
-    return found.touched_at
-
-
-async def test_rough_touch_is_written_once_a_minute_while_the_chat_stays_first(tables: SqliteTables) -> None:
-    first, second = await add(tables, 1_000), await add(tables, 2_000)
-    assert await touched_at(tables, second, 60_000) == 2_000
-    assert await touched_at(tables, first, 3_000) == 3_000
-    assert await touched_at(tables, second, 4_000) == 4_000
-    assert await touched_at(tables, second, 64_000) == 64_000
-    assert await touched_at(tables, second, 1) == 64_000
-    assert await touched_at(tables, second, 64_001, exactly=True) == 64_001
-
-
-async def test_rough_touch_is_always_written_for_chats_that_can_lapse_or_reset(tables: SqliteTables) -> None:
-    for more in ({"expires_after": 10}, {"reset_policy": ResetPolicy.idle(60)}, {"internal": True}):
-        assert await touched_at(tables, await add(tables, 5, **more), 6) == 6
 
 
 async def test_tag_rows_follow_the_tags_of_a_conversation(
