@@ -11,7 +11,7 @@ passed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 import msgspec
 
@@ -98,11 +98,19 @@ class computed_once(Generic[Value]):
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self._compute = compute
+        self.__doc__ = compute.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: Any, owner: type) -> Value:
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+
+    def __get__(self, instance: Any, owner: type) -> Self | Value:
+        if instance is None:
+            return self
         value: Value = self._compute(instance)
         instance.__dict__[self._name] = value
         return value

@@ -364,7 +364,7 @@ class AttemptBody(codec.Document, frozen=True):
         """The instructions with which the attempt began."""
         if isinstance(self.instructions, msgspec.UnsetType):
             return None
-        return Instructions(codec.items(self.instructions), is_lasting=self.once is not True)
+        return Instructions(codec.checked_items(self.instructions), is_lasting=self.once is not True)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ class EndedTurnLog:
 
     @classmethod
     def of(cls, whole: WholeLog, *, has_run: bool = True) -> EndedTurnLog:
-        items = codec.items(whole.items)
+        items = codec.checked_items(whole.items)
         return cls(whole.log, items, whole.text, whole.state, whole.failure, has_run)
 
     def events(self) -> Iterator[Event]:

@@ -294,6 +294,15 @@ async def test_check_reports_each_disagreement_between_tables(
             "ValidationError",
         ),
         ("UPDATE branch SET pending = x'7b' WHERE pending IS NOT NULL", "A stored document cannot be read"),
+        (
+            """UPDATE branch SET pending = CAST('{"v":1,"items":[5]}' AS BLOB) WHERE pending IS NOT NULL""",
+            "A stored item cannot be read",
+        ),
+        (
+            'UPDATE attempt SET input = CAST(\'{"v":1,"input":[5]}\' AS BLOB)'
+            " WHERE journaled = 0 AND state = 'failed'",
+            "A stored item cannot be read",
+        ),
         ("UPDATE attempt SET input = x'7b' WHERE journaled = 0 AND state = 'failed'", "A stored document"),
         ("UPDATE attempt SET input = NULL WHERE journaled = 0 AND state = 'failed'", "cannot be read"),
         ("UPDATE attempt SET state = 'odd' WHERE journaled = 0 AND state = 'failed'", "'odd' is not a valid"),
