@@ -334,9 +334,9 @@ class Crowd:
 
     async def at_rest(self) -> None:
         """Check after the last client that nothing is counted, runs or waits, and every lane is free."""
-        board = self.app.service.counters
+        counters = self.app.service.counters
         kinds = (REQUESTS, TURNS, WAITING, STREAMS, READERS)
-        assert {kind: board.sum(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
+        assert {kind: counters.sum(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
         await asyncio.sleep(AT_LEISURE)
         assert Host(self.ledger).at_work() == (0, 0, 0)
         assert await self.ledger.check(at_rest=True) == []

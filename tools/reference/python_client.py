@@ -226,8 +226,8 @@ def _errors() -> str:
         for depth, kind in _tree(TurnledgerError, 0)
     ]
     intro = (
-        "All are in `turnledger.errors`. Each has a `code`; `status` and `request_id` are of the answer that "
-        "told it, and None where there was none."
+        "All are in `turnledger.errors`. Each has a `code`; `status` and `request_id` are those of the "
+        "response that reported it, and None without a response."
     )
     return sections(["## Errors", intro, table(["error", "code", ""], rows)])
 

@@ -251,17 +251,18 @@ def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
 
 def check_file(file: Path, found: Examination) -> list[Diagnosis]:
     size = f"{file}, {_bytes(found.file_bytes)}, schema {found.schema} of {VERSION}"
-    message = [ok("store", size)]
+    diagnoses = [ok("store", size)]
     if found.journal_mode != "wal":
         remedy = "The server sets it when it starts. If it does not change, use a local disk."
-        message.append(warn("store log", f"the journal mode is {found.journal_mode} instead of wal", remedy))
+        message = f"the journal mode is {found.journal_mode} instead of wal"
+        diagnoses.append(warn("store log", message, remedy))
     elif found.log_bytes > LONG_LOG:
         remedy = "Find and stop the program that keeps reading the file, such as an open sqlite3 shell."
-        message.append(warn("store log", f"the log has grown to {_bytes(found.log_bytes)}", remedy))
+        diagnoses.append(warn("store log", f"the log has grown to {_bytes(found.log_bytes)}", remedy))
     if found.is_stuck:
         remedy = f"Find the program that has the file open: fuser {file}"
-        message.append(fail("store lock", "another process holds the lock of the file", remedy))
-    return [*message, *check_participants(found)]
+        diagnoses.append(fail("store lock", "another process holds the lock of the file", remedy))
+    return [*diagnoses, *check_participants(found)]
 
 
 def check_participants(found: Examination) -> list[Diagnosis]:

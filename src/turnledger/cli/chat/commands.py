@@ -49,7 +49,7 @@ COMMANDS = (
     Command("fork", "continue in a new chat, from the end or from turn N", "[N]"),
     Command("rename", "rename the chat", "TITLE"),
     Command("model", "switch the model, or list the models", "[NAME]"),
-    Command("pin", "pin or unpin the chat; pinned chats do not expire"),
+    Command("pin", "pin or unpin the chat; retention keeps pinned chats"),
     Command("archive", "archive the chat: it leaves the list"),
     Command("delete", "delete the chat; it can be restored for a while"),
     Command("export", "write the chat to a file: .md for reading, .jsonl for import", "FILE"),
@@ -240,8 +240,8 @@ class Commands:
         found = await self._number_branches()
         for number, each in enumerate(found, 1):
             marker = "›" if each.is_current else " "
-            describe_turn = f"{count_text(each.length, 'turn')}: {each.preview or '(empty)'}"
-            self._print_line(f"{marker} {number}  ", describe_turn)
+            summary = f"{count_text(each.length, 'turn')}: {each.preview or '(empty)'}"
+            self._print_line(f"{marker} {number}  ", summary)
         if len(found) > 1:
             self._print("/switch N switches to one.")
 

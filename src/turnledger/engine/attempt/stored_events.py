@@ -44,7 +44,7 @@ class QueuedTurn:
 
 @dataclass(frozen=True)
 class RunningTurnLog:
-    """The turn is running. `left` is for the takeover if its holder is dead."""
+    """The turn is running. `ref` is for the takeover if its holder is dead."""
 
     ref: AttemptRef
     lease: LeaseId

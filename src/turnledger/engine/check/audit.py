@@ -35,7 +35,7 @@ class TooManyFindings(Exception):
 
 
 class Audit:
-    """One pass over a store. Records findings up to a limit, then raises Enough."""
+    """One pass over a store. Records findings up to a limit, then raises TooManyFindings."""
 
     def __init__(self, tables: Tables, limit: int, *, at_rest: bool) -> None:
         self.tables = tables

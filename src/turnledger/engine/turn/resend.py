@@ -191,13 +191,13 @@ class ResentRequest:
         # Settled turns that are carried over close the calls of the last common turn: if results for them are
         # new, that turn is repeated, too.
         if isinstance(meaning, Regeneration):
-            asked = _turn(turns, meaning.turn)
-            input = _told(asked, asked.input)
-            again = match.MatchedEdit(asked.parent, len(self._messages), meaning.instructions, input)
-            told = self._told_anew(again, turns, branch)
-            return (meaning if told is again and not notes else told), notes
+            replaced = _turn(turns, meaning.turn)
+            input = _visible_items(replaced, replaced.input)
+            again = match.MatchedEdit(replaced.parent, len(self._messages), meaning.instructions, input)
+            edit = self._repeat_closed(again, turns, branch)
+            return (meaning if edit is again and not notes else edit), notes
         if isinstance(meaning, match.MatchedEdit):
-            return self._told_anew(meaning, turns, branch), notes
+            return self._repeat_closed(meaning, turns, branch), notes
         return meaning, notes
 
     def _new_notes(self, meaning: Meaning, turns: Sequence[Turn]) -> Sequence[ChatMessage]:
@@ -225,7 +225,7 @@ class ResentRequest:
                 new.setdefault(words, note)
         return tuple(new.values())
 
-    def _told_anew(
+    def _repeat_closed(
         self, meaning: match.MatchedEdit, turns: Sequence[Turn], branch: Branch
     ) -> match.MatchedEdit:
         while meaning.after is not None and self._answers(meaning):
@@ -235,7 +235,7 @@ class ResentRequest:
             if not is_closed or not calls_left_open(last.items):
                 break
             before = turns[last.number - 2].id if last.number > 1 else None
-            meaning = replace(meaning, after=before, kept=(*_told(last, last.items), *meaning.kept))
+            meaning = replace(meaning, after=before, kept=(*_visible_items(last, last.items), *meaning.kept))
         return meaning
 
     def _answers(self, meaning: match.MatchedEdit) -> bool:
@@ -286,7 +286,7 @@ def _words(note: ChatMessage) -> str:
     return normalize_text("".join(item.text for item in items_of_messages([note])))
 
 
-def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
+def _visible_items(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
     """Return items of a turn as input of another one: without hidden ones, except calls to be answered."""
     asks = calls_left_open(items)
     return tuple(item for place, item in enumerate(items) if place not in turn.shown.hidden or item in asks)

@@ -14,7 +14,7 @@ Everything keeps its order, except moved results.
 - A result moves directly after its call if it stands between reasoning and the item that led to, or if the id
   of its call is reused before it.
 
-`fitted` repairs a foreign turn so that it can follow another, by the same rules, without changing the turn
+`fit_turn` repairs a foreign turn so that it can follow another, by the same rules, without changing the turn
 before. A call that the turn before left unanswered is closed with the ledger's own words, since siblings may
 answer it.
 """

@@ -28,7 +28,7 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
     part: int
     """Its part of the shared counters and the metrics, and its name in the log."""
     listening: int
-    board: int
+    counters: int
     metrics_folder: str
     log_format: str
 

@@ -78,7 +78,7 @@ class WorkerProcess:
             # No await from here on: a cancellation finds either no process, or a registered one.
             try:
                 handover = hand_over()
-                process = _start(child_end.fileno(), (handover.listening, handover.board), environ)
+                process = _start(child_end.fileno(), (handover.listening, handover.counters), environ)
             except BaseException:
                 await channel.close()
                 raise
@@ -301,7 +301,7 @@ class Supervisor:
             settings=self._settings,
             part=part,
             listening=self._listener.fileno(),
-            board=self._counters.descriptor,
+            counters=self._counters.descriptor,
             metrics_folder=str(self._folder),
             log_format=self._settings.log_format or ("console" if sys.stderr.isatty() else "json"),
         )

@@ -77,9 +77,9 @@ class Worker:
         """Serve until ordered to end, or until the supervisor is gone. Raises if it cannot start."""
         handover, folder = self._handover, Path(self._handover.metrics_folder)
         configure(handover.log_format, handover.settings.log_level, sys.stderr, worker=handover.part)
-        for descriptor in (handover.listening, handover.board):
+        for descriptor in (handover.listening, handover.counters):
             os.set_inheritable(descriptor, False)  # subprocesses must not inherit them
-        counters = SharedCounters(handover.board, handover.part)
+        counters = SharedCounters(handover.counters, handover.part)
         try:
             with socket.socket(fileno=handover.listening) as listener:
                 await self._serve(listener, WorkerContext(counters, folder, handover.part))

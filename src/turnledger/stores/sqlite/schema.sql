@@ -158,7 +158,7 @@ CREATE TABLE owner (
     owner TEXT PRIMARY KEY,
     flag_version INTEGER NOT NULL DEFAULT 0,    -- how often its flags have changed
     admission INTEGER NOT NULL DEFAULT 0,       -- how often its tokens have changed
-    bytes INTEGER NOT NULL DEFAULT 0,           -- stored: see model/usage.py
+    bytes INTEGER NOT NULL DEFAULT 0,           -- stored: see model/conversation.py
     chats INTEGER NOT NULL DEFAULT 0            -- conversations that are neither purged nor expired
 ) STRICT, WITHOUT ROWID;
 

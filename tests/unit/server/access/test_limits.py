@@ -340,7 +340,7 @@ def test_limit_holds_when_two_workers_admit_at_the_same_moment(
     parts: list[SharedCounters], kind: str, limit: str, code: str
 ) -> None:
     class Raced(LocalCounters):
-        """Counts on the shared board, after another worker has let in one."""
+        """Counts in the shared counters, after another worker has admitted one."""
 
         def add(self, kind_added: str, name: str, by: int = 1) -> None:
             if by > 0 and kind_added == kind and not there:

@@ -146,7 +146,7 @@ class Shared:
             self.clients.append((await asyncio.open_connection("127.0.0.1", port))[1])
 
     async def counted(self, connections: int) -> None:
-        """Wait until just so many are on the board."""
+        """Wait until the counters have exactly so many."""
         while self.parts[0].sum(CONNECTIONS) != connections:
             self.changed.clear()
             await self.changed.wait()

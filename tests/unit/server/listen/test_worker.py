@@ -51,7 +51,7 @@ async def test_worker_channel_carries_large_settings_and_orders_unchanged() -> N
     models = {f"model-{number}": ModelSettings(upstream="http://localhost/v1") for number in range(5_000)}
     settings = Settings(store="sqlite:///x", limits=ServerLimits(requests=7), models=models, hosts=("a", "b"))
     sent = Handover(
-        settings=settings, part=3, listening=4, board=5, metrics_folder="/tmp/x", log_format="json"
+        settings=settings, part=3, listening=4, counters=5, metrics_folder="/tmp/x", log_format="json"
     )
     async with pair() as (supervisor, worker):
         supervisor.send(sent)
@@ -96,7 +96,7 @@ async def started(folder: Path, settings: Settings, **environ: str) -> AsyncIter
             settings=settings,
             part=0,
             listening=listener.fileno(),
-            board=counters.descriptor,
+            counters=counters.descriptor,
             metrics_folder=str(folder),
             log_format="json",
         )
@@ -202,7 +202,7 @@ async def test_worker_that_cannot_be_started_leaves_no_descriptor_open(
             async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)):
                 pass
     await asyncio.sleep(0)
-    # Of each board and its socket, `started` lets go itself.
+    # `started` itself closes the counters and their socket.
     assert len(os.listdir("/dev/fd")) == descriptors
 
 

@@ -32,7 +32,7 @@ def counters(request: pytest.FixtureRequest) -> Iterator[Counters]:
             yield worker
 
 
-def test_board_counts_names_separately_and_sums_kinds(counters: Counters) -> None:
+def test_counters_count_names_separately_and_sum_kinds(counters: Counters) -> None:
     counters.add("turns", "ann")
     counters.add("turns", "ann", 2)
     counters.add("turns", "bob")
@@ -43,18 +43,18 @@ def test_board_counts_names_separately_and_sums_kinds(counters: Counters) -> Non
     assert (counters.total("turns", "ann"), counters.sum("turns")) == (0, 1)
 
 
-def test_board_does_not_confuse_kind_and_name(counters: Counters) -> None:
+def test_counters_do_not_confuse_kind_and_name(counters: Counters) -> None:
     counters.add("a", "b c")
     assert counters.total("a b", "c") == 0
     assert counters.total("a", "") == 0
 
 
-def test_board_name_can_be_any_text(counters: Counters) -> None:
+def test_counters_name_can_be_any_text(counters: Counters) -> None:
     counters.add("turns", "\udcff\0 é")
     assert counters.total("turns", "\udcff\0 é") == 1
 
 
-def test_board_admits_up_to_the_limit_and_no_more(counters: Counters) -> None:
+def test_counters_admit_up_to_the_limit_and_no_more(counters: Counters) -> None:
     assert [counters.admit("turns", "ann", 2) for _ in range(4)] == [True, True, False, False]
     assert counters.total("turns", "ann") == 2
     assert counters.admit("turns", "bob", 2)
@@ -62,7 +62,7 @@ def test_board_admits_up_to_the_limit_and_no_more(counters: Counters) -> None:
     assert counters.admit("turns", "ann", 2)
 
 
-def test_board_refuses_to_count_below_zero(counters: Counters) -> None:
+def test_counters_refuse_to_count_below_zero(counters: Counters) -> None:
     counters.add("turns", "ann")
     with pytest.raises(ValueError, match="below zero"):
         counters.add("turns", "bob", -1)
@@ -89,7 +89,7 @@ def parts(shared: SharedCounters) -> Iterator[list[SharedCounters]]:
         each.detach()
 
 
-def test_shared_board_total_is_the_sum_of_all_parts(
+def test_shared_counters_total_is_the_sum_of_all_parts(
     shared: SharedCounters, parts: list[SharedCounters]
 ) -> None:
     parts[0].add("turns", "ann")
@@ -99,24 +99,24 @@ def test_shared_board_total_is_the_sum_of_all_parts(
     assert [each.sum("turns") for each in (shared, *parts)] == [4, 4, 4, 4]
 
 
-def test_shared_board_worker_cannot_subtract_counts_of_another(parts: list[SharedCounters]) -> None:
+def test_shared_counters_worker_cannot_subtract_counts_of_another(parts: list[SharedCounters]) -> None:
     parts[0].add("turns", "ann")
     with pytest.raises(ValueError, match="below zero"):
         parts[1].add("turns", "ann", -1)
     assert parts[1].total("turns", "ann") == 1
 
 
-def test_shared_board_without_a_part_cannot_count(shared: SharedCounters) -> None:
+def test_shared_counters_without_a_part_cannot_count(shared: SharedCounters) -> None:
     with pytest.raises(ValueError, match="part that it was given"):
         shared.add("turns", "ann")
 
 
-def test_shared_board_limit_holds_for_all_workers_together(parts: list[SharedCounters]) -> None:
+def test_shared_counters_limit_holds_for_all_workers_together(parts: list[SharedCounters]) -> None:
     admitted = [parts[number % 3].admit("turns", "ann", 4) for number in range(9)]
     assert admitted == [True] * 4 + [False] * 5
 
 
-def test_shared_board_drops_counts_of_a_cleared_worker(
+def test_shared_counters_drop_counts_of_a_cleared_worker(
     shared: SharedCounters, parts: list[SharedCounters]
 ) -> None:
     parts[0].add("turns", "ann")
@@ -130,7 +130,7 @@ def test_shared_board_drops_counts_of_a_cleared_worker(
     again.detach()
 
 
-def test_shared_board_of_a_worker_that_died_mid_move_is_readable_and_cleared(
+def test_shared_counters_of_a_worker_that_died_mid_move_are_readable_and_cleared(
     shared: SharedCounters, parts: list[SharedCounters], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts[0].add("turns", "ann")
@@ -143,7 +143,7 @@ def test_shared_board_of_a_worker_that_died_mid_move_is_readable_and_cleared(
 
 
 @pytest.mark.parametrize("seed", [*range(20), 182, 337, 457, 488])
-def test_shared_board_counts_match_plain_counters_as_names_come_and_go(
+def test_shared_counters_match_plain_counters_as_names_come_and_go(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counters_module.secrets, "token_bytes", Random(seed).randbytes)
@@ -169,11 +169,11 @@ def test_shared_board_counts_match_plain_counters_as_names_come_and_go(
     shared.close()
 
 
-def test_shared_board_is_shared_between_processes(shared: SharedCounters) -> None:
+def test_shared_counters_are_shared_between_processes(shared: SharedCounters) -> None:
     code = (
         "import sys; from turnledger.server.ops.counters import SharedCounters\n"
-        "board = SharedCounters(int(sys.argv[1]), int(sys.argv[2]))\n"
-        "print([board.admit('turns', 'ann', 1000) for _ in range(900)].count(True), flush=True)\n"
+        "counters = SharedCounters(int(sys.argv[1]), int(sys.argv[2]))\n"
+        "print([counters.admit('turns', 'ann', 1000) for _ in range(900)].count(True), flush=True)\n"
         "sys.stdin.read()"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -69,7 +69,7 @@ def test_audience_of_a_forgotten_turn_does_not_call_back() -> None:
 
 @pytest.fixture
 def workers() -> Iterator[tuple[Audience, Audience, SharedCounters]]:
-    """The audiences of two workers, that look again at once; and their supervisor's board."""
+    """The audiences of two workers, which look again at once, and their supervisor's counters."""
     counters = SharedCounters.create(parts=2, cells=64)
     parts = [SharedCounters(counters.descriptor, part) for part in range(2)]
     here, there = (Audience(part, poll_every=0) for part in parts)
