@@ -1,4 +1,4 @@
-"""A chat: one conversation as its owner sees it. Run turns on it; read its history, branch it, hide parts."""
+"""A chat, as its owner sees it. Run turns on it; read its history, branch it, hide parts."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ from turnledger.model.turn import OnStop, Turn
 
 
 class Chat:
-    """One conversation, as one owner sees it.
+    """One chat, as one owner sees it.
 
-    A Chat that was opened `within` a scope or a single conversation reaches nothing else. This is checked
-    once, on opening: a conversation never changes its scope, and conversations that share turns have the same
+    A Chat that was opened `within` a scope or a single chat reaches nothing else. This is checked
+    once, on opening: a chat never changes its scope, and chats that share turns have the same
     scope.
     """
 
@@ -86,7 +86,7 @@ class Chat:
         self._found = found
         self._target = Target(found.owner, found.id, found.conversation_key, scope=found.scope, within=within)
         self.is_new = is_new
-        """Whether the call that returned this handle created the conversation."""
+        """Whether the call that returned this handle created the chat."""
 
     def __repr__(self) -> str:
         title = f" {self._found.title!r}" if self._found.title else ""
@@ -98,7 +98,7 @@ class Chat:
 
     @property
     def as_opened(self) -> Conversation:
-        """The conversation as it was when opened, created or restored; `info` reads its current state."""
+        """The chat as it was when opened, created or restored; `info` reads its current state."""
         return self._found
 
     @property
@@ -111,12 +111,12 @@ class Chat:
 
     @property
     def former_conversation_key(self) -> str | None:
-        """The key it had until another conversation took it: by a reset, or while this one was deleted."""
+        """The key it had until another chat took it: by a reset, or while this one was deleted."""
         return self._found.former_conversation_key
 
     @property
     def scope(self) -> str:
-        """The application that the conversation is for; empty for none."""
+        """The application that the chat is for; empty for none."""
         return self._found.scope
 
     def turn(
@@ -191,10 +191,10 @@ class Chat:
     ) -> TurnBlock:
         """Run a turn in place of an earlier one, as a block.
 
-        It sees the history before that turn and commits on a new branch, which the conversation then shows;
+        It sees the history before that turn and commits on a new branch, which the chat then shows;
         the old branch stays, see `siblings` and `switch`. Until the commit, and if it fails, nothing changes.
         It takes over the instructions of that turn, unless it brings its own. Raises TurnNotFound if the turn
-        is not on the branch that the conversation shows.
+        is not on the branch that the chat shows.
         """
         place = divergence_of(self._process, turn, regenerates=False)
         request = turn_request(self._process, self._target, self._authorization, input, place, **options)
@@ -223,9 +223,9 @@ class Chat:
         expires_after: float | None = None,
         idempotency_key: str | None = None,
     ) -> Chat:
-        """Start a new conversation with the history of this one, up to a turn or to its end.
+        """Start a new chat with the history of this one, up to a turn or to its end.
 
-        Copies only the tool effects of later, incomplete turns; deleting this conversation does not affect
+        Copies only the tool effects of later, incomplete turns; deleting this chat does not affect
         the fork. The fork has the same scope and inherits no details, see Ledger.conversation. The same call
         with the same idempotency_key returns the same fork; `is_new` reports whether this call created it.
         Raises TurnNotFound, and InvalidInput if the conversation_key is taken.
@@ -245,7 +245,7 @@ class Chat:
     async def undo(
         self, turn: str | None = None, *, forget: bool = False, **options: Unpack[MoveOptions]
     ) -> Branch:
-        """Take back the last turn, and return the branch without it, which the conversation then shows.
+        """Take back the last turn, and return the branch without it, which the chat then shows.
 
         With `turn`, only if that is the last one; raises HistoryDiverged if it was undone already or other
         turns follow it. Effects of tools in incomplete turns are carried to the new branch, unless `forget`
@@ -256,7 +256,7 @@ class Chat:
         return await self._move(Undo(self._process.ids.new(BranchId), forget, name), options)
 
     async def switch(self, branch: str, **options: Unpack[MoveOptions]) -> Branch:
-        """Show another branch of the conversation, and continue there. Effects of tools in incomplete turns
+        """Show another branch of the chat, and continue there. Effects of tools in incomplete turns
         on the branch that is left are added after its head. Raises BranchNotFound, and what a turn with
         these options raises."""
         return await self._move(Switch(BranchId(branch)), options)
@@ -266,7 +266,7 @@ class Chat:
         return (await relocate(self._process, request)).branch
 
     async def branches(self, *, before: str | None = None, limit: int = 50) -> list[ListedBranch]:
-        """Return the branches of the conversation, the newest first; `before` is the last id of the previous
+        """Return the branches of the chat, the newest first; `before` is the last id of the previous
         page. Raises BranchNotFound for an unknown one."""
         process, cursor = self._process, BranchId(before) if before is not None else None
         request = BranchesRequest(self.owner, self.id, cursor, check_limit(limit), process.clock.due_ms())
@@ -377,8 +377,8 @@ class Chat:
             raise InvalidInput("A turn cannot wait for its own outcome. Leave its block first.")
         return await wait_for_turn(self._process, self.owner, self.id, name)
 
-    async def standing(self, turn: str) -> TurnStatus:
-        """Return the state of a turn, committed or not, and of this conversation at the same moment;
+    async def status(self, turn: str) -> TurnStatus:
+        """Return the state of a turn, committed or not, and of this chat at the same moment;
         `outcome` waits for its end. Raises what that raises."""
         request = FindOutcomeRequest(self.owner, self.id, TurnId(turn), self._process.clock.due_ms())
         return await self._process.store.read(read_status, request)
@@ -397,12 +397,12 @@ class Chat:
         return read_events(self._process, self.owner, self.id, TurnId(turn), after)
 
     async def info(self) -> Conversation:
-        """Return the conversation as it is: title, metadata, revision, times."""
+        """Return the chat as it is: title, metadata, revision, times."""
         request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
         return await self._process.store.read(read_conversation, request)
 
     async def summary(self) -> ChatEntry:
-        """Return the conversation as a list shows it: with its number of turns, preview, and whether a turn
+        """Return the chat as a list shows it: with its number of turns, preview, and whether a turn
         runs."""
         request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
         return await self._process.store.read(read_entry, request)
@@ -421,8 +421,8 @@ class Chat:
 
         With the `revision` that was read, only if it is still current, or the values are the same already;
         otherwise raises RevisionConflict. Never disturbs a running turn. An automatic title never replaces
-        one given here; an empty title removes it, and the conversation is shown by its first words again.
-        Retention never removes pinned conversations; archived ones are listed separately.
+        one given here; an empty title removes it, and the chat is shown by its first words again.
+        Retention never removes pinned chats; archived ones are listed separately.
         """
         check_details(title, metadata)
         request = UpdateRequest(
@@ -441,7 +441,7 @@ class Chat:
         return await self._process.persist(update, request)
 
     async def delete(self, *, purge: bool = False) -> Conversation:
-        """Delete the conversation and return it as deleted. Ends a running turn and frees the
+        """Delete the chat and return it as deleted. Ends a running turn and frees the
         conversation_key.
 
         It can be restored until `purge_at`, see Ledger.restore. With `purge` it cannot: its turns are removed

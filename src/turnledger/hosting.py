@@ -13,7 +13,6 @@ from __future__ import annotations
 from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations.catalogue import NameRequest, name_by_model
 from turnledger.engine.feed import ChangeReader
@@ -45,7 +44,6 @@ __all__ = [
     "Token",
     "TokenScope",
     "Tokens",
-    "TurnStatus",
     "Visit",
     "Within",
 ]

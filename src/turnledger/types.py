@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turnledger.chats import Chats
 from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.engine.conversations.read import SetAsideAttempt
 from turnledger.engine.conversations.search import Hit, SearchPage
 from turnledger.engine.lifecycle.moves import Sibling
@@ -47,5 +48,6 @@ __all__ = [
     "TitleSource",
     "TurnBlock",
     "TurnKind",
+    "TurnStatus",
     "Usage",
 ]

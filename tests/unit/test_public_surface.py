@@ -146,7 +146,7 @@ def test_chat_has_exactly_these_public_members() -> None:
         "run",
         "scope",
         "siblings",
-        "standing",
+        "status",
         "stop",
         "summary",
         "switch",

@@ -39,11 +39,11 @@ class TurnRoutes:
         principal: Principal = request.state.principal
         turn = request.path_params["turn"]
         chat = await self._service.chats(principal).of_turn(turn)
-        standing = await chat.standing(turn)
-        [hidden] = await chat.hidden([standing.turn]) if standing.turn is not None else [()]
+        status = await chat.status(turn)
+        [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [()]
         if principal.is_narrowed:
-            standing = replace(standing, failure=redact_failure(standing.failure))
-        return json_response(_show_state(standing, hidden))
+            status = replace(status, failure=redact_failure(status.failure))
+        return json_response(_show_state(status, hidden))
 
     async def stop(self, request: Request) -> Response:
         turn = request.path_params["turn"]
@@ -157,13 +157,13 @@ def _events_endpoint(events: StreamEndpoint) -> Endpoint:
     )
 
 
-def _show_state(standing: TurnStatus, hidden: Sequence[int]) -> TurnState:
-    turn = standing.turn
+def _show_state(status: TurnStatus, hidden: Sequence[int]) -> TurnState:
+    turn = status.turn
     return TurnState(
         turn=show_turn(turn, hidden) if turn is not None else None,
-        state=standing.state,
-        failure=standing.failure,
-        chat=show_listed(standing.chat),
+        state=status.state,
+        failure=status.failure,
+        chat=show_listed(status.chat),
         branch=turn.branch if turn is not None else None,
     )
 

@@ -80,7 +80,7 @@ async def test_standing_of_a_committed_turn_carries_its_current_conversation() -
             turn.emit("Hi.")
         async with chat.turn("More") as later:
             later.emit("Yes.")
-        found = await chat.standing(turn.id)
+        found = await chat.status(turn.id)
         assert (found.state, found.turn.id, found.chat.turns) == (AttemptState.COMPLETED, turn.id, 2)
 
 
@@ -97,7 +97,7 @@ async def test_standing_of_a_running_or_queued_turn_has_no_turn_yet() -> None:
             waiting = asyncio.create_task(wait())
             while not Host(ledger).at_work().waiting:
                 await asyncio.sleep(0)
-            first, second = await chat.standing(turn.id), await chat.standing(queued.id)
+            first, second = await chat.status(turn.id), await chat.status(queued.id)
             turn.emit("Hi.")
         await waiting
         assert (first.state, first.turn, first.chat.is_running) == (AttemptState.RUNNING, None, True)
@@ -112,7 +112,7 @@ async def test_standing_of_a_failed_turn_has_a_failure_and_of_a_discarded_one_no
                 raise ZeroDivisionError
         async with chat.turn("Hello") as stopped:
             stopped.stop("discard")
-        one, other = await chat.standing(failed.id), await chat.standing(stopped.id)
+        one, other = await chat.status(failed.id), await chat.status(stopped.id)
         assert one.failure is not None
         assert (one.state, one.turn) == (AttemptState.FAILED, None)
         assert (other.state, other.turn, other.failure) == (AttemptState.DISCARDED, None, None)
@@ -125,7 +125,7 @@ async def test_standing_of_a_turn_of_another_conversation_raises_turn_not_found(
             turn.emit("Hi.")
         for unknown in (turn.id, TurnId("turn_01890000000070008000000000000000")):
             with pytest.raises(TurnNotFound):
-                await chat.standing(unknown)
+                await chat.status(unknown)
 
 
 TURN = some_id(TurnId, 1)
