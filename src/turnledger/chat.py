@@ -61,6 +61,7 @@ from turnledger.model.event import Event
 from turnledger.model.flags import FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnStop, Turn
 
 
@@ -89,7 +90,7 @@ class Chat:
         """Whether the call that returned this handle created the chat."""
 
     def __repr__(self) -> str:
-        title = f" {self._found.title!r}" if self._found.title else ""
+        title = f' "{plain(self._found.title)}"' if self._found.title else ""
         return f"<Chat {self.id}{title}>"
 
     @property

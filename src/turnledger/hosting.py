@@ -61,6 +61,9 @@ class Host:
         self.shares = Shares(self._process, ledger._secret_bits, OWNER)
         """The links that admit visitors."""
 
+    def __repr__(self) -> str:
+        return f"<Host of {type(self._process.store).__name__}>"
+
     @property
     def clock(self) -> TrustedClock:
         """The clock that decides about leases, expiry and tokens."""

@@ -53,6 +53,9 @@ class Shares:
         self._secret_bits = secret_bits
         self._tokenless = tokenless
 
+    def __repr__(self) -> str:
+        return f"<Shares of {type(self._process.store).__name__}>"
+
     async def create(
         self,
         *,

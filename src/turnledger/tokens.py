@@ -44,6 +44,9 @@ class Tokens:
         self._secret_bits = secret_bits
         self._tokenless = tokenless
 
+    def __repr__(self) -> str:
+        return f"<Tokens of {type(self._process.store).__name__}>"
+
     async def create(
         self,
         *,

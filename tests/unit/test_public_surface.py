@@ -114,8 +114,16 @@ async def test_reprs_show_owner_id_title_and_state() -> None:
         async with chat.turn("Hi") as turn:
             shown = repr(turn)
             turn.emit("Hello")
+        host, block, reader = Host(ledger), chat.turn("Bye"), ann.follow()
     assert (repr(ledger), repr(ann)) == ("<Ledger of 'local'>", "<Chats of 'ann' in 'shop'>")
-    assert repr(chat) == f"<Chat {chat.id} 'Where is my order?'>"
+    assert repr(chat) == f'<Chat {chat.id} "Where is my order?">'
+    assert repr(block) == f"<TurnBlock {block.id}>"
+    assert [repr(each) for each in (host, host.tokens, host.shares)] == [
+        "<Host of MemoryStore>",
+        "<Tokens of MemoryStore>",
+        "<Shares of MemoryStore>",
+    ]
+    assert repr(reader) == "<ChangeReader of 'ann'>"
     assert shown == f"<RunningTurn {turn.id}, number 1, running>"
     assert repr(turn.turn) == f"<Turn {turn.id}, number 1, completed>"
     assert repr(Item.of("Hi")).startswith('Item({"type":"message"')

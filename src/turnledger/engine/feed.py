@@ -214,6 +214,9 @@ class ChangeReader:
         self._bell = asyncio.Event()
         self._is_woken = False
 
+    def __repr__(self) -> str:
+        return f"<ChangeReader of {self.owner!r}>"
+
     def __enter__(self) -> ChangeReader:
         self._process.admit_reader()
         self._feed.join(self)

@@ -349,6 +349,9 @@ class TurnBlock:
         self._is_used = False
         self._is_lost = False
 
+    def __repr__(self) -> str:
+        return f"<TurnBlock {self.id}>"
+
     @property
     def id(self) -> TurnId:
         """The id of the future turn; `chat.stop(id)` stops it while it waits, too."""
