@@ -1,4 +1,4 @@
--- The first tables: see schema.sql for what they hold.
+-- The first tables, described in schema.sql.
 
 CREATE TABLE conversation (
     ref INTEGER PRIMARY KEY,

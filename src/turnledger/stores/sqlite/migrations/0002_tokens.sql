@@ -1,4 +1,4 @@
--- A row per owner for all that begins ask of him, and tokens.
+-- A row per owner for everything that begin reads of one, and tokens.
 
 CREATE TABLE owner (
     owner TEXT PRIMARY KEY,

@@ -1,4 +1,4 @@
--- Conversations of several applications of one owner, kept apart; and what is stored for each owner.
+-- Scopes: conversations of several applications of one owner. The storage of each owner.
 
 ALTER TABLE conversation ADD COLUMN scope TEXT NOT NULL DEFAULT '';
 

@@ -1,4 +1,4 @@
--- What a list of chats shows and can be asked for; and deletion in two steps.
+-- The columns and filters of a list of chats, and deletion in two steps.
 
 ALTER TABLE conversation ADD COLUMN tags TEXT;
 ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
@@ -9,14 +9,14 @@ ALTER TABLE conversation ADD COLUMN purge_at INTEGER;
 ALTER TABLE conversation ADD COLUMN title_due INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE branch ADD COLUMN preview TEXT NOT NULL DEFAULT '';
 
--- Until now nothing deleted could come back, and all titles were given by people. What has ended keeps nothing
--- that was said about it; a conversation_key goes on saying that its conversation has expired.
+-- Before this version, deletion was final, and people gave all titles. Ended conversations lose title and metadata;
+-- the conversation_key of an expired one stays, to report the expiry.
 UPDATE conversation SET state = 'purged', conversation_key = NULL, former_conversation_key = NULL
 WHERE state = 'deleted';
 UPDATE conversation SET title = NULL, metadata = NULL WHERE state <> 'live';
 UPDATE conversation SET named_by = 'person', title_due = 1 WHERE title IS NOT NULL;
 
--- What commits write from now on: the preview at the head of each branch, as far back as a commit would look.
+-- The preview at the head of each branch, as commits write it from this version on; they look back as far.
 UPDATE branch
 SET preview = coalesce((
     WITH RECURSIVE back (id, steps) AS (
@@ -35,7 +35,7 @@ SET preview = coalesce((
     LIMIT 1), '')
 WHERE head IS NOT NULL AND conversation IN (SELECT id FROM conversation WHERE state = 'live');
 
--- And the first words as a name, where nobody gave one.
+-- The first words as a title, where there is none.
 UPDATE conversation
 SET title = (
     SELECT turn_title(turn.body, (
@@ -49,39 +49,39 @@ DROP INDEX conversation_listed;
 DROP INDEX conversation_listed_in_scope;
 DROP INDEX conversation_unswept;
 
--- The list that an owner sees, the last touched first.
+-- The list of an owner, last touched first.
 CREATE INDEX conversation_listed ON conversation (owner, archived, touched_at DESC, id DESC)
     WHERE state = 'live' AND internal = 0 AND listed = 1;
 
--- The list that one application sees: only those that are of a scope pay for it.
+-- The list of one scope: only conversations with a scope pay for it.
 CREATE INDEX conversation_listed_in_scope ON conversation (owner, scope, archived, touched_at DESC, id DESC)
     WHERE state = 'live' AND internal = 0 AND listed = 1 AND scope <> '';
 
--- Those that are pinned, which are few.
+-- Pinned ones, which are few.
 CREATE INDEX conversation_pinned ON conversation (owner, touched_at DESC, id DESC)
     WHERE state = 'live' AND pinned = 1;
 
--- Deleted ones, by owner and by when they go for good.
+-- Deleted ones, by owner and by the time of their purge.
 CREATE INDEX conversation_deleted ON conversation (owner, touched_at DESC, id DESC)
     WHERE state = 'deleted';
 CREATE INDEX conversation_to_purge ON conversation (purge_at)
     WHERE state = 'deleted';
 
--- Those that never show in a list, to be found when they are old.
+-- Internal ones, for retention.
 CREATE INDEX conversation_internal ON conversation (owner, touched_at, id)
     WHERE state = 'live' AND internal = 1;
 
--- Begun, and nothing was committed yet.
+-- Those without a committed turn.
 CREATE INDEX conversation_unlisted ON conversation (touched_at)
     WHERE state = 'live' AND listed = 0;
 
 CREATE INDEX conversation_unswept ON conversation (ref)
     WHERE state IN ('purged', 'expired') AND swept = 0;
 
--- Titles that a search does not know yet.
+-- Titles that are not indexed yet.
 CREATE INDEX conversation_title_due ON conversation (ref) WHERE title_due = 1;
 
--- The tags of conversations, the other way round.
+-- Conversations by tag.
 CREATE TABLE conversation_tag (
     owner TEXT NOT NULL,
     tag TEXT NOT NULL,

@@ -1,5 +1,5 @@
--- What owners are told of as it happens, in the order of commits. The newest row is never removed: numbers go
--- on. It has no index but its own: every turn adds two rows, all at the end, and only so many are kept.
+-- The changes of the feed, in the order of commits. The newest row is never removed, so that numbers continue.
+-- No further index: every turn appends two rows, and their number is bounded.
 CREATE TABLE change (
     number INTEGER PRIMARY KEY,
     owner TEXT NOT NULL,
@@ -9,5 +9,5 @@ CREATE TABLE change (
     turn BLOB,
     branch BLOB,
     at INTEGER NOT NULL,
-    detail TEXT                     -- a word about it; nothing that anybody wrote
+    detail TEXT                     -- a word of ours, never text of a user
 ) STRICT;

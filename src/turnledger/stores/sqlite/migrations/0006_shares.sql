@@ -1,23 +1,23 @@
 ALTER TABLE token ADD COLUMN conversation BLOB;
 ALTER TABLE token ADD COLUMN share BLOB;
 
--- Links that let visitors in. Of the code in them there is only the digest.
+-- Share links. Of the code of a link only the digest is stored.
 CREATE TABLE share (
     id BLOB PRIMARY KEY,
     digest BLOB NOT NULL UNIQUE,    -- SHA-256
-    owner TEXT NOT NULL,            -- who made it
+    owner TEXT NOT NULL,            -- its creator
     name TEXT NOT NULL,
     chat_scope TEXT NOT NULL,
-    conversation BLOB,              -- the one chat that it shows; NULL: it lets into the scope
+    conversation BLOB,              -- the one chat it shows; NULL: the whole scope
     models TEXT,                    -- a JSON list; NULL for all
     max_uses INTEGER,
     uses INTEGER NOT NULL DEFAULT 0,
     per_minute INTEGER,
-    visitor_lifetime INTEGER,       -- milliseconds that a visitor's token is good for
+    visitor_lifetime INTEGER,       -- milliseconds that a visitor's token is valid
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     revoked_at INTEGER,
-    parent BLOB                     -- the token that made it; NULL for none
+    parent BLOB                     -- the token that created it; NULL for none
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX share_of_owner ON share (owner, id);

@@ -1,29 +1,28 @@
--- The words of what people see, to be found. Nothing of the texts themselves is kept here: what is found is read
--- again where it stands, and only then it shows whether words stand together: to know that here would take more
--- room than the texts. Each word bears a mark of its owner and of a block of turns, so that a search reads no more
--- than those of one.
+-- The index of visible words, without the texts. A search reads each match again, and checks only then whether
+-- words are adjacent: their positions would take more room than the texts. Each word has a mark of its owner and of
+-- a block of turns, so that a search reads one block at a time.
 CREATE VIRTUAL TABLE turn_words USING fts5(
     words, content='', contentless_delete=1, detail='none', tokenize='ascii');
 CREATE VIRTUAL TABLE title_words USING fts5(
     words, content='', contentless_delete=1, detail='none', tokenize='ascii');
 
--- So many turns of an owner, one after the other: however many he has, a page costs what is in the last block.
+-- Blocks of an owner's turns, in order: a page costs only the last block, however many turns there are.
 CREATE TABLE search_block (
     owner TEXT NOT NULL,
-    first INTEGER NOT NULL,         -- the ref of the first turn; the others come before that of the next block
-    turns INTEGER NOT NULL,         -- how many were put there
+    first INTEGER NOT NULL,         -- the ref of its first turn; it ends before that of the next block
+    turns INTEGER NOT NULL,         -- how many were added
     PRIMARY KEY (owner, first)
 ) STRICT, WITHOUT ROWID;
 
--- And so many titles: those of conversations from this one on.
+-- Blocks of titles, by conversation.
 CREATE TABLE title_block (
     owner TEXT NOT NULL,
-    first INTEGER NOT NULL,         -- the ref of a conversation, or 0; the others come before that of the next block
-    titles INTEGER NOT NULL,        -- how many were put there
+    first INTEGER NOT NULL,         -- the ref of a conversation, or 0; it ends before that of the next block
+    titles INTEGER NOT NULL,        -- how many were added
     PRIMARY KEY (owner, first)
 ) STRICT, WITHOUT ROWID;
 
--- Turns up to this one were looked through.
+-- Turns up to this one are indexed.
 CREATE TABLE search_mark (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     turn INTEGER NOT NULL           -- its ref
@@ -31,12 +30,12 @@ CREATE TABLE search_mark (
 
 INSERT INTO search_mark (id, turn) VALUES (1, 0);
 
--- Earlier ones that have to be looked through again.
+-- Earlier ones that have to be indexed again.
 CREATE TABLE turn_due (
     turn INTEGER PRIMARY KEY        -- its ref
 ) STRICT;
 
--- Whoever gives a title, a search shall know it. One that is made of the first words is found by those.
+-- Index every new title, except one made of the first words, which are indexed with their turn.
 CREATE TRIGGER title_given AFTER INSERT ON conversation
 WHEN new.title IS NOT NULL AND new.named_by IS NOT 'words'
 BEGIN
@@ -50,7 +49,7 @@ BEGIN
     UPDATE conversation SET title_due = 1 WHERE ref = new.ref;
 END;
 
--- What is shown or hidden later is found or not found later. A purge removes the turn first.
+-- Index a turn again when its items are shown or hidden. A purge removes the turn first.
 CREATE TRIGGER item_hidden AFTER INSERT ON item_flag
 BEGIN
     INSERT OR IGNORE INTO turn_due (turn)
@@ -63,7 +62,7 @@ BEGIN
     SELECT ref FROM turn WHERE id = old.turn AND ref <= (SELECT turn FROM search_mark);
 END;
 
--- With a turn go its words. The highest refs are given again, to turns that are to be looked through.
+-- Remove the words of a turn with it. The highest refs are reused, by turns that are yet to be indexed.
 CREATE TRIGGER turn_purged AFTER DELETE ON turn
 BEGIN
     DELETE FROM turn_words WHERE rowid = old.ref;

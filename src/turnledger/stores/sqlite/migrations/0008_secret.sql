@@ -1,4 +1,4 @@
--- What nobody outside knows, made once: by it, servers seal what they hand out and take back.
+-- A random secret, made once: servers seal the cursors they hand out with it.
 CREATE TABLE secret (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     bits BLOB NOT NULL CHECK (length(bits) = 32)

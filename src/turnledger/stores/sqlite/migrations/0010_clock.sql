@@ -1,8 +1,8 @@
--- The clocks of the machine, as the last process saw them: the next one judges the wall clock by this.
+-- The clocks as the last process read them: the next one checks the wall clock against this.
 CREATE TABLE clock (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    boot TEXT NOT NULL,             -- names the start of the machine; empty where that is not known
-    boot_at INTEGER NOT NULL,       -- the wall time of that, as the wall clock had it
-    since INTEGER NOT NULL,         -- milliseconds after the start, from which on it had it so
-    trusted_at INTEGER NOT NULL     -- the latest wall time that was trusted
+    boot TEXT NOT NULL,             -- identifies the boot; empty if unknown
+    boot_at INTEGER NOT NULL,       -- its wall time
+    since INTEGER NOT NULL,         -- milliseconds after boot at which boot_at was first computed
+    trusted_at INTEGER NOT NULL     -- the latest trusted wall time
 ) STRICT;

@@ -1,2 +1,2 @@
--- A flipped byte in a text is noticed when its turn is read. Turns from before have no checksum.
+-- Checksums detect damaged bytes when a turn is read. Turns of older versions have none.
 ALTER TABLE turn ADD COLUMN checksum INTEGER;

@@ -1,11 +1,11 @@
--- Bounds of tokens and links, and a count of all that is stored: branches with their rows, details of
--- conversations, attempts kept aside. 16384 and 1024 are BLOCK and ROW of model/usage.py.
+-- Quotas of tokens and links, and the size of everything stored: branches with their rows, details of
+-- conversations, attempts set aside. 16384 and 1024 are BLOCK and ROW of model/conversation.py.
 ALTER TABLE token ADD COLUMN bounds TEXT;
 ALTER TABLE share ADD COLUMN bounds TEXT;
 ALTER TABLE share ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE share ADD COLUMN chats INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE owner ADD COLUMN chats INTEGER NOT NULL DEFAULT 0;
--- A column that is added comes last; the primary key is written behind all of them.
+-- An added column comes last; the primary key is declared after all of them.
 ALTER TABLE attempt ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
 
 UPDATE attempt
@@ -16,7 +16,7 @@ SET bytes = 1024
     + coalesce((SELECT sum(length(chunk)) FROM event_log WHERE event_log.attempt = attempt.id), 0)
 WHERE ended = 1;
 
--- Visitors who came before this are not known by their links.
+-- Earlier visitors are not counted for their links.
 INSERT OR IGNORE INTO owner (owner) SELECT owner FROM conversation UNION SELECT owner FROM attempt;
 UPDATE owner
 SET chats = coalesce(kept.chats, 0), bytes = coalesce(kept.bytes, 0)

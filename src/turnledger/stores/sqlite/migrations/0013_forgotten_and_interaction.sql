@@ -1,5 +1,5 @@
--- The effects that an undo was told to forget: no switch carries them along to another branch.
+-- The effects that an undo was asked to forget: no switch carries them to another branch.
 ALTER TABLE conversation ADD COLUMN forgotten BLOB;
 
--- A turn that does not count as use of its conversation does not do so either while it waits.
+-- 0 for a waiting turn that does not count as use of its conversation.
 ALTER TABLE ticket ADD COLUMN interaction INTEGER NOT NULL DEFAULT 1;

@@ -1,13 +1,13 @@
--- In which order processes were buried: the last ones are remembered, whatever their ids.
+-- The order in which leases were buried: the last ones are kept, whatever their ids.
 ALTER TABLE lease ADD COLUMN buried INTEGER;
 
--- Whether the index of words may still hold words of what was removed.
+-- Whether words of removed texts may still be in the index.
 ALTER TABLE search_mark ADD COLUMN has_remains INTEGER NOT NULL DEFAULT 0;
 UPDATE search_mark SET has_remains = EXISTS (SELECT 1 FROM turn);
 
 DROP TRIGGER IF EXISTS turn_purged;
 
--- With a turn go its words. The highest refs are given again, to turns that are to be looked through.
+-- Remove the words of a turn with it. The highest refs are reused, by turns that are yet to be indexed.
 CREATE TRIGGER turn_purged AFTER DELETE ON turn
 BEGIN
     DELETE FROM turn_words WHERE rowid = old.ref;
