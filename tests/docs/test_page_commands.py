@@ -93,7 +93,7 @@ def test_export_commands_export_print_and_import_a_chat(
     printed = [run(line, "--store", url) for line in commands.splitlines()]
     assert printed[0] == ""
     assert "## User" in printed[1]
-    assert printed[2] == f"line 1: unchanged {chat} (1 turns) It is here already.\n"
+    assert printed[2] == f"line 1: unchanged {chat} (1 turns) The chat already exists.\n"
 
 
 def test_piped_chat_commands_send_one_message_each_and_continue_the_chat(tmp_path: Path) -> None:

@@ -453,7 +453,7 @@ def test_chat_reader_skips_a_line_beyond_the_limit_without_buffering_it() -> Non
         assert list(reader.feed(b"x" * 1000)) == []
     assert len(reader._rest) <= 1000
     [report] = reader.feed(b"\n")
-    assert "too long: 100000 bytes" in report.why
+    assert "has 100000 bytes" in report.why
     assert [each.id for each in chats([*reader.feed(lines(CHAT)), *reader.close()])] == ["a"]
 
 
@@ -499,4 +499,4 @@ def test_chat_reader_ignores_a_byte_order_mark(size: int) -> None:
 
 def test_chat_reader_does_not_report_a_complete_invalid_last_line_as_truncated() -> None:
     [report] = reports(read(lines(CHAT) + b'{"type": nonsense}'))
-    assert "It is not a JSON object" in report.why
+    assert "The line is not a JSON object" in report.why

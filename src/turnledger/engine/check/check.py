@@ -74,7 +74,7 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
         if not audit.findings:
             raise
         is_whole = False
-        last = Finding(rule=Rule.STORE, message=f"The check could not go on: {problem}")
+        last = Finding(rule=Rule.STORE, message=f"The check stopped early: {problem}")
         audit.findings.append(last)
     return Report(
         findings=audit.findings,
@@ -123,10 +123,8 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
     with audit.skipping_unreadable():
         branch = await audit.tables.branch(found.branch)
         if branch is None or branch.conversation != id:
-            problem = "is not there" if branch is None else "is not one of its own"
-            audit.report(
-                Rule.ORPHAN, place, f"It shows {found.branch}, which {problem}: it cannot be continued."
-            )
+            problem = "is missing" if branch is None else "belongs to another conversation"
+            audit.report(Rule.ORPHAN, place, f"The conversation shows {found.branch}, which {problem}.")
     _check_state(audit, place, found)
     with audit.skipping_unreadable():
         await _check_key(audit, place, found)
@@ -135,11 +133,13 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
 def _check_state(audit: Audit, place: Location, found: Conversation) -> None:
     is_restorable = found.state is ConversationState.DELETED
     if is_restorable and found.purge_at is None:
-        audit.report(Rule.STATE, place, "It is deleted, and nothing says until when: it is never purged.")
+        audit.report(Rule.STATE, place, "The deleted conversation has no purge time; it is never purged.")
     elif not is_restorable and found.purge_at is not None:
-        audit.report(Rule.STATE, place, f"It is {found.state}, but is to be purged as if it were deleted.")
+        audit.report(Rule.STATE, place, f"The conversation is {found.state} but has a purge time.")
     if not is_whole(found) and (found.title is not None or found.metadata or found.tags):
-        audit.report(Rule.STATE, place, f"It is {found.state}, but what was said about it is still there.")
+        audit.report(
+            Rule.STATE, place, f"The conversation is {found.state} but still has a title, metadata or tags."
+        )
 
 
 async def _check_key(audit: Audit, place: Location, found: Conversation) -> None:
@@ -147,16 +147,18 @@ async def _check_key(audit: Audit, place: Location, found: Conversation) -> None
         return
     if found.is_deleted:
         audit.report(
-            Rule.KEY, place, f"It is deleted, but keeps {found.conversation_key!r}: nobody else can."
+            Rule.KEY,
+            place,
+            f"The deleted conversation still holds the conversation_key {found.conversation_key!r}.",
         )
         return
     named = await audit.tables.conversation_by_key(found.owner, found.scope, found.conversation_key)
     if named is None or named.id != found.id:
-        other = named.id if named else "nothing"
+        other = named.id if named else "no conversation"
         audit.report(
             Rule.KEY,
             place,
-            f"Its conversation_key {found.conversation_key!r} names {other}: it is not found by it.",
+            f"The conversation_key {found.conversation_key!r} refers to {other}, not to this one.",
         )
 
 
@@ -170,7 +172,7 @@ async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
         return
     place = Location(owner=owner, branch=id, conversation=branch.conversation)
     if owner is None:
-        audit.report(Rule.ORPHAN, place, "Its conversation is not there: nobody can reach it.")
+        audit.report(Rule.ORPHAN, place, "The conversation of this branch is missing.")
         return
     with audit.skipping_unreadable():
         conversation = await audit.tables.conversation(owner, branch.conversation)
@@ -193,8 +195,8 @@ async def _check_shared(audit: Audit, place: Location, conversation: Conversatio
             audit.report(
                 Rule.SCOPE,
                 place,
-                f"It is of the scope {conversation.scope!r} and shows turns of {other.id}, which is of "
-                f"{other.scope!r}: who may see one sees the other.",
+                f"The branch has the scope {conversation.scope!r} but shows turns of {other.id}, which has "
+                f"{other.scope!r}.",
             )
 
 
@@ -214,7 +216,7 @@ async def _attempt(audit: Audit, owner: str, id: TurnId) -> None:
 async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
     place = Location(owner=owner, conversation=ticket.conversation, branch=ticket.branch, turn=ticket.attempt)
     if owner is None:
-        audit.report(Rule.ORPHAN, place, "A ticket waits for a conversation that is not there: in vain.")
+        audit.report(Rule.ORPHAN, place, "The conversation of this ticket is missing.")
         return
     with audit.skipping_unreadable():
         conversation = await audit.tables.conversation(owner, ticket.conversation)
@@ -231,8 +233,8 @@ async def _claim(audit: Audit, claim: Claim) -> None:
             audit.report(
                 Rule.KEY,
                 place,
-                f"The idempotency_key {claim.idempotency_key!r} stands for a turn of a conversation that is "
-                "not there: its retries are refused.",
+                f"The idempotency_key {claim.idempotency_key!r} refers to a missing conversation; its "
+                "retries are refused.",
             )
             return
         within = claim_restriction(claim.idempotency_key)
@@ -240,8 +242,8 @@ async def _claim(audit: Audit, claim: Claim) -> None:
             audit.report(
                 Rule.SCOPE,
                 place,
-                f"The idempotency_key {claim.idempotency_key!r} of who sees {within.label!r} only stands for "
-                f"a turn in {found.scope!r}: its answer is given away.",
+                f"The idempotency_key {claim.idempotency_key!r}, restricted to {within.label!r}, refers to a "
+                f"turn in {found.scope!r}; a retry reveals its answer.",
             )
         if claim.expires_at is not None:
             return
@@ -250,6 +252,6 @@ async def _claim(audit: Audit, claim: Claim) -> None:
             audit.report(
                 Rule.KEY,
                 place,
-                f"The idempotency_key {claim.idempotency_key!r} is kept for a turn that does not run: it is "
-                "never forgotten.",
+                f"The idempotency_key {claim.idempotency_key!r} belongs to a turn that is not running; it "
+                "never expires.",
             )

@@ -26,18 +26,18 @@ async def _check_running(audit: Audit, place: Location, branch: Branch, *, live:
         return
     attempt = await audit.tables.attempt(place.owner or "", branch.running)
     if attempt is None:
-        wrong = "which is not there"
+        wrong = "which is missing"
     elif attempt.state is not AttemptState.RUNNING:
         wrong = f"which is {attempt.state}"
     elif attempt.branch != branch.id:
         wrong = f"which runs on {attempt.branch}"
     elif attempt.fence > branch.fence:
-        wrong = f"with the fence {attempt.fence}, above its own {branch.fence}"
+        wrong = f"with fence {attempt.fence}, above the {branch.fence} of the branch"
     elif not live:
-        wrong = "though its conversation has ended"
+        wrong = "although its conversation has ended"
     else:
         return
-    audit.report(Rule.LANE, place, f"Its lane is held by {branch.running}, {wrong}: it does not come free.")
+    audit.report(Rule.LANE, place, f"The lane is held by {branch.running}, {wrong}; it is never released.")
 
 
 async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> None:
@@ -45,38 +45,43 @@ async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> Non
         return
     attempt = await audit.tables.attempt(place.owner or "", branch.unsettled)
     if attempt is None:
-        wrong = "which is not there: what its tools did is lost"
+        wrong = "which is missing; its tool results are lost"
     elif attempt.state not in SET_ASIDE:
-        wrong = f"which is {attempt.state}: the model would see them twice, or not at all"
+        wrong = f"which is {attempt.state}; the model would see them twice, or not at all"
     elif attempt.branch != branch.id:
-        wrong = f"which held the lane of {attempt.branch}: the model would see them in the wrong place"
+        wrong = f"which ran on {attempt.branch}; the model would see them on the wrong branch"
     elif not Journal.of(await audit.tables.journal(attempt.id)).has_effects:
-        wrong = "whose journal has none: the next turn settles nothing"
+        wrong = "whose journal has none"
     else:
         return
-    audit.report(Rule.EFFECT, place, f"It waits to settle the effects of {branch.unsettled}, {wrong}.")
+    audit.report(
+        Rule.EFFECT, place, f"The branch waits to settle the effects of {branch.unsettled}, {wrong}."
+    )
 
 
 async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None:
     tables = audit.tables
     conversation = await tables.conversation(attempt.owner, attempt.conversation)
     if conversation is None:
-        audit.report(Rule.ORPHAN, place, "This attempt belongs to a conversation that is not there: drop it.")
+        audit.report(Rule.ORPHAN, place, "The conversation of this attempt is missing.")
         return
     branch = await tables.branch(attempt.branch)
     if branch is None or branch.conversation != attempt.conversation:
         audit.report(
             Rule.ORPHAN,
             place,
-            f"This attempt was made on {attempt.branch}, which its conversation does not have: its effects "
-            "are not settled.",
+            f"The attempt ran on {attempt.branch}, which its conversation lacks; its effects stay unsettled.",
         )
         return
     turn = await tables.turn(attempt.owner, attempt.id)
     _check_against_turn(audit, place, attempt, turn, conversation)
     if attempt.state is AttemptState.RUNNING:
         if branch.running != attempt.id:
-            audit.report(Rule.LANE, place, f"It runs, but the lane is held by {branch.running or 'nobody'}.")
+            audit.report(
+                Rule.LANE,
+                place,
+                f"The attempt is running, but {branch.running or 'no attempt'} holds the lane.",
+            )
         await _check_lease(audit, place, attempt.lease, "attempt runs")
     await _check_journal(audit, place, attempt, branch, conversation)
 
@@ -87,17 +92,17 @@ def _check_against_turn(
     is_settled = attempt.state is AttemptState.SETTLED
     if turn is None and is_settled and is_whole(conversation):
         audit.report(
-            Rule.EFFECT, place, "It is settled, but not in the history: what its tools did is hidden."
+            Rule.EFFECT, place, "The attempt is settled but not in the history; its tool results are hidden."
         )
     elif turn is not None and not (is_settled and turn.kind is TurnKind.SETTLED):
         audit.report(
             Rule.ATTEMPT,
             place,
-            f"It is in the history as {turn.kind}, and set aside as {attempt.state}: only one can be true.",
+            f"The history has this attempt as {turn.kind}, but its state is {attempt.state}.",
         )
     elif turn is None and attempt.state in (AttemptState.COMPLETED, AttemptState.KEPT):
         audit.report(
-            Rule.ATTEMPT, place, f"It is {attempt.state}, but not in the history: its answer is lost."
+            Rule.ATTEMPT, place, f"The attempt is {attempt.state} but not in the history; its answer is lost."
         )
 
 
@@ -109,8 +114,8 @@ async def _check_journal(
         audit.report(
             Rule.EFFECT,
             place,
-            f"It has recorded {attempt.journaled} steps, but its journal holds {len(records)}: what tools "
-            "did may be lost.",
+            f"The attempt recorded {attempt.journaled} steps, but its journal has {len(records)}; tool "
+            "results may be lost.",
         )
         return
     try:
@@ -123,7 +128,7 @@ async def _check_journal(
         audit.report(
             Rule.EFFECT,
             place,
-            "Its tools have acted, and it does not wait to be settled: the model will not hear of it.",
+            "The attempt has tool effects but does not wait to be settled; the model never sees them.",
         )
 
 
@@ -134,23 +139,21 @@ async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversati
         audit.report(
             Rule.ORPHAN,
             place,
-            f"A ticket waits for {ticket.branch}, which its conversation does not have: it waits in vain.",
+            f"The ticket waits for {ticket.branch}, which its conversation lacks.",
         )
     if not is_live(conversation):
-        audit.report(
-            Rule.ORPHAN, place, f"A ticket waits for a conversation that is {conversation.state}: in vain."
-        )
+        audit.report(Rule.ORPHAN, place, f"The ticket waits for a conversation that is {conversation.state}.")
     await _check_lease(audit, place, ticket.lease, "ticket waits")
 
 
 async def _check_lease(audit: Audit, place: Location, lease: LeaseId, action: str) -> None:
     if await audit.tables.lease(lease) is None:
         audit.report(
-            Rule.LANE, place, f"This {action} under {lease}, which is not there: nobody finds it and ends it."
+            Rule.LANE, place, f"This {action} under {lease}, which is missing; recovery cannot end it."
         )
     elif audit.at_rest:
         audit.report(
-            Rule.NOT_AT_REST, place, f"This {action} under {lease}: a process is at work, or has died."
+            Rule.NOT_AT_REST, place, f"This {action} under {lease}: its process is working, or has crashed."
         )
 
 
@@ -174,14 +177,16 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
             audit.report(
                 Rule.TOKEN,
                 place,
-                f"{id} is revoked, but its owner's admission did not move: it may still work.",
+                f"{id} is revoked, but the admission version of its owner is unchanged; it may work.",
             )
 
 
 async def _check_text(audit: Audit, place: Location, token: Token) -> None:
     found = await audit.tables.token_by_digest(token.digest)
     if found is None or found[0].id != token.id:
-        audit.report(Rule.TOKEN, place, f"{token.id} is not found by its text: it lets nobody in.")
+        audit.report(
+            Rule.TOKEN, place, f"{token.id} cannot be found by its digest; it authorizes no request."
+        )
 
 
 async def _check_share(audit: Audit, place: Location, token: Token) -> None:
@@ -190,13 +195,13 @@ async def _check_share(audit: Audit, place: Location, token: Token) -> None:
     share = await audit.tables.share(None, token.share)
     if share is None:
         if token.expires_at is None:
-            text = f"{token.id} was got by {token.share}, which is not there: it cannot be ended with it."
+            text = f"{token.id} was issued by {token.share}, which is missing and cannot revoke it."
             audit.report(Rule.TOKEN, place, text)
     elif share.revoked_at is not None:
-        text = f"{token.id} was got by {share.id}, which is revoked: it still works."
+        text = f"{token.id} was issued by {share.id}, which is revoked; the token still works."
         audit.report(Rule.TOKEN, place, text)
     elif not share.within.covers(token.within):
-        text = f"{token.id} was got by {share.id}, and gives other conversations than that does."
+        text = f"{token.id} grants other conversations than {share.id}, which issued it."
         audit.report(Rule.TOKEN, place, text)
 
 
@@ -207,13 +212,13 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
     if parent is None:
         # A token that expires may outlast its parent's row for a while; it grants nothing then.
         if token.expires_at is None:
-            text = f"{token.id} was made by {token.parent}, which is not there: it cannot be ended with it."
+            text = f"{token.id} was issued by {token.parent}, which is missing and cannot revoke it."
             audit.report(Rule.TOKEN, place, text)
         return
     if parent.revoked_at is not None:
-        text = f"{token.id} was made by {parent.id}, which is revoked: it still works."
+        text = f"{token.id} was issued by {parent.id}, which is revoked; the token still works."
         audit.report(Rule.TOKEN, place, text)
     beyond = token.excess_over(parent)
     if beyond:
-        text = f"{token.id} gives what {parent.id}, which made it, does not: {'; '.join(beyond)}."
+        text = f"{token.id} grants more than {parent.id}, which issued it: {'; '.join(beyond)}."
         audit.report(Rule.TOKEN, place, text)

@@ -48,8 +48,8 @@ async def check_log_and_flags(audit: Audit, place: Location, turn: Turn) -> None
         audit.report(
             Rule.ORPHAN,
             place,
-            f"Item {astray[0]} is flagged, but it has {len(turn.items)}, counted from 0: what somebody has "
-            "hidden may be shown.",
+            f"Item {astray[0]} is flagged, but the turn has {len(turn.items)} items, counted from 0; hidden "
+            "items may be shown.",
         )
 
 
@@ -74,7 +74,7 @@ def _rebuild(over: EndedTurnLog) -> None:
 def _check_item_count(turn: Turn, kept: bytes) -> None:
     count = event_log.count_items(event_log.decode_log(kept, turn.output))
     if count != len(turn.output):
-        raise StoreCorrupt(f"It tells {count} items of an output of {len(turn.output)}.")
+        raise StoreCorrupt(f"The log has {count} items, the output {len(turn.output)}.")
 
 
 @dataclass
@@ -106,8 +106,8 @@ async def check_line(audit: Audit, place: Location, branch: Branch, *, whole: bo
             audit.report(
                 Rule.SETTLED,
                 place,
-                f"Turn {late[0]} of its line tells what tools did, but it counts on none after "
-                f"{branch.settled}: an edit could hide that from the model.",
+                f"Turn {late[0]} has tool effects, but the branch records none after turn {branch.settled}; "
+                "an edit could hide them.",
             )
     if branch.settled or walk.settled:
         audit.remember_settled(branch.id, tuple(walk.settled))
@@ -126,8 +126,8 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
         audit.report(
             Rule.CHAIN,
             place,
-            f"It begins behind turn {branch.start} of another branch, and nothing says which: its beginning "
-            "is lost.",
+            f"The branch starts after turn {branch.start} of another, but has no origin; its beginning is "
+            "lost.",
         )
     if origin is None:
         return _Walk(place, 0) if branch.start == 0 else unknown
@@ -135,7 +135,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
         audit.report(
             Rule.ORPHAN,
             place,
-            f"Its origin says that {origin.conversation} made it: it is not shown among its siblings.",
+            f"The origin belongs to {origin.conversation}; siblings do not list this branch.",
         )
     base: Turn | None = None
     if origin.base is not None:
@@ -154,23 +154,21 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
 async def _origin_problem(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
     """Return what is wrong with an origin: it must lead to its base, and on as the base's branch does."""
     if origin.base is not None and base is None:
-        return f"It was made from {origin.base}, which is not there: its beginning is lost."
+        return f"The branch was made from {origin.base}, which is missing; its beginning is lost."
     number = base.number if base is not None else 0
     if branch.start != number:
-        return f"It starts behind number {branch.start}, but was made from turn {number}: turns are missing."
+        return f"The branch starts after turn {branch.start}, but was made from turn {number}."
     expected: tuple[Stretch, ...] = ()
     if base is not None:
         with audit.skipping_unreadable():
             source = await audit.tables.branch(base.branch)
             if source is None:
-                return f"It was made from {base.id}, whose branch is not there: its beginning is lost."
+                return f"The branch was made from {base.id}, whose branch is missing; its beginning is lost."
             before = await audit.tables.origin(base.branch)
             first = Stretch(base.branch, source.start, base.number)
             expected = (first, *(before.line if before else ()))[: line.STRETCHES_KEPT]
     if origin.line != expected and (expected or base is None):
-        return (
-            "The stretches of its origin do not lead from its base to the first turn: it reads other turns."
-        )
+        return "The origin does not lead from its base to the first turn; the branch reads other turns."
     return None
 
 
@@ -250,8 +248,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
         audit.report(
             Rule.CHAIN,
             place,
-            f"Turn {turn.number} was made on {turn.parent}, but {walk.before} stands before it: it ran on "
-            "another history.",
+            f"Turn {turn.number} has the parent {turn.parent}, but follows {walk.before}.",
         )
     walk.number, walk.before, walk.is_sure = turn.number, turn.id, True
     try:
@@ -276,8 +273,8 @@ def _check_instructed(audit: Audit, place: Location, before: int | None, turn: T
         audit.report(
             Rule.INSTRUCTIONS,
             place,
-            f"It leaves the instructions of turn {stated} in force, but found those of turn {before} so (0 "
-            "stands for none), and did not bring these: the model sees others.",
+            f"The turn keeps the instructions of turn {stated}, but those of turn {before} were in force (0: "
+            "none).",
         )
 
 
@@ -291,7 +288,7 @@ def items_of(turn: Turn) -> tuple[Item, ...]:
     codec.checked_items(body.instructions or ())
     codec.object_of(body.details or NO_DETAILS)
     if not 0 <= body.input <= len(items):
-        raise StoreCorrupt(f"It counts {body.input} of its {len(items)} items as input.")
+        raise StoreCorrupt(f"The turn has {len(items)} items, but counts {body.input} as input.")
     return items
 
 
@@ -311,14 +308,14 @@ def _check_pairs(
             audit.report(
                 Rule.PAIRS,
                 place,
-                f"The call {call.call_id} of the turn before it has no result: models refuse such a history.",
+                f"The call {call.call_id} of the previous turn has no result. Models refuse such a history.",
             )
 
 
 def _report_gap(audit: Audit, walk: _Walk, until: int) -> None:
     first, last = walk.number + 1, until - 1
     which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
-    audit.report(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")
+    audit.report(Rule.CHAIN, walk.place, f"{which} missing.")
     walk.is_sure, walk.pending, walk.instructed = False, None, None
 
 
@@ -326,7 +323,7 @@ def _report_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> Non
     audit.report(
         Rule.CHAIN,
         replace(walk.place, turn=turn.id),
-        f"Turn {turn.number} stands behind the head, which is number {branch.length}: the next commit fails.",
+        f"Turn {turn.number} follows the head, which is turn {branch.length}; the next commit fails.",
     )
 
 
@@ -335,25 +332,25 @@ def _check_head(audit: Audit, walk: _Walk, branch: Branch) -> None:
         audit.report(
             Rule.CHAIN,
             walk.place,
-            f"Its length is {branch.length}, but it shares {branch.start} turns with another: it hides some.",
+            f"The branch has {branch.length} turns, but shares {branch.start} with another branch.",
         )
     elif walk.is_sure and walk.number == branch.length and walk.before != branch.head:
         audit.report(
             Rule.CHAIN,
             walk.place,
-            f"Its head is {branch.head}, but its last turn is {walk.before}: no turn can be committed.",
+            f"The head is {branch.head}, but the last turn is {walk.before}; no turn can be committed.",
         )
     elif walk.pending is not None and walk.number == branch.length and walk.pending != branch.pending:
         waiting = ", ".join(str(call.call_id) for call in branch.pending) or "no call"
         audit.report(
             Rule.PAIRS,
             walk.place,
-            f"It waits for {waiting}, which is not what its head leaves open: it refuses the right input.",
+            f"The branch waits for {waiting}, but its head leaves other calls open; it refuses valid input.",
         )
     if walk.instructed is not None and walk.number == branch.length and walk.instructed != branch.instructed:
         audit.report(
             Rule.INSTRUCTIONS,
             walk.place,
-            f"It counts on the instructions of turn {branch.instructed}, but behind its head those of turn "
-            f"{walk.instructed} are in force (0 stands for none): the model sees others.",
+            f"The branch records the instructions of turn {branch.instructed}, but its head those of turn "
+            f"{walk.instructed} (0: none).",
         )

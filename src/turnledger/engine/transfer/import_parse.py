@@ -93,7 +93,7 @@ class ChatReader:
         self._skipped = 0
         if skipped:
             most = self._limits.import_line_bytes
-            yield from self._refuse(f"The line is too long: {skipped} bytes, of at most {most}.")
+            yield from self._refuse(f"The line has {skipped} bytes; the limit is {most}.")
         elif has_more_values(raw, MOST_VALUES):
             yield from self._refuse(f"The line holds more than {MOST_VALUES} JSON values.")
         elif raw.strip():
@@ -106,7 +106,7 @@ class ChatReader:
             version = msgspec.json.decode(fields["schema_version"]) if "schema_version" in fields else None
         except (ValueError, RecursionError) as problem:
             is_cut = is_last and not raw.rstrip().endswith(b"}")
-            why = "It is cut off" if is_cut else "It is not a JSON object"
+            why = "The line is cut off" if is_cut else "The line is not a JSON object"
             yield from self._refuse(f"{why}: {problem}.")
             return
         line = _KNOWN.get(kind) if isinstance(kind, str) else None
@@ -143,7 +143,7 @@ class ChatReader:
         shown = repr(version)[:SHOWN]
         why = f"Its schema_version is {shown}; this Turnledger reads {SCHEMA_VERSION}."
         if isinstance(version, int) and version > SCHEMA_VERSION:
-            why += " It was made by a newer one: import it there."
+            why += " A newer version made it; import it there."
         if is_chat:
             self._chat = ParsedChat(self._line, _id_in(raw), None, refused=why)
         elif self._chat is None or self._chat.refused is None:
@@ -165,7 +165,7 @@ class ChatReader:
             self._chat = ParsedChat(self._line, line.id[:SHOWN], line)
         elif self._chat is None or (self._chat.header is not None and line.chat != self._chat.header.id):
             chat, turn = line.chat[:SHOWN], line.id[:SHOWN]
-            why = "It does not stand behind the line of its chat."
+            why = "The turn does not follow the line of its chat."
             yield ImportReport(line=self._line, did=ImportOutcome.REFUSED, chat=chat, turn=turn, why=why)
             return
         else:
@@ -174,7 +174,7 @@ class ChatReader:
         self._chat.size += len(raw)
         if unknown := unknown_fields(fields, kind):
             names = ", ".join(unknown)[:SHOWN]
-            why = f"It has fields that are not known here, and were left out: {names}."
+            why = f"Unknown fields were dropped: {names}."
             turn = line.id if isinstance(line, TurnLine) else None
             self._chat.notes.add(self._line, ImportOutcome.DROPPED, why, chat=self._chat.id, turn=turn)
 
@@ -183,7 +183,7 @@ class ChatReader:
         is_large = chat.size > limits.import_chat_bytes or chat.held > 2 * limits.import_chat_bytes
         if chat.refused is None and (is_large or len(chat.turns) >= limits.import_turns):
             bound = f"{limits.import_chat_bytes} bytes and {limits.import_turns} turns"
-            chat.refused = f"The chat is too large: at most {bound}."
+            chat.refused = f"The chat is too large; the limit is {bound}."
             chat.turns.clear()
         if chat.refused is None:
             chat.turns.append((self._line, line))

@@ -54,7 +54,7 @@ def conversation_of(header: ChatLine, owner: str, notes: list[Note]) -> Conversa
         raise InvalidInput("created_at and touched_at must be milliseconds since 1970.")
     id = known_id(ConversationId, header.id, header.created_at, owner)
     if id != header.id:
-        notes.append((ImportOutcome.RENAMED, f"{header.id[:80]!r} is no id of a chat; it is {id} here."))
+        notes.append((ImportOutcome.RENAMED, f"{header.id[:80]!r} is not a chat id; replaced by {id}."))
     title, named_by = _title(header, notes)
     return Conversation(
         id=id,
@@ -92,14 +92,14 @@ def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, TitleSource
     title, named_by = header.title, header.named_by
     if title is not None and len(title) > TEXT_LENGTH:
         title = title[:TEXT_LENGTH]
-        notes.append((ImportOutcome.REPAIRED, f"Its title was cut to {TEXT_LENGTH} characters."))
+        notes.append((ImportOutcome.REPAIRED, f"The title was cut to {TEXT_LENGTH} characters."))
     if named_by is not None and named_by not in tuple(TitleSource):
         notes.append(
             (ImportOutcome.DROPPED, f"named_by is {named_by!r}; it must be one of {', '.join(TitleSource)}.")
         )
         named_by = None
     if named_by is not None and title is None:
-        notes.append((ImportOutcome.DROPPED, "named_by says who gave it a title, and it has none."))
+        notes.append((ImportOutcome.DROPPED, "named_by is set, but the chat has no title."))
         named_by = None
     return title, None if named_by is None else TitleSource(named_by)
 
@@ -107,7 +107,7 @@ def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, TitleSource
 def _revision(header: ChatLine, notes: list[Note]) -> int:
     if not 1 <= header.revision <= HIGHEST:
         notes.append(
-            (ImportOutcome.REPAIRED, f"Its revision is {header.revision}, which none can be; it is 1 here.")
+            (ImportOutcome.REPAIRED, f"The revision {header.revision} is out of range; replaced by 1.")
         )
         return 1
     return header.revision
@@ -274,7 +274,7 @@ def plan_import(
 ) -> Plan:
     """Plan a chat from these lines for an owner. Raises InvalidInput if none of it can be imported."""
     if len(header.branches) > limits.import_turns:
-        raise InvalidInput(f"It has too many branches: at most {limits.import_turns}.")
+        raise InvalidInput(f"The chat has too many branches; the limit is {limits.import_turns}.")
     notes: list[Note] = []
     conversation = conversation_of(header, owner, notes)
     planner = _Planner(header, at, limits, str(conversation.id))
@@ -295,12 +295,12 @@ def _read_turns(planner: _Planner, lines: Sequence[tuple[int, TurnLine]]) -> Non
             planner.note(at, ImportOutcome.DROPPED, str(problem), line.id)
             continue
         if turn.id in planner.turns:
-            planner.note(at, ImportOutcome.DROPPED, "A turn of this id came before.", line.id)
+            planner.note(at, ImportOutcome.DROPPED, "An earlier turn has the same id.", line.id)
         else:
             planner.turns[turn.id] = turn
     stated = planner.header.turns
     if stated is not None and stated != len(lines):
-        why = f"It says that {stated} turns follow, and {len(lines)} could be read."
+        why = f"The header states {stated} turns; {len(lines)} could be read."
         planner.note(planner.at, ImportOutcome.REPAIRED, why)
 
 
@@ -309,15 +309,15 @@ def _turn_of(planner: _Planner, at: int, line: TurnLine) -> PlannedTurn:
     if line.kind not in tuple(TurnKind):
         raise MalformedItems(f"Its kind is {line.kind!r}; it must be one of {', '.join(TurnKind)}.")
     if not (0 <= line.created_at <= LATEST and 0 <= line.committed_at <= LATEST):
-        raise MalformedItems("Its times must be milliseconds since 1970.")
+        raise MalformedItems("created_at and committed_at must be milliseconds since 1970.")
     if len(line.input) + len(line.output) > MOST_ITEMS:
-        raise MalformedItems(f"It has too many items: at most {MOST_ITEMS}.")
+        raise MalformedItems(f"The turn has too many items; the limit is {MOST_ITEMS}.")
     if sum(len(bytes(raw)) for raw in (*line.input, *line.output)) > planner.limits.turn_bytes:
-        raise MalformedItems(f"It is too large: at most {planner.limits.turn_bytes} bytes.")
+        raise MalformedItems(f"The turn is too large; the limit is {planner.limits.turn_bytes} bytes.")
     id = planner.id_of(TurnId, line.id)
     if id != line.id:
         planner.note(
-            at, ImportOutcome.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80]
+            at, ImportOutcome.RENAMED, f"{line.id[:80]!r} is not a turn id; replaced by {id}.", line.id[:80]
         )
     parent = None if line.parent is None else planner.id_of(TurnId, line.parent)
     given = _items(planner, at, line, (*line.input, *line.output))
@@ -369,7 +369,10 @@ def _instructions(planner: _Planner, at: int, line: TurnLine) -> Instructions | 
     if given is None:
         if line.instructions_once:
             planner.note(
-                at, ImportOutcome.DROPPED, "It has no instructions that could be for it only.", line.id
+                at,
+                ImportOutcome.DROPPED,
+                "instructions_once is set, but the turn has no instructions.",
+                line.id,
             )
         return None
     try:
@@ -377,9 +380,9 @@ def _instructions(planner: _Planner, at: int, line: TurnLine) -> Instructions | 
             raise MalformedItems(f"there are more than {planner.limits.input_items}.")
         items = tuple(plain_item(raw) for raw in given)
         if not all(map(is_instruction, items)):
-            raise MalformedItems("they are messages whose role is system or developer.")
+            raise MalformedItems("their role must be system or developer.")
     except MalformedItems as problem:
-        planner.note(at, ImportOutcome.DROPPED, f"Its instructions cannot be read: {problem}", line.id)
+        planner.note(at, ImportOutcome.DROPPED, f"Its instructions are invalid: {problem}", line.id)
         return None
     return Instructions(items, is_lasting=not line.instructions_once)
 
@@ -390,7 +393,7 @@ def _details(planner: _Planner, at: int, line: TurnLine) -> bytes:
         try:
             codec.raw_object("details", codec.object_of(msgspec.Raw(raw)))
         except Exception as problem:
-            planner.note(at, ImportOutcome.DROPPED, f"Its details are no JSON object: {problem}", line.id)
+            planner.note(at, ImportOutcome.DROPPED, f"Its details are not a JSON object: {problem}", line.id)
             return b""
     return raw
 
@@ -400,16 +403,17 @@ def _flags(planner: _Planner, at: int, line: TurnLine, places: Mapping[int, int]
     named = {each.item for each in line.flags}
     if len(named) < len(line.flags):
         planner.note(
-            at, ImportOutcome.DROPPED, "Of several flags for one item the last one is taken.", line.id
+            at, ImportOutcome.DROPPED, "Several flags name the same item; the last one is used.", line.id
         )
     astray = len(named) - len(flags)
     if astray:
-        planner.note(
-            at, ImportOutcome.DROPPED, f"{astray} of its flags are for items that are not there.", line.id
-        )
+        planner.note(at, ImportOutcome.DROPPED, f"{astray} flags refer to missing items.", line.id)
     if len(flags) > planner.limits.turn_flags:
         planner.note(
-            at, ImportOutcome.DROPPED, f"Only {planner.limits.turn_flags} items can be flagged.", line.id
+            at,
+            ImportOutcome.DROPPED,
+            f"A turn can have at most {planner.limits.turn_flags} flagged items.",
+            line.id,
         )
         flags = dict(sorted(flags.items())[: planner.limits.turn_flags])
     return flags
@@ -418,11 +422,11 @@ def _flags(planner: _Planner, at: int, line: TurnLine, places: Mapping[int, int]
 def _failure(planner: _Planner, at: int, line: TurnLine) -> Failure | None:
     """Return why it failed; drop the failure of a completed turn."""
     if line.failure is not None and line.kind == TurnKind.COMPLETED:
-        planner.note(at, ImportOutcome.DROPPED, "It was completed, so its failure is left out.", line.id)
+        planner.note(at, ImportOutcome.DROPPED, "A completed turn cannot have a failure.", line.id)
         return None
     if line.failure is not None and len(line.failure.code) + len(line.failure.message) > LONGEST_FAILURE:
         planner.note(
-            at, ImportOutcome.DROPPED, f"Its failure has more than {LONGEST_FAILURE} characters.", line.id
+            at, ImportOutcome.DROPPED, f"The failure has more than {LONGEST_FAILURE} characters.", line.id
         )
         return None
     return line.failure
@@ -437,7 +441,7 @@ def _effects(
     acted = {place for place in line.effects if 0 <= place < len(output)}
     calls = {place for place, item in enumerate(output) if item is not None and item.is_call}
     if line.kind != TurnKind.INTERRUPTED or len(line.effects) != len(acted & calls):
-        why = "Its effects are left out: they are places of calls in the output of an interrupted turn."
+        why = "Effects must be places of calls in the output of an interrupted turn."
         planner.note(at, ImportOutcome.DROPPED, why, line.id)
         return None
     read = [place for place, item in enumerate(output) if item is not None]
@@ -455,7 +459,7 @@ def _assign_parents(planner: _Planner) -> None:
             parent = before.id if before is not None and before.id not in heads else None
             where = f"It follows {parent} instead." if parent else "It is the first turn instead."
             planner.note(
-                turn.line, ImportOutcome.REPAIRED, f"Its parent {turn.parent} is not there. {where}", turn.id
+                turn.line, ImportOutcome.REPAIRED, f"Its parent {turn.parent} is missing. {where}", turn.id
             )
             planner.turns[turn.id] = replace(turn, parent=parent)
         elif turn.parent is not None and turn.parent not in seen:
@@ -463,9 +467,7 @@ def _assign_parents(planner: _Planner) -> None:
         seen.add(turn.id)
         before = turn
     if is_late:
-        planner.note(
-            planner.at, ImportOutcome.REPAIRED, "Its turns are out of order; they were put in order."
-        )
+        planner.note(planner.at, ImportOutcome.REPAIRED, "The turns were out of order, and were sorted.")
     _number(planner)
 
 
@@ -482,7 +484,7 @@ def _number(planner: _Planner) -> None:
         waiting += [(child, number + 1) for child in reversed(children.get(turn.id, []))]
     for turn in planner.turns.values():
         if turn.id not in ordered:
-            planner.note(turn.line, ImportOutcome.DROPPED, "It is among the turns that it follows.", turn.id)
+            planner.note(turn.line, ImportOutcome.DROPPED, "The turn is its own ancestor.", turn.id)
     planner.turns = ordered
 
 
@@ -498,7 +500,7 @@ def _fit(planner: _Planner) -> None:
         for why in fit.changes:
             planner.note(turn.line, ImportOutcome.REPAIRED, why, turn.id)
         if not fit.items:
-            planner.note(turn.line, ImportOutcome.DROPPED, "Nothing of it is left.", turn.id)
+            planner.note(turn.line, ImportOutcome.DROPPED, "The turn has no valid item.", turn.id)
             planner.replacements[turn.id] = parent
             continue
         number = made[parent].number + 1 if parent else 1
@@ -551,13 +553,13 @@ def _branches(planner: _Planner, conversation: Conversation) -> list[tuple[Branc
         if not is_there:
             head = next(loose, None)
             if head is None and (len(given) > 1 and planner.turns):
-                planner.note(planner.at, ImportOutcome.DROPPED, f"Of the branch {each.id} no turn is there.")
+                planner.note(planner.at, ImportOutcome.DROPPED, f"The branch {each.id} has no turns.")
                 continue
             where = f"It ends with {head}." if head else "It is empty."
-            why = f"The last turn of the branch {each.id}, {each.head}, is not there. {where}"
+            why = f"The head {each.head} of the branch {each.id} is missing. {where}"
             planner.note(planner.at, ImportOutcome.REPAIRED, why)
         if id in found:
-            planner.note(planner.at, ImportOutcome.DROPPED, f"A branch of the id {each.id} came before.")
+            planner.note(planner.at, ImportOutcome.DROPPED, f"An earlier branch has the id {each.id}.")
             continue
         found[id] = (id, head, each.id)
     return list(found.values()) or [(planner.id_of(BranchId, given[0].id), None, given[0].id)]
@@ -600,7 +602,7 @@ def _make_plan(
         turns.update({turn.id: turn for turn in whole.line_of(head, turns)})
     for turn in planner.turns.values():
         if turn.id not in turns:
-            planner.note(turn.line, ImportOutcome.DROPPED, "No branch leads to it.", turn.id)
+            planner.note(turn.line, ImportOutcome.DROPPED, "No branch contains this turn.", turn.id)
     for turn in turns.values():
         turn.encode()
     current = planner.header.current
@@ -608,7 +610,7 @@ def _make_plan(
     if shown is None:
         shown = branches[-1][0]
         if current is not None:
-            why = f"The branch it showed, {current}, is not there. It shows {shown}."
+            why = f"The current branch {current} is missing; replaced by {shown}."
             planner.note(planner.at, ImportOutcome.REPAIRED, why)
     return Plan(
         line=planner.at,
@@ -624,6 +626,6 @@ def _forgotten_effects(planner: _Planner) -> tuple[bytes, ...]:
     given = planner.header.forgotten
     if len(given) <= planner.limits.import_turns and all(map(_is_effect, given)):
         return tuple(dict.fromkeys(map(bytes.fromhex, given)))
-    why = "Its `forgotten` names no effects, or too many. Forgotten effects may appear again."
+    why = "`forgotten` is invalid or too long. Forgotten effects may appear again."
     planner.note(planner.at, ImportOutcome.DROPPED, why)
     return ()

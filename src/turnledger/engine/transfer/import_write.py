@@ -142,9 +142,9 @@ class _Drafter:
         """Choose ids for rows whose own are taken. If all are replaced, report it once, for the chat."""
         plan, chat = self.plan, self.conversation.id
         if chat != plan.conversation.id:
-            why = f"It is {chat} here, not {plan.conversation.id}."
+            why = f"The id {plan.conversation.id} was replaced by {chat}."
             if self.keeps_ids:
-                why = f"Its id {plan.conversation.id} is taken; it is {chat} here."
+                why = f"The id {plan.conversation.id} is taken; replaced by {chat}."
             self._note(plan.line, why)
         for turn in plan.turns.values():
             if turn.id in self.existing.shared:
@@ -152,12 +152,12 @@ class _Drafter:
             if not self.keeps_ids or turn.id in self.existing.turns:
                 self.ids[turn.id] = derive_turn_id(chat, turn.id)
                 if self.keeps_ids:
-                    self._note(turn.line, f"Its id is taken; it is {self.ids[turn.id]} here.", turn.id)
+                    self._note(turn.line, f"The id is taken; replaced by {self.ids[turn.id]}.", turn.id)
         for id, _ in plan.branches:
             if not self.keeps_ids or id in self.existing.branches:
                 self.renamed[id] = derive_branch_id(chat, id)
                 if self.keeps_ids:
-                    why = f"The id of its branch {id} is taken; it is {self.renamed[id]} here."
+                    why = f"The branch id {id} is taken; replaced by {self.renamed[id]}."
                     self._note(plan.line, why)
 
     def _branch(self, place: int, id: BranchId, head: TurnId | None) -> NewBranch:
@@ -277,13 +277,13 @@ async def find_place(tables: Tables, request: ImportRequest) -> ConversationId |
         if found.state is ConversationState.LIVE:
             return found
         if found.state is ConversationState.DELETED:
-            why = "It was deleted here, and can be restored: do so, or delete it for good, and import again."
+            why = "The chat was deleted here. Restore it, or purge it and import again."
             return _end(plan, found, ImportOutcome.CONFLICT, why)
     return _end(
         plan,
         planned,
         ImportOutcome.REFUSED,
-        "No id could be found for it. Give it another id, and import again.",
+        "No free id was found. Change the id of the chat, and import again.",
     )
 
 
@@ -313,8 +313,8 @@ def compare(plan: Plan, outline: Outline, lines: Sequence[bytes]) -> ImportResul
         if made == derive_branch_id(found.id, id)
     }
     if lines_of(plan, expected, ids, branches) == lines:
-        return _end(plan, found, ImportOutcome.UNCHANGED, "It is here already.")
-    why = "Another chat of this id is here, or this one was changed since. It is left as it is."
+        return _end(plan, found, ImportOutcome.UNCHANGED, "The chat already exists.")
+    why = "A different chat with this id exists. It was left unchanged."
     return _end(plan, found, ImportOutcome.CONFLICT, why)
 
 
@@ -354,7 +354,7 @@ def _line_of(turn: PlannedTurn, chat: str, ids: Mapping[TurnId, TurnId]) -> byte
 async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> ImportResult:
     plan, conversation = request.plan, draft.conversation
     if conversation.is_expired(request.due):
-        why = "Its time without use is over: it has expired. Take expires_after out to import it."
+        why = "The chat has expired. Remove expires_after to import it."
         return _end(plan, conversation, ImportOutcome.REFUSED, why)
     await check_quota(tables, conversation.owner, request.quota, adds_chat=True)
     conversation, notes = await _with_its_key(tables, plan, conversation)
@@ -378,7 +378,7 @@ async def _with_its_key(
     key = conversation.conversation_key
     if key is None or await tables.conversation_by_key(conversation.owner, conversation.scope, key) is None:
         return conversation, ()
-    why = f"Its conversation_key {key!r} names another chat. It has none here."
+    why = f"The conversation_key {key!r} names another chat; it was dropped."
     note = ImportReport(line=plan.line, did=ImportOutcome.DROPPED, chat=str(conversation.id), why=why)
     return replace(conversation, conversation_key=None), (note,)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name")
 
+NONE = "the first turn"
+
 
 class MemoryOverview:
     _db: Database
@@ -92,39 +94,42 @@ def _page(rows: Mapping[Name, object], after: Name | None, limit: int) -> list[N
 def _oddities(db: Database) -> Iterator[str]:
     for turn in db.turns.values():
         if turn.branch not in db.branches:
-            yield f"{turn.id} stands on {turn.branch}, which is not there: nobody can read it."
+            yield f"{turn.id} is on a missing branch."
         elif turn.number <= db.branches[turn.branch].start:
-            yield f"{turn.id} stands before the start of its branch: it is on no line."
+            yield f"{turn.id} has a number before the start of its branch."
         if db.lines.get(turn.branch, {}).get(turn.number) is not turn:
-            yield f"{turn.id} is not number {turn.number} of its branch: its line was not kept with it."
+            yield f"{turn.id} is not turn {turn.number} of its branch."
     for branch, line in db.lines.items():
         for number, turn in line.items():
             if db.turns.get(turn.id) is not turn:
-                yield f"Number {number} of {branch} is {turn.id}, which is not there: it cannot be found."
+                yield f"Turn {number} of {branch} is {turn.id}, which is missing."
     for origin in db.origins.values():
         if origin.branch not in db.branches:
-            yield f"There is an origin of {origin.branch}, which is not there: it keeps turns for nobody."
+            yield f"An origin at {origin.base or NONE} refers to a missing branch."
     for attempt in db.journals:
         if attempt not in db.attempts:
-            yield f"There is a journal of {attempt}, which is not there: what it says is lost."
+            yield f"A journal refers to missing attempt {attempt}."
     for attempt in db.logs:
         if attempt not in db.attempts:
-            yield f"There is a log of {attempt}, which is not there: it is left over."
-    for turn_id in (*db.turn_logs, *(id for _, id in db.flags)):
+            yield f"An event log refers to missing attempt {attempt}."
+    for turn_id in db.turn_logs:
         if turn_id not in db.turns:
-            yield f"There are flags or a log of {turn_id}, which is not there: they are left over."
+            yield f"An event log refers to missing turn {turn_id}."
+    for _, turn_id in db.flags:
+        if turn_id not in db.turns:
+            yield f"Flags of {turn_id} match no stored turn."
     for (owner, scope, conversation_key), id in db.by_key.items():
         found = db.conversations.get(id)
         name = (found.owner, found.scope, found.conversation_key) if found is not None else None
         if name != (owner, scope, conversation_key):
-            yield f"The conversation_key {conversation_key!r} of {owner!r} names {id}, which lacks it."
+            yield f"The conversation_key {conversation_key!r} of {owner!r} refers to {id}, which lacks it."
     for digest, token in db.by_digest.items():
         if token not in db.tokens or db.tokens[token].digest != digest:
-            yield f"The text of a token leads to {token}, which is not there or has another."
+            yield f"A token digest refers to {token}, which is missing or has another digest."
     for conversation in db.conversations.values():
         is_whole = conversation.state in (ConversationState.LIVE, ConversationState.DELETED)
         if is_whole is (conversation.id in db.ended):
-            yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."
+            yield f"{conversation.id} is {conversation.state}, but the purge index differs; it is not purged."
 
 
 def _miscounts(db: Database) -> Iterator[str]:
@@ -133,7 +138,7 @@ def _miscounts(db: Database) -> Iterator[str]:
     for branch in db.branches.values():
         turns = db.lines.get(branch.id, {}).values()
         if branch.bytes != sum(len(turn.body) + len(db.turn_logs.get(turn.id, b"")) for turn in turns):
-            yield f"{branch.id} counts other bytes than its turns take: the usage of its owner is wrong."
+            yield f"{branch.id} has a wrong byte count; the usage of its owner is wrong."
         found = db.conversations.get(branch.conversation)
         if found is not None and branch.id not in db.cleared:
             size[found.owner] += branch_bytes(branch.bytes)
@@ -143,7 +148,7 @@ def _miscounts(db: Database) -> Iterator[str]:
     for attempt in db.attempts.values():
         kept = list(db.journals.get(attempt.id, {}).values()), list(db.logs.get(attempt.id, {}).values())
         if attempt.bytes != (0 if attempt.state is AttemptState.RUNNING else set_aside_bytes(attempt, *kept)):
-            yield f"{attempt.id} counts other bytes than are kept of it: the usage of its owner is wrong."
+            yield f"{attempt.id} has a wrong byte count; the usage of its owner is wrong."
         size[attempt.owner] += attempt.bytes
     visitors: Counter[ShareId | None] = Counter()
     for owner in {**size, **db.stored}:
@@ -151,7 +156,7 @@ def _miscounts(db: Database) -> Iterator[str]:
         visitors[link_of(owner)] += due.bytes
         if counted != due:
             kept_as = f"{counted.bytes} bytes in {counted.chats} chats"
-            yield f"The usage of {owner!r} is kept as {kept_as}, but comes to {due.bytes} in {due.chats}."
+            yield f"The usage of {owner!r} is recorded as {kept_as}, not {due.bytes} in {due.chats}."
     for share in db.shares.values():
         if share.bytes != visitors[share.id]:
-            yield f"{share.id} counts other bytes or chats than its visitors store."
+            yield f"{share.id} has a wrong count of the bytes or chats of its visitors."

@@ -63,10 +63,10 @@ def test_check_reports_damage_line_by_line_in_printable_text(lived_in: Path) -> 
     assert done.exit_code == 1
     lines = done.output.splitlines()
     assert [line.partition(":")[0] for line in lines[:-1]] == ["chain", "key"]
-    assert "Turn 4 is not there: the history has a gap." in lines[0]
+    assert "Turn 4 is missing." in lines[0]
     assert "owner 'ann' conv_" in lines[0]
     assert "\x1b" not in done.output
-    assert r"The idempotency_key '\x1b[2J\nx' stands for" in lines[1]
+    assert r"The idempotency_key '\x1b[2J\nx' refers to" in lines[1]
     assert lines[-1].endswith("2 errors.")
 
 

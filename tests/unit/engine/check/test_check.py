@@ -176,17 +176,17 @@ def lived_branch(number: int) -> BranchId:
 
 
 ROW_DAMAGES = [
-    (lose_current_branch, Rule.ORPHAN, "which is not there: it cannot be continued"),
-    (take_foreign_branch, Rule.ORPHAN, "which is not one of its own"),
-    (give_two_one_key, Rule.KEY, "Its conversation_key 'plain' names conv_"),
-    (delete_for_ever, Rule.STATE, "nothing says until when: it is never purged"),
-    (mark_a_live_one_to_be_purged, Rule.STATE, "It is live, but is to be purged"),
-    (keep_what_was_said_about_a_purged_one, Rule.STATE, "what was said about it is still there"),
-    (keep_key_of_deleted, Rule.KEY, "It is deleted, but keeps 'mine'"),
-    (lose_conversation_of_claim, Rule.KEY, "a conversation that is not there: its retries are refused"),
-    (keep_claim_for_ever, Rule.KEY, "it is never forgotten"),
-    (move_fork_to_another_scope, Rule.SCOPE, "It is of the scope 'desk' and shows turns of conv_"),
-    (claim_from_another_scope, Rule.SCOPE, "of who sees 'desk' only stands for a turn in ''"),
+    (lose_current_branch, Rule.ORPHAN, "which is missing."),
+    (take_foreign_branch, Rule.ORPHAN, "which belongs to another conversation"),
+    (give_two_one_key, Rule.KEY, "The conversation_key 'plain' refers to conv_"),
+    (delete_for_ever, Rule.STATE, "has no purge time; it is never purged"),
+    (mark_a_live_one_to_be_purged, Rule.STATE, "The conversation is live but has a purge time"),
+    (keep_what_was_said_about_a_purged_one, Rule.STATE, "still has a title, metadata or tags"),
+    (keep_key_of_deleted, Rule.KEY, "still holds the conversation_key 'mine'"),
+    (lose_conversation_of_claim, Rule.KEY, "refers to a missing conversation; its retries are refused"),
+    (keep_claim_for_ever, Rule.KEY, "it never expires"),
+    (move_fork_to_another_scope, Rule.SCOPE, "The branch has the scope 'desk' but shows turns of conv_"),
+    (claim_from_another_scope, Rule.SCOPE, "restricted to 'desk', refers to a turn in ''"),
 ]
 
 
@@ -194,7 +194,7 @@ async def test_check_reports_damage_to_each_kind_of_row(
     populated: PopulatedStore, database: Database
 ) -> None:
     await expect_found(populated, database, ROW_DAMAGES)
-    lost = (lose_conversation_of_branch, Rule.ORPHAN, "Its conversation is not there: nobody can reach it")
+    lost = (lose_conversation_of_branch, Rule.ORPHAN, "The conversation of this branch is missing")
     await expect_found(populated, database, [lost], owner=None)
 
 
@@ -210,9 +210,9 @@ async def test_check_reports_a_ticket_with_an_unknown_conversation_branch_or_lea
     [(id, ticket)] = database.tickets.items()
     assert await populated.ledger.check() == []
     for changes, said in [
-        ({"conversation": ConversationId("conv_" + raw_id(9))}, "a conversation that is not there"),
-        ({"branch": lived_branch(9)}, "which its conversation does not have"),
-        ({"lease": LeaseId("lease_" + raw_id(9))}, "nobody finds it"),
+        ({"conversation": ConversationId("conv_" + raw_id(9))}, "The conversation of this ticket is missing"),
+        ({"branch": lived_branch(9)}, "which its conversation lacks"),
+        ({"lease": LeaseId("lease_" + raw_id(9))}, "recovery cannot end it"),
     ]:
         database.tickets[id] = replace(ticket, **changes)
         [finding] = await populated.ledger.check()
@@ -240,7 +240,7 @@ async def test_check_reports_a_ticket_for_an_expired_conversation(
     database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
     database.ended[found.id] = None
     [finding] = await populated.ledger.check()
-    assert "a conversation that is expired: in vain" in finding.message
+    assert "a conversation that is expired." in finding.message
     del database.tickets[id]
 
 
@@ -270,7 +270,7 @@ async def test_check_of_a_damaged_store_that_fails_still_reports_its_findings(
 
     report = await store.read(broken, CheckRequest())
     said = [finding.message for finding in report.findings]  # type: ignore[attr-defined]
-    assert said == ["Page 7 is torn.", "The check could not go on: cannot read page 7"]
+    assert said == ["Page 7 is torn.", "The check stopped early: cannot read page 7"]
     assert not report.is_whole  # type: ignore[attr-defined]
 
 
@@ -468,21 +468,21 @@ def hold_a_lane_by_what_failed(database: Database, populated: PopulatedStore) ->
 
 
 LANE_DAMAGES = [
-    (forget_that_effects_wait, Rule.EFFECT, "Its tools have acted, and it does not wait to be settled"),
-    (lose_the_attempt_that_waits, Rule.EFFECT, "which is not there: what its tools did is lost"),
-    (take_up_what_waits, Rule.EFFECT, "which is resumed: the model would see them twice"),
+    (forget_that_effects_wait, Rule.EFFECT, "has tool effects but does not wait to be settled"),
+    (lose_the_attempt_that_waits, Rule.EFFECT, "which is missing; its tool results are lost"),
+    (take_up_what_waits, Rule.EFFECT, "which is resumed; the model would see them twice"),
     (wait_for_nothing, Rule.EFFECT, "whose journal has none"),
-    (wait_on_another_branch, Rule.EFFECT, "the model would see them in the wrong place"),
-    (lose_records, Rule.EFFECT, "steps, but its journal holds"),
+    (wait_on_another_branch, Rule.EFFECT, "the model would see them on the wrong branch"),
+    (lose_records, Rule.EFFECT, "steps, but its journal has"),
     (tear_a_record, Rule.DOCUMENT, "Its journal cannot be read"),
-    (lose_the_conversation, Rule.ORPHAN, "belongs to a conversation that is not there"),
-    (lose_the_branch, Rule.ORPHAN, "which its conversation does not have"),
-    (commit_what_failed, Rule.ATTEMPT, "in the history as completed, and set aside as failed"),
-    (keep_the_row_of_a_committed_one, Rule.ATTEMPT, "and set aside as completed"),
-    (commit_what_is_nowhere, Rule.ATTEMPT, "It is kept, but not in the history: its answer is lost"),
-    (settle_what_is_nowhere, Rule.EFFECT, "It is settled, but not in the history"),
-    (hold_a_lane_by_nobody, Rule.LANE, "which is not there: it does not come free"),
-    (hold_a_lane_by_what_failed, Rule.LANE, "which is failed: it does not come free"),
+    (lose_the_conversation, Rule.ORPHAN, "The conversation of this attempt is missing"),
+    (lose_the_branch, Rule.ORPHAN, "which its conversation lacks"),
+    (commit_what_failed, Rule.ATTEMPT, "this attempt as completed, but its state is failed"),
+    (keep_the_row_of_a_committed_one, Rule.ATTEMPT, "but its state is completed"),
+    (commit_what_is_nowhere, Rule.ATTEMPT, "The attempt is kept but not in the history; its answer is lost"),
+    (settle_what_is_nowhere, Rule.EFFECT, "The attempt is settled but not in the history"),
+    (hold_a_lane_by_nobody, Rule.LANE, "which is missing; it is never released"),
+    (hold_a_lane_by_what_failed, Rule.LANE, "which is failed; it is never released"),
 ]
 
 
@@ -547,12 +547,12 @@ async def test_check_reports_damage_around_a_running_attempt(
         database.ended[found.id] = None
 
     damages = [
-        (let_go, Rule.LANE, "It runs, but the lane is held by nobody"),
-        (run_beside_it, Rule.LANE, f"but the lane is held by {running.id}"),
-        (lose_its_lease, Rule.LANE, "nobody finds it and ends it"),
-        (lower_the_fence, Rule.LANE, "above its own"),
+        (let_go, Rule.LANE, "is running, but no attempt holds the lane"),
+        (run_beside_it, Rule.LANE, f"but {running.id} holds the lane"),
+        (lose_its_lease, Rule.LANE, "recovery cannot end it"),
+        (lower_the_fence, Rule.LANE, "of the branch; it is never released"),
         (hold_another_lane, Rule.LANE, f"which runs on {running.branch}"),
-        (end_its_conversation, Rule.LANE, "though its conversation has ended"),
+        (end_its_conversation, Rule.LANE, "although its conversation has ended"),
     ]
     await expect_found(populated, database, damages)
 
@@ -577,7 +577,7 @@ async def test_check_reports_lost_effects_of_a_restorable_conversation(
     assert await populated.ledger.check() == []
     remove_attempt(database, attempt)
     [finding] = await populated.ledger.check()
-    assert "what its tools did is lost" in finding.message
+    assert "its tool results are lost" in finding.message
 
 
 async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
@@ -591,7 +591,7 @@ async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
     database.by_key.pop(("ann", "", "plain"))
     database.conversations[found.id] = gone
     [finding] = await populated.ledger.check()
-    assert "though its conversation has ended" in finding.message
+    assert "although its conversation has ended" in finding.message
     held.cancel()
     await asyncio.wait((held,))
 
@@ -631,23 +631,23 @@ async def test_check_reports_damage_to_tokens_and_share_links(
     def forget(token: Token) -> None:
         del database.tokens[token.id], database.by_digest[token.digest]
 
-    beyond = f"{child.id} gives what {parent.id}, which made it, does not: other"
+    beyond = f"{child.id} grants more than {parent.id}, which issued it: other"
     damages = [
         (lambda: change_token(database, child.id, models=()), f"{beyond} models."),
         (lambda: change_token(database, child.id, chat_scope=""), f"{beyond} conversations."),
-        (lambda: forget(parent), f"{parent.id}, which is not there"),
+        (lambda: forget(parent), f"{parent.id}, which is missing"),
         (
             lambda: database.by_digest.pop(child.digest),
-            f"{child.id} is not found by its text: it lets nobody in.",
+            f"{child.id} cannot be found by its digest; it authorizes no request.",
         ),
         (
             lambda: change_token(database, child.id, revoked_at=1),
-            f"{child.id} is revoked, but its owner's admission did not move: it may still work.",
+            f"{child.id} is revoked, but the admission version of its owner is unchanged; it may work.",
         ),
-        (lambda: database.shares.pop(share.id), f"{guest.id} was got by {share.id}, which is not there"),
+        (lambda: database.shares.pop(share.id), f"{guest.id} was issued by {share.id}, which is missing"),
         (
             lambda: change_token(database, guest.id, chat_scope="desk"),
-            f"{guest.id} was got by {share.id}, and gives other conversations than that does.",
+            f"{guest.id} grants other conversations than {share.id}, which issued it.",
         ),
     ]
     for damage, said in damages:
@@ -677,9 +677,9 @@ async def test_check_reports_a_valid_token_of_a_revoked_parent_or_link(
     await Host(populated.ledger).tokens.revoke(parent.id)
     await Host(populated.ledger).shares.revoke(share.id)
     assert await populated.ledger.check() == []
-    for token, said in ((child, f"made by {parent.id}"), (guest, f"got by {share.id}")):
+    for token, said in ((child, f"issued by {parent.id}"), (guest, f"issued by {share.id}")):
         with repaired(database):
             change_token(database, token.id, revoked_at=None)
             [finding] = await populated.ledger.check()
         assert (finding.rule, finding.owner) == (Rule.TOKEN, token.owner)
-        assert finding.message == f"{token.id} was {said}, which is revoked: it still works."
+        assert finding.message == f"{token.id} was {said}, which is revoked; the token still works."

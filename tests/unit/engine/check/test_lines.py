@@ -43,7 +43,7 @@ LOGS = [
     (b"\x00\xff", "A stored event log is cut off"),
     (b"\x00" + bytes([ITEM] * 9), "refers to missing items"),
     (b"\x00" + bytes([99]), "refers to missing text"),
-    (b"\x00" + bytes([ITEM]), "It tells 1 items of an output of 4"),
+    (b"\x00" + bytes([ITEM]), "The log has 1 items, the output 4."),
     (b"\x00" + bytes([ITEM] * 4) + inline(b"{}"), "A stored item cannot be read"),
     (b"\x02torn", "A stored event log cannot be read"),
 ]
@@ -94,7 +94,7 @@ async def test_check_reports_a_flag_on_an_item_that_its_turn_lacks(
     database.flags["ann", turn.id] = {len(turn.items): Flags(to_user=False)}
     [finding] = await populated.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.ORPHAN, turn.id)
-    assert "Item 5 is flagged, but it has 5" in finding.message
+    assert "Item 5 is flagged, but the turn has 5 items" in finding.message
 
 
 def made(database: Database, chat: Chat) -> Branch:
@@ -227,27 +227,27 @@ def lower_the_bound_of_a_branch_that_shares_it(database: Database, populated: Po
 
 
 DAMAGES = [
-    (lose_a_turn, Rule.CHAIN, "Turn 2 is not there: the history has a gap"),
-    (lose_the_last_turn, Rule.CHAIN, "Turn 3 is not there"),
-    (change_a_parent, Rule.CHAIN, "Turn 3 was made on turn_"),
-    (change_the_first_parent_of_a_branch, Rule.CHAIN, "was made on None, but turn_"),
-    (move_the_head_back, Rule.CHAIN, "but its last turn is turn_"),
-    (shorten, Rule.CHAIN, "Turn 3 stands behind the head, which is number 2"),
+    (lose_a_turn, Rule.CHAIN, "Turn 2 is missing."),
+    (lose_the_last_turn, Rule.CHAIN, "Turn 3 is missing."),
+    (change_a_parent, Rule.CHAIN, "Turn 3 has the parent turn_"),
+    (change_the_first_parent_of_a_branch, Rule.CHAIN, "has the parent None, but follows turn_"),
+    (move_the_head_back, Rule.CHAIN, "but the last turn is turn_"),
+    (shorten, Rule.CHAIN, "Turn 3 follows the head, which is turn 2"),
     (start_late, Rule.CHAIN, "but was made from turn"),
-    (lose_an_origin, Rule.CHAIN, "and nothing says which: its beginning is lost"),
-    (lose_a_base, Rule.CHAIN, "which is not there: its beginning is lost"),
-    (lead_astray, Rule.CHAIN, "do not lead from its base to the first turn"),
-    (forget_stretches, Rule.CHAIN, "do not lead from its base to the first turn"),
-    (change_who_made_it, Rule.ORPHAN, "it is not shown among its siblings"),
+    (lose_an_origin, Rule.CHAIN, "but has no origin; its beginning is lost"),
+    (lose_a_base, Rule.CHAIN, "which is missing; its beginning is lost"),
+    (lead_astray, Rule.CHAIN, "does not lead from its base to the first turn"),
+    (forget_stretches, Rule.CHAIN, "does not lead from its base to the first turn"),
+    (change_who_made_it, Rule.ORPHAN, "siblings do not list this branch"),
     (leave_a_stray_result, Rule.PAIRS, "There is a result for stray, but no such call"),
-    (forget_what_is_pending, Rule.PAIRS, "It waits for no call, which is not what its head leaves open"),
+    (forget_what_is_pending, Rule.PAIRS, "waits for no call, but its head leaves other calls open"),
     (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
-    (miscount_the_input, Rule.DOCUMENT, "It counts 2 of its 1 items as input"),
+    (miscount_the_input, Rule.DOCUMENT, "The turn has 1 items, but counts 2 as input"),
     (come_from_the_future, Rule.DOCUMENT, "has version 99"),
     (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
     (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
-    (lower_the_settled_bound, Rule.SETTLED, "tells what tools did, but it counts on none after 0"),
-    (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "it counts on none after 0"),
+    (lower_the_settled_bound, Rule.SETTLED, "has tool effects, but the branch records none after turn 0"),
+    (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "the branch records none after turn 0"),
 ]
 
 
@@ -265,7 +265,7 @@ async def test_check_reports_an_open_call_at_the_turn_after_it(
     [finding] = await populated.ledger.check()
     assert finding.rule is Rule.PAIRS
     assert finding.turn == turn_at(database, populated.plain, 3)
-    assert "The call open of the turn before it has no result" in finding.message
+    assert "The call open of the previous turn has no result" in finding.message
 
 
 async def test_check_reports_a_branch_shorter_than_the_turns_it_shares(
@@ -274,7 +274,7 @@ async def test_check_reports_a_branch_shorter_than_the_turns_it_shares(
     branch = next(each for each in database.branches.values() if each.length == each.start > 1)
     change_branch(database, branch, length=branch.start - 1)
     [finding] = await populated.ledger.check()
-    assert "it hides some" in finding.message
+    assert "with another branch." in finding.message
 
 
 async def test_check_reports_a_missing_turn_of_a_purged_conversation_that_a_fork_needs(
@@ -286,7 +286,7 @@ async def test_check_reports_a_missing_turn_of_a_purged_conversation_that_a_fork
     remove_turn(database, database.lines[source][1].id)
     [finding] = await populated.ledger.check()
     assert (finding.rule, finding.branch) == (Rule.CHAIN, source)
-    assert "Turn 1 is not there" in finding.message
+    assert "Turn 1 is missing." in finding.message
 
 
 async def test_check_finds_settled_turns_across_more_branches_than_it_remembers(
@@ -318,7 +318,7 @@ async def test_check_reports_a_gap_of_many_turns_once(populated: PopulatedStore,
     branch = shown(database, populated.plain)
     change_branch(database, branch, length=10**15)
     [finding] = await populated.ledger.check()
-    assert "Turns 4 to 1000000000000000 are not there" in finding.message
+    assert "Turns 4 to 1000000000000000 are missing." in finding.message
 
 
 async def test_check_of_more_edits_than_an_origin_lists_finds_nothing(populated: PopulatedStore) -> None:
@@ -353,7 +353,7 @@ async def test_check_reports_a_turn_that_changes_the_instructions_in_force_silen
     found = await populated.ledger.check()
     assert {each.rule for each in found} == {Rule.INSTRUCTIONS}
     assert found[0].turn == third.id
-    assert "the instructions of turn 1 in force, but found those of turn 2 so" in found[0].message
+    assert "the instructions of turn 1, but those of turn 2 were in force" in found[0].message
 
 
 async def test_check_reports_a_branch_that_records_wrong_instructions_in_force(
@@ -367,7 +367,7 @@ async def test_check_reports_a_branch_that_records_wrong_instructions_in_force(
     change_branch(database, branch, instructed=0)
     [finding] = await populated.ledger.check()
     assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, branch.id)
-    assert "It counts on the instructions of turn 0" in finding.message
+    assert "The branch records the instructions of turn 0" in finding.message
     change_branch(database, branch, instructed=2)
     own = shown(database, chat)
     change_branch(database, own, instructed=2)

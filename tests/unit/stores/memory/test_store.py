@@ -581,19 +581,19 @@ def count_for_nobody(rows: Database) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (count_too_little_of_a_branch, "counts other bytes than its turns take"),
-        (count_too_much_of_an_owner, "The usage of 'ann' is kept as "),
-        (count_for_nobody, "The usage of 'nobody' is kept as 16384 bytes in 0 chats, but comes to 0 in 0"),
-        (strand_a_turn, "which is not there: nobody can read it"),
-        (place_a_turn_too_early, "stands before the start of its branch"),
-        (keep_a_turn_out_of_its_line, "its line was not kept with it"),
-        (keep_an_origin_for_nobody, "it keeps turns for nobody"),
-        (keep_a_journal_for_nobody, "what it says is lost"),
-        (keep_a_log_for_nobody, "There is a log of turn_"),
-        (keep_flags_for_nobody, "There are flags or a log of turn_"),
-        (name_a_conversation_that_is_gone, "The conversation_key 'lost' of 'ann' names conv_"),
-        (lead_a_text_to_no_token, "The text of a token leads to tok_"),
-        (count_a_live_one_as_ended, "but was not counted so"),
+        (count_too_little_of_a_branch, "has a wrong byte count; the usage of its owner is wrong"),
+        (count_too_much_of_an_owner, "The usage of 'ann' is recorded as "),
+        (count_for_nobody, "The usage of 'nobody' is recorded as 16384 bytes in 0 chats, not 0 in 0"),
+        (strand_a_turn, "is on a missing branch."),
+        (place_a_turn_too_early, "has a number before the start of its branch"),
+        (keep_a_turn_out_of_its_line, " of its branch."),
+        (keep_an_origin_for_nobody, "refers to a missing branch"),
+        (keep_a_journal_for_nobody, "A journal refers to missing attempt turn_"),
+        (keep_a_log_for_nobody, "An event log refers to missing attempt turn_"),
+        (keep_flags_for_nobody, "match no stored turn"),
+        (name_a_conversation_that_is_gone, "The conversation_key 'lost' of 'ann' refers to conv_"),
+        (lead_a_text_to_no_token, "A token digest refers to tok_"),
+        (count_a_live_one_as_ended, "but the purge index differs"),
     ],
 )
 async def test_check_reports_each_disagreement_between_rows(
@@ -610,7 +610,7 @@ async def test_check_reports_a_line_with_a_missing_turn(lived: PopulatedStore, r
     turn = last_turn(rows)
     del rows.turns[turn.id]
     [told] = await MemoryTables(rows).inconsistencies(9)
-    assert f"is {turn.id}, which is not there" in told
+    assert f"is {turn.id}, which is missing" in told
 
 
 async def test_check_reports_disagreements_up_to_its_limit(lived: PopulatedStore, rows: Database) -> None:

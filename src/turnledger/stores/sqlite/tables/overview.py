@@ -15,31 +15,24 @@ from turnledger.stores.sqlite.tables.records import NamedQueries
 
 ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
     {
-        "turns_without_branch": (TurnId, "{} stands on a branch that is not there: nobody can read it."),
-        "turns_before_their_branch": (TurnId, "{} stands before the start of its branch: it is on no line."),
-        "origins_without_branch": (
-            TurnId,
-            "There is an origin at {} of a branch that is not there: it keeps turns for nobody.",
-        ),
+        "turns_without_branch": (TurnId, "{} is on a missing branch."),
+        "turns_before_their_branch": (TurnId, "{} has a number before the start of its branch."),
+        "origins_without_branch": (TurnId, "An origin at {} refers to a missing branch."),
         "misplaced_origins": (
             BranchId,
-            "The origin of {} keeps another turn than its base: a purge may remove what it needs.",
+            "The origin of {} protects another turn than its base; a purge may remove the base.",
         ),
-        "journals_without_attempt": (
-            TurnId,
-            "There is a journal of {}, which is not there: what it says is lost.",
-        ),
-        "logs_without_attempt": (TurnId, "There is a log of {}, which is not there: it is left over."),
-        "flags_without_turn": (TurnId, "There are flags of {}, which is not there: nobody goes by them."),
+        "journals_without_attempt": (TurnId, "A journal refers to missing attempt {}."),
+        "logs_without_attempt": (TurnId, "An event log refers to missing attempt {}."),
+        "flags_without_turn": (TurnId, "Flags of {} match no stored turn."),
         "misfiled_tags": (
             ConversationId,
-            "{} is filed under other tags than it has: lists by tag show it wrongly, or not at all.",
+            "The tag index of {} differs from its tags; lists by tag are wrong.",
         ),
-        "inputs_without_attempt": (TurnId, "There is an input of {}, which is not there: it is left over."),
+        "inputs_without_attempt": (TurnId, "An input refers to missing attempt {}."),
         "attempts_in_the_wrong_half": (
             TurnId,
-            "{} lies among the running attempts and is none, or the other way round, or in both places: "
-            "it is not found by what looks for it.",
+            "{} is in the wrong table for its state, or among both running and ended attempts.",
         ),
     }
 )
@@ -47,15 +40,15 @@ ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
 
 ODD_WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "words_without_turn": "There are words of turns that are not there: something is left over.",
-        "words_without_title": "There are words of titles that are not there: something is left over.",
-        "mark_behind_turns": "Turns that are not there count as looked through: later ones cannot be found.",
+        "words_without_turn": "The search index has words of missing turns.",
+        "words_without_title": "The search index has words of missing titles.",
+        "mark_behind_turns": "The search index counts missing turns as indexed; later turns cannot be found.",
     }
 )
 """Queries for inconsistencies in the search index, and the message for each."""
 
 PAGE = 500
-NONE = "the very beginning"
+NONE = "the first turn"
 
 
 class SqliteOverview(NamedQueries):
@@ -93,14 +86,14 @@ class SqliteOverview(NamedQueries):
 
     @decoder
     async def inconsistencies(self, limit: int) -> list[str]:
-        found = [f"SQLite says of its file: {text}." for (text,) in self._rows("integrity", limit)]
-        if found == ["SQLite says of its file: ok."]:
+        found = [f"SQLite integrity check: {text}." for (text,) in self._rows("integrity", limit)]
+        if found == ["SQLite integrity check: ok."]:
             found = []
         for query, (kind, sentence) in ODD.items():
             for (raw,) in self._rows(query, limit):
                 found.append(sentence.format(NONE if raw is None else kind.trusted(raw)))
         found += [
-            f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
+            f"The line of {branch} has a wrong reference to {other}; it reads another branch."
             for branch, other in self._misdirected_lines()
         ]
         found += [sentence for query, sentence in ODD_WORDS.items() if self._rows(query)]
@@ -109,20 +102,20 @@ class SqliteOverview(NamedQueries):
     @decoder
     async def miscounts(self, limit: int) -> list[str]:
         found = [
-            f"{BranchId.trusted(id)} counts other bytes than its turns take: the usage of its owner is wrong."
+            f"{BranchId.trusted(id)} has a wrong byte count; the usage of its owner is wrong."
             for (id,) in self._rows("miscounted_branches", limit)
         ]
         found += [
-            f"{TurnId.trusted(id)} counts other bytes than are kept of it: the usage of its owner is wrong."
+            f"{TurnId.trusted(id)} has a wrong byte count; the usage of its owner is wrong."
             for (id,) in self._rows("miscounted_attempts", ROW, limit)
         ]
         found += [
-            f"The usage of {owner!r} is kept as {kept} bytes in {kept_chats} chats, but comes to {due} in "
+            f"The usage of {owner!r} is recorded as {kept} bytes in {kept_chats} chats, not {due} in "
             f"{due_chats}."
             for owner, kept, due, kept_chats, due_chats in self._rows("miscounted_owners", BLOCK, ROW, limit)
         ]
         found += [
-            f"{ShareId.trusted(id)} counts other bytes or chats than its visitors store."
+            f"{ShareId.trusted(id)} has a wrong count of the bytes or chats of its visitors."
             for (id,) in self._rows("miscounted_shares", limit)
         ]
         return found[:limit]

@@ -225,54 +225,63 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
     [
         (
             "UPDATE branch SET bytes = bytes - 1 WHERE ref = (SELECT min(ref) FROM branch WHERE bytes > 1)",
-            "counts other bytes than its turns take",
+            "has a wrong byte count; the usage of its owner is wrong",
         ),
-        ("UPDATE owner SET bytes = bytes + 1", "The usage of 'ann' is kept as "),
+        ("UPDATE owner SET bytes = bytes + 1", "The usage of 'ann' is recorded as "),
         (
             "INSERT INTO owner (owner, bytes) VALUES ('nobody', 16384)",
-            "The usage of 'nobody' is kept as 16384 bytes in 0 chats, but comes to 0 in 0",
+            "The usage of 'nobody' is recorded as 16384 bytes in 0 chats, not 0 in 0",
         ),
-        ("UPDATE owner SET bytes = 0", "The usage of 'ann' is kept as 0 bytes"),
+        ("UPDATE owner SET bytes = 0", "The usage of 'ann' is recorded as 0 bytes"),
         (
             "INSERT INTO turn SELECT 9999, randomblob(16), 9999, 1, NULL, 0, 1, 1, body, NULL, NULL "
             "FROM turn LIMIT 1",
-            "stands on a branch that is not there",
+            "is on a missing branch.",
         ),
         (
             f"INSERT INTO turn SELECT 9999, randomblob(16), {A_MADE_BRANCH}, 1, NULL, 0, 1, 1, body, NULL, "
             "NULL FROM turn LIMIT 1",
-            "stands before the start of its branch",
+            "has a number before the start of its branch",
         ),
         (
             "INSERT INTO origin SELECT 9999, conversation, base, source, through, line FROM origin LIMIT 1",
-            "it keeps turns for nobody",
+            "refers to a missing branch",
         ),
-        (f"UPDATE origin SET through = 0 WHERE branch = {A_MADE_BRANCH}", "a purge may remove what it needs"),
+        (f"UPDATE origin SET through = 0 WHERE branch = {A_MADE_BRANCH}", "a purge may remove the base"),
         (
             "UPDATE origin SET line = unhex(hex(substr(line, 1, 16)) || '0000000000000777' || "
             f"hex(substr(line, 25))) WHERE branch = {A_MADE_BRANCH}",
-            "in the wrong place: it reads the turns of another",
+            "it reads another branch",
         ),
-        ("INSERT INTO journal VALUES (randomblob(16), 0, x'7b7d')", "what it says is lost"),
-        ("INSERT INTO event_log VALUES (randomblob(16), 0, x'00')", "There is a log of turn_"),
-        ("INSERT INTO item_flag VALUES (randomblob(16), 0, 'ann', 0, 0, 1, 1)", "There are flags of turn_"),
+        (
+            "INSERT INTO journal VALUES (randomblob(16), 0, x'7b7d')",
+            "A journal refers to missing attempt turn_",
+        ),
+        (
+            "INSERT INTO event_log VALUES (randomblob(16), 0, x'00')",
+            "An event log refers to missing attempt turn_",
+        ),
+        ("INSERT INTO item_flag VALUES (randomblob(16), 0, 'ann', 0, 0, 1, 1)", "match no stored turn"),
         (
             "INSERT INTO item_flag SELECT id, 0, 'ann', 0, 0, branch, number + 1 FROM turn LIMIT 1",
-            "nobody goes by them",
+            "match no stored turn",
         ),
-        ("INSERT INTO conversation_tag VALUES ('ann', 'a', randomblob(16))", "filed under other tags"),
-        ("UPDATE conversation SET tags = '[\"a\"]' WHERE ref = 1", "filed under other tags"),
-        ("INSERT INTO attempt_input VALUES (9999, randomblob(16), x'7b7d')", "it is left over"),
+        ("INSERT INTO conversation_tag VALUES ('ann', 'a', randomblob(16))", "differs from its tags"),
+        ("UPDATE conversation SET tags = '[\"a\"]' WHERE ref = 1", "differs from its tags"),
+        (
+            "INSERT INTO attempt_input VALUES (9999, randomblob(16), x'7b7d')",
+            "An input refers to missing attempt turn_",
+        ),
         (
             "UPDATE attempt SET ended = 0 WHERE id = (SELECT id FROM attempt WHERE journaled = 0 LIMIT 1)",
-            "lies among the running attempts and is none",
+            "is in the wrong table for its state",
         ),
-        ("INSERT INTO turn_words (rowid, words) VALUES (9999, 'left')", "words of turns that are not there"),
+        ("INSERT INTO turn_words (rowid, words) VALUES (9999, 'left')", "words of missing turns"),
         (
             "INSERT INTO title_words (rowid, words) VALUES (9999, 'left')",
-            "words of titles that are not there",
+            "words of missing titles",
         ),
-        ("UPDATE search_mark SET turn = 9999", "later ones cannot be found"),
+        ("UPDATE search_mark SET turn = 9999", "later turns cannot be found"),
     ],
 )
 async def test_check_reports_each_disagreement_between_tables(
@@ -331,7 +340,7 @@ async def test_check_reports_damage_of_the_file_found_by_sqlite(lived_in: Path) 
     connection.execute("DELETE FROM sqlite_schema WHERE name = 'conversation_listed'")
     connection.pragma("writable_schema", "RESET")
     connection.close()
-    assert any("SQLite says of its file:" in finding.message for finding in await findings(lived_in))
+    assert any("SQLite integrity check:" in finding.message for finding in await findings(lived_in))
 
 
 def test_check_of_every_disagreement_has_a_query() -> None:
