@@ -114,7 +114,7 @@ class MissingToolResults(InvalidInput):
     def __init__(self, missing: tuple[str, ...]) -> None:
         super().__init__(
             f"No result for the pending tool call{'s' if len(missing) > 1 else ''} {', '.join(missing)}. "
-            "Send all results in one request, or a user message to move on without them."
+            "Send all results together, or a user message to skip them."
         )
         self.missing = missing
 
@@ -210,7 +210,7 @@ class QueueFull(ConversationBusy):
 
 
 class WaitEnded(ConversationBusy):
-    """The turns before this one took too long. Nothing was run."""
+    """The turns before this one took too long. Nothing was run; try again later."""
 
     code = "wait_ended"
 
@@ -244,7 +244,7 @@ class RevisionConflict(TurnledgerError):
 
 
 class TokenRefused(TurnledgerError):
-    """That cannot be done with this token. Nothing changed."""
+    """This token does not permit that. Nothing changed; use another token."""
 
     code = "token_refused"
 
@@ -274,7 +274,7 @@ class TooManyTokens(TokenRefused):
 
 
 class ShareRefused(TurnledgerError):
-    """That cannot be done with this share link. Nothing changed."""
+    """This share link does not permit that. Nothing changed; use another link."""
 
     code = "share_refused"
 
@@ -310,14 +310,13 @@ class AdmissionMoved(TurnledgerError):
 
 
 class TurnEnded(TurnledgerError):
-    """The turn has ended."""
+    """The turn has ended. Start a new one."""
 
     code = "turn_ended"
 
 
 class TurnReplayed(TurnEnded):
-    """A turn with this idempotency_key is committed already; `turn` holds it, and `conversation` is the id of
-    the one it was committed to. Nothing was run again."""
+    """A turn with this idempotency_key is already committed; `turn` holds it. Nothing was run again."""
 
     code = "turn_replayed"
 
@@ -328,14 +327,14 @@ class TurnReplayed(TurnEnded):
 
 
 class TurnAttached(TurnEnded):
-    """An attempt of the same request is running, and its outcome is the answer. `turn` is its id, and
-    `conversation` that of the one it runs on: read its events, or wait for its outcome. Nothing was run."""
+    """The same request is already running as `turn`. Follow its events, or wait for its outcome."""
 
     code = "turn_attached"
 
     def __init__(self, turn: TurnId, conversation: ConversationId) -> None:
         super().__init__()
         self.turn = turn
+        """The id of the running attempt."""
         self.conversation = conversation
 
 
@@ -356,7 +355,7 @@ class TurnStopped(TurnEnded):
 
 
 class Superseded(TurnEnded):
-    """Another attempt took over the lane. This one can no longer write."""
+    """Another attempt took over this conversation; this one can no longer write. Retry the turn."""
 
     code = "superseded"
 
@@ -368,7 +367,7 @@ class ModelError(TurnledgerError):
 
 
 class ModelUnavailable(ModelError):
-    """The model cannot be reached, or broke off its answer. Try again."""
+    """The model cannot be reached, or stopped early. Try again."""
 
     code = "model_unavailable"
 
@@ -380,8 +379,7 @@ class ModelTimeout(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The model did not accept the request. `status` is what it answered with, `error` its error object, and
-    `retry_after` how many seconds it asks to wait, if it does."""
+    """The model refused the request; `error` says why. Change it, or wait `retry_after` seconds if set."""
 
     code = "model_refused"
     status: int
@@ -395,7 +393,9 @@ class ModelRefused(ModelError):
         )
         self.status = status
         self.error: Mapping[str, Any] = error or {}
+        """The error object of the model."""
         self.retry_after = retry_after
+        """Seconds to wait, if the model stated them."""
 
 
 class MalformedAnswer(ModelError):
@@ -453,7 +453,7 @@ class UnsafeSqlite(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The store failed while finishing a write. It may or may not be stored."""
+    """The store failed while finishing a write, which may be stored or not. Read it before retrying."""
 
     code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
@@ -485,8 +485,7 @@ class TooManyRequests(RequestFailed):
 
 
 class ServerUnavailable(RequestFailed):
-    """The server cannot be reached, or sent no complete answer. Check that it is running; retrying with the
-    same `idempotency_key` is safe."""
+    """The server is unreachable or sent no complete answer. Check it; retry with the same idempotency_key."""
 
     code = "server_unavailable"
 
@@ -502,7 +501,7 @@ class LedgerElsewhere(TurnledgerError):
 
 
 class LedgerClosed(TurnledgerError):
-    """The ledger was closed."""
+    """The ledger was closed. Open a new one."""
 
     code = "ledger_closed"
 

@@ -113,7 +113,7 @@ def test_unkept_turn_with_a_header_that_needs_the_store_is_refused(serve: Serve)
     assert (problem.value.code, problem.value.param) == ("not_kept", "Idempotency-Key")
     with pytest.raises(openai.BadRequestError) as problem:
         ask_whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
-    assert "must be no" in problem.value.message
+    assert 'must be "no"' in problem.value.message
     assert served.upstream.received == []
 
 

@@ -143,12 +143,12 @@ _FAILED = frozenset({"error", "abort", "network_error", "insufficient_system_res
 
 
 def failure_of(error: Any) -> ModelUnavailable:
-    """Return the error for an error object within an answer: the model began, and broke off."""
+    """Return the error for an error object within an answer: the model began, and stopped early."""
     if isinstance(error, dict) and str(error.get("code")) in _ABOUT_US:
-        return ModelUnavailable("The model broke off: it does not accept this server's api_key.")
+        return ModelUnavailable("The model stopped early: it does not accept this server's api_key.")
     reason = error.get("message") if isinstance(error, dict) else error
     return ModelUnavailable(
-        f"The model broke off with an error: {' '.join(str(reason).split()).rstrip('.')}."
+        f"The model stopped early with an error: {' '.join(str(reason).split()).rstrip('.')}."
     )
 
 
@@ -163,7 +163,7 @@ def failure_of_end(finish_reason: str | None) -> ModelError:
     if finish_reason is None:
         return MalformedAnswer("The model's answer ended without a finish_reason. It may be incomplete.")
     if finish_reason in _FAILED:
-        return ModelUnavailable(f"The model broke off (finish_reason {finish_reason}). Try again.")
+        return ModelUnavailable(f"The model stopped early (finish_reason {finish_reason}). Try again.")
     shown = plain(finish_reason[:40])
     return MalformedAnswer(
         f"Unknown finish_reason {shown!r}. If such answers are complete, add it to `finish_reasons`."

@@ -383,7 +383,7 @@ class _Answer:
         if choices:
             choice = choices[0]
             if len(choices) > 1 or choice.index:
-                raise MalformedAnswer("The model gave several answers; a conversation keeps one.")
+                raise MalformedAnswer("The model sent several answers; a conversation keeps one. Send n=1.")
             delta = choice.delta
             if delta is not None:
                 self._add_output(delta)
@@ -443,8 +443,8 @@ class _Answer:
             raise failure_of_end(None)
         items = self._final_items()
         if not items and not self._has_text:
-            problem = "thought, and said nothing" if self._reasoning else "gave an empty answer"
-            raise MalformedAnswer(f"The model {problem} (finish_reason {self.finish_reason}).")
+            problem = "reasoning but no answer" if self._reasoning else "an empty answer"
+            raise MalformedAnswer(f"The model returned {problem} (finish_reason {self.finish_reason}).")
         self._turn.put(*items)
         details = self._turn.details
         if self._model is not None:

@@ -275,7 +275,7 @@ def _tools(given: Any) -> dict[str, str]:
 
 _FAILED = "The demo model failed, as requested."
 _STALLED = "The demo model stalled, as requested."
-_CUT = "The demo model broke off, as requested."
+_CUT = "The demo model stopped early, as requested."
 
 
 class DemoModel:

@@ -32,7 +32,7 @@ async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
 async def visit_store(url: str) -> StoreVisit:
     """Open the store at the URL for reading only; raise NotAStore if it does not exist."""
     if url.startswith("memory:"):
-        raise NotAStore("A store in memory cannot be visited: it is gone with its process.")
+        raise NotAStore("Other processes cannot open a memory store. Name a SQLite file.")
     if url.startswith("sqlite:"):
         return await SqliteVisit.open(path_of(url))
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")

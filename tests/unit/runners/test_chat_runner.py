@@ -214,8 +214,8 @@ async def test_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
 @pytest.mark.parametrize(
     ("reason", "error", "told"),
     [
-        ("error", ModelUnavailable, "broke off"),  # OpenRouter, Mistral
-        ("abort", ModelUnavailable, "broke off"),  # vLLM, SGLang
+        ("error", ModelUnavailable, "stopped early"),  # OpenRouter, Mistral
+        ("abort", ModelUnavailable, "stopped early"),  # vLLM, SGLang
         ("STOP", MalformedAnswer, "add it to `finish_reasons`"),
         ("x\x1b[2J", MalformedAnswer, r"'x\\+x1b\[2J'"),
     ],
@@ -392,7 +392,9 @@ async def test_answer_of_reasoning_alone_fails_the_turn(is_streamed: bool) -> No
     model = Canned([thought("Hm."), chunk({}, "length")], completion=whole({"reasoning": "Hm."}, "length"))
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
-        with pytest.raises(MalformedAnswer, match="thought, and said nothing \\(finish_reason length\\)"):
+        with pytest.raises(
+            MalformedAnswer, match="returned reasoning but no answer \\(finish_reason length\\)"
+        ):
             await chat.run(ChatRunner(model, {"model": "m"}, stream=is_streamed), "Hi")
         assert await chat.turns() == []
 

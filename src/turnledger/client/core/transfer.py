@@ -43,7 +43,7 @@ def download(retry_count: RetryCount, request: Request) -> Steps[None]:
                 return
             if count:
                 raise ServerUnavailable(
-                    f"The export broke off after {count} lines: {failure.reason}. Request it again."
+                    f"The export stopped early after {count} lines: {failure.reason}. Request it again."
                 )
             opened = failure
         if isinstance(opened, Reply):
@@ -120,7 +120,7 @@ def import_chats(
     if end.error is not None:
         raise error_in_stream(last, reply.headers.get("x-request-id")).error
     if end.done is None:
-        raise ServerUnavailable("The import report broke off. Import the same file again.")
+        raise ServerUnavailable("The import report stopped early. Import the same file again.")
     return tuple(decode_shape(ImportReport, line) for line in reports)
 
 

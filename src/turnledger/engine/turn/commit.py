@@ -202,7 +202,7 @@ SUPERSEDED = Failure("superseded", "another process took its lane")
 UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
 LONGEST_DELAY = 1.0
 """The most seconds between two tries of a commit."""
-UNRECORDED = "The turn was stopped, but its end could not be recorded yet."
+UNRECORDED = "The turn was stopped, but its end could not be recorded yet. Read its outcome later."
 MESSAGE_LIMIT = 500
 """Characters of an exception's message kept with a failed attempt."""
 

@@ -375,9 +375,9 @@ class OpenTurn:
         if self.ended_by is not None:
             raise TurnEnded(str(self.ended_by))
         if self.state is not AttemptState.RUNNING:
-            raise TurnEnded(f"The turn is already {self.state}.")
+            raise TurnEnded(f"The turn is already {self.state}. Start a new one.")
         if self.is_leaving:
-            raise TurnEnded("The block of this turn has already been left.")
+            raise TurnEnded("The block of this turn has already been left. Start a new turn.")
 
     async def add(self, items: Sequence[Item], reaches: int) -> None:
         emitted = self.draft.takes_text(reaches)

@@ -138,7 +138,7 @@ class StreamedAnswer:
             error = await read_error(response)
             if error:
                 raise failure_of(error)
-            raise MalformedAnswer(f"The model was asked for a stream and sent {kind.decode()}.")
+            raise MalformedAnswer(f"Expected a stream from the model, got {kind.decode()}.")
         return self
 
     async def __aexit__(

@@ -285,7 +285,7 @@ def _invalid_http_error(message: str) -> RequestRefused:
 
 
 def _head_too_large_error() -> RequestRefused:
-    message = f"The request has more than {HEAD_BYTES} bytes or {HEAD_FIELDS} fields of headers. Send fewer."
+    message = f"Request headers exceed {HEAD_BYTES} bytes or {HEAD_FIELDS} fields. Send fewer."
     return RequestRefused(431, "head_too_large", message)
 
 

@@ -123,7 +123,7 @@ def text_of(headers: Headers, name: bytes) -> str | None:
 def must_exist(headers: Headers) -> bool:
     expected = headers.get(EXPECT)
     if expected not in (None, b"continued"):
-        raise InvalidInput("x-conversation-expect must be continued.")
+        raise InvalidInput('x-conversation-expect must be "continued".')
     return expected is not None
 
 
@@ -131,7 +131,7 @@ def opts_out_of_storage(headers: Headers) -> bool:
     value = headers.get(KEEP)
     if value not in (None, b"no"):
         # The server decides whether chats are stored; a request can only opt out.
-        raise InvalidInput("x-conversation-keep must be no.")
+        raise InvalidInput('x-conversation-keep must be "no".')
     return value is not None
 
 

@@ -41,7 +41,7 @@ class MemoryAccessRows(UndoLog):
 
     async def add_share(self, share: Share) -> None:
         if share.id in self._db.shares or await self.share_by_digest(share.digest) is not None:
-            raise StoreError(f"There is a link {share.id}, or one with this code, already.")
+            raise StoreError(f"Link {share.id}, or its code, already exists.")
         self._put(self._db.shares, share.id, share)
 
     async def count_use(self, id: ShareId) -> None:
@@ -103,7 +103,7 @@ class MemoryAccessRows(UndoLog):
 
     async def add_token(self, token: Token) -> None:
         if token.id in self._db.tokens or token.digest in self._db.by_digest:
-            raise StoreError(f"There is a token {token.id}, or one with this text, already.")
+            raise StoreError(f"Token {token.id}, or its digest, already exists.")
         self._put(self._db.tokens, token.id, token)
         self._put(self._db.by_digest, token.digest, token.id)
 

@@ -69,7 +69,7 @@ class MemoryTables(
 
     async def add_conversation(self, conversation: Conversation) -> None:
         if conversation.id in self._db.conversations:
-            raise StoreError(f"There is a conversation {conversation.id} already.")
+            raise StoreError(f"Conversation {conversation.id} already exists.")
         if conversation.expires_after is None:
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
@@ -329,7 +329,7 @@ class MemoryTables(
             self._put(self._db.lines, turn.branch, {})
         line = self._db.lines[turn.branch]
         if turn.number in line or turn.id in self._db.turns:
-            raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
+            raise StoreError(f"Turn {turn.id}, or turn number {turn.number}, already exists.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
         self._give_place(turn.id)
@@ -397,7 +397,7 @@ class MemoryTables(
 
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.id in self._db.attempts:
-            raise StoreError(f"There is an attempt {attempt.id} already.")
+            raise StoreError(f"Attempt {attempt.id} already exists.")
         self._put(self._db.attempts, attempt.id, attempt)
 
     async def save_attempt(self, attempt: Attempt) -> None:

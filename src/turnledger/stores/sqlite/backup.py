@@ -50,7 +50,7 @@ def back_up(path: str, target: str, progress: Progress) -> None:
 def _refuse_to_overwrite(target: str, place: Path) -> None:
     beside = (Path(f"{place}{suffix}") for suffix in ("", "-wal", "-journal"))
     if any(os.path.lexists(each) for each in beside):
-        raise InvalidInput(f"{target} exists already, or has a log beside it. Name another file.")
+        raise InvalidInput(f"{target} or its log already exists. Name another file.")
 
 
 def _copy(source: apsw.Connection, unfinished: Path, progress: Progress) -> None:
@@ -84,7 +84,7 @@ def _name(unfinished: Path, target: str, place: Path) -> None:
     try:
         os.link(unfinished, place)
     except FileExistsError:
-        raise InvalidInput(f"{target} exists already. Name another file.") from None
+        raise InvalidInput(f"{target} already exists. Name another file.") from None
     except OSError as problem:
         if problem.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
             raise

@@ -106,16 +106,16 @@ _REMEDY: Mapping[type[TurnledgerError], str] = MappingProxyType(
         StoreReadOnly: "Check the permissions of the file and of its folder.",
         StoreCorrupt: "The file is damaged. It was left untouched; restore it from a backup.",
         NotAStore: "Name a file that Turnledger made, or one that does not exist yet.",
-        InvalidInput: "It is too long to be stored.",
-        LedgerClosed: "The ledger was closed.",
+        InvalidInput: "The value is too long; shorten it.",
+        LedgerClosed: "The ledger was closed. Open a new one.",
         StoreError: "Nothing was written. This is a bug in Turnledger: please report it.",
     }
 )
 
 _REMEDY_OF: Mapping[type[apsw.Error], str] = MappingProxyType(
     {
-        apsw.CantOpenError: "Nothing was written. Check that its folder can hold files, and that "
-        "this process may open more of them; then try again.",
+        apsw.CantOpenError: "Nothing was written. Check its folder and the limit of open files, then "
+        "try again.",
     }
 )
 """Remedies that are more specific than those of the meaning."""
@@ -159,7 +159,7 @@ def commit_failure(error: apsw.Error, path: str) -> BaseException:
         return translate(error, path)
     remedy = _AFTER_UNKNOWN.get(error_class, "")
     failure = OutcomeUnknown(
-        f"{path}: {reason(error)}, while finishing a write: it may be there or not.{remedy}"
+        f"{path}: {reason(error)}, while finishing a write, which may be stored or not.{remedy}"
     )
     failure.because = error_class
     failure.__cause__ = error

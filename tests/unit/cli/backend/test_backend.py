@@ -223,7 +223,7 @@ def test_export_cut_off_by_the_server_leaves_no_file(tmp_path: Path) -> None:
         done = run("chats", "export", "--all", "--output", f"{tmp_path}/all.jsonl", "--server", url)
         cut_off.shutdown()
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("server_unavailable: The export broke off after 1 lines")
+    assert done.stderr.startswith("server_unavailable: The export stopped early after 1 lines")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -176,5 +176,5 @@ def test_backup_onto_an_existing_file_exits_with_2(tmp_path: Path) -> None:
     prepare(str(tmp_path / "chats.db"))
     (tmp_path / "copy.db").write_text("mine")
     done = run(app, ["backup", str(tmp_path / "copy.db"), "--store", f"sqlite:///{tmp_path / 'chats.db'}"])
-    assert (done.exit_code, "exists already" in done.output) == (2, True)
+    assert (done.exit_code, "already exists" in done.output) == (2, True)
     assert (tmp_path / "copy.db").read_text() == "mine"

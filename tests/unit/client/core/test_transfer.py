@@ -45,7 +45,7 @@ def test_export_is_retried_before_its_first_line() -> None:
 
 def test_export_cut_off_after_a_line_raises() -> None:
     script = Script(file_stream(b"one\n", b"tw", end=CUT))
-    with pytest.raises(errors.ServerUnavailable, match="broke off after 1 lines"):
+    with pytest.raises(errors.ServerUnavailable, match="stopped early after 1 lines"):
         lines(script)
     assert script.items == [b"one\n"]
 
@@ -148,7 +148,7 @@ def test_import_raises_an_error_that_follows_reports() -> None:
 
 def test_import_report_without_its_end_raises() -> None:
     reply = Reply(200, {}, DONE.body.splitlines()[0])
-    with pytest.raises(errors.ServerUnavailable, match="broke off"):
+    with pytest.raises(errors.ServerUnavailable, match="stopped early"):
         (script := Script(reply)).play(import_chats(script.new_retry_count(), FILE, None))
 
 

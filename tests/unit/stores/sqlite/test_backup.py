@@ -88,7 +88,7 @@ def test_backup_onto_a_file_that_exists_is_refused(path: Path, tmp_path: Path, s
     prepare(str(path))
     there = tmp_path / f"copy.db{suffix}"
     there.touch()
-    with pytest.raises(InvalidInput, match="exists already"):
+    with pytest.raises(InvalidInput, match="already exists"):
         copied(path, tmp_path / "copy.db")
     assert names(tmp_path) == ["chats.db", there.name]
     assert size(there) == 0
@@ -97,7 +97,7 @@ def test_backup_onto_a_file_that_exists_is_refused(path: Path, tmp_path: Path, s
 def test_backup_onto_a_file_that_appears_meanwhile_is_refused(path: Path, tmp_path: Path) -> None:
     prepare(str(path))
     copy = tmp_path / "copy.db"
-    with pytest.raises(InvalidInput, match="exists already"):
+    with pytest.raises(InvalidInput, match="already exists"):
         backup.back_up(str(path), str(copy), lambda done, total: copy.touch())
     assert size(copy) == 0
     assert names(tmp_path) == ["chats.db", "copy.db"]

@@ -220,7 +220,7 @@ def test_not_a_database_error_of_an_open_store_is_corrupt() -> None:
 def test_cannot_open_error_carries_a_remedy() -> None:
     failure = translate(apsw.CantOpenError("unable to open database file"), "/proc/chats.db")
     assert isinstance(failure, StoreUnavailable)
-    assert "Check that its folder can hold files" in str(failure)
+    assert "Check its folder and the limit of open files" in str(failure)
 
 
 def test_unknown_outcome_error_does_not_claim_that_nothing_was_written() -> None:

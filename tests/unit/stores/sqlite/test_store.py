@@ -229,7 +229,7 @@ async def test_failed_operation_without_a_waiting_caller_is_logged(
     with caplog.at_level(logging.WARNING):
         worker.submit(module.Job(refuse, None))
         await store.transact(add_claims, ("owner", "a"))
-    assert "took over the lane" in caplog.text
+    assert "took over this conversation" in caplog.text
 
 
 async def test_bug_in_the_writer_raises_outcome_unknown_to_the_caller(
@@ -425,7 +425,7 @@ async def test_visit_by_url_opens_sqlite_stores_only(path: Path) -> None:
     visit = await visit_store(f"sqlite:///{path}")
     assert isinstance(visit, SqliteVisit)
     await visit.close()
-    for url, said in [("memory:", "cannot be visited"), ("redis://x", "does not name a store")]:
+    for url, said in [("memory:", "cannot open a memory store"), ("redis://x", "does not name a store")]:
         with pytest.raises(NotAStore, match=said):
             await visit_store(url)
 
