@@ -644,6 +644,6 @@ class TestBusyBranches:
             here.store.ignores_hints = True
             await stage.bury_others(there)
             turn = await exchange(same, "q3")
-        with pytest.raises(Exception, match="lane"):
+        with pytest.raises(Exception, match="took over this conversation"):
             await soon(late)
         assert await same.turns() == [*before, turn]

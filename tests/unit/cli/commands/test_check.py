@@ -102,7 +102,7 @@ def test_check_stops_at_the_limit_of_findings(lived_in: Path) -> None:
         ("sqlite:///{}/none.db", "not_a_store: No store at"),
         ("sqlite:///{}/no/folder.db", "not_a_store: The folder"),
         ("sqlite:///{}/", "not_a_store: "),
-        ("memory:", "not_a_store: A store in memory"),
+        ("memory:", "not_a_store: Other processes cannot open a memory store"),
         ("postgresql://u:secret@h/d", "not_a_store: This URL does not name a store"),
     ],
 )
