@@ -80,7 +80,7 @@ def test_kept_chat_is_preserved_by_a_server_that_keeps_no_chats(serve: Serve, tm
         with pytest.raises(openai.ConflictError) as problem:
             ask_whole(after.client(name), "second")
         assert problem.value.code == "conversation_is_kept"
-        assert "send all messages" in problem.value.message
+        assert "Send all messages" in problem.value.message
     assert after.upstream.received == []
     everything = [user("first"), assistant("One."), user("second")]
     told = ask_whole(after.client("k", X_Conversation_Messages="full"), everything)

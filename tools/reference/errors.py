@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tools.reference.markdown import head, table
 from turnledger import errors
+from turnledger.server.config import file
 from turnledger.server.errors import KINDS, RequestRefused
+from turnledger.server.listen import socket, supervisor
+from turnledger.server.requests import turn
 
+_words = re.compile(r"[A-Za-z]{2,}").findall
 PACKAGE = Path(errors.__file__).parent
 NOT_RAISED = ("testing",)
 """Rooms whose errors no user of the product meets."""
+MODULES = {each.__name__ for each in (errors, file, socket, supervisor, turn)}
+"""Modules that define errors."""
+IN_RESPONSES = {turn.__name__}
+"""Modules whose errors have the status of their base class."""
 
 
 class Message(NamedTuple):
@@ -30,7 +41,7 @@ def page() -> str:
         (
             f"`{each.code}`",
             f"`{each.__name__}`",
-            str(KINDS[each].status) if each in KINDS else "",
+            _status(each),
             _default(each),
         )
         for each in classes
@@ -52,32 +63,103 @@ def page() -> str:
     )
 
 
+def defaults() -> Iterator[Message]:
+    """Return the message of each class that is used when none is given."""
+    for each in _tree(errors.TurnledgerError):
+        line = inspect.getsourcelines(each)[1]
+        yield Message(each.__name__, _default(each), each.__module__, line)
+
+
 def messages() -> Iterator[Message]:
-    """Find the text of every error that the product makes: given as it is, or by a name assigned before."""
-    names = {each.__name__ for each in _tree(errors.TurnledgerError)} | {RequestRefused.__name__}
+    """Find the text of every error that the product makes: a literal, a name assigned before, a function's
+    return value, the argument of a function that makes the error, or the text made in `__init__`."""
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE).as_posix()
         if not module.startswith(NOT_RAISED):
-            assigned: dict[str, str] = {}
-            for node in _in_order(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Assign):
-                    assigned |= {_name(target): _literal(node.value) for target in node.targets}
-                elif isinstance(node, ast.Call) and (name := _name(node.func)) in names:
-                    yield from _made(node, name, module, assigned)
+            yield from _Source(module, ast.parse(path.read_text("utf-8"))).messages()
+
+
+class _Source:
+    """One module, and its functions that make errors or their messages."""
+
+    def __init__(self, module: str, tree: ast.Module) -> None:
+        self._module = module
+        self._tree = tree
+        self._names = {each.__name__ for each in _tree(errors.TurnledgerError)} | {RequestRefused.__name__}
+        self._assigned: dict[str, list[str]] = {}
+        self._functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+        self._makers = {name: found for name, each in self._functions.items() if (found := self._maker(each))}
+
+    def messages(self) -> Iterator[Message]:
+        for node in self._tree.body:
+            self._assign(node)
+        constants, error = dict(self._assigned), ""
+        for node in _in_order(self._tree):
+            self._assign(node)
+            if isinstance(node, ast.ClassDef):
+                error = node.name
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._assigned = dict(constants)
+            elif isinstance(node, ast.Call):
+                name = _name(node.func)
+                if name == "__init__" and error in self._names:
+                    yield from self._messages(node, error, 0)
+                elif name in self._names:
+                    yield from self._messages(node, *self._code_and_place(node, name))
+                elif name in self._makers:
+                    yield from self._messages(node, *self._makers[name])
+
+    def _assign(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            self._assigned |= {_name(target): self._texts(node.value) for target in node.targets}
+
+    def _maker(self, function: ast.FunctionDef) -> tuple[str, int] | None:
+        """Return the error that a function makes of its argument, and the place of that argument."""
+        arguments = [each.arg for each in function.args.args if each.arg != "self"]
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and _name(node.func) in self._names:
+                name, place = self._code_and_place(node, _name(node.func))
+                for each in ast.walk(node.args[place]) if len(node.args) > place else ():
+                    if isinstance(each, ast.Name) and each.id == "message" and each.id in arguments:
+                        return name, arguments.index(each.id)
+        return None
+
+    def _part(self, node: ast.expr) -> str:
+        """Return a part of an f-string: its text, that of a name assigned before, or `…` for a value."""
+        known = self._texts(node.value) if isinstance(node, ast.FormattedValue) else []
+        return _literal(node) or (known[0] if len(known) == 1 else "…")
+
+    def _code_and_place(self, call: ast.Call, name: str) -> tuple[str, int]:
+        """Return the name of an error, or the code of a RequestRefused, and the place of its message."""
+        if name == RequestRefused.__name__ and len(call.args) > 2:
+            return next(iter(self._texts(call.args[1])), name), 2
+        return name, 0
+
+    def _messages(self, call: ast.Call, name: str, place: int) -> Iterator[Message]:
+        if len(call.args) > place:
+            for text in self._texts(call.args[place]):
+                if len(_words(text)) > 1:
+                    yield Message(name, text, self._module, call.lineno)
+
+    def _texts(self, node: ast.expr) -> list[str]:
+        if isinstance(node, ast.IfExp):
+            return self._texts(node.body) + self._texts(node.orelse)
+        if isinstance(node, ast.Name):
+            return self._assigned.get(node.id, [])
+        if isinstance(node, ast.JoinedStr):
+            return ["".join(map(self._part, node.values))]
+        if isinstance(node, ast.Call) and _name(node.func) == "plain":
+            return self._texts(node.args[0])
+        if isinstance(node, ast.Call) and (function := self._functions.get(_name(node.func))):
+            returns = [each for each in ast.walk(function) if isinstance(each, ast.Return)]
+            return [text for each in returns if each.value for text in [_literal(each.value)] if text]
+        return [text] if (text := _literal(node)) else []
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     for each in ast.iter_child_nodes(node):
         yield from _in_order(each)
-
-
-def _made(call: ast.Call, name: str, module: str, assigned: dict[str, str]) -> Iterator[Message]:
-    texts = [_literal(each) or assigned.get(_name(each), "") for each in call.args]
-    if name == RequestRefused.__name__ and len(texts) > 2:
-        name, texts = texts[1] or name, texts[2:]
-    if texts and " " in texts[0]:
-        yield Message(name, texts[0], module, call.lineno)
 
 
 def _name(node: ast.expr) -> str:
@@ -93,10 +175,17 @@ def _literal(node: ast.expr) -> str:
 
 
 def _tree(error: type[errors.TurnledgerError]) -> Iterator[type[errors.TurnledgerError]]:
-    if error.__module__ == errors.__name__:
+    """Return the class and those below it, in the order of their modules: that of imports may differ."""
+    if error.__module__ in MODULES and getattr(sys.modules[error.__module__], error.__name__, None) is error:
         yield error
-        for each in error.__subclasses__():
+        for each in sorted(error.__subclasses__(), key=lambda each: each.__module__):
             yield from _tree(each)
+
+
+def _status(error: type[errors.TurnledgerError]) -> str:
+    """Return its HTTP status; an empty text if no response has it."""
+    bases = error.__mro__ if error.__module__ in IN_RESPONSES else (error,)
+    return next((str(KINDS[each].status) for each in bases if each in KINDS), "")
 
 
 def _default(error: type[errors.TurnledgerError]) -> str:

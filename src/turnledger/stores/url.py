@@ -42,7 +42,7 @@ def back_up_store(url: str, file: str, progress: Progress) -> None:
     """Copy the store at the URL, in use or not, into a new file. Blocks. Raises NotAStore if it is not in a
     file, InvalidInput if the new file cannot be made, and StoreErrors."""
     if url.startswith("memory:"):
-        raise NotAStore("A store in memory cannot be backed up: it is gone with its process.")
+        raise NotAStore("A store in memory cannot be backed up. Name a SQLite file.")
     if not url.startswith("sqlite:"):
         raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
     back_up(path_of(url), file, progress)

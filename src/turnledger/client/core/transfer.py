@@ -92,7 +92,7 @@ PIECE = 256 * 1024
 Source: TypeAlias = bytes | BinaryIO | Iterable[bytes]
 """An export: its bytes, pieces of any size, or a file opened in binary mode."""
 
-_HINT = "Some chats may have been imported. Import the same file again: existing chats stay unchanged."
+_HINT = "Some chats may have been imported. Import the same file again."
 
 
 class _Line(msgspec.Struct):
@@ -146,9 +146,7 @@ class _OneTimeSource:
     def __call__(self) -> Iterator[bytes]:
         """Start. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
         if self._has_begun:
-            raise ServerUnavailable(
-                f"The server asked for a retry, but this source can be read only once. {_HINT}"
-            )
+            raise ServerUnavailable(f"This source cannot be read again. {_HINT}")
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:

@@ -63,8 +63,8 @@ def check_retry(retry: object) -> Retry:
     if isinstance(retry, Retry) and 0 < len(retry.request) <= REQUEST_LENGTH and 0 <= retry.count < MAX_COUNT:
         return retry
     raise InvalidInput(
-        f"retry is {retry!r}. Pass Retry(request, count): a digest of 1 to {REQUEST_LENGTH} bytes "
-        f"and a count from 0 to below {MAX_COUNT}."
+        f"retry is {retry!r}. Pass Retry(request, count) with 1 to {REQUEST_LENGTH} bytes and a count "
+        f"below {MAX_COUNT}."
     )
 
 

@@ -130,8 +130,8 @@ async def check_exposure(ledger: Ledger, settings: Settings, listener: socket.so
     if settings.insecure or is_loopback(address):
         return True
     raise InvalidSettings(
-        f"--host: other machines can reach {address}, and no token exists. Create one (turnledger tokens "
-        "create --help), listen on 127.0.0.1, or allow everyone with --insecure."
+        f"--host: {address} is reachable from outside without a token. Run `turnledger tokens create`, "
+        "listen on 127.0.0.1, or pass --insecure."
     )
 
 

@@ -17,7 +17,7 @@ sent bytes to be acknowledged."""
 
 
 class PortInUse(InvalidSettings):
-    """Another process listens there."""
+    """Another process listens there. Choose another port."""
 
 
 def bind(settings: Settings) -> socket.socket:

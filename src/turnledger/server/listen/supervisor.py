@@ -42,7 +42,7 @@ _BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGHUP}
 
 
 class WorkerFailed(TurnledgerError):
-    """A worker could not start."""
+    """A worker could not start. See the log above."""
 
     code = "worker_failed"
 

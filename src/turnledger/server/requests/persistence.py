@@ -59,9 +59,8 @@ class PersistencePolicy:
         for header, remedy in _needs_store(request):
             raise RequestRefused(400, NOT_KEPT, f"{header}: {reason}. {remedy}", param=header)
         if request.conversation is not None or await self._is_named(request, scope, owner):
-            alternative = "the whole history with X-Conversation-Messages: full and a conversation_key"
-            remedy = f"Omit X-Conversation-Id and send all messages of the chat, or send {alternative}."
-            message = f"{reason}, but this conversation is stored: it cannot be extended. {remedy}"
+            remedy = "Send all messages without X-Conversation-Id, or with X-Conversation-Messages: full."
+            message = f"{reason}, but this conversation is stored. {remedy}"
             raise RequestRefused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
         return False
 

@@ -186,7 +186,7 @@ Identity: TypeAlias = tuple[int, int]
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _TRIES = 3
 _UNKNOWN: Identity = (-1, -1)
-_STOP_ALL = "Nothing was written; stop every process that uses the store, then start again."
+_STOP_ALL = "Nothing was written; stop all processes of the store, then restart."
 
 
 class OpenFiles:
@@ -233,10 +233,8 @@ class OpenFiles:
                 "file and reopen the ledger."
             )
         if self.lost == self._log and (self._log, _identity(self._log)) in self._beside:
-            return StoreUnavailable(
-                f"{self.lost} was cut short while the store was open, and turns may be lost. {_STOP_ALL}"
-            )
-        return StoreUnavailable(f"{self.lost} was removed or replaced while the store was open. {_STOP_ALL}")
+            return StoreUnavailable(f"{self.lost} was cut short; turns may be lost. {_STOP_ALL}")
+        return StoreUnavailable(f"{self.lost} was removed or replaced while open. {_STOP_ALL}")
 
     def save_log(self) -> None:
         """Copy a removed log into the store: its turns may exist nowhere else. Not if another process has
@@ -280,9 +278,7 @@ def check_log(connection: apsw.Connection) -> None:
         connection.pragma("user_version")
     if is_cut(connection):
         log = f"{connection.filename}-wal"
-        raise StoreUnavailable(
-            f"{log} was removed or replaced while another process used the store. {_STOP_ALL}"
-        )
+        raise StoreUnavailable(f"{log} was removed or replaced while in use. {_STOP_ALL}")
 
 
 def is_cut(connection: apsw.Connection) -> bool:
