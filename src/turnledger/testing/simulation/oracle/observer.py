@@ -10,7 +10,7 @@ from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.attempt.takeover import ForgetRequest, TakeOverRequest
 from turnledger.engine.conversations.flags import FlagRequest
-from turnledger.engine.lifecycle.delete import DeleteRequest
+from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.process import FlushRequest
@@ -19,7 +19,8 @@ from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.request import BeginRequest, Begun, Queued
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.errors import ConversationExpired
-from turnledger.model.conversation import Branch, Ticket
+from turnledger.ledger import OWNER
+from turnledger.model.conversation import Branch, ConversationState, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
 from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, OnBusy, Turn, TurnKind
@@ -85,6 +86,12 @@ async def _run_and_note(tables: Tables, operation: Operation[Any, Any], request:
                 await _note_loss(tables, each.owner, each.name, world)
     if isinstance(request, DeleteRequest):
         world.taken_over.update(world.begun_at)
+    if isinstance(request, EndDueRequest):
+        # A commit in doubt may have been written, and have expired with its conversation since.
+        for attempt, conversation in world.begun_in.items():
+            found = await tables.conversation(OWNER, conversation)
+            if found is None or found.state is ConversationState.EXPIRED:
+                world.taken_over.add(attempt)
     if isinstance(request, StopRequest):
         _note_stop(request, result, world)
     if isinstance(request, FlagRequest):
