@@ -352,14 +352,10 @@ class Chats:
         continues from now. A slow reader is served from the store and delays no one. It ends when the caller
         stops iterating. Raises LedgerClosed and TooManyReaders.
         """
-        with self.follow(after=after) as following:
+        with ChangeReader(self._process, self.owner, self._within, after) as following:
             while True:
                 for change in await following.next_batch():
                     yield change
-
-    def follow(self, *, after: str | None = None) -> ChangeReader:
-        """Follow `changes` in batches, with the position in between: for servers."""
-        return ChangeReader(self._process, self.owner, self._within, after)
 
     async def position(self) -> str:
         """Return the position from which `changes` misses nothing that happens from now on."""

@@ -10,6 +10,7 @@ caller = ledger.for_owner(
 
 from __future__ import annotations
 
+from turnledger.chats import Chats
 from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
@@ -100,6 +101,10 @@ class Host:
         `delivered` is recorded for a committed turn, a later try runs again.
         """
         block.note_delivery(is_delivered=False)
+
+    def follow(self, chats: Chats, *, after: str | None = None) -> ChangeReader:
+        """Follow the `changes` of an owner in batches, with the position in between."""
+        return ChangeReader(self._process, chats.owner, chats._within, after)
 
     async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
         """Return whether a conversation_key names an existing chat; creates none."""

@@ -64,7 +64,6 @@ def test_chats_has_exactly_these_public_members() -> None:
         "delete",
         "export",
         "export_all",
-        "follow",
         "import_lines",
         "list",
         "markdown",
@@ -91,6 +90,7 @@ def test_host_has_exactly_these_public_members() -> None:
         "at_work",
         "clock",
         "delivered",
+        "follow",
         "is_named",
         "lost",
         "name_by_model",
@@ -114,7 +114,7 @@ async def test_reprs_show_owner_id_title_and_state() -> None:
         async with chat.turn("Hi") as turn:
             shown = repr(turn)
             turn.emit("Hello")
-        host, block, reader = Host(ledger), chat.turn("Bye"), ann.follow()
+        host, block, reader = Host(ledger), chat.turn("Bye"), Host(ledger).follow(ann)
     assert (repr(ledger), repr(ann)) == ("<Ledger of 'local'>", "<Chats of 'ann' in 'shop'>")
     assert repr(chat) == f'<Chat {chat.id} "Where is my order?">'
     assert repr(block) == f"<TurnBlock {block.id}>"

@@ -20,6 +20,7 @@ from turnledger.engine.feed import (
     resume,
 )
 from turnledger.errors import StoreUnavailable
+from turnledger.hosting import Host
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
@@ -59,7 +60,7 @@ async def distributed_to(ledger: Ledger) -> None:
 
 async def test_feed_reads_the_store_once_for_all_followers() -> None:
     async with opened() as (ledger, store):
-        followers = [ledger.follow() for _ in range(20)]
+        followers = [Host(ledger).follow(ledger) for _ in range(20)]
         for each in followers:
             each.__enter__()
             assert await kinds(each, 1) == [ChangeKind.START]
@@ -75,7 +76,7 @@ async def test_feed_reads_the_store_once_for_all_followers() -> None:
 
 async def test_feed_without_followers_does_not_read_the_store() -> None:
     async with opened() as (ledger, store):
-        with ledger.follow() as following:
+        with Host(ledger).follow(ledger) as following:
             await kinds(following, 1)
             assert ledger._process.store is not store
         assert ledger._process.store is store
@@ -86,7 +87,7 @@ async def test_feed_without_followers_does_not_read_the_store() -> None:
 
 async def test_follower_that_falls_behind_reads_from_the_store() -> None:
     async with opened() as (ledger, store):
-        with ledger.follow() as following:
+        with Host(ledger).follow(ledger) as following:
             await kinds(following, 1)
             for _ in range(20):
                 await ledger.conversation()
@@ -101,7 +102,7 @@ async def test_follower_that_falls_behind_reads_from_the_store() -> None:
 async def test_change_made_during_a_store_read_is_received_once() -> None:
     async with opened() as (ledger, store):
         with (
-            ledger.follow(after=await ledger.position()) as following,
+            Host(ledger).follow(ledger, after=await ledger.position()) as following,
             store.hold(resume, When.AFTER) as gate,
         ):
             first = asyncio.create_task(following.next_batch())
@@ -120,11 +121,11 @@ async def test_followers_that_reconnect_together_share_one_store_read() -> None:
         for _ in range(300):
             await ledger.conversation()
         store.operations.clear()
-        followers = [ledger.follow(after=start).__enter__() for _ in range(30)]
+        followers = [Host(ledger).follow(ledger, after=start).__enter__() for _ in range(30)]
         heard = await asyncio.gather(*(kinds(each, 300) for each in followers))
         assert [len(each) for each in heard] == [300] * 30
         assert store.operations.count("resume") == 2
-        late = ledger.follow(after=start).__enter__()
+        late = Host(ledger).follow(ledger, after=start).__enter__()
         assert len(await kinds(late, 300)) == 300
         assert store.operations.count("resume") == 3
         for each in (*followers, late):
@@ -137,7 +138,10 @@ async def test_follower_that_joins_late_does_not_receive_the_title_of_a_purged_c
         chat = await ledger.conversation(title="secret")
         for _ in range(300):
             await ledger.conversation()
-        with ledger.follow(after=start) as following, ledger.follow(after=start) as late:
+        with (
+            Host(ledger).follow(ledger, after=start) as following,
+            Host(ledger).follow(ledger, after=start) as late,
+        ):
             assert (await following.next_batch())[0].chat.title == "secret"
             await chat.delete(purge=True)
             await distributed_to(ledger)
@@ -150,7 +154,7 @@ async def test_follower_cancelled_during_a_store_read_loses_no_change() -> None:
     async with opened() as (ledger, store):
         start = await ledger.position()
         await ledger.conversation()
-        with ledger.follow(after=start) as following:
+        with Host(ledger).follow(ledger, after=start) as following:
             with store.hold(resume, When.AFTER) as gate:
                 first = asyncio.create_task(following.next_batch())
                 await gate.arrived()
@@ -163,7 +167,10 @@ async def test_follower_cancelled_during_a_store_read_loses_no_change() -> None:
 
 async def test_follower_that_joins_during_a_feed_read_misses_no_change() -> None:
     async with opened() as (ledger, store):
-        with ledger.for_owner("ann").follow() as first, ledger.for_owner("bob").follow() as second:
+        with (
+            Host(ledger).follow(ledger.for_owner("ann")) as first,
+            Host(ledger).follow(ledger.for_owner("bob")) as second,
+        ):
             await kinds(first, 1)
             with store.hold(read_tail, When.AFTER) as gate:
                 await ledger.for_owner("ann").conversation()
@@ -178,7 +185,7 @@ async def test_feed_with_an_unavailable_store_delivers_later(monkeypatch: pytest
     monkeypatch.setattr(feed, "LONGEST_PAUSE", 0.01)
     async with opened() as (ledger, store):
         store.refuse(newest_position, StoreUnavailable(), times=2)
-        with ledger.follow(after=await _position_of(ledger)) as following:
+        with Host(ledger).follow(ledger, after=await _position_of(ledger)) as following:
             store.refuse(read_tail, StoreUnavailable(), times=3)
             await ledger.conversation()
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
@@ -198,7 +205,7 @@ async def test_follower_whose_store_read_fails_keeps_its_position() -> None:
     async with opened() as (ledger, store):
         start = await ledger.position()
         await ledger.conversation()
-        with ledger.follow(after=start) as following:
+        with Host(ledger).follow(ledger, after=start) as following:
             store.refuse(resume, StoreUnavailable())
             with pytest.raises(StoreUnavailable):
                 await following.next_batch()
@@ -209,7 +216,7 @@ async def test_follower_behind_by_changes_of_others_only_receives_no_gap() -> No
     """What others were told of in between is gone; nothing of his was among it."""
     database = Database()
     async with opened(database) as (ledger, _):
-        with ledger.for_owner("ann").follow() as following:
+        with Host(ledger).follow(ledger.for_owner("ann")) as following:
             await kinds(following, 1)
             for _ in range(5):
                 await ledger.for_owner("bob").conversation()
@@ -225,7 +232,7 @@ async def test_follower_behind_by_changes_of_others_only_receives_no_gap() -> No
 async def test_follower_that_missed_removed_changes_receives_a_gap() -> None:
     database = Database()
     async with opened(database) as (ledger, _):
-        with ledger.follow() as following:
+        with Host(ledger).follow(ledger) as following:
             await kinds(following, 1)
             for _ in range(20):
                 await ledger.conversation()
@@ -239,7 +246,7 @@ async def test_follower_that_missed_removed_changes_receives_a_gap() -> None:
 
 async def test_follower_woken_without_changes_advances_its_position() -> None:
     async with opened() as (ledger, _):
-        with ledger.for_owner("ann").follow() as following:
+        with Host(ledger).follow(ledger.for_owner("ann")) as following:
             await kinds(following, 1)
             await ledger.for_owner("bob").conversation()
             await distributed_to(ledger)

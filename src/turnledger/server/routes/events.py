@@ -71,7 +71,7 @@ class LiveUpdates:
         seal = await service.cursor_seal.get()
         if after is not None:
             after = seal.unseal(POSITION, after) or INVALID_POSITION
-        with service.chats(principal).follow(after=after) as reader:
+        with service.host.follow(service.chats(principal), after=after) as reader:
             self._add(reader)
             if after is not None:
                 reader.wake()  # on reconnect, send a comment immediately, even without changes

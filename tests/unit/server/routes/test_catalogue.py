@@ -15,6 +15,7 @@ import pytest
 from tests.unit.server.asgi import HOST, JSON, Reply, ask, run_app
 from turnledger import Chat, Ledger
 from turnledger.errors import TurnledgerError
+from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
@@ -234,7 +235,9 @@ async def test_events_from_the_as_of_of_a_list_have_no_gap_or_duplicate() -> Non
         listed = await here.ask("GET", "/api/chats")
         later = await here.make(title="later")
         seal = await here.app.service.cursor_seal.get()
-        with here.ledger.follow(after=seal.unseal(POSITION, listed.json["as_of"])) as following:
+        with Host(here.ledger).follow(
+            here.ledger, after=seal.unseal(POSITION, listed.json["as_of"])
+        ) as following:
             told = await following.next_batch()
         assert [(each.kind.value, each.conversation) for each in told if each.conversation] == [
             ("chat.created", later["id"])
