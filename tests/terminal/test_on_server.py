@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,7 @@ def test_chat_on_a_server_answers_stops_and_reports_errors(home: Home, stage: St
         assert stage.token not in window.everything
         window.type(CTRL_D)
         assert window.ended() == 0
+        assert re.search(r"Continue with: turnledger chat conv_\w+ --server\shttp", window.everything)
     turns = list(client.chats.open(next(iter(client.chats.list())).id).turns())
     assert [(turn.kind, turn.text) for turn in turns] == [
         (TurnKind.INTERRUPTED, "As far"),

@@ -183,4 +183,5 @@ async def _interact(
             screen.print(Text("There is no chat to continue: this is a new one.", DIM))
         await ChatLoop(session, interrupts, history_in(history_folder(os.environ))).run()
     if session.chat is not None and session.chat.turns:
-        screen.print(Text(f"Continue with: turnledger chat {session.handle.id}", DIM))
+        place = f" --server {backend.name}" if backend.name.startswith("http") else ""
+        screen.print(Text(f"Continue with: turnledger chat {session.handle.id}{place}", DIM))
