@@ -74,13 +74,13 @@ class Service:
         export("event_readers", "Open event readers.", lambda: host.at_work().readers)
 
     def chats(self, principal: Principal, scope: str | None = None) -> Chats:
-        """The chats that this caller may see."""
+        """Return the chats that this caller may see."""
         return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
 
     def changeable_chats(
         self, principal: Principal, head: RequestHead, needed: TokenScope, scope: str | None = None
     ) -> Chats:
-        """The chats of a caller who is authorized again if a token was revoked before the change begins."""
+        """Return chats whose changes authorize the caller again if a token was revoked meanwhile."""
         readmit = partial(self.authenticator.readmit, head, needed)
         authorization = Authorization(principal.version, principal.expires_at, readmit)
         owner, within = principal.owner, principal.within
